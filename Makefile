@@ -1,0 +1,59 @@
+# make run    set everything up in .venv and start the walkthrough (ARGS="--lang zh" adds options)
+# make test   set everything up and run linters, type checker, import contracts and tests
+#
+# A torch that the chosen Python already has is used as it is. Otherwise the tested version is
+# installed; TORCH_ARGS is handed to pip for it, for instance to name an index of CPU builds.
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+TORCH_ARGS ?=
+PYTEST_ARGS ?=
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,$(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
+
+.PHONY: run test lint types contracts unit selfcheck clean
+
+run: $(VENV)/.ready
+	$(BIN)/python run_experiment.py $(ARGS)
+
+test: lint types contracts unit
+
+lint: $(VENV)/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready-dev
+	$(BIN)/mypy
+
+contracts: $(VENV)/.ready-dev
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+selfcheck: $(VENV)/.ready
+	$(BIN)/python run_experiment.py selfcheck
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 2; }
+	@if $(PYTHON) -c 'import torch' 2>/dev/null; \
+	  then $(PYTHON) -m venv --system-site-packages $(VENV); \
+	  else $(PYTHON) -m venv $(VENV); fi
+
+# The pin of torch is dropped where a torch is already there.
+$(VENV)/constraints.txt: constraints.txt | $(VENV)/bin/python
+	@if $(BIN)/python -c 'import torch' 2>/dev/null; \
+	  then grep -v '^torch==' constraints.txt > $@; \
+	  else cp constraints.txt $@ && $(BIN)/python -m pip install -q -c constraints.txt $(TORCH_ARGS) torch; fi
+
+$(VENV)/.ready: pyproject.toml $(VENV)/constraints.txt
+	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e .
+	@touch $@
+
+$(VENV)/.ready-dev: pyproject.toml $(VENV)/constraints.txt
+	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.ready
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
