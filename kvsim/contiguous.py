@@ -1,0 +1,151 @@
+"""Contiguous policies: what a cache without paging hands out, written as the same step plans.
+
+A preallocated cache is a pool whose block is one slab of the maximum length:
+
+    slab 0   [pad pad pad | prompt ... | generated ... | never written .... ]
+    slab 1   [prompt ................. | generated ... | never written .... ]
+
+so its facts need no format of their own, and the same ledger counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvsim.blocks import BlockPool
+from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
+
+
+@dataclass(slots=True)
+class _Row:
+    prompt_tokens: int
+    written: int = 0
+
+
+class StaticBatchPlanner:
+    """Plans for batches that start together, step together and are released together.
+
+    Each request takes one slab. Shorter prompts are padded on the left to the longest one, as
+    Transformers does for batched generation. A request that ends early keeps its slab until
+    :meth:`release`. With batches of one this is one request after another.
+
+    Args:
+        slabs: number of slabs that were reserved.
+        max_length: slots of a slab.
+    """
+
+    def __init__(self, slabs: int, max_length: int) -> None:
+        self._pool = BlockPool(slabs, max_length)
+        self._rows: dict[int, _Row] = {}
+        self._finished: list[Finish] = []
+        self._released: list[BlockOp] = []
+        self._step = 0
+
+    def start(self, prompts: Sequence[tuple[int, int]], waiting: int = 0) -> StepPlan:
+        """Prefill a batch of (request id, prompt tokens); ``waiting`` requests stay queued.
+
+        Raises:
+            kvsim.blocks.OutOfBlocksError: more requests than free slabs.
+        """
+        longest = max(tokens for _, tokens in prompts)
+        ops, chunks = [], []
+        for request, tokens in prompts:
+            ops.append(BlockOp(OpKind.ALLOCATE, request, self._pool.allocate(request, 1)))
+            chunks.append(Chunk(request, 0, tokens, samples=True, padding=longest - tokens))
+            self._rows[request] = _Row(tokens, tokens)
+        return self._plan(ops, chunks, waiting)
+
+    def decode(
+        self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
+    ) -> StepPlan:
+        """One more token for every row but those that ``finished`` after the previous step."""
+        self._end(finished)
+        chunks = []
+        for request, row in self._rows.items():
+            chunks.append(Chunk(request, row.written, 1, samples=True))
+            row.written += 1
+        return self._plan([], chunks, waiting)
+
+    def release(
+        self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
+    ) -> StepPlan:
+        """End the rows that are left and give every slab back."""
+        self._end(finished)
+        for request in self._pool.owners:
+            self._released.append(BlockOp(OpKind.FREE, request, self._pool.free(request)))
+        self._rows.clear()
+        return self._plan([], [], waiting)
+
+    def tables(self) -> dict[int, list[int]]:
+        """Slab of every request that holds one, as a block table of one entry."""
+        return {request: list(self._pool.table(request)) for request in self._pool.owners}
+
+    def written(self) -> dict[int, int]:
+        """Positions written for every request that still runs, fillers not counted."""
+        return {request: row.written for request, row in self._rows.items()}
+
+    def _end(self, finished: Sequence[tuple[int, FinishReason]]) -> None:
+        for request, reason in finished:
+            del self._rows[request]
+            self._finished.append(Finish(request, reason))
+
+    def _plan(self, ops: list[BlockOp], chunks: list[Chunk], waiting: int) -> StepPlan:
+        plan = StepPlan(
+            step=self._step,
+            ops=(*self._released, *ops),
+            chunks=tuple(chunks),
+            finished=tuple(self._finished),
+            waiting=waiting,
+        )
+        self._step += 1
+        self._finished, self._released = [], []
+        return plan
+
+
+class GrowingPlanner:
+    """Plans for one request at a time in a cache that grows by what each step writes.
+
+    The pool is elastic: blocks of one slot, taken from the device with every token and given
+    back when the request ends.
+    """
+
+    def __init__(self, max_length: int) -> None:
+        self._pool = BlockPool(max_length, 1)
+        self._written = 0
+        self._step = 0
+
+    def start(self, request: int, prompt_tokens: int, waiting: int = 0) -> StepPlan:
+        """Prefill one request."""
+        self._written = 0
+        return self._grow(request, prompt_tokens, waiting)
+
+    def decode(self, request: int, waiting: int = 0) -> StepPlan:
+        """One more token."""
+        return self._grow(request, 1, waiting)
+
+    def release(self, request: int, reason: FinishReason, waiting: int = 0) -> StepPlan:
+        """End the request; its memory goes back to the device."""
+        op = BlockOp(OpKind.FREE, request, self._pool.free(request))
+        return self._plan([op], [], [Finish(request, reason)], waiting)
+
+    def tables(self) -> dict[int, list[int]]:
+        """Slots of the request that runs."""
+        return {request: list(self._pool.table(request)) for request in self._pool.owners}
+
+    def written(self) -> dict[int, int]:
+        """Positions written for the request that runs."""
+        return dict.fromkeys(self._pool.owners, self._written)
+
+    def _grow(self, request: int, count: int, waiting: int) -> StepPlan:
+        op = BlockOp(OpKind.ALLOCATE, request, self._pool.allocate(request, count))
+        chunk = Chunk(request, self._written, count, samples=True)
+        self._written += count
+        return self._plan([op], [chunk], [], waiting)
+
+    def _plan(
+        self, ops: list[BlockOp], chunks: list[Chunk], finished: list[Finish], waiting: int
+    ) -> StepPlan:
+        plan = StepPlan(self._step, tuple(ops), tuple(chunks), (), tuple(finished), waiting)
+        self._step += 1
+        return plan

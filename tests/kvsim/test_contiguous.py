@@ -1,0 +1,124 @@
+"""Contiguous policies as step plans: slabs, left padding, waves, a cache that grows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvsim.blocks import OutOfBlocksError
+from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
+from kvsim.ledger import Ledger, PoolShape, SlotState, recount
+from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind
+
+LENGTH = FinishReason.LENGTH
+
+
+def test_a_batch_takes_a_slab_each_and_pads_on_the_left_to_the_longest() -> None:
+    plan = StaticBatchPlanner(3, 64).start([(7, 5), (8, 2), (9, 4)], waiting=2)
+    assert [(op.kind, op.request, op.blocks) for op in plan.ops] == [
+        (OpKind.ALLOCATE, 7, (0,)),
+        (OpKind.ALLOCATE, 8, (1,)),
+        (OpKind.ALLOCATE, 9, (2,)),
+    ]
+    assert plan.chunks == (
+        Chunk(7, 0, 5, samples=True, padding=0),
+        Chunk(8, 0, 2, samples=True, padding=3),
+        Chunk(9, 0, 4, samples=True, padding=1),
+    )
+    assert (plan.step, plan.waiting, plan.finished) == (0, 2, ())
+
+
+def test_more_requests_than_slabs_are_refused() -> None:
+    with pytest.raises(OutOfBlocksError):
+        StaticBatchPlanner(1, 64).start([(0, 2), (1, 2)])
+
+
+def test_each_step_decodes_a_token_for_every_row_that_has_not_ended() -> None:
+    planner = StaticBatchPlanner(2, 64)
+    planner.start([(0, 5), (1, 2)])
+    sampling = [c for c in planner.decode().chunks if c.samples]
+    assert sampling == [Chunk(0, 5, 1, samples=True), Chunk(1, 2, 1, samples=True)]
+    plan = planner.decode([(1, FinishReason.STOP)])
+    assert plan.finished == (Finish(1, FinishReason.STOP),)
+    assert [c for c in plan.chunks if c.samples] == [Chunk(0, 6, 1, samples=True)]
+
+
+def test_a_row_that_ended_keeps_its_slab_until_the_batch_is_released() -> None:
+    planner = StaticBatchPlanner(2, 64)
+    planner.start([(0, 5), (1, 2)])
+    planner.decode([(1, LENGTH)])
+    assert planner.tables() == {0: [0], 1: [1]}
+    assert planner.written() == {0: 6}
+    plan = planner.release([(0, LENGTH)])
+    assert plan.ops == (BlockOp(OpKind.FREE, 0, (0,)), BlockOp(OpKind.FREE, 1, (1,)))
+    assert (plan.finished, plan.chunks) == ((Finish(0, LENGTH),), ())
+    assert (planner.tables(), planner.written()) == ({}, {})
+
+
+def test_the_next_batch_begins_with_the_first_slab_again() -> None:
+    planner = StaticBatchPlanner(3, 64)
+    planner.start([(0, 5), (1, 2), (2, 2)])
+    planner.release([(0, LENGTH), (1, LENGTH), (2, LENGTH)])
+    plan = planner.start([(3, 4)])
+    assert plan.step == 2
+    assert planner.tables() == {3: [0]}
+
+
+@given(
+    batch=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=5),
+    waves=st.integers(1, 2),
+)
+def test_the_ledger_of_a_batch_is_the_recount_and_the_arithmetic(
+    batch: list[tuple[int, int]], waves: int
+) -> None:
+    shape = PoolShape(len(batch), 20, 8)
+    planner, ledger = StaticBatchPlanner(shape.blocks, shape.block_size), Ledger(shape)
+    longest = max(prompt for prompt, _ in batch)
+    padding = sum(longest - prompt for prompt, _ in batch)
+    for wave in range(waves):
+        first = wave * len(batch)
+        plan = planner.start([(first + row, prompt) for row, (prompt, _) in enumerate(batch)])
+        for tokens in range(1, max(new for _, new in batch) + 1):
+            if tokens > 1:
+                ended = [(first + r, LENGTH) for r, (_, n) in enumerate(batch) if n == tokens - 1]
+                plan = planner.decode(ended)
+            counts = ledger.apply(plan)
+            assert counts == recount(shape, ledger.holders)
+            assert counts.reserved == counts.allocated == shape.slots
+            assert counts[SlotState.PADDING] == padding
+            running = [prompt + tokens - 1 for prompt, new in batch if new >= tokens]
+            assert counts.live == sum(running)
+            over = [20 - (longest - prompt) for prompt, new in batch if new < tokens]
+            assert counts[SlotState.FINISHED] == sum(over)
+        last = max(new for _, new in batch)
+        ended = [(first + row, LENGTH) for row, (_, new) in enumerate(batch) if new == last]
+        counts = ledger.apply(planner.release(ended))
+        assert counts.states == {SlotState.FREE: shape.slots}
+
+
+def test_a_growing_cache_takes_what_each_step_writes_and_nothing_more() -> None:
+    planner = GrowingPlanner(32)
+    ledger = Ledger(PoolShape(32, 1, 8, elastic=True))
+    reserved = []
+    for request, prompt in ((0, 3), (1, 5)):
+        plans = [planner.start(request, prompt, waiting=1 - request)]
+        assert plans[0].chunks == (Chunk(request, 0, prompt, samples=True),)
+        plans += [planner.decode(request), planner.decode(request)]
+        for written, plan in enumerate(plans, prompt):
+            counts = ledger.apply(plan)
+            assert counts.reserved == counts.allocated == counts.live == written
+            reserved.append(counts.reserved)
+        assert planner.written() == {request: prompt + 2}
+        assert planner.tables() == {r: list(t) for r, t in ledger.tables().items()}
+        plan = planner.release(request, LENGTH)
+        assert plan.finished == (Finish(request, LENGTH),)
+        reserved.append(ledger.apply(plan).reserved)
+    assert reserved == [3, 4, 5, 0, 5, 6, 7, 0]
+
+
+def test_a_growing_cache_does_not_outgrow_the_maximum_length() -> None:
+    planner = GrowingPlanner(4)
+    planner.start(0, 4)
+    with pytest.raises(OutOfBlocksError):
+        planner.decode(0)

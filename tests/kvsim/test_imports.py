@@ -1,0 +1,43 @@
+"""The bookkeeping stands alone: whoever imports it gets no torch, no console, no experiment."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kvsim
+
+ROOT = Path(kvsim.__file__).resolve().parent.parent
+MODULES = [f"kvsim.{module.name}" for module in pkgutil.iter_modules(kvsim.__path__)]
+FORBIDDEN = {"torch", "experiment", "rich", "transformers"}
+
+
+def top_levels_after(modules: list[str]) -> set[str]:
+    """Names of the top-level packages that a fresh interpreter holds after importing."""
+    code = (
+        "import importlib, json, sys\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(json.loads(done.stdout))
+
+
+def test_the_modules_are_found() -> None:
+    assert {"kvsim.blocks", "kvsim.scheduler", "kvsim.ledger", "kvsim.step"} <= set(MODULES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_nothing_heavy(module: str) -> None:
+    assert top_levels_after([module]) & FORBIDDEN == set()
+
+
+def test_the_check_would_see_a_forbidden_import() -> None:
+    assert "experiment" in top_levels_after(["experiment.messages"])

@@ -1,0 +1,100 @@
+"""A log that contradicts itself is told apart from one that does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvsim.ledger import Ledger, PoolShape, ReplayError, recount, replay
+from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
+
+SHAPE = PoolShape(4, 4, 1)
+
+
+def allocate(request: int, *blocks: int) -> BlockOp:
+    return BlockOp(OpKind.ALLOCATE, request, blocks)
+
+
+def free(request: int, *blocks: int) -> BlockOp:
+    return BlockOp(OpKind.FREE, request, blocks)
+
+
+# Request 0 holds blocks 0 and 1 with 5 positions written, request 1 block 2 with 3.
+BEFORE = StepPlan(
+    step=4,
+    ops=(allocate(0, 0, 1), allocate(1, 2)),
+    chunks=(Chunk(0, 0, 5, samples=True), Chunk(1, 0, 3, samples=True)),
+)
+END_0 = Finish(0, FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (StepPlan(4), "step 4 after step 4"),
+        (StepPlan(3), "step 3 after step 4"),
+        (StepPlan(5, ops=(allocate(0, 4),)), "no block 4"),
+        (StepPlan(5, ops=(allocate(0, -1),)), "no block -1"),
+        (StepPlan(5, ops=(allocate(0, 2),)), "block 2 is not free"),
+        (StepPlan(5, ops=(allocate(1, 2),)), "block 2 is not free"),
+        (StepPlan(5, ops=(allocate(2, 3, 3),)), "block 3 is not free"),
+        (StepPlan(5, ops=(BlockOp(OpKind.ALLOCATE, None, (3,)),)), "names no request"),
+        (StepPlan(5, ops=(BlockOp(OpKind.FREE, None, (0, 1)),)), "names no request"),
+        (StepPlan(5, ops=(allocate(0, 3),), finished=(END_0,)), "has ended"),
+        (StepPlan(5, ops=(free(2, 3),)), "frees and holds nothing"),
+        (StepPlan(5, ops=(free(0, 0),)), "frees other blocks"),
+        (StepPlan(5, ops=(free(0, 1, 0),)), "frees other blocks"),
+        (StepPlan(5, ops=(free(0, 2),)), "frees other blocks"),
+        (StepPlan(5, ops=(free(0, 0, 1), free(0, 0, 1))), "holds nothing"),
+        (StepPlan(5, preempted=(2,)), "preempted, holds nothing"),
+        (StepPlan(5, preempted=(0,)), "preempted, keeps blocks"),
+        (StepPlan(5, chunks=(Chunk(2, 0, 1, samples=True),)), "runs without blocks"),
+        (
+            StepPlan(5, ops=(free(0, 0, 1),), chunks=(Chunk(0, 5, 1, samples=True),)),
+            "runs without blocks",
+        ),
+        (StepPlan(5, chunks=(Chunk(0, 6, 1, samples=True),)), "skips positions"),
+        (StepPlan(5, chunks=(Chunk(0, 4, 1, samples=True),)), "skips positions"),
+        (StepPlan(5, chunks=(Chunk(0, 5, 4, samples=True),)), "outgrows its blocks"),
+        (StepPlan(5, chunks=(Chunk(1, 3, 1, samples=True, padding=1),)), "outgrows|fillers"),
+        (StepPlan(5, chunks=(Chunk(0, 5, 1, samples=True, padding=1),)), "fillers"),
+        *(
+            (StepPlan(5, ops=(BlockOp(kind, 0, (3,)),)), "not known")
+            for kind in (OpKind.SHARE, OpKind.COPY, OpKind.EVICT, OpKind.SWAP_IN, OpKind.SWAP_OUT)
+        ),
+    ],
+)
+def test_a_damaged_plan_is_refused(plan: StepPlan, says: str) -> None:
+    ledger = Ledger(SHAPE)
+    ledger.apply(BEFORE)
+    with pytest.raises(ReplayError, match=says):
+        ledger.apply(plan)
+
+
+def test_a_log_with_a_step_left_out_is_refused() -> None:
+    steps = [BEFORE, StepPlan(5, chunks=(Chunk(0, 5, 1, samples=True),))]
+    steps.append(StepPlan(6, chunks=(Chunk(0, 6, 1, samples=True),)))
+    assert replay(SHAPE, steps)[-1].live == 10
+    with pytest.raises(ReplayError, match="skips"):
+        replay(SHAPE, [steps[0], steps[2]])
+
+
+def test_the_plan_that_is_not_damaged_is_accepted() -> None:
+    ledger = Ledger(SHAPE)
+    ledger.apply(BEFORE)
+    plan = StepPlan(
+        step=5,
+        finished=(END_0,),
+        preempted=(1,),
+        ops=(free(0, 0, 1), free(1, 2), allocate(2, 2, 3)),
+        chunks=(Chunk(2, 0, 7, samples=True),),
+    )
+    assert ledger.apply(plan) == recount(SHAPE, ledger.holders)
+    assert ledger.tables() == {2: (2, 3)}
+
+
+def test_the_end_of_a_request_that_holds_nothing_is_no_damage() -> None:
+    for reason in (FinishReason.ABORTED, FinishReason.REFUSED):
+        ledger = Ledger(SHAPE)
+        ledger.apply(BEFORE)
+        before = ledger.counts()
+        assert ledger.apply(StepPlan(5, finished=(Finish(9, reason),))) == before
