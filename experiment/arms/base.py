@@ -1,0 +1,341 @@
+"""What every arm is given, and the only way in which it reports.
+
+process starts ─ mark START ─ load model ─ mark LOADED ─ reserve cache ─ mark CACHE_READY
+    ─ generate (steps, requests, mark REQUEST_DONE) ─ mark PEAK ─ release ─ mark RELEASED
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from experiment.config import Config
+from experiment.events import (
+    ArmFinished,
+    ArmStarted,
+    Channel,
+    Keyframe,
+    ModelPrepared,
+    PoolReserved,
+    Progress,
+    Reading,
+    RequestFinished,
+    Scope,
+    Stage,
+    StageEntered,
+    Step,
+    WorkloadReady,
+    WorkloadRequest,
+)
+from experiment.memory.tensors import storage_bytes, torch_readings, trim
+from experiment.messages import message
+from experiment.model.load import load_model, load_tokenizer
+from experiment.wire import Wire
+from kvsim.geometry import KVGeometry
+from kvsim.ledger import PoolShape
+from kvsim.step import StepPlan, plan_to_json
+
+KEYFRAME_EVERY = 64
+# Each reading after a request makes the arm stand still for some 25 ms; a long workload is
+# sampled all the time anyway.
+MAX_REQUEST_MARKS = 16
+
+
+class ArmTask(BaseModel):
+    """What the runner asks of an arm's process."""
+
+    model_config = ConfigDict(frozen=True)
+
+    arm: str
+    config: Config
+    device: str
+    directory: str
+    model: ModelPrepared
+    workload: WorkloadReady
+
+    @property
+    def geometry(self) -> KVGeometry:
+        """Shape of the KV cache."""
+        m = self.model
+        return KVGeometry(m.layers, m.kv_heads, m.head_dim, m.element_bytes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of weights and cache."""
+        dtype = getattr(torch, self.model.dtype)
+        assert isinstance(dtype, torch.dtype)
+        return dtype
+
+    @property
+    def slabs(self) -> int:
+        """Slabs of the maximum length that the budget holds."""
+        return self.geometry.blocks_in(self.workload.budget_bytes, self.workload.max_length)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """Clock readings of one request, nanoseconds of :meth:`ArmRun.now`."""
+
+    started: int
+    first_token: int | None
+    finished: int
+
+
+class ArmRun:
+    """An arm in progress: emits its events and keeps its clock.
+
+    The clock stands still while the arm is being measured, so that measuring costs no arm any
+    of its speed.
+    """
+
+    def __init__(self, wire: Wire, task: ArmTask, import_s: float) -> None:
+        self.task = task
+        self._wire = wire
+        self._paused_ns = 0
+        self._pauses = 0
+        self._import_s = import_s
+        self._load_s = 0.0
+        self._began = 0
+        self._generate_ns = 0
+        self._marked_requests = 0
+        self._tokens_done = 0
+        self._kv_tensors: Callable[[], Iterable[torch.Tensor]] = tuple
+        self._tokenizer: Any = None
+        self.device = torch.device(task.device)
+
+    def now(self) -> int:
+        """Nanoseconds on a clock that leaves out pauses."""
+        return time.monotonic_ns() - self._paused_ns
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the arm's clock for the duration of a measurement; may be nested."""
+        if not self._pauses:
+            self.synchronize()
+        begin = time.monotonic_ns()
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses:
+                self._paused_ns += time.monotonic_ns() - begin
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what was asked of it."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def load(
+        self, attention: str, check: Callable[[torch.nn.Module], None] | None = None
+    ) -> torch.nn.Module:
+        """Mark START, load the weights, run ``check`` and a first token, mark LOADED.
+
+        The first token touches every weight (they are mapped from the file) and starts what the
+        runtime starts at first use, so that the next reading differs from this one by the KV
+        cache alone.
+        """
+        self.mark(Stage.START)
+        begin = self.now()
+        task = self.task
+        model = load_model(task.directory, task.model.dtype, task.device, attention)
+        self._tokenizer = load_tokenizer(task.directory)
+        self.synchronize()
+        self._load_s = (self.now() - begin) / 1e9
+        (check or _first_token)(model)
+        trim()
+        self.mark(Stage.LOADED)
+        return model
+
+    def pool_reserved(
+        self,
+        shape: PoolShape,
+        tensors: Callable[[], Iterable[torch.Tensor]],
+        poisoned: Callable[[], int] | None = None,
+    ) -> None:
+        """Announce the KV cache and mark CACHE_READY.
+
+        ``tensors`` yields the tensors that hold keys and values now; it is asked at each stage.
+        ``poisoned`` counts the slots of the empty cache by their filler; None where it has none.
+        """
+        self._kv_tensors = tensors
+        with self.paused():
+            self._wire.emit(
+                PoolReserved(
+                    arm=self.task.arm,
+                    blocks=shape.blocks,
+                    block_size=shape.block_size,
+                    slot_bytes=shape.slot_bytes,
+                    watermark_blocks=shape.watermark_blocks,
+                    elastic=shape.elastic,
+                    tensor_bytes=storage_bytes(tensors()),
+                    budget_bytes=self.task.workload.budget_bytes,
+                )
+            )
+            self._empty_cache_readings(shape, poisoned)
+        self.mark(Stage.CACHE_READY)
+
+    def begin_generation(self) -> None:
+        """Start the clock of the workload."""
+        self._progress()
+        self._began = self.now()
+
+    def end_generation(self) -> None:
+        """Stop the clock of the workload and mark PEAK."""
+        self.synchronize()
+        self._generate_ns = self.now() - self._began
+        self.mark(Stage.PEAK)
+
+    def step(
+        self,
+        plan: StepPlan,
+        started_ns: int,
+        tables: Callable[[], Mapping[int, Sequence[int]]],
+        written: Callable[[], Mapping[int, int]],
+        witness: Callable[[], int],
+    ) -> None:
+        """Log one executed step; every so often, a whole picture from ``tables`` and ``written``.
+
+        ``witness`` counts written slots from the tensors; it is asked where the config says so.
+        """
+        ended = time.monotonic_ns()
+        with self.paused():
+            count = witness() if self.task.config.run.witness else None
+            self._wire.emit(
+                Step(
+                    t_ns=ended,
+                    arm=self.task.arm,
+                    plan=plan_to_json(plan),
+                    started_ns=started_ns,
+                    written_slots=count,
+                )
+            )
+            if plan.step % KEYFRAME_EVERY == 0:
+                self._keyframe(plan.step, tables(), written())
+            self._tokens_done += sum(chunk.samples for chunk in plan.chunks)
+            self._progress()
+
+    def request_finished(
+        self, request: WorkloadRequest, reason: str, tokens: list[int], times: RequestTimes
+    ) -> None:
+        """Log the end of a request and mark REQUEST_DONE."""
+        with self.paused():
+            text = self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+            first = times.first_token
+            self._wire.emit(
+                RequestFinished(
+                    arm=self.task.arm,
+                    request=request.id,
+                    reason=reason,
+                    prompt_tokens=len(request.token_ids),
+                    tokens=tokens,
+                    text=text,
+                    wait_s=(times.started - self._began) / 1e9,
+                    first_token_s=None if first is None else (first - self._began) / 1e9,
+                    latency_s=(times.finished - self._began) / 1e9,
+                )
+            )
+        if self._marked_requests < MAX_REQUEST_MARKS:
+            self._marked_requests += 1
+            self.mark(Stage.REQUEST_DONE, request.id)
+
+    def mark(self, stage: Stage, request: int | None = None) -> None:
+        """Read the channels of this process, then stand still until the runner has read its own."""
+        arm = self.task.arm
+        with self.paused():
+            for reading in self._own_readings(stage, request):
+                self._wire.emit(reading)
+            self._wire.mark(StageEntered(arm=arm, stage=stage, request=request))
+
+    def emit_started(self, pid: int) -> None:
+        """First event of the arm."""
+        self._wire.emit(ArmStarted(arm=self.task.arm, pid=pid))
+
+    def emit(self, event: Any) -> None:
+        """Send any other event, off the clock."""
+        with self.paused():
+            self._wire.emit(event)
+
+    def finish(self) -> None:
+        """Mark RELEASED (the arm has dropped its model and cache) and end well."""
+        self._kv_tensors = tuple
+        trim()
+        self.mark(Stage.RELEASED)
+        self._wire.emit(
+            ArmFinished(
+                arm=self.task.arm,
+                import_s=self._import_s,
+                load_s=self._load_s,
+                generate_s=self._generate_ns / 1e9,
+                threads=torch.get_num_threads(),
+                device_name=device_name(self.device),
+            )
+        )
+
+    def _own_readings(self, stage: Stage, request: int | None) -> list[Reading]:
+        arm = self.task.arm
+        readings = torch_readings(arm, stage, request, self.task.device)
+        if stage not in (Stage.START, Stage.LOADED):
+            readings.append(
+                Reading(
+                    arm=arm,
+                    channel=Channel.TENSORS,
+                    scope=Scope.TENSOR,
+                    bytes=storage_bytes(self._kv_tensors()),
+                    stage=stage,
+                    request=request,
+                )
+            )
+        return readings
+
+    def _empty_cache_readings(self, shape: PoolShape, poisoned: Callable[[], int] | None) -> None:
+        """Size of the cache by its shape and, independently, by counting unwritten slots."""
+        formula = None if shape.elastic else self.task.geometry.bytes_per_token * shape.slots
+        counted = None if poisoned is None else poisoned() * shape.slot_bytes
+        reason = message("memory.nothing_reserved")
+        for channel, size in ((Channel.FORMULA, formula), (Channel.POISON, counted)):
+            self._wire.emit(
+                Reading(
+                    arm=self.task.arm,
+                    channel=channel,
+                    scope=Scope.TENSOR,
+                    bytes=size,
+                    reason=reason if size is None else None,
+                    stage=Stage.CACHE_READY,
+                )
+            )
+
+    def _keyframe(
+        self, step: int, tables: Mapping[int, Sequence[int]], written: Mapping[int, int]
+    ) -> None:
+        self._wire.emit(
+            Keyframe(
+                arm=self.task.arm,
+                step=step,
+                tables={request: list(table) for request, table in tables.items()},
+                written=dict(written),
+            )
+        )
+
+    def _progress(self) -> None:
+        total = sum(request.max_new_tokens for request in self.task.workload.requests)
+        self._wire.emit(
+            Progress(task=message("progress.generate"), done=self._tokens_done, total=total)
+        )
+
+
+@torch.inference_mode()
+def _first_token(model: torch.nn.Module) -> None:
+    parameter = next(model.parameters())
+    model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=parameter.device), use_cache=False)
+
+
+def device_name(device: torch.device) -> str:
+    """Name of the GPU, or ``cpu``."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

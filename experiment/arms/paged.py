@@ -1,0 +1,150 @@
+"""The same model through our own paged engine, within the same KV budget."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from experiment.arms.base import ArmRun, RequestTimes
+from experiment.engine.attention import ATTENTION, UnsupportedModelError
+from experiment.engine.engine import Engine, StepOutcome
+from experiment.engine.kv_pool import KVPool
+from experiment.engine.model_runner import ModelRunner, probe
+from experiment.events import TokenMapping
+from experiment.messages import user_error
+from kvsim.geometry import final_tokens
+from kvsim.ledger import PoolShape
+from kvsim.scheduler import SchedulerConfig
+from kvsim.step import Finish, StepPlan
+
+# The walkthrough's example lies a little behind the first block boundary.
+_MAPPING_OFFSET = 4
+
+
+def run_paged(run: ArmRun) -> None:
+    """Continuous batching over one pool of fixed-size blocks."""
+    model = run.load(ATTENTION, lambda model: _check(model, run))
+    _generate(run, model)
+    del model
+    run.finish()
+
+
+def _generate(run: ArmRun, model: torch.nn.Module) -> None:
+    task = run.task
+    block_size = task.workload.block_size
+    blocks = task.geometry.blocks_in(task.workload.budget_bytes, block_size)
+    pool = KVPool(task.geometry, blocks, block_size, task.dtype, run.device)
+    watermark = task.config.cache.watermark_blocks
+    shape = PoolShape(blocks, block_size, task.geometry.bytes_per_token, watermark)
+    tensors = [pool.kv]
+    run.pool_reserved(shape, lambda: tensors, lambda: shape.slots - pool.written_slots())
+    engine = Engine(ModelRunner(model, pool), _limits(run), _eos(run))
+    _Loop(run, engine).run_all()
+
+
+def _check(model: torch.nn.Module, run: ArmRun) -> None:
+    task = run.task
+    try:
+        probe(model, task.geometry)
+    except UnsupportedModelError as error:
+        raise user_error(
+            "error.model_attention", model=task.model.name, feature=error.feature
+        ) from error
+
+
+def _limits(run: ArmRun) -> SchedulerConfig:
+    config = run.task.config
+    return SchedulerConfig(
+        max_num_seqs=config.engine.max_num_seqs,
+        max_num_batched_tokens=config.engine.max_num_batched_tokens,
+        watermark_blocks=config.cache.watermark_blocks,
+    )
+
+
+def _eos(run: ArmRun) -> int | None:
+    return None if run.task.config.workload.ignore_eos else run.task.model.eos_token_id
+
+
+class _Loop:
+    """Feeds the workload to the engine and logs what happens."""
+
+    def __init__(self, run: ArmRun, engine: Engine) -> None:
+        self.run = run
+        self.engine = engine
+        self.requests = {request.id: request for request in run.task.workload.requests}
+        self.started: dict[int, int] = {}
+        self.first_token: dict[int, int] = {}
+        self.mapping = self._mapping_example()
+
+    def run_all(self) -> None:
+        """Run the workload to its end."""
+        for request in self.requests.values():
+            self.engine.add(request.id, request.token_ids, request.max_new_tokens)
+        self.run.begin_generation()
+        while self.engine.scheduler.has_work:
+            began_ns, clock = time.monotonic_ns(), self.run.now()
+            outcome = self.engine.execute()
+            self.run.synchronize()
+            now = self.run.now()
+            with self.run.paused():
+                self._log_step(outcome, began_ns)
+            finished = self.engine.complete(outcome)
+            with self.run.paused():
+                self._log_requests(outcome, finished, clock, now)
+
+    def _log_step(self, outcome: StepOutcome, began_ns: int) -> None:
+        """Before completion, while tables and tensors are as the plan left them."""
+        plan = outcome.plan
+        written = {chunk.request: chunk.start + chunk.count for chunk in plan.chunks}
+        self.run.step(
+            plan,
+            began_ns,
+            self._tables,
+            lambda: {**self.engine.scheduler.computed(), **written},
+            self.engine.pool.written_slots,
+        )
+        self._log_mapping(plan)
+
+    def _log_requests(
+        self, outcome: StepOutcome, finished: tuple[Finish, ...], clock: int, now: int
+    ) -> None:
+        for chunk in outcome.plan.chunks:
+            self.started.setdefault(chunk.request, clock)
+        for request in outcome.tokens:
+            self.first_token.setdefault(request, now)
+        for finish in finished:
+            request = finish.request
+            times = RequestTimes(self.started[request], self.first_token.get(request), now)
+            tokens = self.engine.generated(request)
+            self.run.request_finished(self.requests[request], finish.reason.value, tokens, times)
+        scheduler = self.engine.scheduler
+        if finished and not scheduler.running and not scheduler.waiting:
+            self.run.end_generation()
+
+    def _tables(self) -> dict[int, list[int]]:
+        blocks = self.engine.blocks
+        return {request: list(blocks.table(request)) for request in blocks.owners}
+
+    def _mapping_example(self) -> tuple[int, int]:
+        """(request, position) whose place in the pool is shown once it is written."""
+        first = next(iter(self.requests.values()))
+        last = final_tokens(len(first.token_ids), first.max_new_tokens) - 1
+        return first.id, min(self.engine.blocks.block_size + _MAPPING_OFFSET, last)
+
+    def _log_mapping(self, plan: StepPlan) -> None:
+        request, position = self.mapping
+        for chunk in plan.chunks:
+            if chunk.request == request and chunk.start <= position < chunk.start + chunk.count:
+                place = self.engine.blocks.locate(request, position)
+                self.run.emit(
+                    TokenMapping(
+                        arm=self.run.task.arm,
+                        step=plan.step,
+                        request=request,
+                        position=position,
+                        logical=place.logical,
+                        physical=place.physical,
+                        offset=place.offset,
+                    )
+                )

@@ -1,0 +1,16 @@
+"""Every arm under the name that ``--arms`` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from experiment.arms.base import ArmRun
+from experiment.arms.contiguous import run_batch, run_growing, run_sequential
+from experiment.arms.paged import run_paged
+
+ARMS: dict[str, Callable[[ArmRun], None]] = {
+    "contiguous.sequential": run_sequential,
+    "contiguous.batch": run_batch,
+    "contiguous.growing": run_growing,
+    "paged": run_paged,
+}

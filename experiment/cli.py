@@ -1,0 +1,251 @@
+"""Words on the command line → a Config and a call. Exit codes are those of README.md.
+
+Help and errors are in the user's language, so argparse only splits the words: every value is
+taken as text and checked by :mod:`experiment.config`, which knows how to say what is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import experiment
+from experiment.config import load_config, parse_assignment
+from experiment.i18n import LANGUAGES, Translator, detect_language
+from experiment.messages import ExitCode, UserError, user_error
+
+COMMANDS = ("run", "render", "selfcheck")
+# Flags that set one key of the config.
+_CONFIG_FLAGS = {
+    "--device": ("run.device", "auto|cpu|cuda"),
+    "--model": ("model.name", "NAME|DIR"),
+    "--dtype": ("model.dtype", "TYPE"),
+    "--prompts": ("workload.prompts_file", "FILE"),
+    "--max-new-tokens": ("workload.max_new_tokens", "N"),
+    "--max-length": ("cache.max_length", "N"),
+    "--block-size": ("cache.block_size", "N"),
+    "--kv-budget": ("cache.budget", "SIZE"),
+    "--seed": ("run.seed", "N"),
+    "--threads": ("run.threads", "N"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the program; returns its exit code. Errors a person can mend are one line."""
+    words = list(arguments)
+    lang = _language(words)
+    _prepare_streams(lang, explicit=_asked_language(words) in LANGUAGES)
+    t = Translator(lang)
+    try:
+        return _dispatch(words, t)
+    except UserError as error:
+        _complain(t, error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(t("error.interrupted"), file=sys.stderr)
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`); nothing is wrong.
+        with contextlib.suppress(OSError):
+            sys.stdout.close()
+        return ExitCode.OK
+
+
+def _dispatch(words: list[str], t: Translator) -> int:
+    command = words.pop(0) if words and not words[0].startswith("-") else "run"
+    if command not in COMMANDS:
+        raise _unknown("error.unknown_command", command, COMMANDS)
+    if command == "render":
+        return _render(words, t)
+    if command == "selfcheck":
+        return _selfcheck(words, t)
+    return _run(words, t)
+
+
+def _run(words: list[str], t: Translator) -> int:
+    options = _parse(_run_parser(t), words)
+    from experiment.walkthrough import RunOptions, run
+
+    config = load_config(Path(options.config) if options.config else None, _overrides(options))
+    return run(
+        config,
+        RunOptions(
+            lang=t.lang,
+            yes=options.yes,
+            quiet=options.quiet,
+            ascii=options.ascii,
+            out=Path(options.out) if options.out else None,
+            command=tuple(sys.argv[1:]),
+        ),
+    )
+
+
+def _render(words: list[str], t: Translator) -> int:
+    parser = _parser(t, "render")
+    parser.add_argument("run", nargs="?", metavar="RUN", help=t("help.run_directory"))
+    options = _parse(parser, words)
+    if not options.run:
+        raise user_error("error.needs_run", command="render")
+    from experiment.walkthrough import render
+
+    return render(Path(options.run), t.lang, options.ascii)
+
+
+def _selfcheck(words: list[str], t: Translator) -> int:
+    options = _parse(_parser(t, "selfcheck"), words)
+    from experiment.selfcheck import selfcheck
+
+    return selfcheck(t.lang, options.ascii)
+
+
+def _overrides(options: argparse.Namespace) -> dict[str, Any]:
+    """Dotted keys of the config: first ``--set``, then the flags."""
+    values: dict[str, Any] = dict(parse_assignment(text) for text in options.set or ())
+    for flag, (key, _) in _CONFIG_FLAGS.items():
+        value = getattr(options, _attribute(flag))
+        if value is not None:
+            values[key] = value
+    if options.prompt is not None:
+        values["workload.prompts"] = options.prompt
+    if options.arms is not None:
+        values["run.arms"] = [arm.strip() for arm in options.arms.split(",") if arm.strip()]
+    if options.offline:
+        values["model.offline"] = True
+    return values
+
+
+def _run_parser(t: Translator) -> argparse.ArgumentParser:
+    parser = _parser(t, "run")
+    add = parser.add_argument
+    add("--yes", "-y", action="store_true", help=t("help.yes"))
+    add("--config", metavar="FILE", help=t("help.config"))
+    add("--set", action="append", metavar="KEY=VALUE", help=t("help.set"))
+    add("--arms", metavar="ARM,...", help=t("help.arms"))
+    add("--prompt", action="append", metavar="TEXT", help=t("help.prompt"))
+    for flag, (_, metavar) in _CONFIG_FLAGS.items():
+        add(flag, metavar=metavar, help=t("help." + _attribute(flag)))
+    add("--offline", action="store_true", help=t("help.offline"))
+    add("--out", metavar="DIR", help=t("help.out"))
+    add("--quiet", "-q", action="store_true", help=t("help.quiet"))
+    return parser
+
+
+def _parser(t: Translator, command: str) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="run_experiment.py" if command == "run" else f"run_experiment.py {command}",
+        description=t(f"help.about_{command}"),
+        epilog=t("help.epilog") if command == "run" else None,
+        add_help=False,
+        allow_abbrev=False,
+        exit_on_error=False,
+        formatter_class=_formatter(t),
+    )
+    parser._optionals.title = t("help.options")
+    parser._positionals.title = t("help.arguments")
+    parser.add_argument("--lang", metavar="zh|en|auto", help=t("help.lang"))
+    parser.add_argument("--ascii", action="store_true", help=t("help.ascii"))
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"pagedkv-lab {experiment.__version__}",
+        help=t("help.version"),
+    )
+    parser.add_argument("--help", "-h", action="help", help=t("help.help"))
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of printing English and leaving."""
+
+    def error(self, message: str) -> NoReturn:
+        raise argparse.ArgumentError(None, message)
+
+
+def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
+    class Formatter(argparse.RawDescriptionHelpFormatter):
+        def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any = None) -> None:
+            super().add_usage(usage, actions, groups, prefix or t("help.usage") + " ")
+
+        def __init__(self, prog: str, **kwargs: Any) -> None:
+            super().__init__(prog, max_help_position=30, **kwargs)
+
+    return Formatter
+
+
+def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    try:
+        options, rest = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        # All values are texts, so what is left to be wrong is their number.
+        raise user_error("error.flag_value", flag=error.argument_name or " ".join(words)) from error
+    if rest:
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        if rest[0].startswith("-"):
+            raise _unknown("error.unknown_flag", rest[0].split("=")[0], flags)
+        raise user_error("error.stray_word", word=rest[0])
+    return options
+
+
+def _unknown(key: str, word: str, known: Sequence[str]) -> UserError:
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if near:
+        return user_error(key + "_near", word=word, near=near[0])
+    return user_error(key, word=word, choices=", ".join(known))
+
+
+def _attribute(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def _asked_language(words: Sequence[str]) -> str | None:
+    """Value of ``--lang``, looked for before anything else: help and errors need it."""
+    for index, word in enumerate(words):
+        if word == "--lang" and index + 1 < len(words):
+            return words[index + 1]
+        if word.startswith("--lang="):
+            return word.partition("=")[2]
+    return None
+
+
+def _language(words: Sequence[str]) -> str:
+    asked = _asked_language(words)
+    if asked in LANGUAGES:
+        return asked
+    detected = detect_language()
+    if asked not in (None, "auto"):
+        t = Translator(detected)
+        _prepare_streams(detected, explicit=False)
+        choices = ", ".join((*LANGUAGES, "auto"))
+        error = user_error("error.not_a_choice", config_key="--lang", value=asked, choices=choices)
+        _complain(t, error)
+        sys.exit(ExitCode.USAGE)
+    if detected == "zh" and not _can_encode(sys.stdout, "显存"):
+        return "en"  # nobody asked for Chinese, and this terminal cannot show it
+    return detected
+
+
+def _prepare_streams(lang: str, *, explicit: bool) -> None:
+    """No character may end the program because a terminal cannot show it."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is None:
+            continue
+        utf8 = lang == "zh" and explicit and not stream.isatty() and not _can_encode(stream, "显存")
+        reconfigure(encoding="utf-8" if utf8 else None, errors="replace")
+
+
+def _can_encode(stream: Any, text: str) -> bool:
+    try:
+        text.encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _complain(t: Translator, error: UserError) -> None:
+    print(t("error.prefix"), t.message(error.text), file=sys.stderr)

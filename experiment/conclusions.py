@@ -1,0 +1,198 @@
+"""What a run showed: the headline, the usual claims with verdicts, equality of tokens.
+
+A verdict is "shown" only where this run's own figures bear the claim out; where they do not, or
+where the run could not tell, it says so and why. No sentence stands here: only keys and numbers.
+"""
+
+from __future__ import annotations
+
+from experiment.analysis import arm_results
+from experiment.events import (
+    EnvironmentProbed,
+    ModelPrepared,
+    Notice,
+    RunFinished,
+    WorkloadReady,
+)
+from experiment.messages import Message, message
+from experiment.record import Record
+from experiment.results import ArmResult, Claim, Results, TokenComparison
+
+# Two shares of memory that differ by less than this are called equal: a block more or less.
+_SAME_SHARE = 0.01
+_CONTIGUOUS = ("contiguous.batch", "contiguous.sequential", "contiguous.growing")
+
+
+def evaluate(record: Record) -> Results:
+    """Compute every result of a run from its log."""
+    arms = arm_results(record)
+    environment = record.first(EnvironmentProbed)
+    finished = record.of(RunFinished)
+    results = Results(
+        status=finished[-1].status if finished else "failed",
+        arms=arms,
+        tokens=compare_tokens(arms),
+        headline=message("headline.none"),
+        claims=[],
+        fairness=_fairness(record),
+        notes=_notes(record),
+        environment=environment.environment if environment else None,
+    )
+    return results.model_copy(
+        update={
+            "headline": headline(results),
+            "claims": [waste(results), stability(results), throughput(results)],
+        }
+    )
+
+
+def compare_tokens(arms: list[ArmResult]) -> list[TokenComparison]:
+    """Each arm that finished against the first one that did, token by token."""
+    finished = [arm for arm in arms if arm.status == "finished"]
+    if not finished:
+        return []
+    reference = finished[0]
+    expected = {request.request: request.tokens for request in reference.requests}
+    return [_compare(arm, reference.arm, expected) for arm in finished[1:]]
+
+
+def headline(results: Results) -> Message:
+    """live / allocated at the peak, and how many more such requests fit in the same budget."""
+    contiguous, paged = _pair(results)
+    if contiguous is None or paged is None or not contiguous.peak or not paged.peak:
+        return message("headline.none")
+    return message(
+        "headline.both",
+        contiguous_share=contiguous.peak.utilisation,
+        paged_share=paged.peak.utilisation,
+        contiguous_fits=contiguous.fits,
+        paged_fits=paged.fits,
+        budget=paged.budget_bytes,
+    )
+
+
+def waste(results: Results) -> Claim:
+    """Paging wastes less of what it hands out."""
+    contiguous, paged = _pair(results)
+    if contiguous is None or paged is None or not contiguous.peak or not paged.peak:
+        return _untested("waste")
+    before, after = _wasted_share(contiguous), _wasted_share(paged)
+    if before is None or after is None:
+        return _untested("waste")
+    figures = {
+        "contiguous": before,
+        "paged": after,
+        "contiguous_bytes": contiguous.bytes_of(contiguous.peak.wasted),
+        "paged_bytes": paged.bytes_of(paged.peak.wasted),
+    }
+    if after < before - _SAME_SHARE:
+        return Claim(id="waste", verdict="shown", text=message("claim.waste.shown", **figures))
+    return Claim(id="waste", verdict="not_shown", text=message("claim.waste.not_shown", **figures))
+
+
+def stability(results: Results) -> Claim:
+    """Paged memory varies less over the run."""
+    contiguous, paged = _pair(results)
+    if contiguous is None or paged is None:
+        return _untested("stability")
+    before, after = contiguous.reserved_variation, paged.reserved_variation
+    if before is None or after is None:
+        return _untested("stability")
+    growing = results.arm("contiguous.growing")
+    figures = {
+        "contiguous": before,
+        "paged": after,
+        "growing": growing.reserved_variation if growing else None,
+    }
+    if after < before - _SAME_SHARE:
+        text = message("claim.stability.shown", **figures)
+        return Claim(id="stability", verdict="shown", text=text)
+    key = "claim.stability.not_shown_growing" if growing else "claim.stability.not_shown"
+    return Claim(id="stability", verdict="not_shown", text=message(key, **figures))
+
+
+def throughput(results: Results) -> Claim:
+    """Paging makes generation faster: only an arm that differs in paging alone can tell."""
+    contiguous, paged = _pair(results)
+    sequential = results.arm("contiguous.sequential")
+    if contiguous is None or paged is None or not paged.tokens_per_s:
+        return _untested("throughput")
+    figures = {
+        "paged": paged.tokens_per_s,
+        "batch_factor": _factor(paged, contiguous),
+        "sequential_factor": _factor(paged, sequential),
+    }
+    key = (
+        "claim.throughput.mixed"
+        if sequential and sequential is not contiguous
+        else "claim.throughput.mixed_one"
+    )
+    return Claim(id="throughput", verdict="not_shown", text=message(key, **figures))
+
+
+def _pair(results: Results) -> tuple[ArmResult | None, ArmResult | None]:
+    """The contiguous arm that is closest to the paged one, a batch if it ran; the paged one."""
+    contiguous = next((arm for name in _CONTIGUOUS if (arm := results.arm(name))), None)
+    return contiguous, results.arm("paged")
+
+
+def _wasted_share(arm: ArmResult) -> float | None:
+    used = arm.peak.utilisation if arm.peak else None
+    return None if used is None else 1 - used
+
+
+def _factor(arm: ArmResult, base: ArmResult | None) -> float | None:
+    if base is None or not base.tokens_per_s or not arm.tokens_per_s:
+        return None
+    return arm.tokens_per_s / base.tokens_per_s
+
+
+def _untested(claim: str) -> Claim:
+    return Claim.model_validate(
+        {"id": claim, "verdict": "untested", "text": message(f"claim.{claim}.untested")}
+    )
+
+
+def _compare(arm: ArmResult, reference: str, expected: dict[int, list[int]]) -> TokenComparison:
+    equal = 0
+    first: tuple[int, int] | None = None
+    for request in arm.requests:
+        wanted = expected.get(request.request, [])
+        if request.tokens == wanted:
+            equal += 1
+        elif first is None:
+            pairs = zip(request.tokens, wanted, strict=False)
+            index = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+            shorter = min(len(request.tokens), len(wanted))
+            first = (request.request, shorter if index is None else index)
+    return TokenComparison(
+        arm=arm.arm,
+        reference=reference,
+        requests=max(len(arm.requests), len(expected)),
+        equal_requests=equal,
+        first_difference=first,
+    )
+
+
+def _fairness(record: Record) -> list[Message]:
+    model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
+    if model is None or workload is None:
+        return []
+    return [
+        message("fairness.weights", sha256=model.weights_sha256[:12]),
+        message("fairness.tokens", n=sum(len(r.token_ids) for r in workload.requests)),
+        message("fairness.dtype", dtype=model.dtype),
+        message("fairness.budget", budget=workload.budget_bytes),
+        message("fairness.length", length=workload.max_length),
+        message("fairness.stop"),
+        message("fairness.process"),
+    ]
+
+
+def _notes(record: Record) -> list[Message]:
+    model = record.first(ModelPrepared)
+    notes = list(model.notes) if model else []
+    notes += [notice.text for notice in record.of(Notice)]
+    if record.damaged_lines:
+        notes.append(message("note.damaged_lines", n=record.damaged_lines))
+    return notes

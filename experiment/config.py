@@ -1,0 +1,242 @@
+"""What a run is: model, workload, budget, arms. Read from TOML, then ``--set``, then flags."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from experiment.messages import UserError, message, user_error
+
+ARM_GROUPS = {
+    "contiguous": ("contiguous.sequential", "contiguous.batch", "contiguous.growing"),
+    "paged": ("paged",),
+}
+MAX_CONFIG_BYTES = 1 << 20
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", re.IGNORECASE)
+_UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40, "KI": 10, "MI": 20, "GI": 30}
+_UNITS |= {"K": 10, "M": 20, "G": 30, "T": 40, "TI": 40}
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of ``144MiB``, ``1.5 GiB`` or ``4096``. A lone K, M, G is binary, as in KiB.
+
+    Raises:
+        ValueError: not a size; decimal KB, MB and GB are refused because they are mistaken for KiB.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None or match[2].upper() not in _UNITS:
+        raise ValueError(text)
+    return int(float(match[1]) * 2 ** _UNITS[match[2].upper()])
+
+
+def _budget(value: Any) -> Any:
+    if isinstance(value, str) and value != "auto":
+        return parse_bytes(value)
+    return value
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class ModelConfig(_Section):
+    """Which weights, in which precision."""
+
+    name: str = Field("gpt2", min_length=1)
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    offline: bool = False
+    init_range: float = Field(0.08, ge=0.05, le=0.1)
+
+
+class WorkloadConfig(_Section):
+    """Prompts and how much is generated for each.
+
+    ``prompts`` are texts; empty means the four of the walkthrough. ``prompts_file`` is JSONL
+    with ``{"prompt": ...}`` in each line.
+    """
+
+    prompts: tuple[str, ...] = ()
+    prompts_file: str | None = None
+    max_new_tokens: int = Field(50, ge=1, le=1_000_000)
+    ignore_eos: bool = True
+
+
+class CacheConfig(_Section):
+    """The KV cache. ``budget`` is bytes, or auto: one slab of the maximum length per request."""
+
+    max_length: int = Field(512, ge=2, le=10_000_000)
+    block_size: int = Field(16, ge=1, le=1_000_000)
+    budget: Annotated[Literal["auto"] | Annotated[int, Field(ge=1)], BeforeValidator(_budget)] = (
+        "auto"
+    )
+    watermark_blocks: int = Field(0, ge=0)
+
+
+class EngineConfig(_Section):
+    """Limits of a step of the paged engine."""
+
+    max_num_seqs: int = Field(256, ge=1)
+    max_num_batched_tokens: int = Field(2048, ge=1)
+
+
+class RunSection(_Section):
+    """Where and how the arms run."""
+
+    arms: tuple[str, ...] = ("contiguous", "paged")
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int | None = Field(None, ge=1, le=4096)
+    seed: int = Field(0, ge=0, lt=2**32)
+    sample_interval_ms: int = Field(20, ge=1, le=10_000)
+    witness: bool = True  # count written slots from the tensors after each step
+    arm_timeout_s: float = Field(1800, gt=0)
+
+
+class Config(_Section):
+    """A whole run."""
+
+    model: ModelConfig = ModelConfig()
+    workload: WorkloadConfig = WorkloadConfig()
+    cache: CacheConfig = CacheConfig()
+    engine: EngineConfig = EngineConfig()
+    run: RunSection = RunSection()
+
+    @property
+    def arm_names(self) -> tuple[str, ...]:
+        """Single arms in the order in which they run; groups such as ``contiguous`` unfolded."""
+        return expand_arms(self.run.arms)
+
+
+def expand_arms(names: Iterable[str]) -> tuple[str, ...]:
+    """Unfold groups of arms, without repeats.
+
+    Raises:
+        UserError: no such arm.
+    """
+    known = {arm for group in ARM_GROUPS.values() for arm in group}
+    arms: list[str] = []
+    for name in names:
+        if name not in ARM_GROUPS and name not in known:
+            choices = sorted({*ARM_GROUPS, *known})
+            raise user_error("error.unknown_arm", arm=name, choices=", ".join(choices))
+        arms += [arm for arm in ARM_GROUPS.get(name, (name,)) if arm not in arms]
+    if not arms:
+        raise user_error("error.no_arms")
+    return tuple(arms)
+
+
+def load_config(path: Path | None, overrides: Mapping[str, Any]) -> Config:
+    """Read a TOML file (None: defaults) and put ``overrides`` (dotted keys) on top.
+
+    Raises:
+        UserError: unreadable file, bad TOML, unknown key or a value that does not fit.
+    """
+    data = read_toml(path) if path else {}
+    for key, value in overrides.items():
+        _put(data, key, value)
+    try:
+        config = Config.model_validate(data)
+    except ValidationError as error:
+        raise _explain(error) from error
+    expand_arms(config.run.arms)
+    return config
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file of bounded size.
+
+    Raises:
+        UserError: it is missing, unreadable, too large or not TOML.
+    """
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise user_error("error.file_too_large", path=str(path), limit=MAX_CONFIG_BYTES)
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise user_error("error.file_missing", path=str(path)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise user_error("error.file_unreadable", path=str(path)) from error
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r"line (\d+)", str(error))
+        line = int(place[1]) if place else None
+        raise user_error("error.bad_toml", path=str(path), line=line) from error
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """``key=value`` of ``--set``; the value is TOML where it parses as such, text otherwise.
+
+    Raises:
+        UserError: no ``=`` in it.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise user_error("error.bad_assignment", text=text)
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    return key.strip(), parsed
+
+
+def config_keys() -> tuple[str, ...]:
+    """Every dotted key that a config may set."""
+    return tuple(
+        f"{section}.{name}"
+        for section, field in Config.model_fields.items()
+        for name in field.default.__class__.model_fields
+    )
+
+
+def _put(data: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    table = data
+    for parent in parents:
+        table = table.setdefault(parent, {})
+        if not isinstance(table, dict):
+            raise _unknown_key(key)
+    table[last] = value
+
+
+def _unknown_key(key: str) -> UserError:
+    near = difflib.get_close_matches(key, config_keys(), n=1, cutoff=0.5)
+    if near:
+        return user_error("error.unknown_key_near", config_key=key, near=near[0])
+    return user_error("error.unknown_key", config_key=key, choices=", ".join(config_keys()))
+
+
+def _explain(error: ValidationError) -> UserError:
+    """The first problem, as one line in the user's language."""
+    first = error.errors()[0]
+    # Below the second part stand pydantic's own names for the branches of a union.
+    key = ".".join(str(part) for part in first["loc"][:2])
+    if first["type"] == "extra_forbidden":
+        return _unknown_key(key)
+    if first["type"] == "literal_error" and "expected" in first.get("ctx", {}):
+        choices = re.sub(r"'|\bor\b", "", first["ctx"]["expected"]).replace("  ", " ")
+        choices = ", ".join(part.strip(" ,") for part in choices.split() if part.strip(" ,"))
+        if key != "cache.budget":
+            return user_error(
+                "error.not_a_choice", config_key=key, value=_shown(first["input"]), choices=choices
+            )
+    limits = first.get("ctx", {})
+    for name in ("ge", "gt", "le", "lt"):
+        if name in limits:
+            return user_error(
+                f"error.limit_{name}",
+                config_key=key,
+                value=_shown(first["input"]),
+                limit=limits[name],
+            )
+    if key == "cache.budget":
+        return user_error("error.not_a_size", config_key=key, value=_shown(first["input"]))
+    return UserError(message("error.bad_value", config_key=key, value=_shown(first["input"])))
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

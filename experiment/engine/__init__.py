@@ -1,0 +1,1 @@
+"""The paged engine on torch: pool, attention, model runner, engine loop."""

@@ -1,0 +1,89 @@
+"""Attention through block tables. Every kernel has the same signature and the same result.
+
+    q    [tokens, heads, head_dim]      packed queries of the step
+    kv   [2, blocks, kv_heads, block_size, head_dim]      one layer of the pool
+    out  [tokens, heads, head_dim]
+
+The keys and values of the step are in the pool before a kernel runs.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own spelling
+
+from experiment.engine.step_inputs import PackedSequence, StepInputs
+
+
+class Kernel(Protocol):
+    """Computes attention for one layer of one packed step."""
+
+    def __call__(
+        self, q: torch.Tensor, kv: torch.Tensor, inputs: StepInputs, scale: float
+    ) -> torch.Tensor:
+        """Return [tokens, heads, head_dim]; ``scale`` multiplies the scores."""
+        ...
+
+
+def gather(kv: torch.Tensor, sequence: PackedSequence) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of one request in logical order: two of [kv_heads, context, head_dim]."""
+    _, _, heads, block_size, dim = kv.shape
+    slots = sequence.table.numel() * block_size
+    by_head = kv.permute(0, 2, 1, 3, 4)  # [2, kv_heads, blocks, block_size, head_dim]
+    rows = by_head.index_select(2, sequence.table).reshape(2, heads, slots, dim)
+    keys, values = rows[:, :, : sequence.context].unbind(0)
+    return keys, values
+
+
+def torch_kernel(
+    q: torch.Tensor, kv: torch.Tensor, inputs: StepInputs, scale: float
+) -> torch.Tensor:
+    """Gather each request's blocks, then torch's scaled dot product attention. Any device."""
+    out = torch.empty_like(q)
+    grouped = q.shape[1] != kv.shape[2]
+    for sequence in inputs.sequences:
+        keys, values = gather(kv, sequence)
+        queries = q[sequence.rows].transpose(0, 1)  # [heads, queries, head_dim]
+        attended = F.scaled_dot_product_attention(
+            queries[None],
+            keys[None],
+            values[None],
+            attn_mask=_causal_mask(sequence, q.device),
+            is_causal=sequence.queries > 1 and sequence.queries == sequence.context,
+            scale=scale,
+            enable_gqa=grouped,
+        )
+        out[sequence.rows] = attended[0].transpose(0, 1)
+    return out
+
+
+def reference_kernel(
+    q: torch.Tensor, kv: torch.Tensor, inputs: StepInputs, scale: float
+) -> torch.Tensor:
+    """The definition, one query at a time in double precision; for tests."""
+    out = torch.empty_like(q)
+    group = q.shape[1] // kv.shape[2]
+    for sequence in inputs.sequences:
+        keys, values = (x.double().repeat_interleave(group, 0) for x in gather(kv, sequence))
+        start = sequence.context - sequence.queries
+        for i in range(sequence.queries):
+            row = sequence.rows.start + i
+            seen = start + i + 1
+            scores = torch.einsum("hd,hkd->hk", q[row].double(), keys[:, :seen]) * scale
+            weights = scores.softmax(-1)
+            out[row] = torch.einsum("hk,hkd->hd", weights, values[:, :seen]).to(q.dtype)
+    return out
+
+
+def _causal_mask(sequence: PackedSequence, device: torch.device) -> torch.Tensor | None:
+    """Mask for a chunk behind earlier positions; one query, or a first chunk, needs none."""
+    if sequence.queries in (1, sequence.context):
+        return None
+    earlier = sequence.context - sequence.queries
+    shape = (sequence.queries, sequence.context)
+    return torch.ones(shape, dtype=torch.bool, device=device).tril(earlier)
+
+
+KERNELS: dict[str, Kernel] = {"torch": torch_kernel, "reference": reference_kernel}

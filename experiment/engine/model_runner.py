@@ -1,0 +1,90 @@
+"""Runs a Transformers model on a packed step, and probes whether it can be run so."""
+
+from __future__ import annotations
+
+import torch
+
+from experiment.engine.attention import ATTENTION, PagedStep, UnsupportedModelError
+from experiment.engine.kernels import KERNELS, Kernel
+from experiment.engine.kv_pool import KVPool
+from experiment.engine.step_inputs import StepInputs, build_inputs
+from kvsim.geometry import KVGeometry
+from kvsim.step import Chunk, StepPlan
+
+
+class InvalidLogitsError(Exception):
+    """Logits are not numbers: weights are broken, or a slot was read that nobody wrote."""
+
+
+class ModelRunner:
+    """A model and the pool that its keys and values go to.
+
+    Args:
+        model: loaded with ``attn_implementation=ATTENTION``, in eval mode.
+        kernel: a key of :data:`experiment.engine.kernels.KERNELS`.
+    """
+
+    def __init__(self, model: torch.nn.Module, pool: KVPool, kernel: str = "torch") -> None:
+        self.model = model
+        self.pool = pool
+        self.kernel: Kernel = KERNELS[kernel]
+
+    @torch.inference_mode()
+    def logits(self, inputs: StepInputs) -> torch.Tensor:
+        """Run the packed step: [requests that sample, vocabulary].
+
+        Raises:
+            InvalidLogitsError: NaN among them.
+        """
+        return self._forward(inputs, PagedStep(self.pool, inputs, self.kernel))
+
+    def _forward(self, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
+        output = self.model(
+            input_ids=inputs.input_ids,
+            position_ids=inputs.position_ids,
+            use_cache=False,
+            logits_to_keep=inputs.sampled_rows,
+            paged_step=step,
+        )
+        logits: torch.Tensor = output.logits[0]
+        if inputs.sampled_requests and torch.isnan(logits).any():
+            raise InvalidLogitsError
+        return logits
+
+
+@torch.inference_mode()
+def probe(model: torch.nn.Module, geometry: KVGeometry, tolerance: float | None = None) -> None:
+    """Run a few tokens through our attention and through Transformers' own, and compare.
+
+    ``tolerance`` is relative to the largest logit; by default it follows the model's precision.
+
+    Raises:
+        UnsupportedModelError: a layer does not call our function exactly once, passes an
+            argument that we do not implement, or the logits differ.
+    """
+    parameter = next(model.parameters())
+    pool = KVPool(geometry, 3, 4, parameter.dtype, parameter.device)
+    prompt = list(range(1, 8))
+    plan = StepPlan(0, chunks=(Chunk(0, 0, len(prompt), samples=True),))
+    # Blocks out of order: a model that ignores the table is caught here.
+    inputs = build_inputs(plan, {0: prompt}, {0: [2, 0]}, pool.block_size, parameter.device)
+    step = PagedStep(pool, inputs, KERNELS["torch"])
+    ours = ModelRunner(model, pool)._forward(inputs, step)
+    if sorted(step.calls) != list(range(geometry.layers)):
+        raise UnsupportedModelError("attention_interface")
+    theirs = _plain_logits(model, inputs.input_ids)
+    limit = tolerance or (1e-4 if parameter.dtype == torch.float32 else 3e-2)
+    if (ours[0] - theirs).abs().max() > limit * theirs.abs().max():
+        raise UnsupportedModelError("logits")
+
+
+def _plain_logits(model: torch.nn.Module, input_ids: torch.Tensor) -> torch.Tensor:
+    """Last logits of the same tokens with Transformers' own attention."""
+    set_attention = model.set_attn_implementation
+    assert callable(set_attention)
+    set_attention("sdpa")
+    try:
+        logits: torch.Tensor = model(input_ids=input_ids, use_cache=False).logits[0, -1]
+        return logits
+    finally:
+        set_attention(ATTENTION)

@@ -1,0 +1,99 @@
+"""What a forward pass needs to know of a step plan, as tensors, built once per step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kvsim.step import StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSequence:
+    """One request's part of a packed step.
+
+    Attributes:
+        rows: its tokens in the packed batch.
+        context: positions that the last of these tokens attends to, itself included.
+        table: physical blocks that hold them, [blocks], on the pool's device.
+    """
+
+    rows: slice
+    context: int
+    table: torch.Tensor
+
+    @property
+    def queries(self) -> int:
+        """Number of its tokens in this step."""
+        count: int = self.rows.stop - self.rows.start
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """A packed step: the tokens of all requests one after another, without padding.
+
+    Attributes:
+        input_ids: [1, tokens].
+        position_ids: [1, tokens].
+        slot_blocks: [tokens], physical block that each token's K and V go to.
+        slot_offsets: [tokens], slot in that block.
+        sequences: per request, in the order of the plan's chunks.
+        sampled_rows: [requests that sample], their last row in the packed batch.
+        sampled_requests: their ids, in the same order.
+    """
+
+    input_ids: torch.Tensor
+    position_ids: torch.Tensor
+    slot_blocks: torch.Tensor
+    slot_offsets: torch.Tensor
+    sequences: tuple[PackedSequence, ...]
+    sampled_rows: torch.Tensor
+    sampled_requests: tuple[int, ...]
+
+
+def build_inputs(
+    plan: StepPlan,
+    tokens: Mapping[int, Sequence[int]],
+    tables: Mapping[int, Sequence[int]],
+    block_size: int,
+    device: torch.device,
+) -> StepInputs:
+    """Pack the chunks of ``plan``.
+
+    Args:
+        tokens: known token ids of each request, prompt first.
+        tables: block table of each request.
+    """
+    ids: list[int] = []
+    positions: list[int] = []
+    blocks: list[int] = []
+    sequences: list[PackedSequence] = []
+    sampled: list[tuple[int, int]] = []
+    for chunk in plan.chunks:
+        end = chunk.start + chunk.count
+        table = tables[chunk.request]
+        first_row = len(ids)
+        ids += tokens[chunk.request][chunk.start : end]
+        positions += range(chunk.start, end)
+        blocks += [table[position // block_size] for position in range(chunk.start, end)]
+        used = torch.tensor(table[: -(-end // block_size)], dtype=torch.long, device=device)
+        sequences.append(PackedSequence(slice(first_row, len(ids)), end, used))
+        if chunk.samples:
+            sampled.append((len(ids) - 1, chunk.request))
+
+    def tensor(values: Sequence[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.long, device=device)
+
+    position_ids = tensor(positions)
+    return StepInputs(
+        input_ids=tensor(ids)[None],
+        position_ids=position_ids[None],
+        slot_blocks=tensor(blocks),
+        slot_offsets=position_ids % block_size,
+        sequences=tuple(sequences),
+        sampled_rows=tensor([row for row, _ in sampled]),
+        sampled_requests=tuple(request for _, request in sampled),
+    )

@@ -1,0 +1,365 @@
+"""The typed events of a run: what arms emit, the runner writes down and reports read.
+
+Events hold facts, message keys and numbers. Each carries two clocks: ``t_ns``, nanoseconds of
+the monotonic clock, and, where it belongs to a step, the step's number. The module needs
+pydantic and kvsim alone, so a worker in another environment can speak the same vocabulary.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from experiment.messages import Message
+
+SCHEMA_VERSION = 1
+
+
+class Stage(StrEnum):
+    """Moments of an arm at which every memory channel is read while the arm stands still."""
+
+    START = "start"  # process up, libraries imported, nothing loaded
+    LOADED = "loaded"  # weights on the device
+    CACHE_READY = "cache_ready"  # KV cache reserved, nothing computed
+    REQUEST_DONE = "request_done"  # one request has ended
+    PEAK = "peak"  # after the last step that ran, before anything is released
+    RELEASED = "released"  # KV cache and weights given back
+
+
+class Channel(StrEnum):
+    """Where a memory figure comes from."""
+
+    FORMULA = "formula"
+    TENSORS = "tensors"
+    TORCH_ALLOCATED = "torch.allocated"
+    TORCH_RESERVED = "torch.reserved"
+    NVML_PROCESS = "nvml.process"
+    NVML_DEVICE = "nvml.device"
+    CUDA_MEM_GET_INFO = "cuda.mem_get_info"
+    RSS = "process.rss"
+    USS = "process.uss"
+    PSS = "process.pss"
+    HIGH_WATER = "process.hwm"
+    SYSTEM = "system.used"
+    POISON = "poison"
+
+
+class Scope(StrEnum):
+    """What a memory figure is about."""
+
+    TENSOR = "tensor"
+    PROCESS = "process"
+    TREE = "tree"
+    DEVICE = "device"
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    t_ns: int = Field(default_factory=time.monotonic_ns)
+
+
+class RunStarted(_Event):
+    """First line of every log. ``wall_ns`` is the wall clock at ``t_ns``."""
+
+    event: Literal["run_started"] = "run_started"
+    schema_version: int = SCHEMA_VERSION
+    version: str
+    wall_ns: int
+    utc_offset_s: int
+    lang: str
+    command: list[str]
+    config: dict[str, Any]
+
+
+class EnvironmentProbed(_Event):
+    """What the machine has; see :class:`experiment.environment.Environment`."""
+
+    event: Literal["environment"] = "environment"
+    environment: dict[str, Any]
+
+
+class ModelPrepared(_Event):
+    """The weights that every arm loads.
+
+    ``source`` is hub, hub_cache, local or random; ``notes`` say what that means for the run.
+    """
+
+    event: Literal["model"] = "model"
+    name: str
+    source: Literal["hub", "hub_cache", "local", "random"]
+    architecture: str
+    parameters: int
+    weights_sha256: str
+    dtype: str
+    device: str
+    layers: int
+    kv_heads: int
+    head_dim: int
+    element_bytes: int
+    max_positions: int
+    vocab_size: int
+    eos_token_id: int | None
+    random_seed: int | None = None
+    random_init_range: float | None = None
+    notes: list[Message] = []
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one token's K and V over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.element_bytes
+
+
+class WorkloadRequest(BaseModel):
+    """One request: its text, its token ids and how many tokens it may generate."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: int
+    prompt: str
+    token_ids: list[int]
+    max_new_tokens: int
+
+
+class WorkloadReady(_Event):
+    """The requests of the run, and the KV budget in bytes that each arm may reserve."""
+
+    event: Literal["workload"] = "workload"
+    requests: list[WorkloadRequest]
+    max_length: int
+    block_size: int
+    budget_bytes: int
+
+
+class ArmStarted(_Event):
+    """The arm's process runs."""
+
+    event: Literal["arm_started"] = "arm_started"
+    arm: str
+    pid: int
+
+
+class StageEntered(_Event):
+    """The arm stands still at ``stage``; readings with the same arm and stage follow."""
+
+    event: Literal["stage"] = "stage"
+    arm: str
+    stage: Stage
+    step: int | None = None
+    request: int | None = None
+
+
+class Reading(_Event):
+    """One memory figure: bytes, or None and the reason. Never 0 for what is unknown.
+
+    ``stage`` is None for samples taken while the arm runs.
+    """
+
+    event: Literal["reading"] = "reading"
+    arm: str | None
+    channel: Channel
+    scope: Scope
+    bytes: int | None
+    reason: Message | None = None
+    stage: Stage | None = None
+    request: int | None = None
+    device: str | None = None
+    total_bytes: int | None = None
+
+
+class PoolReserved(_Event):
+    """The KV cache of an arm exists: its shape, and the bytes of its tensors."""
+
+    event: Literal["pool"] = "pool"
+    arm: str
+    blocks: int
+    block_size: int
+    slot_bytes: int
+    watermark_blocks: int = 0
+    elastic: bool = False
+    tensor_bytes: int | None
+    budget_bytes: int
+
+
+class Step(_Event):
+    """A step was executed. ``plan`` is :func:`kvsim.step.plan_to_json`.
+
+    ``started_ns`` is when it began (``t_ns``: when it had ended); ``written_slots`` is how many
+    slots a count over the poisoned tensors found written, None where none was made.
+    """
+
+    event: Literal["step"] = "step"
+    arm: str
+    plan: dict[str, Any]
+    started_ns: int
+    written_slots: int | None = None
+
+
+class Keyframe(_Event):
+    """A whole picture after ``step``: block tables and slots written, to check a replay by."""
+
+    event: Literal["keyframe"] = "keyframe"
+    arm: str
+    step: int
+    tables: dict[int, list[int]]
+    written: dict[int, int]
+
+
+class TokenMapping(_Event):
+    """Where one token of one request lies, read from the block table while the arm runs."""
+
+    event: Literal["mapping"] = "mapping"
+    arm: str
+    step: int
+    request: int
+    position: int
+    logical: int
+    physical: int
+    offset: int
+
+
+class RequestFinished(_Event):
+    """A request has ended. ``tokens`` are the generated ones, the prompt is not among them.
+
+    Seconds count from the request's arrival and leave out the moments in which the arm stood
+    still for a memory reading. ``wait_s``: until it first ran; ``first_token_s``: until its first
+    token; ``latency_s``: until its last.
+    """
+
+    event: Literal["request"] = "request"
+    arm: str
+    request: int
+    reason: str
+    prompt_tokens: int
+    tokens: list[int]
+    text: str
+    wait_s: float
+    first_token_s: float | None
+    latency_s: float
+
+
+class CacheMoved(_Event):
+    """Bytes that a growing cache copied because every step reallocates it, over a request."""
+
+    event: Literal["cache_moved"] = "cache_moved"
+    arm: str
+    request: int
+    bytes: int
+
+
+class ArmFinished(_Event):
+    """The arm ended well. Times are seconds; ``generate_s`` covers all requests of the workload."""
+
+    event: Literal["arm_finished"] = "arm_finished"
+    arm: str
+    import_s: float
+    load_s: float
+    generate_s: float
+    threads: int
+    device_name: str
+
+
+class ArmFailed(_Event):
+    """A process did not end well; what it emitted before stands.
+
+    ``arm`` is the arm, or ``environment`` or ``prepare`` for the stages before any arm.
+    """
+
+    event: Literal["arm_failed"] = "arm_failed"
+    arm: str
+    reason: Message
+    exit_code: int | None = None
+
+
+class ArmSkipped(_Event):
+    """The arm was not started, and why."""
+
+    event: Literal["arm_skipped"] = "arm_skipped"
+    arm: str
+    reason: Message
+
+
+class Progress(_Event):
+    """How far a long task is. For the console only; never written to the log."""
+
+    event: Literal["progress"] = "progress"
+    task: Message
+    done: float
+    total: float | None = None
+
+
+class ModelDirectory(_Event):
+    """Where the prepared weights are. Between processes only; never written to the log."""
+
+    event: Literal["model_directory"] = "model_directory"
+    path: str
+
+
+class Check(_Event):
+    """Outcome of one check of the self-test. ``text`` says what was seen."""
+
+    event: Literal["check"] = "check"
+    check: str
+    passed: bool
+    text: Message
+
+
+class Notice(_Event):
+    """Something the person should know, such as a busy machine."""
+
+    event: Literal["notice"] = "notice"
+    text: Message
+
+
+class RunFinished(_Event):
+    """Last line: how the run ended."""
+
+    event: Literal["run_finished"] = "run_finished"
+    status: Literal["complete", "incomplete", "left", "interrupted", "failed"]
+
+
+Event = Annotated[
+    RunStarted
+    | EnvironmentProbed
+    | ModelPrepared
+    | WorkloadReady
+    | ArmStarted
+    | StageEntered
+    | Reading
+    | PoolReserved
+    | Step
+    | Keyframe
+    | TokenMapping
+    | RequestFinished
+    | CacheMoved
+    | ArmFinished
+    | ArmFailed
+    | ArmSkipped
+    | Progress
+    | ModelDirectory
+    | Check
+    | Notice
+    | RunFinished,
+    Field(discriminator="event"),
+]
+
+TRANSIENT = (Progress, ModelDirectory)
+
+_EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+def encode(event: BaseModel) -> str:
+    """One line of JSON, without its newline."""
+    return event.model_dump_json(exclude_none=False)
+
+
+def decode(line: str | bytes) -> Event:
+    """Parse one line of an event log.
+
+    Raises:
+        ValueError: not an event of this schema.
+    """
+    return _EVENT.validate_json(line)

@@ -1,0 +1,199 @@
+"""Find the GPUs and try out whether NVML measures them, in the process of the probe."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from experiment.environment import Gpu, NvmlFacts, TorchFacts
+from experiment.memory.figure import Figure
+from experiment.memory.nvml import Nvml, NvmlDevice, NvmlError, open_nvml
+from experiment.messages import Message, message
+
+PROBE_BYTES = 64 * 2**20
+# These drivers attribute memory to the wrong processes (gpustat, issue 161).
+_WRONG_DRIVERS = ((535, 43), (535, 86))
+
+
+def torch_facts(torch: Any | None) -> TorchFacts:
+    """Versions of torch and whether CUDA works; ``torch`` is the module, None if not installed."""
+    if torch is None:
+        reason = message("memory.torch_missing")
+        return TorchFacts(version=None, cuda_build=None, cuda_available=False, reason=reason)
+    build = torch.version.cuda or torch.version.hip
+    works = bool(torch.cuda.is_available())
+    return TorchFacts(
+        version=str(torch.__version__),
+        cuda_build=build,
+        cuda_available=works,
+        reason=None if works else _why_no_cuda(torch, build),
+    )
+
+
+def _why_no_cuda(torch: Any, build: str | None) -> Message:
+    if build is None:
+        return message("environment.cuda_cpu_build")
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "unset").strip() in ("", "-1"):
+        return message("environment.cuda_hidden")
+    try:
+        torch.cuda.init()
+    except Exception as error:
+        text = str(error)
+        if "too old" in text:
+            return message("environment.cuda_driver_old")
+        if "no NVIDIA driver" in text:
+            return message("environment.cuda_no_driver")
+    return message("environment.cuda_no_device")
+
+
+def probe_gpus(torch: Any | None, library: Any | None = None) -> tuple[tuple[Gpu, ...], NvmlFacts]:
+    """List the GPUs and try NVML. ``torch`` is None where CUDA does not work.
+
+    Allocates 64 MiB on torch's first GPU for a moment. ``library`` stands in for ``pynvml``.
+    """
+    try:
+        nvml = open_nvml(library)
+    except NvmlError as error:
+        return _torch_gpus(torch, None, None), NvmlFacts(reason=error.reason)
+    try:
+        driver = _driver(nvml)
+        if torch is None:
+            return _nvml_gpus(nvml, driver), NvmlFacts(reason=None, driver_version=driver)
+        return _torch_gpus(torch, nvml, driver), _try_nvml(torch, nvml, driver)
+    finally:
+        nvml.close()
+
+
+def _driver(nvml: Nvml) -> str | None:
+    try:
+        return nvml.driver_version()
+    except NvmlError:
+        return None
+
+
+def _torch_gpus(torch: Any | None, nvml: Nvml | None, driver: str | None) -> tuple[Gpu, ...]:
+    """List the GPUs that torch can use, in its order: it takes the first."""
+    found: list[Gpu] = []
+    if torch is None:
+        return ()
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        device = _device(nvml, torch_uuid(properties)) if nvml is not None else None
+        found.append(
+            Gpu(
+                name=properties.name,
+                uuid=device.uuid if device else _prefixed(torch_uuid(properties)),
+                compute_capability=f"{properties.major}.{properties.minor}",
+                total_bytes=properties.total_memory,
+                driver_version=driver,
+                mig=device.mig_enabled() if device else None,
+                visible=True,
+            )
+        )
+    return tuple(found)
+
+
+def _nvml_gpus(nvml: Nvml, driver: str | None) -> tuple[Gpu, ...]:
+    """List the GPUs that are there although torch cannot use them."""
+    try:
+        return tuple(
+            Gpu(
+                name=device.name(),
+                uuid=device.uuid,
+                compute_capability=device.compute_capability(),
+                total_bytes=device.memory().total_bytes,
+                driver_version=driver,
+                mig=device.mig_enabled(),
+                visible=False,
+            )
+            for device in nvml.devices()
+        )
+    except NvmlError:
+        return ()
+
+
+def _device(nvml: Nvml, uuid: str | None) -> NvmlDevice | None:
+    try:
+        return nvml.device(uuid) if uuid else None
+    except NvmlError:
+        return None
+
+
+def torch_uuid(properties: Any) -> str | None:
+    """Take the UUID from torch's device properties, where it has no prefix."""
+    uuid = getattr(properties, "uuid", None)
+    return str(uuid) if uuid is not None else None
+
+
+def _prefixed(uuid: str | None) -> str | None:
+    return uuid if uuid is None or uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+
+def _try_nvml(torch: Any, nvml: Nvml, driver: str | None) -> NvmlFacts:
+    """Allocate a known amount and see whether NVML finds this process and the device."""
+    properties = torch.cuda.get_device_properties(0)
+    try:
+        device = nvml.device(torch_uuid(properties) or "")
+    except NvmlError as error:
+        return NvmlFacts(reason=error.reason, driver_version=driver)
+    try:
+        held = torch.empty(PROBE_BYTES, dtype=torch.uint8, device="cuda:0")
+        torch.cuda.synchronize()
+    except RuntimeError as error:  # the GPU is full, or broken
+        failed = message("memory.sample_failed", error=type(error).__name__)
+        return NvmlFacts(reason=failed, driver_version=driver)
+    process = device.process_bytes([os.getpid()])
+    memory = device.memory()
+    others = _lists_others(device)
+    del held
+    torch.cuda.empty_cache()
+    return NvmlFacts(
+        reason=None,
+        process_reason=process_reason(process, others, driver),
+        device_reason=device_reason(memory, properties.total_memory),
+        driver_version=driver,
+    )
+
+
+def _lists_others(device: NvmlDevice) -> bool:
+    try:
+        return bool(device.foreign_pids([os.getpid()]))
+    except NvmlError:
+        return False
+
+
+def process_reason(figure: Figure, others: bool, driver: str | None) -> Message | None:
+    """Why NVML's figure for a process that holds ``PROBE_BYTES`` is no use; None: it is.
+
+    A process that certainly holds memory, yet is not listed, is hidden by a PID namespace. So
+    it is when its number is listed with too little: then that is another's of the same number.
+    """
+    if figure.bytes is not None:
+        if figure.bytes < PROBE_BYTES:
+            return message("memory.nvml_pid_namespace")
+        if driver and _is_wrong(driver):
+            return message("memory.nvml_driver_wrong", version=driver)
+        return None
+    assert figure.reason is not None
+    if figure.reason.key == "memory.nvml_not_listed":
+        return message("memory.nvml_pid_namespace" if others else "memory.nvml_lists_nothing")
+    return figure.reason
+
+
+def device_reason(figure: Figure, torch_total: int) -> Message | None:
+    """Why NVML's figure for the device is no use; None: it is.
+
+    ``torch_total`` is the capacity in bytes that torch sees. A MIG slice is far smaller than
+    its GPU, and the figure of the GPU would count the other slices as ours.
+    """
+    if figure.reason is not None:
+        return figure.reason
+    if figure.total_bytes is not None and torch_total < 0.8 * figure.total_bytes:
+        return message("memory.nvml_mig_parent")
+    return None
+
+
+def _is_wrong(driver: str) -> bool:
+    numbers = tuple(int(part) for part in re.findall(r"\d+", driver)[:2])
+    return _WRONG_DRIVERS[0] <= numbers <= _WRONG_DRIVERS[1]

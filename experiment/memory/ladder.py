@@ -1,0 +1,113 @@
+"""The ladder of memory channels: which work here, and what each is used for in this run.
+
+CPU    tensors, formula, poison            exact, the KV cache alone
+       process tree: RSS (primary)         all that the processes hold
+       system                              all processes together
+CUDA   tensors, formula, poison
+       torch: allocated, reserved          what the allocator holds
+       NVML per process (primary)          with context and kernels
+       NVML or CUDA, whole device          primary where the one above does not work
+"""
+
+from __future__ import annotations
+
+import sys
+
+from experiment.environment import ChannelStatus, DeviceKind, Machine, Role
+from experiment.events import Channel, Scope
+from experiment.messages import Message, message
+
+_GPU_SCOPES = {
+    Channel.TORCH_ALLOCATED: Scope.PROCESS,
+    Channel.TORCH_RESERVED: Scope.PROCESS,
+    Channel.NVML_PROCESS: Scope.TREE,
+    Channel.NVML_DEVICE: Scope.DEVICE,
+    Channel.CUDA_MEM_GET_INFO: Scope.DEVICE,
+}
+_HOST_SCOPES = {
+    Channel.RSS: Scope.TREE,
+    Channel.USS: Scope.TREE,
+    Channel.PSS: Scope.TREE,
+    Channel.HIGH_WATER: Scope.PROCESS,
+    Channel.SYSTEM: Scope.DEVICE,
+}
+# Best first; the first that is usable is the primary one.
+_PRIMARY: dict[DeviceKind, tuple[Channel, ...]] = {
+    "cpu": (Channel.RSS,),
+    "cuda": (
+        Channel.NVML_PROCESS,
+        Channel.NVML_DEVICE,
+        Channel.CUDA_MEM_GET_INFO,
+        Channel.TORCH_RESERVED,
+    ),
+}
+
+
+def ladder(
+    machine: Machine, device: DeviceKind, platform: str = sys.platform
+) -> tuple[ChannelStatus, ...]:
+    """Every channel with its role on ``device``, from the most exact to the coarsest.
+
+    ``platform`` is that of :data:`sys.platform`.
+    """
+    gpu_reasons = _gpu_reasons(machine, device)
+    reasons: dict[Channel, Message | None] = {
+        Channel.FORMULA: None,
+        **dict.fromkeys((Channel.TENSORS, Channel.POISON), _torch_reason(machine)),
+        **gpu_reasons,
+        **{channel: _host_reason(channel, platform) for channel in _HOST_SCOPES},
+    }
+    candidates = (channel for channel in _PRIMARY[device] if reasons[channel] is None)
+    primary = next(candidates, Channel.RSS)
+    return tuple(
+        ChannelStatus(
+            channel=channel,
+            scope=_GPU_SCOPES.get(channel) or _HOST_SCOPES.get(channel) or Scope.TENSOR,
+            usable=reason is None,
+            role=_role(channel, device, primary),
+            reason=reason,
+        )
+        for channel, reason in reasons.items()
+    )
+
+
+def _role(channel: Channel, device: DeviceKind, primary: Channel) -> Role:
+    if channel == primary:
+        return "primary"
+    return "unused" if device == "cpu" and channel in _GPU_SCOPES else "cross_check"
+
+
+def _torch_reason(machine: Machine) -> Message | None:
+    return None if machine.torch.version else message("memory.torch_missing")
+
+
+def _gpu_reasons(machine: Machine, device: DeviceKind) -> dict[Channel, Message | None]:
+    nvml, cuda = machine.nvml, _cuda_reason(machine, device)
+    # A CPU-only build of torch answers 0 instead of failing, so what decides is the device.
+    return {
+        Channel.TORCH_ALLOCATED: cuda,
+        Channel.TORCH_RESERVED: cuda,
+        Channel.NVML_PROCESS: nvml.reason or _only_on_cuda(device) or nvml.process_reason,
+        Channel.NVML_DEVICE: nvml.reason or _only_on_cuda(device) or nvml.device_reason,
+        Channel.CUDA_MEM_GET_INFO: cuda,
+    }
+
+
+def _cuda_reason(machine: Machine, device: DeviceKind) -> Message | None:
+    if machine.torch.version is None:
+        return message("memory.torch_missing")
+    if not machine.torch.cuda_available:
+        return machine.torch.reason or message("memory.cuda_missing")
+    return _only_on_cuda(device)
+
+
+def _only_on_cuda(device: DeviceKind) -> Message | None:
+    return message("memory.device_is_cpu") if device == "cpu" else None
+
+
+def _host_reason(channel: Channel, platform: str) -> Message | None:
+    if channel is Channel.PSS and platform != "linux":
+        return message("memory.not_this_os")
+    if channel is Channel.HIGH_WATER and platform not in ("linux", "win32"):
+        return message("memory.not_this_os")
+    return None

@@ -1,0 +1,282 @@
+"""Thin typed access to NVML, whose every failure has a reason and none reads as 0.
+
+``pynvml`` is imported when first needed: importing it is safe without a driver, initialising it
+is not. Each function takes the module as an argument, so that a test can pass another.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from experiment.memory.figure import Figure, missing, unavailable
+from experiment.messages import Message, message
+
+# Return codes of NVML (nvmlReturn_t); they never change.
+INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 2, 3, 4, 6
+INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND, VERSION_MISMATCH = 7, 13, 25
+
+_REASONS = {
+    NOT_SUPPORTED: "memory.nvml_not_supported",
+    NO_PERMISSION: "memory.nvml_no_permission",
+    NOT_FOUND: "memory.nvml_gpu_not_found",
+    INSUFFICIENT_SIZE: "memory.nvml_list_changing",
+    9: "memory.nvml_no_driver",
+    12: "memory.nvml_no_library",
+    FUNCTION_NOT_FOUND: "memory.nvml_driver_old",
+    15: "memory.nvml_gpu_lost",
+    16: "memory.nvml_gpu_reset",
+    18: "memory.nvml_driver_mismatch",
+    VERSION_MISMATCH: "memory.nvml_driver_old",
+}
+_LISTS = (
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetGraphicsRunningProcesses",
+    "nvmlDeviceGetMPSComputeRunningProcesses",
+)
+
+
+class NvmlError(Exception):
+    """NVML refused; ``reason`` says why, ``code`` is its return code (None: no NVML at all)."""
+
+    def __init__(self, reason: Message, code: int | None = None) -> None:
+        super().__init__(reason.key)
+        self.reason = reason
+        self.code = code
+
+
+def open_nvml(library: Any | None = None) -> Nvml:
+    """Initialise NVML in this process. Close what is returned.
+
+    Raises:
+        NvmlError: no binding, no driver library, no driver, no permission.
+    """
+    module = _binding() if library is None else library
+    call(module, "nvmlInit")
+    return Nvml(module)
+
+
+def _binding() -> Any:
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError as error:
+        raise NvmlError(message("memory.nvml_not_installed")) from error
+
+
+def call(library: Any, name: str, *args: Any) -> Any:
+    """Call a function of NVML.
+
+    Raises:
+        NvmlError: NVML returned an error, or this binding lacks the function.
+    """
+    function = getattr(library, name, None)
+    if function is None:
+        raise NvmlError(message("memory.nvml_driver_old"), FUNCTION_NOT_FOUND)
+    try:
+        return function(*args)
+    except library.NVMLError as error:
+        code = int(getattr(error, "value", -1))
+        key = _REASONS.get(code)
+        reason = message(key) if key else message("memory.nvml_error", code=code)
+        raise NvmlError(reason, code) from error
+
+
+class Nvml:
+    """NVML, initialised."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def close(self) -> None:
+        """Give NVML back. A driver that is gone by then has nothing to give back to."""
+        try:
+            call(self._library, "nvmlShutdown")
+        except NvmlError:
+            return
+
+    def driver_version(self) -> str:
+        """Version of the driver, such as 570.124.06.
+
+        Raises:
+            NvmlError: NVML does not say.
+        """
+        return _string(call(self._library, "nvmlSystemGetDriverVersion"))
+
+    def device(self, uuid: str) -> NvmlDevice:
+        """Find the device of a UUID, with prefix (GPU-…, MIG-…) or, as torch writes it, without.
+
+        Indices are no help: NVML and CUDA count devices differently.
+
+        Raises:
+            NvmlError: no such device, or no permission to look at it.
+        """
+        last: NvmlError | None = None
+        for name in _candidates(uuid):
+            try:
+                handle = call(self._library, "nvmlDeviceGetHandleByUUID", name)
+            except NvmlError as error:
+                last = error
+                if error.code not in (NOT_FOUND, INVALID_ARGUMENT):
+                    break
+            else:
+                return NvmlDevice(self._library, handle, name)
+        assert last is not None
+        if last.code == INVALID_ARGUMENT:
+            raise NvmlError(message("memory.nvml_gpu_not_found"), NOT_FOUND) from last
+        raise last
+
+    def devices(self) -> list[NvmlDevice]:
+        """Every whole GPU that the driver shows.
+
+        Raises:
+            NvmlError: NVML does not list them.
+        """
+        found = []
+        for index in range(int(call(self._library, "nvmlDeviceGetCount"))):
+            handle = call(self._library, "nvmlDeviceGetHandleByIndex", index)
+            uuid = _string(call(self._library, "nvmlDeviceGetUUID", handle))
+            found.append(NvmlDevice(self._library, handle, uuid))
+        return found
+
+
+class NvmlDevice:
+    """A GPU, or the MIG slice of one."""
+
+    def __init__(self, library: Any, handle: Any, uuid: str) -> None:
+        self._library = library
+        self._handle = handle
+        self.uuid = uuid
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether this is a MIG slice rather than a whole GPU."""
+        return self.uuid.startswith("MIG-")
+
+    def name(self) -> str:
+        """Product name.
+
+        Raises:
+            NvmlError: NVML does not say.
+        """
+        return _string(call(self._library, "nvmlDeviceGetName", self._handle))
+
+    def compute_capability(self) -> str:
+        """Compute capability, such as 9.0.
+
+        Raises:
+            NvmlError: NVML does not say.
+        """
+        pair = call(self._library, "nvmlDeviceGetCudaComputeCapability", self._handle)
+        return f"{pair[0]}.{pair[1]}"
+
+    def mig_enabled(self) -> bool | None:
+        """Whether the GPU is, or is cut into, MIG slices; None where NVML does not say."""
+        if self.is_slice:
+            return True
+        try:
+            current, _pending = call(self._library, "nvmlDeviceGetMigMode", self._handle)
+        except NvmlError as error:
+            # GPUs that cannot be cut say so by not supporting the question.
+            return False if error.code == NOT_SUPPORTED else None
+        return bool(current)
+
+    def memory(self) -> Figure:
+        """Read the used bytes of the whole device, other processes included, and its capacity.
+
+        The second version of the call counts what the driver keeps for itself apart; the first,
+        on older drivers, adds it to what is used. In a difference of two readings it cancels.
+        """
+        try:
+            info = self._memory_info()
+        except NvmlError as error:
+            return unavailable(error.reason)
+        return Figure(int(info.used), total_bytes=int(info.total))
+
+    def _memory_info(self) -> Any:
+        version = getattr(self._library, "nvmlMemory_v2", None)
+        if version is not None:
+            try:
+                return call(self._library, "nvmlDeviceGetMemoryInfo", self._handle, version)
+            except NvmlError as error:
+                if error.code not in (FUNCTION_NOT_FOUND, VERSION_MISMATCH, INVALID_ARGUMENT):
+                    raise
+        return call(self._library, "nvmlDeviceGetMemoryInfo", self._handle)
+
+    def processes(self) -> Mapping[int, int | None]:
+        """Read each process's used bytes on the device; None where the driver does not say.
+
+        Raises:
+            NvmlError: the driver does not list processes.
+        """
+        # A process may stand in several lists with the same figure, and on a GPU that is cut
+        # once for each slice with different ones: the former count once, the latter add up.
+        usage: dict[tuple[int, Any, Any], int | None] = {}
+        for name in _LISTS:
+            for entry in self._list(name, needed=name == _LISTS[0]):
+                key = (
+                    int(entry.pid),
+                    getattr(entry, "gpuInstanceId", None),
+                    getattr(entry, "computeInstanceId", None),
+                )
+                # A listed process holds at least a context, so 0 means "not accounted".
+                usage[key] = usage.get(key) or entry.usedGpuMemory or None
+        by_pid: dict[int, int | None] = {}
+        for (pid, _, _), used in usage.items():
+            before = by_pid.get(pid, 0)
+            by_pid[pid] = None if used is None or before is None else before + int(used)
+        return by_pid
+
+    def process_bytes(self, pids: Collection[int]) -> Figure:
+        """Add up the used bytes of the processes ``pids``.
+
+        None where the driver lists none of them, or lists one without a figure: a sum without
+        it would be too small.
+        """
+        try:
+            usage = self.processes()
+        except NvmlError as error:
+            return unavailable(error.reason)
+        ours = [usage[pid] for pid in pids if pid in usage]
+        if not ours:
+            return missing("memory.nvml_not_listed")
+        known = [used for used in ours if used is not None]
+        if len(known) < len(ours):
+            return missing("memory.nvml_no_value")
+        return Figure(sum(known))
+
+    def foreign_pids(self, pids: Collection[int]) -> frozenset[int]:
+        """List the processes on the device that are not in ``pids``.
+
+        Raises:
+            NvmlError: the driver does not list processes.
+        """
+        return frozenset(self.processes()) - frozenset(pids)
+
+    def _list(self, name: str, *, needed: bool) -> list[Any]:
+        for suffix in ("", "_v2"):
+            try:
+                return self._list_once_more(name + suffix)
+            except NvmlError as error:
+                if error.code == FUNCTION_NOT_FOUND and not suffix:
+                    continue
+                if needed or error.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+                    raise
+        return []
+
+    def _list_once_more(self, name: str) -> list[Any]:
+        try:
+            return list(call(self._library, name, self._handle))
+        except NvmlError as error:
+            # Processes started between NVML's two inner calls, the count and the list.
+            if error.code != INSUFFICIENT_SIZE:
+                raise
+            return list(call(self._library, name, self._handle))
+
+
+def _candidates(uuid: str) -> tuple[str, ...]:
+    return (uuid,) if uuid.startswith(("GPU-", "MIG-")) else (f"GPU-{uuid}", f"MIG-{uuid}")
+
+
+def _string(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

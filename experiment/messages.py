@@ -1,0 +1,50 @@
+"""Messages as keys and numbers, never as rendered text.
+
+Everything that is stored or raised for a person is a :class:`Message`; only a reporter with a
+language turns it into a sentence, so that an old run can be read in the other language.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Message(BaseModel):
+    """A key of the catalogues in ``experiment/i18n`` and the values of its placeholders."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    params: dict[str, Any] = {}
+
+
+def message(key: str, **params: Any) -> Message:
+    """Short form of :class:`Message`."""
+    return Message(key=key, params=params)
+
+
+class ExitCode:
+    """Exit codes of the program, as documented in README.md."""
+
+    OK = 0
+    INTERNAL = 1
+    USAGE = 2
+    INCOMPLETE = 3
+    GATE = 4
+    INTERRUPTED = 130
+
+
+class UserError(Exception):
+    """Something the person can mend: one clear line, then this exit code, never a traceback."""
+
+    def __init__(self, text: Message, exit_code: int = ExitCode.USAGE) -> None:
+        super().__init__(f"{text.key} {text.params}")
+        self.text = text
+        self.exit_code = exit_code
+
+
+def user_error(key: str, **params: Any) -> UserError:
+    """Short form of :class:`UserError` with the usage exit code."""
+    return UserError(message(key, **params))

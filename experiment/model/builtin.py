@@ -1,0 +1,193 @@
+"""Models with random weights, built once and kept in the user's cache directory.
+
+    <cache>/models/gpt2-r1-seed0-range0.08/
+        model.safetensors, config.json, generation_config.json, tokenizer files
+        manifest.json         sha256 of every other file; written last
+
+A model is built in a temporary directory beside its place and renamed, so neither a crash nor
+two processes at once leave half a model there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import platformdirs
+
+from experiment.messages import user_error
+from experiment.model.digest import file_sha256
+from experiment.model.load import one_line, quieten
+from experiment.model.tokenizer import END_OF_TEXT, gpt2_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+RECIPE_VERSION = 1  # raise it when the same name, seed and range would give other weights
+MANIFEST = "manifest.json"
+STALE_S = 86_400
+_VOCABULARY = 50257
+
+
+def _gpt2() -> PretrainedConfig:
+    from transformers import GPT2Config
+
+    return GPT2Config()
+
+
+def _tiny_gpt2() -> PretrainedConfig:
+    from transformers import GPT2Config
+
+    return GPT2Config(n_layer=2, n_embd=64, n_head=4, n_positions=1024)
+
+
+def _tiny_llama() -> PretrainedConfig:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(**_grouped(1024))
+
+
+def _tiny_qwen2() -> PretrainedConfig:
+    from transformers import Qwen2Config
+
+    return Qwen2Config(**_grouped(4096))
+
+
+def _tiny_mistral() -> PretrainedConfig:
+    from transformers import MistralConfig
+
+    return MistralConfig(sliding_window=None, **_grouped(1024))
+
+
+def _grouped(positions: int) -> dict[str, Any]:
+    """Describe a rotary decoder in which two query heads share a KV head."""
+    return {
+        "vocab_size": _VOCABULARY,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": positions,
+        "bos_token_id": END_OF_TEXT,
+        "eos_token_id": END_OF_TEXT,
+    }
+
+
+RECIPES: dict[str, Callable[[], PretrainedConfig]] = {
+    "gpt2": _gpt2,
+    "tiny-gpt2": _tiny_gpt2,
+    "tiny-llama": _tiny_llama,
+    "tiny-qwen2": _tiny_qwen2,
+    "tiny-mistral": _tiny_mistral,
+}
+TINY = tuple(name for name in RECIPES if name.startswith("tiny-"))
+
+
+def cache_root() -> Path:
+    """Where built models live: ``PAGEDKV_CACHE``, or the user's cache directory."""
+    named = os.environ.get("PAGEDKV_CACHE")
+    root = Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("pagedkv-lab"))
+    return root.absolute() / "models"
+
+
+def model_directory(recipe: str, seed: int, init_range: float) -> Path:
+    """Name the place of a built model, whether or not it is there."""
+    return cache_root() / f"{recipe}-r{RECIPE_VERSION}-seed{seed}-range{init_range:g}"
+
+
+def build_model(
+    recipe: str, seed: int, init_range: float, building: Callable[[], None] = lambda: None
+) -> Path:
+    """Build a model with random weights in fp32, unless it is there and whole.
+
+    Args:
+        recipe: a name in ``RECIPES``.
+        seed: of torch's generator; the same seed gives the same bytes.
+        init_range: standard deviation of the weights, as Transformers' ``initializer_range``.
+        building: called before the work, when there is work.
+
+    Raises:
+        UserError: the cache directory cannot be written, or the vocabulary is missing.
+    """
+    from safetensors import SafetensorError
+
+    place = model_directory(recipe, seed, init_range)
+    if is_whole(place):
+        return place
+    building()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(place.parent)
+        work = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        try:
+            _write_model(work, recipe, seed, init_range)
+            _put_in_place(work, place)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        raise user_error(
+            "error.model.cache_unwritable", path=str(place.parent), detail=one_line(error)
+        ) from error
+    return place
+
+
+def is_whole(place: Path) -> bool:
+    """Whether every file of the manifest is there with the bytes it was written with."""
+    try:
+        manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
+        files = manifest["files"]
+        return bool(files) and all(file_sha256(place / name) == files[name] for name in files)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def recorded_sha256(place: Path) -> str:
+    """Sha256 of the weights of a built model, as its manifest has it."""
+    manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
+    return str(manifest["files"]["model.safetensors"])
+
+
+def _write_model(work: Path, recipe: str, seed: int, init_range: float) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    quieten()
+    config = RECIPES[recipe]()
+    # Before construction: Transformers' own initialisation reads it, residual scaling included.
+    config.initializer_range = init_range
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.save_pretrained(work)
+    model.generation_config.save_pretrained(work)
+    gpt2_tokenizer().save_pretrained(work)
+    files = {path.name: file_sha256(path) for path in sorted(work.iterdir())}
+    (work / MANIFEST).write_text(json.dumps({"files": files}, indent=2), encoding="utf-8")
+
+
+def _put_in_place(work: Path, place: Path) -> None:
+    if place.exists():
+        if is_whole(place):  # another process was faster; its bytes are the same
+            return
+        damaged = work.with_name(work.name + ".damaged")
+        place.rename(damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
+    try:
+        work.rename(place)
+    except OSError:
+        if not is_whole(place):
+            raise
+
+
+def _remove_stale(root: Path) -> None:
+    """Remove what crashed builds left behind; a build takes seconds, so a day is long."""
+    for path in root.glob(".*"):
+        if path.is_dir() and time.time() - path.stat().st_mtime > STALE_S:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,169 @@
+"""Which models are refused, by name and with the reason, from their config alone.
+
+Both caches keep keys and values of every token for every layer. A model that attends otherwise
+would be measured wrongly without anything failing, so it is refused before any weight is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from experiment.messages import UserError, user_error
+from experiment.model.load import one_line, quieten
+from kvsim.geometry import geometry_from_config
+
+MAX_CONFIG_BYTES = 1 << 20
+_LANGUAGE_HEADS = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "CTRLLMHeadModel")
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+# Recurrent states have no name of their own in a config; these are the words models use.
+_RECURRENT_WORDS = ("mamba", "ssm_", "state_size", "linear_conv", "linear_key_head", "conv1d_width")
+_RECURRENT_TYPES = ("rwkv", "xlstm", "recurrent_gemma")
+_SINK_TYPES = ("gpt_oss",)
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+
+
+def read_model_config(directory: Path, name: str) -> Any:
+    """Read the Transformers config of ``directory``, its defaults filled in.
+
+    Raises:
+        UserError: not readable, needs code of its own, or of a type Transformers does not know.
+    """
+    from transformers import AutoConfig
+
+    quieten()
+    raw = _read_json(directory / "config.json", name)
+    if raw.get("auto_map"):
+        raise user_error("error.model.remote_code", model=name)
+    try:
+        return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # validation of a config raises whatever its author chose
+        raise user_error(
+            "error.model.unknown_type",
+            model=name,
+            model_type=str(raw.get("model_type")),
+            detail=one_line(error),
+        ) from error
+
+
+def check_model(config: Any, name: str, max_length: int) -> None:
+    """Refuse a model that the two caches cannot hold as they are.
+
+    Args:
+        config: a Transformers config.
+        name: what the person called the model.
+        max_length: slots of the longest sequence.
+
+    Raises:
+        UserError: the first reason found.
+    """
+    values = config.to_dict()
+    _check_decoder(config, name)
+    _check_weights(values, name)
+    _check_layers(config, values, name)
+    _check_window(config, values, name, max_length)
+    _check_attention(values, name)
+    _check_sizes(values, name)
+    positions = max_positions(values)
+    if positions is not None and max_length > positions:
+        raise user_error(
+            "error.model.too_long", model=name, max_length=max_length, positions=positions
+        )
+
+
+def max_positions(config: Mapping[str, Any]) -> int | None:
+    """Positions that the model was made for; None where its config sets no limit."""
+    for key in _POSITIONS:
+        value = config.get(key)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None
+
+
+def _read_json(path: Path, name: str) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise user_error("error.model.bad_config", model=name, path=str(path))
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise user_error("error.model.bad_config", model=name, path=str(path)) from error
+    if not isinstance(data, dict):
+        raise user_error("error.model.bad_config", model=name, path=str(path))
+    return data
+
+
+def _check_decoder(config: Any, name: str) -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    if config.is_encoder_decoder:
+        raise user_error("error.model.encoder_decoder", model=name, model_type=config.model_type)
+    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
+    named = config.architectures or ([known] if isinstance(known, str) else list(known or ()))
+    # Encoders of BERT's family have a causal head as well, which means nothing until is_decoder.
+    encoder = hasattr(config, "type_vocab_size") and not getattr(config, "is_decoder", True)
+    if known is None or encoder or not any(_is_causal(each) for each in named):
+        shown = ", ".join(named) or config.model_type
+        raise user_error("error.model.not_causal", model=name, architecture=shown)
+
+
+def _is_causal(architecture: str) -> bool:
+    return architecture.endswith("ForCausalLM") or architecture in _LANGUAGE_HEADS
+
+
+def _check_weights(values: Mapping[str, Any], name: str) -> None:
+    quantization = values.get("quantization_config")
+    if quantization:
+        method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
+        raise user_error("error.model.quantized", model=name, method=str(method or "?"))
+
+
+def _check_layers(config: Any, values: Mapping[str, Any], name: str) -> None:
+    types = {str(kind) for kind in getattr(config, "layer_types", None) or ()}
+    recurrent = config.model_type in _RECURRENT_TYPES or any(
+        word in key for key in values for word in _RECURRENT_WORDS
+    )
+    # A hybrid may have layers that all attend, whatever else its config could describe.
+    if recurrent and not types & {_FULL, _SLIDING}:
+        raise user_error("error.model.recurrent", model=name, model_type=config.model_type)
+    other = sorted(types - {_FULL, _SLIDING})
+    if other:
+        raise user_error("error.model.layer_types", model=name, types=", ".join(other))
+
+
+def _check_window(config: Any, values: Mapping[str, Any], name: str, max_length: int) -> None:
+    window = values.get("sliding_window")
+    types = getattr(config, "layer_types", None)
+    slides = _SLIDING in types if types else values.get("use_sliding_window") is not False
+    if "local" in (getattr(config, "attention_layers", None) or ()):
+        window, slides = values.get("window_size"), True
+    if slides and window and window < max_length:
+        raise user_error(
+            "error.model.sliding_window", model=name, window=window, max_length=max_length
+        )
+
+
+def _check_attention(values: Mapping[str, Any], name: str) -> None:
+    for key, value in values.items():
+        if "softcap" in key and "att" in key and value:
+            raise user_error("error.model.softcap", model=name, field=key)
+        if "sink" in key and value:
+            raise user_error("error.model.sinks", model=name)
+    if values.get("model_type") in _SINK_TYPES:
+        raise user_error("error.model.sinks", model=name)
+    if values.get("kv_lora_rank"):
+        raise user_error("error.model.latent", model=name)
+
+
+def _check_sizes(values: Mapping[str, Any], name: str) -> None:
+    try:
+        geometry_from_config(values, element_bytes=1)
+    except (ValueError, TypeError, ZeroDivisionError) as error:
+        raise _missing(name, error) from error
+    if not isinstance(values.get("vocab_size"), int):
+        raise user_error("error.model.missing_size", model=name, detail="vocab_size")
+
+
+def _missing(name: str, error: Exception) -> UserError:
+    return user_error("error.model.missing_size", model=name, detail=one_line(error))

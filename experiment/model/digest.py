@@ -1,0 +1,37 @@
+"""Checksums of weight files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+_CHUNK = 1 << 22
+
+
+def file_sha256(path: Path, advance: Callable[[int], None] = lambda _: None) -> str:
+    """Sha256 of one file; ``advance`` is told the bytes of each piece read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_CHUNK):
+            digest.update(piece)
+            advance(len(piece))
+    return digest.hexdigest()
+
+
+def weights_sha256(files: list[Path], advance: Callable[[int], None] = lambda _: None) -> str:
+    """Sha256 of the weights: of the one file, or over the names and digests of several.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if len(files) == 1:
+        return file_sha256(files[0], advance)
+    whole = hashlib.sha256()
+    for path in sorted(files):
+        whole.update(f"{file_sha256(path, advance)}  {path.name}\n".encode())
+    return whole.hexdigest()

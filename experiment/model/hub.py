@@ -1,0 +1,263 @@
+"""The model hub: asking it with a short patience, and downloading with a long one.
+
+A hub that answers slowly and a hub that is not there are different things: the first leads to a
+download however long it takes, the second is noticed within seconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiment.events import Event, Progress
+from experiment.messages import Message, message, user_error
+from experiment.model.load import one_line
+
+ASK_TIMEOUT_S = 4.0
+ASK_LIMIT_S = 8.0  # names are looked up without a timeout of their own
+STALL_S = 30.0
+POLL_S = 0.2
+MAX_RESTARTS = 3
+PIECE_BYTES = 1 << 18
+_WEIGHTS = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
+_INDEX = "model.safetensors.index.json"
+SMALL_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    _INDEX,
+)
+PATTERNS = [*SMALL_FILES, "model*.safetensors"]
+_DISK_ERRORS = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EPERM)
+
+
+class HubSilentError(Exception):
+    """The hub did not answer, or stopped answering; ``tried`` says so to a person."""
+
+    def __init__(self, tried: Message) -> None:
+        super().__init__(tried.key)
+        self.tried = tried
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """A model that the hub has. ``files`` are the ones we want with their bytes, if known."""
+
+    name: str
+    files: dict[str, int | None]
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Bytes of all files; None where the hub does not say."""
+        sizes = [size for size in self.files.values() if size is not None]
+        return sum(sizes) if len(sizes) == len(self.files) else None
+
+
+def endpoint() -> str:
+    """Give the hub's address, which ``HF_ENDPOINT`` may set."""
+    from huggingface_hub import constants
+
+    return str(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+
+
+def ask_hub(name: str) -> HubModel:
+    """Ask the hub for a model, for a few seconds at most.
+
+    Raises:
+        HubSilentError: no answer, or none that a hub would give.
+        UserError: the hub answered that it has no such model, or not for everybody.
+    """
+    files, error = _in_thread(lambda: _list_files(name), ASK_LIMIT_S)
+    if error is not None:
+        raise _explain(name, error) from error
+    if files is None:
+        raise HubSilentError(message("prepare.tried_silent", endpoint=endpoint(), time=ASK_LIMIT_S))
+    wanted = wanted_files(files)
+    if "config.json" not in wanted:
+        raise user_error("error.model.no_config", model=name)
+    if not any(_WEIGHTS.fullmatch(file) for file in wanted):
+        raise user_error("error.model.no_safetensors", model=name)
+    return HubModel(name, wanted)
+
+
+def wanted_files(files: dict[str, int | None]) -> dict[str, int | None]:
+    """Choose what a run needs of a repository: config, tokenizer and one set of weights."""
+    whole = "model.safetensors" in files
+    return {
+        file: size
+        for file, size in files.items()
+        if (file == "model.safetensors" if whole else _WEIGHTS.fullmatch(file))
+        or (file in SMALL_FILES and not (whole and file == _INDEX))
+    }
+
+
+def download(
+    model: HubModel,
+    emit: Callable[[Event], None],
+    accept: Callable[[Path], None],
+    stall_s: float = STALL_S,
+) -> Path:
+    """Download a model into the local Hugging Face cache, config first.
+
+    Args:
+        model: what :func:`ask_hub` found.
+        emit: is sent the progress in bytes.
+        accept: is given the directory as soon as the config is in it, and refuses by raising.
+        stall_s: seconds without a new byte after which the hub counts as silent.
+
+    Raises:
+        HubSilentError: the hub stopped answering.
+        UserError: refused, no access, or the cache cannot be written.
+    """
+    meter = _Meter(model, emit, stall_s)
+    directory = meter.run(["config.json"]).parent
+    accept(directory)
+    rest = [file for file in model.files if file != "config.json"]
+    meter.run(sorted(rest, key=lambda file: model.files[file] or 0))
+    return directory
+
+
+class _Meter:
+    """Runs downloads in a thread and watches the bytes on disk, however they get there."""
+
+    def __init__(self, model: HubModel, emit: Callable[[Event], None], stall_s: float) -> None:
+        self._model = model
+        self._emit = emit
+        self._stall_s = stall_s
+        # What another revision left there is not progress; what an earlier try left is.
+        self._before = _bytes_on_disk(model.name, partial=False)
+
+    def run(self, files: Sequence[str]) -> Path:
+        job = _Job(lambda: [_fetch(self._model.name, file) for file in files])
+        job.start()
+        seen, most, last, restarts = -1, -1, time.monotonic(), 0
+        while job.is_alive():
+            job.join(POLL_S)
+            now = _bytes_on_disk(self._model.name, partial=True)
+            if now != seen:
+                # A hub that cannot resume may stop at the same byte for ever, each time moving.
+                restarts = 0 if now > most else restarts + (now < seen)
+                seen, most, last = now, max(now, most), time.monotonic()
+                self._report(now)
+            if restarts > MAX_RESTARTS or time.monotonic() - last > self._stall_s:
+                raise HubSilentError(
+                    message("prepare.tried_stalled", endpoint=endpoint(), time=self._stall_s)
+                )
+        if job.error is not None:
+            raise _explain(self._model.name, job.error) from job.error
+        self._report(_bytes_on_disk(self._model.name, partial=True))
+        return job.paths[-1]
+
+    def _report(self, on_disk: int) -> None:
+        total = self._model.total_bytes
+        done = max(0, on_disk - self._before)
+        self._emit(
+            Progress(
+                task=message("prepare.download", model=self._model.name),
+                done=min(done, total) if total is not None else done,
+                total=total,
+            )
+        )
+
+
+class _Job(threading.Thread):
+    """A daemon, so that a download that hangs keeps no process from ending."""
+
+    def __init__(self, work: Callable[[], list[Path]]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self.paths: list[Path] = []
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self.paths = self._work()
+        except Exception as error:  # re-raised, explained, by the thread that waits
+            self.error = error
+
+
+def _in_thread(
+    work: Callable[[], dict[str, int | None]], limit_s: float
+) -> tuple[dict[str, int | None] | None, Exception | None]:
+    answer: list[dict[str, int | None]] = []
+
+    def listed() -> list[Path]:
+        answer.append(work())
+        return []
+
+    job = _Job(listed)
+    job.start()
+    job.join(limit_s)
+    return (answer[0] if answer else None), job.error
+
+
+def _list_files(name: str) -> dict[str, int | None]:
+    from huggingface_hub import HfApi
+
+    info = HfApi(endpoint=endpoint()).model_info(name, timeout=ASK_TIMEOUT_S, files_metadata=True)
+    return {file.rfilename: file.size for file in info.siblings or ()}
+
+
+def _fetch(name: str, file: str) -> Path:
+    from huggingface_hub import constants, hf_hub_download
+
+    # Written in pieces of 10 MiB by default, a slow line would look like a stalled one.
+    constants.DOWNLOAD_CHUNK_SIZE = PIECE_BYTES
+    return Path(hf_hub_download(name, file, endpoint=endpoint()))
+
+
+def _bytes_on_disk(name: str, partial: bool) -> int:
+    from huggingface_hub import constants
+
+    root = Path(constants.HF_HUB_CACHE) / ("models--" + name.replace("/", "--"))
+    total = 0
+    for folder, _, files in os.walk(root):
+        for file in files:
+            path = Path(folder, file)
+            if path.is_symlink() or (file.endswith(".incomplete") and not partial):
+                continue
+            try:
+                total += path.stat().st_size
+            except OSError:  # renamed meanwhile
+                continue
+    return total
+
+
+def _explain(name: str, error: Exception) -> Exception:
+    """Say what an error of the hub's client means for a person."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    if isinstance(error, GatedRepoError):
+        return user_error("error.model.gated", model=name)
+    if isinstance(error, RepositoryNotFoundError | RevisionNotFoundError):
+        return user_error("error.model.no_such_model", model=name, endpoint=endpoint())
+    if isinstance(error, HFValidationError):
+        return user_error("error.model.bad_name", model=name)
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        return user_error("error.model.download_unwritable", model=name, detail=one_line(error))
+    # Everything else, a login page's HTML included, is not what a hub answers.
+    if "Timeout" in type(error).__name__:
+        return HubSilentError(
+            message("prepare.tried_silent", endpoint=endpoint(), time=ASK_TIMEOUT_S)
+        )
+    return HubSilentError(
+        message("prepare.tried_failed", endpoint=endpoint(), detail=one_line(error))
+    )

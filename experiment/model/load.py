@@ -1,0 +1,87 @@
+"""Loading what was prepared. Every arm loads the same files through these two functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from experiment.messages import user_error
+
+if TYPE_CHECKING:
+    import torch
+
+
+def load_model(directory: str, dtype: str, device: str, attention: str) -> torch.nn.Module:
+    """Load the prepared weights for inference: no gradients, no dropout, nothing from the network.
+
+    Args:
+        directory: what :class:`experiment.events.ModelDirectory` names.
+        dtype: a torch dtype by name, such as ``float16``.
+        device: ``cpu`` or ``cuda``.
+        attention: a name that Transformers' attention interface knows when this is called.
+
+    Raises:
+        UserError: the weights cannot be read, or some are missing.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+
+    quieten()
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            directory,
+            dtype=getattr(torch, dtype),
+            attn_implementation=attention,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (OSError, SafetensorError) as error:
+        raise _unreadable(directory, error) from error
+    # Transformers fills what is missing with fresh random numbers, other ones in every arm.
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise user_error(
+            "error.model.weights_missing", path=directory, n=len(missing), first=missing[0]
+        )
+    model.requires_grad_(False)
+    loaded: torch.nn.Module = model.eval().to(device)
+    return loaded
+
+
+def load_tokenizer(directory: str) -> Any:
+    """Load the prepared tokenizer, a Transformers tokenizer.
+
+    Raises:
+        UserError: there is none, or it cannot be read.
+    """
+    from transformers import AutoTokenizer
+
+    quieten()
+    try:
+        return AutoTokenizer.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise user_error(
+            "error.model.no_tokenizer", path=directory, detail=one_line(error)
+        ) from error
+
+
+def quieten() -> None:
+    """Keep Transformers from printing advice and progress bars."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def one_line(error: BaseException, limit: int = 200) -> str:
+    """Shorten a library's error to one line that can stand inside our own sentence."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _unreadable(directory: str, error: BaseException) -> Exception:
+    return user_error("error.model.unreadable", path=directory, detail=one_line(error))

@@ -1,0 +1,161 @@
+"""Where the weights of a run come from.
+
+a directory ─► built in (tiny-...) ─► local Hugging Face cache ─► hub ─► GPT-2 at random
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from experiment.config import Config
+from experiment.events import Event, Notice, Progress
+from experiment.messages import Message, message, user_error
+from experiment.model.builtin import TINY, build_model
+from experiment.model.hub import (
+    PATTERNS,
+    HubSilentError,
+    ask_hub,
+    download,
+    endpoint,
+)
+
+GPT2_NAMES = ("gpt2", "openai-community/gpt2")
+Emit = Callable[[Event], None]
+Accept = Callable[[Path], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A directory with config, weights and tokenizer; ``kind`` as in ModelPrepared.source."""
+
+    directory: Path
+    kind: Literal["hub", "hub_cache", "local", "random"]
+
+
+def find_model(config: Config, emit: Emit, accept: Accept = lambda _: None) -> Source:
+    """Find, download or build the model that the config names.
+
+    Args:
+        config: the run.
+        emit: is sent progress and notices.
+        accept: is given the directory before weights are fetched, and refuses by raising.
+
+    Raises:
+        UserError: no such model here, or no way to get it.
+    """
+    name = config.model.name
+    local = _local(name)
+    if local is not None:
+        return _accepted(Source(local, "local"), accept)
+    if name in TINY:
+        return _accepted(_random(name, config, emit), accept)
+    cached = _cached(name)
+    if cached is not None:
+        return _accepted(Source(cached, "hub_cache"), accept)
+    try:
+        return Source(_from_hub(config, emit, accept), "hub")
+    except HubSilentError as silence:
+        return _accepted(_offline(config, emit, silence.tried), accept)
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """List the safetensors files that make up the weights; empty where they are not all there."""
+    whole = directory / "model.safetensors"
+    if whole.is_file():
+        return [whole]
+    try:
+        index = json.loads((directory / "model.safetensors.index.json").read_text("utf-8"))
+        names = sorted(set(index["weight_map"].values()))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return []
+    files = [directory / name for name in names]
+    return files if all(file.is_file() for file in files) else []
+
+
+def _accepted(source: Source, accept: Accept) -> Source:
+    accept(source.directory)
+    return source
+
+
+def _local(name: str) -> Path | None:
+    path = Path(name).expanduser()
+    try:
+        if (path / "config.json").is_file():
+            if not weight_files(path):
+                raise user_error("error.model.no_safetensors", model=name)
+            return path.absolute()
+        if _looks_like_path(name):
+            key = "error.model.no_config" if path.is_dir() else "error.model.no_directory"
+            raise user_error(key, model=name)
+    except (OSError, ValueError) as error:  # too long, or a null byte in it
+        raise user_error("error.model.bad_name", model=name[:80]) from error
+    return None
+
+
+def _looks_like_path(name: str) -> bool:
+    # One slash in the middle is how hub names look: owner/model.
+    return (
+        name.startswith((".", "~", "/"))
+        or name.endswith("/")
+        or "\\" in name
+        or name.count("/") > 1
+        or re.match(r"[A-Za-z]:", name) is not None
+    )
+
+
+def _cached(name: str) -> Path | None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    for candidate in GPT2_NAMES if name in GPT2_NAMES else (name,):
+        try:
+            found = snapshot_download(candidate, local_files_only=True, allow_patterns=PATTERNS)
+        except HFValidationError as error:
+            raise user_error("error.model.bad_name", model=name[:80]) from error
+        except (LocalEntryNotFoundError, OSError):
+            continue
+        # An interrupted download leaves a snapshot with only some of its files.
+        directory = Path(found)
+        if (directory / "config.json").is_file() and weight_files(directory):
+            return directory
+    return None
+
+
+def _from_hub(config: Config, emit: Emit, accept: Accept) -> Path:
+    from huggingface_hub import constants
+
+    if config.model.offline or constants.HF_HUB_OFFLINE:
+        raise HubSilentError(message("prepare.tried_nothing"))
+    emit(Progress(task=message("prepare.ask_hub", endpoint=endpoint()), done=0))
+    return download(ask_hub(config.model.name), emit, accept)
+
+
+def _offline(config: Config, emit: Emit, tried: Message) -> Source:
+    name = config.model.name
+    if name not in GPT2_NAMES:
+        raise user_error("error.model.offline", model=name, tried=tried)
+    emit(Notice(text=message("prepare.offline_gpt2", tried=tried)))
+    return _random("gpt2", config, emit)
+
+
+def _random(recipe: str, config: Config, emit: Emit) -> Source:
+    def building() -> None:
+        emit(Progress(task=message("prepare.build", model=recipe), done=0))
+
+    directory = build_model(recipe, config.run.seed, config.model.init_range, building)
+    return Source(directory, "random")
+
+
+def use_plain_http() -> None:
+    """Let the hub's client download over plain HTTP; call before it is imported.
+
+    Its own protocol writes nothing for minutes on a slow line, and mirrors do not speak it.
+    """
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -1,0 +1,183 @@
+"""The runner's end of the pipe: start a child, read its events, end it and all it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import psutil
+
+import experiment
+from experiment.events import Event, decode
+
+_GRACE_S = 3.0
+
+
+class ChildTimeoutError(Exception):
+    """The child took longer than it may."""
+
+
+class Child:
+    """One child process that speaks events (see :mod:`experiment.wire`).
+
+    Args:
+        module: run with ``python -m``.
+        task: sent as the first line.
+        log_path: where everything that the child prints is appended.
+        timeout_s: wall-clock limit of the whole process.
+        env: variables on top of ours.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        task: dict[str, Any],
+        log_path: Path,
+        timeout_s: float,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        self._log: IO[bytes] = log_path.open("ab")
+        self._deadline = time.monotonic() + timeout_s
+        # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
+        # the child in order.
+        self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=_environment(env or {}),
+            start_new_session=True,
+        )
+        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._send(json.dumps(task))
+
+    @property
+    def pid(self) -> int:
+        """Process id of the child."""
+        return self._process.pid
+
+    def events(self) -> Iterator[Event]:
+        """Events as they come, until the child closes its pipe.
+
+        Raises:
+            ChildTimeoutError: the time limit is over.
+        """
+        while True:
+            left = self._deadline - time.monotonic()
+            if left <= 0:  # a child that goes on talking is late all the same
+                raise ChildTimeoutError
+            try:
+                event = self._queue.get(timeout=left)
+            except queue.Empty:
+                raise ChildTimeoutError from None
+            if event is None:
+                return
+            yield event
+
+    def acknowledge(self) -> None:
+        """Let a child that stands still at a stage go on."""
+        self._send("")
+
+    def wait(self) -> int:
+        """Exit code; a child that has closed its pipe but lingers is ended."""
+        try:
+            return self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.wait()
+
+    def kill(self) -> None:
+        """End the child and every process below it, by their own ids."""
+        below = descendants(self._process.pid)
+        self._process.terminate()
+        # Waited for here and not by psutil, which would take the exit code away from us.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_S)
+        self._process.kill()
+        self._process.wait()
+        end_processes(below)
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process.poll() is None:
+            self.kill()
+        self._reader.join(_GRACE_S)
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        try:
+            for line in self._process.stdout:
+                try:
+                    event = decode(line)
+                except ValueError:
+                    self._log.write(b"not an event: " + line[:1000] + b"\n")
+                    self._log.flush()
+                    continue
+                self._queue.put(event)
+        except (OSError, ValueError):
+            pass  # the pipe was closed under us while the child was being ended
+        finally:
+            self._queue.put(None)
+
+    def _send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        # A child that died cannot read; its exit code tells the story.
+        with contextlib.suppress(BrokenPipeError, OSError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Every process below ``pid``."""
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def end_processes(processes: list[psutil.Process]) -> None:
+    """Terminate processes; kill what does not go."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    _, alive = psutil.wait_procs(processes, timeout=_GRACE_S)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=_GRACE_S)
+
+
+def _environment(extra: dict[str, str]) -> dict[str, str]:
+    """Ours, in UTF-8, with this package on the path whatever the working directory is."""
+    root = str(Path(experiment.__file__).resolve().parent.parent)
+    path = os.environ.get("PYTHONPATH")
+    return {
+        **os.environ,
+        "PYTHONUTF8": "1",
+        "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root,
+        "TOKENIZERS_PARALLELISM": "false",
+        **extra,
+    }

@@ -1,0 +1,156 @@
+"""The run directory: the event log and the summary. All that any report reads.
+
+reports/<run>/
+  events.jsonl   every event, one line each, in the order in which the runner saw them
+  run.json       schema version, resolved config, environment, results
+  logs/          what each process printed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, TypeVar
+
+from experiment.events import SCHEMA_VERSION, Event, RunStarted, decode, encode
+from experiment.messages import user_error
+
+EVENTS_FILE = "events.jsonl"
+RUN_FILE = "run.json"
+T = TypeVar("T")
+
+
+class EventLog:
+    """Appends events to ``events.jsonl``; a line is complete or absent after a crash of ours.
+
+    Threads may write at the same time (the memory sampler does).
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / EVENTS_FILE
+        self._file = self.path.open("x", encoding="utf-8")
+        self._lock = Lock()
+
+    def write(self, event: Event) -> None:
+        """Append one event and hand it to the operating system."""
+        line = encode(event) + "\n"
+        with self._lock:
+            self._file.write(line)
+            self._file.flush()
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A run as it was written down.
+
+    ``damaged_lines`` counts lines that are no events (a crash can cut the last one).
+    """
+
+    directory: Path
+    events: tuple[Event, ...]
+    damaged_lines: int = 0
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, kind: type[T]) -> list[T]:
+        """Events of one type, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def first(self, kind: type[T]) -> T | None:
+        """The first event of a type, or None."""
+        return next((event for event in self.events if isinstance(event, kind)), None)
+
+    @property
+    def started(self) -> RunStarted:
+        """The first event; :func:`read_record` made sure that it is there."""
+        event = self.events[0]
+        assert isinstance(event, RunStarted)
+        return event
+
+
+def read_record(directory: Path) -> Record:
+    """Read a run directory; a log that breaks off is read up to its last complete line.
+
+    Raises:
+        UserError: no log there, it does not begin as one, or another schema version wrote it.
+    """
+    path = directory / EVENTS_FILE
+    events: list[Event] = []
+    damaged = 0
+    try:
+        for line in _lines(path):
+            try:
+                events.append(decode(line))
+            except ValueError:
+                if not events:
+                    _check_schema(path, line)
+                damaged += 1
+    except FileNotFoundError as error:
+        raise user_error("error.no_record", path=str(directory)) from error
+    except OSError as error:
+        raise user_error("error.file_unreadable", path=str(path)) from error
+    if not events or not isinstance(events[0], RunStarted):
+        raise user_error("error.no_record", path=str(directory))
+    if events[0].schema_version != SCHEMA_VERSION:
+        _refuse_schema(path, events[0].schema_version)
+    summary: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        summary = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
+    return Record(directory, tuple(events), damaged, summary)
+
+
+def write_atomic(path: Path, text: str, encoding: str = "utf-8") -> None:
+    """Write a whole file or nothing: first beside it, then renamed over it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding=encoding, newline="") as file:
+            file.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def write_summary(directory: Path, summary: dict[str, Any]) -> None:
+    """Write ``run.json``."""
+    text = json.dumps(summary, ensure_ascii=False, indent=2, allow_nan=False)
+    write_atomic(directory / RUN_FILE, text + "\n")
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        for line in file:
+            if line.strip():
+                yield line
+
+
+def _check_schema(path: Path, line: bytes) -> None:
+    """The first line is no event of ours: say so when a later version wrote it."""
+    with contextlib.suppress(ValueError, AttributeError):
+        version = json.loads(line).get("schema_version")
+        if isinstance(version, int) and version != SCHEMA_VERSION:
+            _refuse_schema(path, version)
+
+
+def _refuse_schema(path: Path, version: int) -> None:
+    raise user_error("error.schema", path=str(path), found=version, known=SCHEMA_VERSION)

@@ -1,0 +1,63 @@
+"""Text in both languages at once, as the HTML report carries it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import Message, message
+
+# A number and its unit belong on one line.
+_UNIT = re.compile(r"(?<=\d) (?=%|s\b|B\b|[KMG]iB\b)")
+
+
+class Bilingual:
+    """Renders every text as one ``<span lang>`` per language, the language of the run first.
+
+    A key that no catalogue holds is shown as it is: a record of another version must still open.
+    """
+
+    def __init__(self, lang: str) -> None:
+        self.lang = lang
+        self.order = (lang, *(other for other in LANGUAGES if other != lang))
+        self._translators = {name: Translator(name) for name in LANGUAGES}
+
+    def __call__(self, key: str, **params: Any) -> Markup:
+        """Both renderings of a key, as escaped markup."""
+        return self.message(message(key, **params))
+
+    def message(self, text: Message) -> Markup:
+        """Both renderings of a message, as escaped markup."""
+        return Markup("").join(
+            Markup('<span lang="{}">{}</span>').format(lang, self.plain(lang, text))
+            for lang in self.order
+        )
+
+    def plain(self, lang: str, text: Message) -> str:
+        """One rendering of a message, not escaped."""
+        translator = self._translators[lang]
+        try:
+            return _UNIT.sub("\u00a0", translator.message(text))
+        except (KeyError, ValueError, IndexError):
+            return f"{text.key} {text.params}" if text.params else text.key
+
+    def has(self, key: str) -> bool:
+        """Whether the catalogues hold ``key``."""
+        return self._translators[self.lang].has(key)
+
+    def arm(self, arm: str) -> Markup:
+        """Name of an arm."""
+        named = arm_message(arm)
+        return self.message(named) if self.has(named.key) else escape(arm)
+
+    def text(self, lang: str, key: str, **params: Any) -> str:
+        """One rendering of a key."""
+        return self.plain(lang, message(key, **params))
+
+
+def arm_message(arm: str) -> Message:
+    """The message that names an arm; an arm that is not known shows its key."""
+    return message(f"arm_name.{arm.replace('.', '_')}")

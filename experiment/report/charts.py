@@ -1,0 +1,275 @@
+"""The charts of the HTML report: the peak of each arm on one axis, and slots over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from markupsafe import Markup
+
+from experiment.i18n import format_bytes
+from experiment.messages import Message, message
+from experiment.report.bilingual import Bilingual, arm_message
+from experiment.report.series import Series
+from experiment.report.svg import (
+    Scale,
+    binary_ticks,
+    decimal_ticks,
+    drawing,
+    fill,
+    line,
+    path,
+    rect,
+    tag,
+    text,
+)
+from experiment.results import ArmResult, StepRow
+from kvsim.ledger import ALLOCATED_STATES, SlotState
+
+OTHER_STATES = (
+    SlotState.CACHED,
+    SlotState.HOLE,
+    SlotState.ENGINE,
+    SlotState.WATERMARK,
+    SlotState.FREE,
+)
+_MOST_ROWS = 480
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """One of the two widths in which every chart is drawn, so that text keeps its size."""
+
+    name: str
+    pixels: int
+    labels: int
+    values: int
+
+    @property
+    def narrow(self) -> bool:
+        """For a telephone."""
+        return self.name == "narrow"
+
+
+WIDE = Width("wide", 920, 92, 148)
+NARROW = Width("narrow", 350, 74, 68)
+
+
+def both_widths(draw: Callable[[Width], Markup]) -> Markup:
+    """The drawing in both widths; the style sheet shows one of them."""
+    return draw(WIDE) + draw(NARROW)
+
+
+def slots(value: float) -> str:
+    """A number of slots."""
+    return f"{value:,.0f}"
+
+
+def peak_chart(b: Bilingual, arms: Sequence[ArmResult]) -> Markup:
+    """Reserved, allocated and live of each arm at its peak, on one axis."""
+    return both_widths(lambda width: _peak_chart(b, arms, width))
+
+
+def _peak_chart(b: Bilingual, arms: Sequence[ArmResult], width: Width) -> Markup:
+    shown = [(arm, arm.peak) for arm in arms if arm.peak]
+    top = max((peak.reserved for _, peak in shown), default=1)
+    scale = Scale(top, width.labels, width.pixels - width.values)
+    parts: list[Markup] = []
+    y = 16.0
+    for arm, peak in shown:
+        parts.append(text(b, 0, y, arm_message(arm.arm), class_="t strong"))
+        y += 12
+        for name, segments in _bars(peak):
+            parts.append(_bar(b, (name, segments), y, scale, arm, width))
+            y += 25
+        y += 26
+    height = y + 22
+    axis = _slot_axis(b, scale, y - 12, arms[0].slot_bytes if arms else None)
+    lines = [line(scale(t), 22, scale(t), y - 12, class_="grid") for t in binary_ticks(top, 4)]
+    return drawing(
+        b, f"peak-{width.name}", (width.pixels, height), message("chart.peak.title"),
+        message("chart.peak.desc"), [*lines, *parts, axis], class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+Segments = list[tuple[str, float]]
+
+
+def _bars(peak: StepRow) -> list[tuple[str, Segments]]:
+    allocated = [(state.value, getattr(peak, state.value)) for state in ALLOCATED_STATES]
+    others = [(state.value, getattr(peak, state.value)) for state in OTHER_STATES]
+    return [
+        ("reserved", [("allocated", peak.allocated), *others]),
+        ("allocated", allocated),
+        ("live", [("live", peak.live)]),
+    ]
+
+
+def _bar(
+    b: Bilingual,
+    bar: tuple[str, Segments],
+    y: float,
+    scale: Scale,
+    arm: ArmResult,
+    width: Width,
+) -> Markup:
+    name, segments = bar
+    total = sum(value for _, value in segments)
+    parts = [text(b, width.labels - 8, y + 13.5, message(f"term.{name}.name"), class_="t end")]
+    start = 0.0
+    for state, value in segments:
+        if value:
+            x, span = scale(start), scale(start + value) - scale(start)
+            parts.append(rect(x, y, span, 19, fill=fill(state), class_="edge"))
+            if name == "allocated" and span > 84 and state != "live":
+                label = message("chart.part", state=message(f"state.{state}"), n=round(value))
+                parts.append(text(b, x + span / 2, y + 13.5, label, class_="t halo middle"))
+            start += value
+    x = width.pixels - width.values + 12
+    parts.append(text(b, x + 42, y + 13.5, slots(total), class_="t num end strong"))
+    if not width.narrow:
+        size = format_bytes(arm.bytes_of(total))
+        parts.append(text(b, x + 56, y + 13.5, size, class_="t num soft"))
+    return Markup("").join(parts)
+
+
+def _slot_axis(b: Bilingual, scale: Scale, y: float, slot_bytes: int | None) -> Markup:
+    parts = [line(scale.start, y, scale.end, y, class_="axis")]
+    for tick in binary_ticks(scale.top, 4):
+        parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
+        parts.append(text(b, scale(tick), y + 17, slots(tick), class_="t small middle num"))
+        if slot_bytes and tick:
+            size = format_bytes(tick * slot_bytes)
+            parts.append(text(b, scale(tick), y + 31, size, class_="t small middle soft"))
+    parts.append(text(b, scale.start - 8, y + 17, message("chart.slots"), class_="t small end"))
+    return Markup("").join(parts)
+
+
+def time_chart(b: Bilingual, series: Sequence[Series], by_step: bool) -> Markup:
+    """Slots over time, a panel an arm, both axes shared."""
+    chosen = [s.by_step() if by_step else s for s in series]
+    chosen = [s.thinned(_MOST_ROWS) for s in chosen]
+    return both_widths(lambda width: _time_chart(b, chosen, by_step, width))
+
+
+_PANEL = 112
+_GAP = 50
+
+
+def _time_chart(b: Bilingual, series: Sequence[Series], by_step: bool, width: Width) -> Markup:
+    left, right = (46, 4) if width.narrow else (56, 84)
+    x = Scale(max((s.end for s in series), default=1), left, width.pixels - right)
+    top = max((row.reserved for s in series for row in s.rows), default=1)
+    parts: list[Markup] = []
+    y = 14.0
+    for one in series:
+        parts.append(text(b, left, y, arm_message(one.arm), class_="t strong"))
+        scale = Scale(top, y + 12 + _PANEL, y + 12)
+        parts += _panel(b, one, (x, scale), width)
+        y += _PANEL + _GAP
+    bottom = y - _GAP + 18
+    parts += _time_axis(b, x, bottom, by_step)
+    unit = "steps" if by_step else "time"
+    return drawing(
+        b, f"over-{unit}-{width.name}", (width.pixels, bottom + 44),
+        message(f"chart.{unit}.title"), message(f"chart.{unit}.desc"), parts,
+        class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+def _panel(b: Bilingual, one: Series, scales: tuple[Scale, Scale], width: Width) -> list[Markup]:
+    x, y = scales
+    parts: list[Markup] = []
+    for tick in binary_ticks(y.top, 2):
+        parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
+        parts.append(text(b, x.start - 8, y(tick) + 4, slots(tick), class_="t small end num"))
+        if not width.narrow:
+            size = format_bytes(tick * one.slot_bytes) if tick else "0"
+            parts.append(text(b, x.end + 8, y(tick) + 4, size, class_="t small soft num"))
+    live = _steps(one, lambda row: row.live)
+    allocated = _steps(one, lambda row: row.allocated)
+    reserved = _steps(one, lambda row: row.reserved)
+    parts.append(_area(allocated, live, (x, y), "wasted"))
+    parts.append(_area(live, [(e, 0.0) for e, _ in live], (x, y), "live"))
+    parts.append(_trace(allocated, (x, y), "trace allocated"))
+    parts.append(_trace(reserved, (x, y), "trace reserved"))
+    parts += [_mark(mark.stage, x(mark.seconds), y.start) for mark in one.marks]
+    return parts
+
+
+Points = list[tuple[float, float]]
+
+
+def _steps(one: Series, value: Callable[[StepRow], float]) -> Points:
+    """Corners of a staircase; runs of equal values are one piece."""
+    points: Points = []
+    for (start, end), row in zip(pairwise(one.edges), one.rows, strict=True):
+        height = value(row)
+        if points and points[-1][1] == height:
+            points[-1] = (end, height)
+        else:
+            points += [(start, height), (end, height)]
+    return points
+
+
+def _area(upper: Points, lower: Points, scales: tuple[Scale, Scale], paint: str) -> Markup:
+    x, y = scales
+    outline = [(x(px), y(py)) for px, py in [*upper, *reversed(lower)]]
+    return path(outline, closed=True, fill=fill(paint))
+
+
+def _trace(points: Points, scales: tuple[Scale, Scale], style: str) -> Markup:
+    x, y = scales
+    return path([(x(px), y(py)) for px, py in points], class_=style)
+
+
+_MARKS = {
+    "cache_ready": "M-4 0L4 0L0 7Z",
+    "request_done": "M0 0L3.5 3.5L0 7L-3.5 3.5Z",
+    "peak": "M-4 7L4 7L0 0Z",
+    "released": "M-3 0.5H3V6.5H-3Z",
+}
+
+
+def _mark(stage: str, x: float, y: float) -> Markup:
+    shape = tag(
+        "path", d=_MARKS[stage], class_=f"mark-{stage}", transform=f"translate({x:.1f} {y + 3:.1f})"
+    )
+    return line(x, y - _PANEL, x, y + 2, class_="moment") + shape
+
+
+def mark_swatch(stage: str) -> Markup:
+    """The sign of a stage, for the legend."""
+    shape = tag("path", d=_MARKS[stage], class_=f"mark-{stage}", transform="translate(11 3.5)")
+    return tag("svg", shape, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
+
+
+def _time_axis(b: Bilingual, x: Scale, y: float, by_step: bool) -> Iterable[Markup]:
+    yield line(x.start, y, x.end, y, class_="axis")
+    ticks = decimal_ticks(x.top, 5)
+    for tick in ticks:
+        yield line(x(tick), y, x(tick), y + 4, class_="axis")
+        shown = f"{tick:,.0f}" if by_step else f"{tick:g}"
+        yield text(b, x(tick), y + 17, shown, class_="t small middle num")
+    unit: Message = message("chart.steps.axis" if by_step else "chart.time.axis")
+    yield text(b, (x.start + x.end) / 2, y + 36, unit, class_="t small soft middle")
+
+
+def small_bars(
+    b: Bilingual, rows: Sequence[tuple[Message, float | None, str]], paint: str
+) -> Markup:
+    """A few bars with their values: label, length, text of the value. Unknown has no bar."""
+    top = max((value for _, value, _ in rows if value), default=1.0) or 1.0
+    scale = Scale(top, 0, 236)
+    parts: list[Markup] = []
+    for index, (label, value, shown) in enumerate(rows):
+        y = index * 42
+        parts.append(text(b, 0, y + 14, label, class_="t small"))
+        parts.append(rect(0, y + 20, 236, 12, class_="track"))
+        if value:
+            parts.append(rect(0, y + 20, scale(value), 12, fill=fill(paint)))
+        parts.append(text(b, 300, y + 30.5, shown, class_="t num strong end"))
+    return tag(
+        "svg", *parts, viewBox=f"0 0 300 {len(rows) * 42}", class_="bars", aria_hidden="true"
+    )

@@ -1,0 +1,354 @@
+"""The live console: told every event of a run, it prints what a person should see.
+
+Memory lines are printed when an arm has stood still at a stage and all its channels are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from experiment.analysis import PREPARATION
+from experiment.environment import Environment
+from experiment.events import (
+    ArmFailed,
+    ArmFinished,
+    ArmSkipped,
+    ArmStarted,
+    Channel,
+    EnvironmentProbed,
+    Event,
+    ModelPrepared,
+    Notice,
+    PoolReserved,
+    Reading,
+    RequestFinished,
+    RunStarted,
+    StageEntered,
+    TokenMapping,
+    WorkloadReady,
+)
+from experiment.events import Progress as ProgressEvent
+from experiment.i18n import DASH, Translator, format_bytes
+from experiment.messages import ExitCode, Message
+from experiment.report.console_environment import show_environment
+from experiment.report.console_results import show_results
+from experiment.report.texts import arm_name, clock, preview, translator
+from experiment.report.wrap import wrap
+from experiment.results import Results
+
+_DEVICE_CHANNELS = (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO, Channel.SYSTEM)
+_PROMPT_CHARACTERS = 44
+
+
+class ConsoleReporter:
+    """Prints a run while it happens.
+
+    Args:
+        lang: language of everything printed.
+        ascii_only: no box drawing and no signs outside ASCII.
+        quiet: only the results.
+    """
+
+    def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
+        self.t: Translator = translator(lang, ascii_only)
+        self.console = Console(highlight=False, safe_box=True, emoji=False, markup=False)
+        self.quiet = quiet
+        self.box = box.ASCII2 if ascii_only else box.ROUNDED
+        self._rule = "-" if ascii_only else "─"
+        self._started: RunStarted | None = None
+        self._environment: Environment | None = None
+        self._pending: tuple[StageEntered, dict[Channel, Reading]] | None = None
+        self._own: dict[Channel, Reading] = {}
+        self._requests: dict[int, int] = {}
+        self._times: list[float] = []
+        self._spinner = "line" if ascii_only else "dots"
+        self._progress: Progress | None = None
+        self._task: Any = None
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            RunStarted: self._on_run_started,
+            EnvironmentProbed: self._on_environment,
+            ModelPrepared: self._on_model,
+            WorkloadReady: self._on_workload,
+            ArmStarted: self._on_arm_started,
+            StageEntered: self._on_stage,
+            Reading: self._on_reading,
+            PoolReserved: self._on_pool,
+            TokenMapping: self._on_mapping,
+            RequestFinished: self._on_request,
+            ArmFinished: self._on_arm_finished,
+            ArmFailed: self._on_failed,
+            ArmSkipped: self._on_skipped,
+            Notice: self._on_notice,
+            ProgressEvent: self._on_progress,
+        }
+
+    def handle(self, event: Event) -> None:
+        """Take note of one event; prints what belongs to it."""
+        if not isinstance(event, Reading | ProgressEvent):
+            self._flush()
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+
+    def section(self, key: str, **params: Any) -> None:
+        """Heading of a part of the walkthrough."""
+        if self.quiet:
+            return
+        self._flush()
+        title = Text(self.t(key, **params), style="bold cyan")
+        self.console.print()
+        self.console.rule(title, characters=self._rule, align="left", style="cyan")
+        if self.t.has(key + "_about"):
+            self.paragraph(self.t(key + "_about", **params), "dim")
+
+    def begin_task(self, key: str, **params: Any) -> None:
+        """Show that something is going on until :meth:`end_task`; nothing without a terminal."""
+        if self.quiet or not self.console.is_terminal:
+            return
+        self.end_task()
+        self._progress = Progress(
+            SpinnerColumn(self._spinner),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[amount]}"),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=True,
+            refresh_per_second=8,
+        )
+        self._task = self._progress.add_task(self.t(key, **params), total=None, amount="")
+        self._progress.start()
+
+    def end_task(self) -> None:
+        """Take the progress display away."""
+        self._flush()
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def show_results(self, results: Results, files: list[str]) -> None:
+        """The comparison, what was seen, and where it was written."""
+        self.end_task()
+        show_results(self, results, files)
+
+    def line(self, text: str | Text, style: str = "", indent: int = 0) -> None:
+        """Print a line unless quiet."""
+        if not self.quiet:
+            self.paragraph(text, style, indent)
+
+    def paragraph(self, text: str | Text, style: str = "", indent: int = 0) -> None:
+        """Print text, broken where its language breaks lines."""
+        if isinstance(text, str):
+            text = Text(wrap(text, self.console.width - indent), style=style)
+        self.console.print(Padding(text, (0, 0, 0, indent), expand=False))
+
+    def table(self, *headers: str, right: tuple[int, ...] = ()) -> Table:
+        """An empty table in the house style; columns in ``right`` hold numbers."""
+        table = Table(box=self.box, header_style="bold", show_edge=True)
+        for index, header in enumerate(headers):
+            numeric = index in right
+            table.add_column(
+                header, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold"
+            )
+        return table
+
+    def _on_run_started(self, event: RunStarted) -> None:
+        self._started = event
+        self.line("")
+        self.line(self.t("console.title"), "bold")
+        self.line(self.t("console.goal"))
+
+    def _on_environment(self, event: EnvironmentProbed) -> None:
+        self._environment = Environment.model_validate(event.environment)
+        if not self.quiet:
+            show_environment(self, self._environment)
+
+    def _on_model(self, event: ModelPrepared) -> None:
+        self.line(
+            self.t(
+                "console.model",
+                name=event.name,
+                architecture=event.architecture,
+                parameters=event.parameters,
+                dtype=event.dtype,
+                device=event.device,
+            )
+        )
+        self.line(self.t("console.slot_bytes", layers=event.layers, heads=event.kv_heads,
+                         head_dim=event.head_dim, element=event.element_bytes,
+                         slot=event.slot_bytes))  # fmt: skip
+        for note in event.notes:
+            self._warn(note)
+
+    def _on_workload(self, event: WorkloadReady) -> None:
+        t = self.t
+        self._requests = {r.id: len(r.token_ids) for r in event.requests}
+        if self.quiet:
+            return
+        table = self.table(
+            t("console.request"), t("console.prompt"), t("console.characters"),
+            t("console.tokens_in"), t("console.new_tokens"), right=(2, 3, 4),
+        )  # fmt: skip
+        for request in event.requests:
+            table.add_row(
+                str(request.id),
+                Text(preview(request.prompt, _PROMPT_CHARACTERS)),
+                f"{len(request.prompt):,}",
+                f"{len(request.token_ids):,}",
+                f"{request.max_new_tokens:,}",
+            )
+        self.console.print(table)
+        self.line(t("console.budget", budget=event.budget_bytes, length=event.max_length,
+                    block_size=event.block_size))  # fmt: skip
+
+    def _on_arm_started(self, event: ArmStarted) -> None:
+        self._own, self._times = {}, []
+        self.line("")
+        self.line(arm_name(self.t, event.arm), "bold")
+        about = f"arm_about.{event.arm.replace('.', '_')}"
+        if self.t.has(about):
+            self.line(self.t(about), "dim")
+        if not self.quiet:
+            heads = ("time", "moment", "kv", "process", "device")
+            self._memory_line(*(self.t(f"console.head_{head}") for head in heads), style="bold")
+
+    def _on_stage(self, event: StageEntered) -> None:
+        self._pending = (event, self._own)
+        self._own = {}
+
+    def _on_reading(self, event: Reading) -> None:
+        if event.stage is None:
+            return
+        if self._pending and self._pending[0].stage is event.stage:
+            self._pending[1][event.channel] = event
+        else:
+            self._flush()
+            self._own[event.channel] = event
+
+    def _flush(self) -> None:
+        """Print the memory line of a stage whose readings are complete."""
+        if self._pending is None:
+            return
+        stage, readings = self._pending
+        self._pending = None
+        if self.quiet or self._started is None:
+            return
+        primary = self._environment.primary.channel if self._environment else Channel.RSS
+        name = self.t(f"stage.{stage.stage.value}", request=stage.request)
+        self._memory_line(
+            clock(self._started, stage.t_ns),
+            name,
+            _size(readings.get(Channel.TENSORS)),
+            _size(readings.get(primary)),
+            self._device(readings),
+        )
+
+    def _memory_line(self, *cells: str, style: str = "") -> None:
+        grid = Table.grid(padding=(0, 2))
+        for index, width in enumerate((8, 22, 10, 10, 10)):
+            grid.add_column(min_width=width, no_wrap=True, justify="right" if index > 1 else "left")
+        grid.add_row(*cells, style=style)
+        self.console.print(Padding(grid, (0, 0, 0, 2), expand=False))
+
+    def _device(self, readings: dict[Channel, Reading]) -> str:
+        for channel in _DEVICE_CHANNELS:
+            reading = readings.get(channel)
+            if reading is not None and reading.bytes is not None:
+                return format_bytes(reading.bytes)
+        return DASH
+
+    def _on_pool(self, event: PoolReserved) -> None:
+        if event.elastic:
+            self.line(self.t("console.pool_elastic"), indent=2)
+            return
+        self.line(
+            self.t(
+                "console.pool",
+                blocks=event.blocks,
+                block_size=event.block_size,
+                block=event.block_size * event.slot_bytes,
+                size=event.tensor_bytes,
+            ),
+            indent=2,
+        )
+
+    def _on_mapping(self, event: TokenMapping) -> None:
+        params = event.model_dump(include={"request", "position", "logical", "physical", "offset"})
+        self.line(self.t("console.mapping", **params), "green", indent=2)
+
+    def _on_request(self, event: RequestFinished) -> None:
+        service = event.latency_s - event.wait_s
+        self._times.append(service)
+        self.line(
+            self.t(
+                "console.request_done",
+                request=event.request,
+                tokens_in=event.prompt_tokens,
+                tokens_out=len(event.tokens),
+                time=service,
+            ),
+            indent=2,
+        )
+        self.line(Text(preview(event.text, 90), style="dim"), indent=4)
+
+    def _on_arm_finished(self, event: ArmFinished) -> None:
+        count = len(self._times)
+        mean = sum(self._times) / count if count else None
+        self.line(self.t("console.arm_done", total=event.generate_s, mean=mean, requests=count),
+                  "green", indent=2)  # fmt: skip
+
+    def _on_failed(self, event: ArmFailed) -> None:
+        if event.exit_code == ExitCode.USAGE and event.arm in PREPARATION:
+            return  # the program ends with this line
+        self.line(
+            self.t(
+                "console.arm_failed", arm=self._name(event.arm), reason=self.t.message(event.reason)
+            ),
+            "bold red",
+        )
+
+    def _on_skipped(self, event: ArmSkipped) -> None:
+        self.line(
+            self.t(
+                "console.arm_skipped",
+                arm=self._name(event.arm),
+                reason=self.t.message(event.reason),
+            ),
+            "yellow",
+        )
+
+    def _on_notice(self, event: Notice) -> None:
+        self._warn(event.text)
+
+    def _on_progress(self, event: ProgressEvent) -> None:
+        if self._progress is None:
+            return
+        amount = ""
+        if event.total:
+            share = event.done / event.total
+            amount = f"{share * 100:.0f} %"
+        self._progress.update(
+            self._task,
+            description=self.t.message(event.task),
+            completed=event.done,
+            total=event.total,
+            amount=amount,
+        )
+
+    def _warn(self, text: Message) -> None:
+        self.line(self.t("console.note", text=self.t.message(text)), "yellow")
+
+    def _name(self, arm: str) -> str:
+        return arm_name(self.t, arm)
+
+
+def _size(reading: Reading | None) -> str:
+    return format_bytes(reading.bytes if reading else None)

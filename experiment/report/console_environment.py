@@ -1,0 +1,49 @@
+"""The environment stage on the console: requirements with verdicts, memory channels with roles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from experiment.environment import ChannelStatus, Environment, Requirement
+
+if TYPE_CHECKING:
+    from experiment.report.console import ConsoleReporter
+
+_STYLES = {"ok": "green", "warn": "yellow", "missing": "bold red", "optional": "dim"}
+
+
+def show_environment(out: ConsoleReporter, environment: Environment) -> None:
+    """Print both tables and what they lead to."""
+    t = out.t
+    table = out.table(t("console.requirement"), t("console.found"), t("console.verdict"))
+    for requirement in environment.requirements:
+        table.add_row(*_requirement(out, requirement))
+    out.console.print(table)
+    channels = out.table(t("console.channel"), t("console.role"), t("console.channel_about"))
+    for status in environment.channels:
+        channels.add_row(*_channel(out, status))
+    out.console.print(channels)
+    out.line(t("console.ladder", primary=t(_channel_key(environment.primary))))
+
+
+def _requirement(out: ConsoleReporter, requirement: Requirement) -> tuple[str, Text, Text]:
+    verdict = Text(out.t(f"console.verdict_{requirement.verdict}"), _STYLES[requirement.verdict])
+    if requirement.advice is not None:
+        verdict.append(out.t("console.advice", text=out.t.message(requirement.advice)), "")
+    found = requirement.found
+    return out.t(requirement.key), Text(found if found else out.t("console.not_found")), verdict
+
+
+def _channel(out: ConsoleReporter, status: ChannelStatus) -> tuple[str, Text, Text]:
+    role = status.role if status.usable else "unusable"
+    if status.role == "unused":
+        role = "unused"
+    style = "green" if status.role == "primary" else "" if role == "cross_check" else "dim"
+    why = out.t.message(status.reason) if status.reason else out.t(f"scope.{status.scope.value}")
+    return out.t(_channel_key(status)), Text(out.t(f"console.role_{role}"), style), Text(why, style)
+
+
+def _channel_key(status: ChannelStatus) -> str:
+    return f"channel.{status.channel.value}"

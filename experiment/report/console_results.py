@@ -1,0 +1,140 @@
+"""The end of the walkthrough on the console: comparison, verdicts, explanations, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from experiment.i18n import DASH, format_bytes
+from experiment.report.texts import arm_name
+from experiment.results import ArmResult, Claim, Results, TokenComparison
+
+if TYPE_CHECKING:
+    from experiment.report.console import ConsoleReporter
+
+_VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
+_EXPLANATIONS = ("paging", "cow", "prefix")
+
+
+def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> None:
+    """Print everything that follows the last arm."""
+    out.section("section.comparison")
+    if results.arms:
+        out.console.print(comparison_table(out, results))
+        out.line(out.t("console.reserved_equal"), "dim")
+    _show_tokens(out, results.tokens)
+    for arm in results.arms:
+        for problem in arm.problems:
+            out.line(out.t("console.problem", arm=arm_name(out.t, arm.arm),
+                           text=out.t.message(problem)), "bold red")  # fmt: skip
+    out.section("section.seen")
+    out.paragraph(out.t.message(results.headline), "bold")
+    for claim in results.claims:
+        _show_claim(out, claim)
+    if not out.quiet:
+        _explain(out)
+    out.section("section.files")
+    for name in files:
+        out.paragraph(name, indent=2)
+
+
+def comparison_table(out: ConsoleReporter, results: Results) -> Table:
+    """A column for each arm, a row for each figure; slots at the peak of live slots."""
+    table = out.table(out.t("console.figure"), right=())
+    for arm in results.arms:
+        table.add_column(arm_name(out.t, arm.arm), justify="right", overflow="fold")
+    for key, write in _FIGURES.items():
+        table.add_row(out.t(f"console.{key}"), *(write(arm) for arm in results.arms))
+    return table
+
+
+def _process_peak(arm: ArmResult) -> int | None:
+    """Largest memory of the process by the best channel that has a figure."""
+    for channel in ("nvml.process", "process.rss"):
+        for row in arm.memory:
+            if row.stage == "maximum" and row.channel == channel and row.bytes is not None:
+                return row.bytes
+    return None
+
+
+def _show_tokens(out: ConsoleReporter, comparisons: list[TokenComparison]) -> None:
+    if comparisons and all(comparison.equal for comparison in comparisons):
+        requests = comparisons[0].requests
+        text = out.t("console.tokens_equal", arms=len(comparisons) + 1, requests=requests)
+        out.paragraph(text, "green")
+        return
+    for comparison in comparisons:
+        if comparison.equal:
+            continue
+        request, index = comparison.first_difference or (None, None)
+        text = out.t(
+            "console.tokens_differ",
+            arm=arm_name(out.t, comparison.arm),
+            reference=arm_name(out.t, comparison.reference),
+            equal=comparison.equal_requests,
+            requests=comparison.requests,
+            request=request,
+            index=index,
+        )
+        out.paragraph(text, "bold red")
+
+
+def _show_claim(out: ConsoleReporter, claim: Claim) -> None:
+    line = Text()
+    line.append(out.t(f"claim.{claim.id}.title"), style="bold")
+    line.append("  ")
+    line.append(out.t(f"verdict.{claim.verdict}"), style=_VERDICT_STYLES[claim.verdict])
+    out.console.print()
+    out.console.print(line)
+    out.paragraph(out.t.message(claim.text), indent=2)
+
+
+def _explain(out: ConsoleReporter) -> None:
+    for name in _EXPLANATIONS:
+        out.console.print()
+        out.line(out.t(f"explain.{name}.title"), "bold")
+        out.line(out.t(f"explain.{name}.text"), indent=2)
+
+
+def _slots(name: str) -> Callable[[ArmResult], str]:
+    """Writer of a slot figure: bytes, and the slots that they are."""
+
+    def write(arm: ArmResult) -> str:
+        if arm.peak is None:
+            return DASH
+        slots = getattr(arm.peak, name)
+        return f"{format_bytes(arm.bytes_of(slots))}\n({slots:,.0f})"
+
+    return write
+
+
+def _live_share(arm: ArmResult) -> str:
+    share = arm.peak.utilisation if arm.peak else None
+    return DASH if share is None else f"{share * 100:.1f} %"
+
+
+def _count(value: float | None) -> str:
+    return DASH if value is None else f"{value:,.0f}"
+
+
+def _seconds(value: float | None) -> str:
+    return DASH if value is None else f"{value:.2f} s"
+
+
+_FIGURES: dict[str, Callable[[ArmResult], str]] = {
+    "reserved": _slots("reserved"),
+    "allocated": _slots("allocated"),
+    "live": _slots("live"),
+    "wasted": _slots("wasted"),
+    "live_share": _live_share,
+    "fits": lambda arm: _count(arm.fits),
+    "tensor_bytes": lambda arm: format_bytes(arm.tensor_bytes),
+    "process_peak": lambda arm: format_bytes(_process_peak(arm)),
+    "load_time": lambda arm: _seconds(arm.load_s),
+    "generate_time": lambda arm: _seconds(arm.generate_s),
+    "mean_time": lambda arm: _seconds(arm.mean_request_s),
+    "tokens_per_s": lambda arm: DASH if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.1f}",
+}

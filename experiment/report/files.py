@@ -1,0 +1,80 @@
+"""Writes every file of a report into the run directory, each whole or not at all.
+
+    summary.csv  timeline.csv  readings.csv  report.html  plots/*.svg  plots/*.png
+
+One file that cannot be made does not take the others with it: all are tried, and what went wrong
+is raised together at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiment.record import Record, write_atomic
+from experiment.report.frames import readings_frame, summary_frame, timeline_frame, to_csv
+from experiment.report.html import report_html
+from experiment.report.plots import draw_plots
+from experiment.results import Results
+
+CSV_ENCODING = "utf-8-sig"  # spreadsheets take a file without the mark for a local encoding
+
+
+class ReportError(OSError):
+    """Some files of a report could not be written; the others were.
+
+    Attributes:
+        written: files that are there.
+        failures: name of each file that is not, and why.
+    """
+
+    def __init__(self, written: list[Path], failures: list[tuple[str, Exception]]) -> None:
+        reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failures)
+        super().__init__(reasons)
+        self.written = written
+        self.failures = failures
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    name: str
+    content: Callable[[], str | bytes]
+    encoding: str = "utf-8"
+
+
+def write_reports(record: Record, results: Results, lang: str) -> list[Path]:
+    """Write all files in ``lang`` (the HTML page holds both languages) and return their paths.
+
+    Raises:
+        ReportError: some could not be written; the rest was.
+    """
+    written: list[Path] = []
+    failures: list[tuple[str, Exception]] = []
+    for file in _files(record, results, lang):
+        path = record.directory / file.name
+        try:
+            _write(path, file.content(), file.encoding)
+        except Exception as error:
+            failures.append((file.name, error))
+        else:
+            written.append(path)
+    if failures:
+        raise ReportError(written, failures) from failures[0][1]
+    return written
+
+
+def _files(record: Record, results: Results, lang: str) -> Iterator[_File]:
+    yield _File("report.html", lambda: report_html(record, results, lang))
+    yield _File("summary.csv", lambda: to_csv(summary_frame(results)), CSV_ENCODING)
+    yield _File("timeline.csv", lambda: to_csv(timeline_frame(record)), CSV_ENCODING)
+    yield _File("readings.csv", lambda: to_csv(readings_frame(record, results)), CSV_ENCODING)
+    for name, draw in draw_plots(record, results, lang):
+        yield _File(f"plots/{name}", draw)
+
+
+def _write(path: Path, content: str | bytes, encoding: str) -> None:
+    if isinstance(content, bytes):
+        # Latin-1 maps every byte to itself, so the one atomic writer serves pictures too.
+        content, encoding = content.decode("latin-1"), "latin-1"
+    write_atomic(path, content, encoding)

@@ -1,0 +1,132 @@
+"""The run as plain tables: one row an arm, one row a step, one row a memory reading.
+
+Names of columns end with their unit. What is unknown is an empty cell.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pandas as pd
+
+from experiment.events import RunStarted
+from experiment.record import Record
+from experiment.report.series import all_series
+from experiment.results import ArmResult, Results, SlotFigures, StepRow
+
+_SLOT_FIELDS = tuple(SlotFigures.model_fields)
+_SUMMARY_BYTES = ("reserved", "allocated", "live", "wasted")
+_NOT_SLOTS = {
+    "step", "t_ns", "started_ns", "tokens", "running", "waiting", "preempted", "witness",
+    "written", "never_written",
+}  # fmt: skip
+_RENAMED = {"witness": "witnessed_slots", "t_ns": "ended_ns"}
+
+
+def summary_frame(results: Results) -> pd.DataFrame:
+    """One row per arm."""
+    return _frame([_summary(arm) for arm in results.arms])
+
+
+def timeline_frame(record: Record) -> pd.DataFrame:
+    """One row per arm and step, in slots."""
+    rows = [
+        {"arm": series.arm, **_step(row)} for series in all_series(record) for row in series.rows
+    ]
+    return _frame(rows)
+
+
+def readings_frame(record: Record, results: Results) -> pd.DataFrame:
+    """One row per arm, stage and memory channel."""
+    rows = [
+        {
+            "arm": arm.arm,
+            "stage": row.stage,
+            "request": row.request,
+            "channel": row.channel,
+            "scope": row.scope,
+            "value_bytes": row.bytes,
+            "total_bytes": row.total_bytes,
+            "unknown_because": row.reason.key if row.reason else None,
+            "monotonic_ns": row.t_ns,
+            "wall_clock": wall_clock(record.started, row.t_ns).isoformat(timespec="milliseconds"),
+        }
+        for arm in results.arms
+        for row in arm.memory
+    ]
+    return _frame(rows)
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    """Text of a CSV file, without a byte order mark."""
+    text: str = frame.to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def wall_clock(started: RunStarted, t_ns: int) -> datetime:
+    """The wall clock of the run's place at a monotonic moment."""
+    zone = timezone(timedelta(seconds=started.utc_offset_s))
+    micros = (started.wall_ns + t_ns - started.t_ns) // 1000
+    return datetime.fromtimestamp(0, zone) + timedelta(microseconds=micros)
+
+
+def _summary(arm: ArmResult) -> dict[str, Any]:
+    peak, mean = arm.peak, arm.mean
+    row: dict[str, Any] = {
+        "arm": arm.arm,
+        "status": arm.status,
+        "reason": arm.reason.key if arm.reason else None,
+        "problems": len(arm.problems),
+    }
+    for name in _SUMMARY_BYTES:
+        row[f"peak_{name}_bytes"] = arm.bytes_of(getattr(peak, name)) if peak else None
+    for name in _SLOT_FIELDS:
+        row[f"peak_{name}_slots"] = round(getattr(peak, name)) if peak else None
+    row["peak_live_share"] = peak.utilisation if peak else None
+    for name in _SUMMARY_BYTES:
+        row[f"mean_{name}_slots"] = getattr(mean, name) if mean else None
+    fields = arm.model_dump(include=set(_SUMMARY_FIELDS))
+    row |= {column: fields[name] for name, column in _SUMMARY_FIELDS.items()}
+    return row
+
+
+_SUMMARY_FIELDS = {
+    "slot_bytes": "slot_bytes",
+    "block_size": "block_slots",
+    "blocks": "blocks",
+    "tensor_bytes": "kv_tensor_bytes",
+    "budget_bytes": "budget_bytes",
+    "fits": "requests_that_fit_in_budget",
+    "reserved_variation": "reserved_variation_share",
+    "process_variation": "process_variation_share",
+    "new_tokens": "new_tokens",
+    "import_s": "import_s",
+    "load_s": "load_s",
+    "generate_s": "generate_s",
+    "tokens_per_s": "tokens_per_s",
+    "mean_request_s": "mean_request_s",
+    "moved_bytes": "moved_bytes",
+    "preemptions": "preemptions",
+    "steps": "steps",
+    "witnessed_steps": "witnessed_steps",
+    "threads": "threads",
+    "device_name": "device_name",
+}
+
+
+def _step(row: StepRow) -> dict[str, Any]:
+    """A step with slots as whole numbers, the clock last."""
+    data = row.model_dump()
+    slots = {f"{name}_slots": round(data[name]) for name in _SLOT_FIELDS}
+    rest = {
+        _RENAMED.get(name, f"{name}_slots" if name.endswith("written") else name): data[name]
+        for name in StepRow.model_fields
+        if name in _NOT_SLOTS
+    }
+    return {"step": rest.pop("step"), **slots, **rest}
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Whole numbers stay whole beside empty cells."""
+    return pd.DataFrame(rows).convert_dtypes(convert_floating=False)

@@ -1,0 +1,235 @@
+"""The report as one self-contained page in both languages.
+
+Nothing is loaded from anywhere: styles, script, charts and data are inside, and a content
+security policy forbids the rest. Prompts and generated text are foreign data; they reach the page
+through automatic escaping alone.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from experiment.events import ModelPrepared, WorkloadReady
+from experiment.i18n import format_bytes
+from experiment.messages import Message
+from experiment.record import Record
+from experiment.report import html_parts as parts
+from experiment.report import values
+from experiment.report.bilingual import Bilingual
+from experiment.report.charts import (
+    OTHER_STATES,
+    mark_swatch,
+    peak_chart,
+    small_bars,
+    time_chart,
+)
+from experiment.report.frames import (
+    readings_frame,
+    summary_frame,
+    timeline_frame,
+    to_csv,
+    wall_clock,
+)
+from experiment.report.html_environment import environment_rows
+from experiment.report.mapping import mapping_figure
+from experiment.report.series import MARKED_STAGES, Series, all_series, picture
+from experiment.report.slotmap import MapOf, map_of, slot_map
+from experiment.report.svg import patterns, swatch
+from experiment.results import Results
+from kvsim.ledger import ALLOCATED_STATES
+
+_TABLE_ROWS = 60
+_MOST_CSV = 1_500_000
+_MOST_TEXT = 2000
+_TERMS = (
+    "slot", "block", "block_table", "reserved", "allocated", "live", "wasted", "peak",
+    "unwritten", "never_written", "padding", "finished", "rounding", "cached", "hole",
+    "watermark", "engine", "free",
+)  # fmt: skip
+
+
+def report_html(record: Record, results: Results, lang: str) -> str:
+    """The whole page; ``lang`` is what it shows until someone switches."""
+    b = Bilingual(lang)
+    series = all_series(record)
+    context: dict[str, Any] = {
+        "lang": lang,
+        "record": record,
+        "results": results,
+        "style": _asset("report.css"),
+        "script": _asset("report.js"),
+        "early_script": _asset("early.js"),
+        "data": _embedded(record, results),
+        **_first_screen(record, results),
+        **_pictures(b, record, results, series),
+        **_tables(record, results, series),
+    }
+    page: str = _templates(b).get_template("report.html.j2").render(context)
+    return page
+
+
+def _templates(b: Bilingual) -> jinja2.Environment:
+    env = jinja2.Environment(
+        loader=jinja2.PackageLoader("experiment.report", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    env.globals.update(t=b, arm=b.arm, has=b.has, swatch=swatch, mark_swatch=mark_swatch)
+    env.filters.update(
+        words=lambda value: b.message(value) if isinstance(value, Message) else value,
+        size=format_bytes,
+        percent=values.percent,
+        count=values.count,
+    )
+    return env
+
+
+def _asset(name: str) -> Markup:
+    """A style sheet or script of this package, as it is."""
+    path = resources.files(__package__).joinpath("templates", name)
+    return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 - a file of ours
+
+
+def _first_screen(record: Record, results: Results) -> dict[str, Any]:
+    started = record.started
+    return {
+        "began": wall_clock(started, started.t_ns).strftime("%Y-%m-%d %H:%M"),
+        "headline": results.headline,
+        "figures": results.headline.params if results.headline.params else None,
+        "subject": parts.subject(record, results),
+        "arms_with_problems": [arm for arm in results.arms if arm.problems],
+        "unfinished": [arm for arm in results.arms if arm.status != "finished"],
+    }
+
+
+def _pictures(
+    b: Bilingual, record: Record, results: Results, series: list[Series]
+) -> dict[str, Any]:
+    arms = [arm for arm in results.arms if arm.peak]
+    shown = [s for s in ALLOCATED_STATES if any(getattr(a.peak, s.value) for a in arms)]
+    others = [s for s in OTHER_STATES if any(getattr(a.peak, s.value) for a in arms)]
+    maps = _maps(record, results)
+    return {
+        "patterns": patterns(),
+        "peak": peak_chart(b, arms) if arms else None,
+        "peak_states": [*shown, *others],
+        "map": slot_map(b, maps) if maps else None,
+        "over_time": time_chart(b, series, by_step=False) if series else None,
+        "over_steps": time_chart(b, series, by_step=True) if series else None,
+        "mark_stages": [stage.value for stage in MARKED_STAGES],
+        "mapping": _mapping(b, record, results),
+        "claim_bars": {
+            claim.id: small_bars(b, bars, "wasted" if claim.id == "waste" else "live")
+            for claim in results.claims
+            if (bars := parts.claim_bars(claim, results))
+        },
+    }
+
+
+def _maps(record: Record, results: Results) -> list[MapOf]:
+    workload = record.first(WorkloadReady)
+    maps = []
+    for arm in results.arms:
+        seen = picture(record, arm.arm, arm.peak.step) if arm.peak else None
+        one = map_of(arm.arm, seen, workload.max_length) if seen and workload else None
+        if one:
+            maps.append(one)
+    return maps
+
+
+def _mapping(b: Bilingual, record: Record, results: Results) -> dict[str, Any] | None:
+    """The example of the first arm that logged one."""
+    arm = next((arm for arm in results.arms if arm.mapping), None)
+    if arm is None or arm.mapping is None or not arm.block_size:
+        return None
+    seen = picture(record, arm.arm, arm.mapping["step"])
+    holder = seen.holders.get(arm.mapping["request"]) if seen else None
+    fits = holder is not None and arm.mapping["logical"] < len(holder.table)
+    return {
+        "arm": arm.arm,
+        "block": arm.block_size,
+        "figure": mapping_figure(b, arm.mapping, seen) if seen and fits else None,
+        **arm.mapping,
+    }
+
+
+def _tables(record: Record, results: Results, series: list[Series]) -> dict[str, Any]:
+    model = record.first(ModelPrepared)
+    environment = results.environment or {}
+    return {
+        "comparison": parts.comparison(results),
+        "steps": [(one.arm, _step_rows(one)) for one in series],
+        "requests": {arm.arm: parts.requests(record, arm) for arm in results.arms},
+        "most_requests": parts.MOST_REQUESTS,
+        "readings": {arm.arm: parts.readings(record, arm) for arm in results.arms},
+        "terms": _TERMS,
+        "slot_bytes": model.slot_bytes if model else None,
+        "environment": environment_rows(results.environment),
+        "requirements": _as_rows(environment.get("requirements"), ("key", "verdict")),
+        "config": json.dumps(record.started.config, ensure_ascii=False, indent=2),
+        "command": parts.repeat_command(record),
+    }
+
+
+def _step_rows(one: Series) -> list[tuple[float, Any]]:
+    """Some of the steps, evenly spread, with the time at which each began."""
+    few = one.thinned(_TABLE_ROWS)
+    return list(zip(few.edges, few.rows, strict=False))
+
+
+def _as_rows(value: Any, needed: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Entries of a list from the log that have what is needed."""
+    rows = value if isinstance(value, list | tuple) else []
+    return [row for row in rows if isinstance(row, dict) and all(row.get(n) for n in needed)]
+
+
+def _embedded(record: Record, results: Results) -> Markup:
+    """The run as JSON for the page's script and for downloading, safe inside a script element."""
+    workload = record.first(WorkloadReady)
+    model = record.first(ModelPrepared)
+    tables = {
+        "summary.csv": to_csv(summary_frame(results)),
+        "readings.csv": to_csv(readings_frame(record, results)),
+        "timeline.csv": to_csv(timeline_frame(record)),
+    }
+    data = {
+        "run": record.started.model_dump(mode="json"),
+        "model": model.model_dump(mode="json") if model else None,
+        "workload": _short_workload(workload),
+        "results": results.model_dump(mode="json"),
+        "tables": {name: text for name, text in tables.items() if len(text) <= _MOST_CSV},
+    }
+    return safe_json(data)
+
+
+def _short_workload(workload: WorkloadReady | None) -> dict[str, Any] | None:
+    """The requests without token ids and with long prompts cut; the log has them whole."""
+    if workload is None:
+        return None
+    data = workload.model_dump(mode="json", exclude={"requests"})
+    data["requests"] = [
+        {
+            "id": request.id,
+            "prompt": request.prompt[:_MOST_TEXT],
+            "prompt_characters": len(request.prompt),
+            "prompt_tokens": len(request.token_ids),
+            "max_new_tokens": request.max_new_tokens,
+        }
+        for request in workload.requests
+    ]
+    return data
+
+
+def safe_json(data: Any) -> Markup:
+    """JSON that cannot end the element around it, nor a line of script."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)  # noqa: S704 - every sign with a meaning in HTML is escaped above

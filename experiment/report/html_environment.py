@@ -1,0 +1,58 @@
+"""The facts about the machine for the HTML report, from whatever the record holds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from experiment.i18n import format_bytes
+
+
+def environment_rows(environment: dict[str, Any] | None) -> list[tuple[str, str | None]]:
+    """Facts about the machine; what an older or newer version calls otherwise is left out."""
+    found = environment or {}
+
+    def at(*path: str) -> Any:
+        value: Any = found
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
+
+    return [
+        ("os", _joined(at("system", "os"), at("system", "kernel"), at("system", "machine"))),
+        ("python", _joined(at("python", "implementation"), at("python", "version"))),
+        ("torch", _text(at("torch", "version"))),
+        ("transformers", _text(at("transformers", "version"))),
+        ("cpu", _text(at("cpu", "model"))),
+        ("cores", _text(at("cpu", "usable_cores"))),
+        ("ram", _bytes(at("ram", "total_bytes"))),
+        ("ram_available", _bytes(at("ram", "available_bytes"))),
+        ("load", _text(at("load", "average"))),
+        ("gpu", _gpus(at("gpus"))),
+        ("driver", _text(at("nvml", "driver_version"))),
+    ]
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _bytes(value: Any) -> str | None:
+    return format_bytes(value) if isinstance(value, int | float) else None
+
+
+def _joined(*values: Any) -> str | None:
+    return " ".join(str(value) for value in values if value) or None
+
+
+def _gpus(value: Any) -> str | None:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return None
+    names = [
+        _joined(gpu.get("name"), _bytes(gpu.get("total_bytes")))
+        for gpu in value
+        if isinstance(gpu, dict)
+    ]
+    return ", ".join(name for name in names if name) or None

@@ -1,0 +1,110 @@
+"""What the pictures draw: slots over time, the moments of readings, one moment's block tables."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from experiment.analysis import ArmEvents, pool_shape, split_by_arm, timeline
+from experiment.events import Stage, StageEntered
+from experiment.record import Record
+from experiment.results import StepRow
+from kvsim.ledger import Holder, Ledger, PoolShape, ReplayError
+from kvsim.step import plan_from_json
+
+MARKED_STAGES = (Stage.CACHE_READY, Stage.REQUEST_DONE, Stage.PEAK, Stage.RELEASED)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment at which the arm stood still for its readings."""
+
+    stage: str
+    request: int | None
+    seconds: float
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Slots of one arm: ``values[i]`` holds from ``edges[i]`` to ``edges[i + 1]``."""
+
+    arm: str
+    slot_bytes: int
+    edges: tuple[float, ...]
+    rows: tuple[StepRow, ...]
+    marks: tuple[Mark, ...]
+
+    @property
+    def end(self) -> float:
+        """The last edge."""
+        return self.edges[-1]
+
+    def by_step(self) -> Series:
+        """The same with the step's number instead of the time."""
+        marks = tuple(Mark(m.stage, m.request, float(m.step), m.step) for m in self.marks)
+        edges = tuple(float(i) for i in range(len(self.rows) + 1))
+        return Series(self.arm, self.slot_bytes, edges, self.rows, marks)
+
+    def thinned(self, limit: int) -> Series:
+        """At most ``limit`` rows; of neighbours, the one with most allocated slots stays."""
+        size = -(-len(self.rows) // limit)
+        if size <= 1:
+            return self
+        starts = range(0, len(self.rows), size)
+        rows = tuple(
+            max(self.rows[i : i + size], key=lambda row: (row.allocated, row.live)) for i in starts
+        )
+        edges = (*(self.edges[i] for i in starts), self.end)
+        return Series(self.arm, self.slot_bytes, edges, rows, self.marks)
+
+
+def all_series(record: Record) -> list[Series]:
+    """The series of every arm with steps, in the order of the log."""
+    stages: dict[str, list[StageEntered]] = {}
+    for stage in record.of(StageEntered):
+        stages.setdefault(stage.arm, []).append(stage)
+    found = (_series(events, stages.get(events.arm, [])) for events in split_by_arm(record))
+    return [series for series in found if series is not None]
+
+
+def _series(events: ArmEvents, stages: list[StageEntered]) -> Series | None:
+    rows, _ = timeline(events)
+    if not rows or events.pool is None:
+        return None
+    ready = (s.t_ns for s in stages if s.stage is Stage.CACHE_READY)
+    origin = min(next(ready, rows[0].started_ns), rows[0].started_ns)
+    ends = [row.t_ns for row in rows]
+    marks = tuple(
+        Mark(s.stage.value, s.request, (s.t_ns - origin) / 1e9, bisect_right(ends, s.t_ns))
+        for s in stages
+        if s.stage in MARKED_STAGES
+    )
+    starts = [(row.started_ns - origin) / 1e9 for row in rows]
+    end = max([(ends[-1] - origin) / 1e9, *(mark.seconds for mark in marks)])
+    return Series(events.arm, events.pool.slot_bytes, (*starts, end), tuple(rows), marks)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Who holds which blocks after one step."""
+
+    shape: PoolShape
+    step: int
+    holders: dict[int, Holder]
+
+
+def picture(record: Record, arm: str, step: int) -> Picture | None:
+    """Replay an arm up to ``step``; None where the log does not reach it in one piece."""
+    events = next((e for e in split_by_arm(record) if e.arm == arm), None)
+    if events is None or events.pool is None:
+        return None
+    ledger = Ledger(pool_shape(events.pool))
+    for event in events.steps:
+        try:
+            ledger.apply(plan_from_json(event.plan))
+        except (ReplayError, ValueError):
+            return None
+        if ledger.last_step == step:
+            return Picture(ledger.shape, step, ledger.holders)
+    return None

@@ -1,0 +1,182 @@
+"""Where every token lies: the pool of each arm at its peak, slot by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from experiment.messages import message
+from experiment.report.bilingual import Bilingual, arm_message
+from experiment.report.charts import Width, both_widths
+from experiment.report.series import Picture
+from experiment.report.svg import drawing, fill, rect, tag, text
+from kvsim.ledger import Holder, SlotState
+
+_ROW = 20
+_MOST_ROWS = 24
+_MOST_PIECES = 6000
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Neighbouring slots of one block in one state."""
+
+    start: int
+    count: int
+    state: SlotState
+    request: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """The pool of one arm, ready to be drawn: ``row`` slots side by side."""
+
+    arm: str
+    pieces: tuple[Piece, ...]
+    block_size: int
+    row: int
+    rows: int
+
+    @property
+    def hidden_rows(self) -> int:
+        """Rows that are not drawn because the pool is too large."""
+        return max(0, self.rows - _MOST_ROWS)
+
+
+def map_of(arm: str, seen: Picture, max_length: int) -> MapOf | None:
+    """Lay the pool out in rows of about the maximum length; None where it has too many parts."""
+    shape = seen.shape
+    row = max(1, -(-max_length // shape.block_size)) * shape.block_size
+    pieces = merge(_pieces(seen))
+    slots = max((piece.start + piece.count for piece in pieces), default=0)
+    if not slots or len(pieces) > _MOST_PIECES:
+        return None
+    return MapOf(arm, tuple(pieces), shape.block_size, row, -(-slots // row))
+
+
+def _pieces(seen: Picture) -> list[Piece]:
+    """Every slot of the pool, in order, as pieces of one state."""
+    owned: dict[int, list[Piece]] = {}
+    size = seen.shape.block_size
+    for request, holder in seen.holders.items():
+        for logical, block in enumerate(holder.table):
+            # What grows has no place in a pool: it is drawn in the order of its tokens.
+            place = len(owned) if seen.shape.elastic else block
+            owned[place] = _block(holder, request, (logical, place), size)
+    blocks = len(owned) if seen.shape.elastic else seen.shape.blocks
+    pieces: list[Piece] = []
+    for block in range(blocks):
+        pieces += owned.get(block) or [Piece(block * size, size, SlotState.FREE, None)]
+    return pieces
+
+
+def _block(holder: Holder, request: int, place: tuple[int, int], size: int) -> list[Piece]:
+    logical, block = place
+    before = logical * size
+    padded = min(max(holder.padding - before, 0), size)
+    filled = min(max(holder.padding + holder.written - before, 0), size)
+    if holder.finished:
+        runs = [(padded, SlotState.PADDING), (size - padded, SlotState.FINISHED)]
+    else:
+        runs = [
+            (padded, SlotState.PADDING),
+            (filled - padded, SlotState.LIVE),
+            (size - filled, SlotState.UNWRITTEN),
+        ]
+    pieces: list[Piece] = []
+    start = block * size
+    for count, state in runs:
+        if count:
+            pieces.append(Piece(start, count, state, request))
+        start += count
+    return pieces
+
+
+def merge(pieces: Sequence[Piece]) -> list[Piece]:
+    """Join free neighbours, and neighbours of one request where blocks are single slots."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        same = last and (last.state, last.request) == (piece.state, piece.request)
+        if last and same and last.start + last.count == piece.start:
+            joined[-1] = Piece(last.start, last.count + piece.count, last.state, last.request)
+        else:
+            joined.append(piece)
+    return joined
+
+
+def slot_map(b: Bilingual, maps: Sequence[MapOf]) -> Markup:
+    """Every slot of every arm's pool at its peak, all at one scale."""
+    return both_widths(lambda width: _slot_map(b, maps, width))
+
+
+def _slot_map(b: Bilingual, maps: Sequence[MapOf], width: Width) -> Markup:
+    widest = max((one.row for one in maps), default=1)
+    unit = width.pixels / widest
+    parts: list[Markup] = []
+    y = 14.0
+    for one in maps:
+        parts.append(text(b, 0, y, arm_message(one.arm), class_="t strong"))
+        y += 8
+        for piece in one.pieces:
+            parts += _draw_piece(one, piece, y, unit)
+        drawn = min(one.rows, _MOST_ROWS)
+        parts += _rulings(one, y, unit)
+        y += drawn * _ROW
+        if one.hidden_rows:
+            note = message("chart.map.hidden", n=one.hidden_rows)
+            parts.append(text(b, 0, y + 12, note, class_="t small soft"))
+            y += 16
+        y += 30
+    return drawing(
+        b, f"map-{width.name}", (width.pixels, y - 22), message("chart.map.title"),
+        message("chart.map.desc"), parts, class_=f"chart map {width.name}",
+    )  # fmt: skip
+
+
+def _draw_piece(one: MapOf, piece: Piece, y: float, unit: float) -> list[Markup]:
+    """A piece, cut where a row ends."""
+    parts: list[Markup] = []
+    start, end = piece.start, piece.start + piece.count
+    while start < end and start // one.row < _MOST_ROWS:
+        row, column = divmod(start, one.row)
+        count = min(end - start, one.row - column)
+        parts.append(
+            rect(
+                column * unit, y + row * _ROW, count * unit, _ROW - 3, fill=fill(piece.state),
+                class_="edge" if piece.state is SlotState.FREE else None,
+            )
+        )  # fmt: skip
+        start += count
+    return parts
+
+
+def _rulings(one: MapOf, y: float, unit: float) -> list[Markup]:
+    """Edges of blocks that are held, and whose they are where there is room to write it."""
+    frames: dict[int, tuple[int, int]] = {}
+    for piece in one.pieces:
+        if piece.request is not None:
+            if one.block_size == 1:
+                frames[piece.start] = (piece.request, piece.count)
+                continue
+            size = one.block_size
+            for start in range(piece.start // size * size, piece.start + piece.count, size):
+                frames[start] = (piece.request, size)
+    parts: list[Markup] = []
+    for start, (request, size) in frames.items():
+        row, column = divmod(start, one.row)
+        if row >= _MOST_ROWS:
+            continue
+        x, top, span = column * unit, y + row * _ROW, min(size, one.row - column) * unit
+        if span > 3:
+            parts.append(rect(x, top, span, _ROW - 3, class_="frame"))
+        if span > 18:
+            middle = x + (span / 2 if span < 120 else 14)
+            parts.append(_owner(request, middle, top + 12.5))
+    return parts
+
+
+def _owner(request: int, x: float, y: float) -> Markup:
+    return tag("text", str(request), x=x, y=y, class_="t small halo middle num")

@@ -1,0 +1,179 @@
+"""Inline SVG by hand: elements, text in both languages, scales, and patterns besides colours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from experiment.messages import Message
+from experiment.report.bilingual import Bilingual
+from kvsim.ledger import SlotState
+
+# A label is a text that reads the same in every language, or a message.
+Label = str | Message
+
+
+def tag(name: str, *children: object, **attributes: object) -> Markup:
+    """One element. ``class_`` is class, other underscores are hyphens, None leaves out."""
+    parts = [Markup("<{}").format(name)]
+    for key, value in attributes.items():
+        if value is None:
+            continue
+        shown = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
+        parts.append(Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), shown))
+    inner = Markup("").join(escape(child) for child in children)
+    return Markup("").join(parts) + Markup(">{}</{}>").format(inner, name)
+
+
+def text(b: Bilingual, x: float, y: float, label: Label, **attributes: object) -> Markup:
+    """A text; a message becomes one element per language."""
+    if isinstance(label, str):
+        return tag("text", label, x=float(x), y=float(y), **attributes)
+    return Markup("").join(
+        tag("text", b.plain(lang, label), lang=lang, x=float(x), y=float(y), **attributes)
+        for lang in b.order
+    )
+
+
+def rect(x: float, y: float, width: float, height: float, **attributes: object) -> Markup:
+    """A rectangle, never narrower than nothing."""
+    return tag(
+        "rect", x=float(x), y=float(y), width=max(float(width), 0.0), height=float(height),
+        **attributes,
+    )  # fmt: skip
+
+
+def line(x1: float, y1: float, x2: float, y2: float, **attributes: object) -> Markup:
+    """A straight line."""
+    return tag("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), **attributes)
+
+
+def path(
+    points: Iterable[tuple[float, float]], closed: bool = False, **attributes: object
+) -> Markup:
+    """A polyline through ``points``; level and upright pieces are written short."""
+    steps: list[str] = []
+    last: tuple[str, str] | None = None
+    for point in points:
+        x, y = _short(point[0]), _short(point[1])
+        if last is None:
+            steps.append(f"M{x} {y}")
+        elif (x, y) != last:
+            steps.append(f"V{y}" if x == last[0] else f"H{x}" if y == last[1] else f"L{x} {y}")
+        last = (x, y)
+    return tag("path", d="".join(steps) + ("Z" if closed else ""), **attributes)
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def drawing(
+    b: Bilingual,
+    name: str,
+    size: tuple[float, float],
+    title: Message,
+    description: Message,
+    children: Iterable[Markup],
+    **attributes: object,
+) -> Markup:
+    """An image with its name and description in both languages.
+
+    ``aria-labelledby`` names those of the run's language; the page's script follows the switch.
+    """
+    heads = [
+        tag(element, b.plain(lang, label), id=f"{name}-{element}-{lang}", lang=lang)
+        for element, label in (("title", title), ("desc", description))
+        for lang in b.order
+    ]
+    return tag(
+        "svg",
+        *heads,
+        *children,
+        id=name,
+        viewBox=f"0 0 {size[0]:g} {size[1]:g}",
+        role="img",
+        aria_labelledby=f"{name}-title-{b.lang}",
+        aria_describedby=f"{name}-desc-{b.lang}",
+        **attributes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps 0 to ``top`` onto ``start`` to ``end``."""
+
+    top: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """The place of ``value``."""
+        return self.start + (self.end - self.start) * (value / self.top if self.top else 0.0)
+
+
+def binary_ticks(top: float, most: int = 5) -> list[int]:
+    """Round numbers of slots: multiples of a power of two from 0 to ``top``."""
+    step = 1
+    while top / step > most:
+        step *= 2
+    return list(range(0, int(top) + 1, step))
+
+
+def decimal_ticks(top: float, most: int = 6) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten from 0 to ``top``."""
+    if top <= 0:
+        return [0.0]
+    unit = 10.0 ** math.floor(math.log10(top / most))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= top / most * 0.999)
+    return [index * step for index in range(int(top / step + 1e-9) + 1)]
+
+
+def fill(state: SlotState | str) -> str:
+    """The paint of a state: a pattern that :func:`patterns` defines."""
+    return f"url(#p-{state})"
+
+
+def swatch(state: SlotState | str) -> Markup:
+    """A small sample of a state's paint, for legends."""
+    inner = rect(0.5, 0.5, 21, 13, fill=fill(state), class_="edge")
+    return tag("svg", inner, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
+
+
+# Marks that are told apart without colour, drawn in a tile of 8 x 8 in the ink of the state.
+_TILES: dict[str, Markup] = {
+    "padding": Markup('<circle cx="2" cy="2" r="1.1"/><circle cx="6" cy="6" r="1.1"/>'),
+    "finished": Markup('<path d="M0 0L8 8M8 0L0 8"/>'),
+    "unwritten": Markup('<path d="M-2 2L2 -2M0 8L8 0M6 10L10 6"/>'),
+    "rounding": Markup('<path d="M0 4H8"/>'),
+    "cached": Markup('<path d="M4 0V8"/>'),
+    "hole": Markup('<path d="M0 4H8M4 0V8"/>'),
+    "engine": Markup('<path d="M0 0L8 8M-2 6L2 10M6 -2L10 2"/>'),
+    "watermark": Markup('<path d="M0 6L4 2L8 6"/>'),
+}
+
+
+def patterns() -> Markup:
+    """The definitions that every drawing of a page refers to; put once into the page."""
+    made = [_pattern(state.value) for state in SlotState]
+    made += [_pattern("allocated"), _pattern("wasted")]
+    return tag(
+        "svg", tag("defs", *made), class_="definitions", width=0, height=0, aria_hidden="true",
+        focusable="false",
+    )  # fmt: skip
+
+
+def _pattern(state: str) -> Markup:
+    tile = _TILES.get("unwritten" if state == "wasted" else state, Markup(""))
+    return tag(
+        "pattern",
+        rect(0, 0, 8, 8, class_=f"ground g-{state}"),
+        tag("g", tile, class_=f"mark m-{state}"),
+        id=f"p-{state}",
+        width=8,
+        height=8,
+        patternUnits="userSpaceOnUse",
+    )

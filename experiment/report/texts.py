@@ -1,0 +1,47 @@
+"""Small pieces of text that several reporters share."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+from experiment.events import RunStarted
+from experiment.i18n import DASH, Translator
+
+_ASCII = str.maketrans({"—": "-", "·": "-", "×": "x", "→": "->", "…": "...", "÷": "/", "≥": ">="})
+
+
+class AsciiTranslator(Translator):
+    """Renders signs outside ASCII by plain ones; letters of the language stay."""
+
+    def __call__(self, key: str, **params: object) -> str:
+        """Render a text, signs made plain."""
+        return super().__call__(key, **params).translate(_ASCII)
+
+
+def translator(lang: str, ascii_only: bool) -> Translator:
+    """A translator that heeds ``--ascii``."""
+    return AsciiTranslator(lang) if ascii_only else Translator(lang)
+
+
+def arm_name(t: Translator, arm: str) -> str:
+    """Name of an arm in the translator's language; an unknown arm under its own name."""
+    key = f"arm_name.{arm.replace('.', '_')}"
+    return t(key) if t.has(key) else arm
+
+
+def preview(text: str, limit: int) -> str:
+    """Beginning of a text on one line, control characters and newlines as spaces."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def clock(started: RunStarted, t_ns: int) -> str:
+    """Wall-clock time of day of a monotonic moment of the run."""
+    wall_s = (started.wall_ns + t_ns - started.t_ns) / 1e9
+    zone = timezone(timedelta(seconds=started.utc_offset_s))
+    return datetime.fromtimestamp(wall_s, UTC).astimezone(zone).strftime("%H:%M:%S")
+
+
+def dash(value: str | None) -> str:
+    """A text, or the sign for unknown."""
+    return DASH if value is None else value

@@ -1,0 +1,48 @@
+"""Values as the HTML report writes them, the same in both languages; unknown stays None."""
+
+from __future__ import annotations
+
+from experiment.i18n import format_bytes
+
+
+def size(value: int | None) -> str | None:
+    """Bytes in binary units."""
+    return None if value is None else format_bytes(value)
+
+
+def count(value: float | None) -> str | None:
+    """A whole number."""
+    return None if value is None else f"{value:,.0f}"
+
+
+def percent(value: float | None) -> str | None:
+    """A share."""
+    return None if value is None else f"{value * 100:.1f} %"
+
+
+def seconds(value: float | None) -> str | None:
+    """A time; short ones keep three digits."""
+    if value is None:
+        return None
+    return f"{value:.3f} s" if value < 1 else f"{value:,.2f} s"
+
+
+def rate(value: float | None) -> str | None:
+    """Something per second."""
+    return None if value is None else f"{value:,.1f}"
+
+
+def readable(text: str, limit: int) -> str:
+    """The beginning of a foreign text with control characters made visible."""
+    begun = text[: limit + 1]
+    line = "".join(_visible(sign) for sign in begun)
+    return line[:limit] + "…" if len(begun) > limit else line
+
+
+def _visible(sign: str) -> str:
+    code = ord(sign)
+    if sign == "\n":
+        return "↵"
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "�" if 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000 else sign

@@ -1,0 +1,29 @@
+"""Line breaks for text that mixes Chinese and words: rich breaks at spaces only."""
+
+from __future__ import annotations
+
+import re
+
+from rich.cells import cell_len
+
+# No line begins with these: closing marks stay with what they close.
+_CLOSING = "，。；：！？、）」』】》”’％%"
+_OPENING = "（「『【《“‘"
+_PIECES = re.compile(
+    rf"[{_OPENING}]*(?:[\u2e80-\ufaff\uff00-\uffef]|[^\s\u2e80-\ufaff\uff00-\uffef]+)[{_CLOSING}]*|\s+"
+)
+
+
+def wrap(text: str, width: int) -> str:
+    """Break ``text`` into lines of at most ``width`` cells, between Chinese characters too."""
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for piece in _PIECES.findall(paragraph):
+            if cell_len(line) + cell_len(piece.rstrip()) > width and line.strip():
+                lines.append(line.rstrip())
+                line = piece.lstrip()
+            else:
+                line += piece
+        lines.append(line.rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,174 @@
+"""What a run found, as data: numbers, message keys, nothing rendered. Written to ``run.json``.
+
+Every field says its unit; None means unknown, and the reason stands beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from experiment.messages import Message
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class SlotFigures(_Result):
+    """Slots in each state; see :class:`kvsim.ledger.SlotState`. Means are fractional."""
+
+    reserved: float
+    allocated: float
+    live: float
+    wasted: float
+    cached: float
+    padding: float
+    finished: float
+    unwritten: float
+    rounding: float
+    hole: float
+    engine: float
+    watermark: float
+    free: float
+
+    @property
+    def utilisation(self) -> float | None:
+        """live / allocated."""
+        return self.live / self.allocated if self.allocated else None
+
+
+class StepRow(SlotFigures):
+    """One step of an arm.
+
+    ``witness`` is the count of written slots from the tensors, ``written`` the one from the
+    tables; ``never_written`` is the part of ``unwritten`` that will never be.
+    """
+
+    step: int
+    t_ns: int
+    started_ns: int
+    tokens: int
+    running: int
+    waiting: int
+    preempted: int
+    witness: int | None
+    written: int
+    never_written: int
+
+
+class RequestResult(_Result):
+    """One request of an arm; seconds from its arrival."""
+
+    request: int
+    reason: str
+    prompt_tokens: int
+    new_tokens: int
+    wait_s: float
+    first_token_s: float | None
+    latency_s: float
+    text: str
+    tokens: list[int]
+
+
+class MemoryRow(_Result):
+    """One memory figure of an arm at a stage (or its ``maximum`` over all samples)."""
+
+    stage: str
+    request: int | None
+    channel: str
+    scope: str
+    bytes: int | None
+    total_bytes: int | None
+    reason: Message | None
+    t_ns: int
+
+
+class ArmResult(_Result):
+    """One arm. Bytes and seconds; slots in ``peak`` and ``mean``.
+
+    ``fits`` is how many requests like those of the workload the budget holds at the same time
+    with this arm's way of allocating. ``problems`` are contradictions found while replaying.
+    """
+
+    arm: str
+    status: Literal["finished", "failed", "skipped"]
+    reason: Message | None
+    problems: list[Message]
+    slot_bytes: int | None
+    block_size: int | None
+    blocks: int | None
+    elastic: bool
+    tensor_bytes: int | None
+    budget_bytes: int | None
+    peak: StepRow | None
+    mean: SlotFigures | None
+    reserved_variation: float | None
+    process_variation: float | None
+    fits: int | None
+    requests: list[RequestResult]
+    new_tokens: int
+    import_s: float | None
+    load_s: float | None
+    generate_s: float | None
+    tokens_per_s: float | None
+    mean_request_s: float | None
+    threads: int | None
+    device_name: str | None
+    preemptions: int
+    steps: int
+    witnessed_steps: int
+    moved_bytes: int | None
+    mapping: dict[str, int] | None
+    memory: list[MemoryRow]
+
+    def bytes_of(self, slots: float | None) -> int | None:
+        """Slots of this arm's pool in bytes."""
+        if slots is None or self.slot_bytes is None:
+            return None
+        return round(slots * self.slot_bytes)
+
+
+class TokenComparison(_Result):
+    """Generated tokens of one arm against those of the reference arm.
+
+    ``first_difference`` is (request, index of the first other token).
+    """
+
+    arm: str
+    reference: str
+    requests: int
+    equal_requests: int
+    first_difference: tuple[int, int] | None
+
+    @property
+    def equal(self) -> bool:
+        """Whether every token of every request is the same."""
+        return self.requests == self.equal_requests
+
+
+class Claim(_Result):
+    """A claim that is commonly made, and what this run says to it."""
+
+    id: Literal["waste", "stability", "throughput"]
+    verdict: Literal["shown", "not_shown", "untested"]
+    text: Message
+
+
+class Results(_Result):
+    """Everything that a report shows."""
+
+    status: str
+    arms: list[ArmResult]
+    tokens: list[TokenComparison]
+    headline: Message
+    claims: list[Claim]
+    fairness: list[Message]
+    notes: list[Message]
+    environment: dict[str, Any] | None
+
+    def arm(self, name: str) -> ArmResult | None:
+        """The arm of that name if it ended well."""
+        found = (arm for arm in self.arms if arm.arm == name and arm.status == "finished")
+        return next(found, None)

@@ -1,0 +1,193 @@
+"""One process per stage: start it, watch its memory, write down what it says, end it.
+
+The session is the only writer of the record. Whatever an arm emitted before it died stands.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from experiment.config import Config
+from experiment.environment import Environment
+from experiment.events import (
+    TRANSIENT,
+    ArmFailed,
+    EnvironmentProbed,
+    Event,
+    ModelDirectory,
+    ModelPrepared,
+    StageEntered,
+    WorkloadReady,
+)
+from experiment.memory.monitor import Monitor
+from experiment.messages import ExitCode, Message, message
+from experiment.process import Child, ChildTimeoutError
+from experiment.record import EventLog
+
+T = TypeVar("T")
+Listener = Callable[[Event], None]
+_PREPARE_TIMEOUT_S = 4 * 3600.0  # a large model over a slow line
+_PROBE_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChildEnd:
+    """How a child ended, and the last event of each type that it sent."""
+
+    exit_code: int
+    last: dict[type, Event]
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended well."""
+        return self.exit_code == ExitCode.OK and ArmFailed not in self.last
+
+    def get(self, kind: type[T]) -> T | None:
+        """Its last event of a type."""
+        event = self.last.get(kind)
+        return event if isinstance(event, kind) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What every arm of a run is given."""
+
+    directory: str
+    model: ModelPrepared
+    workload: WorkloadReady
+
+
+class Session:
+    """A run in progress: its log, its listeners, its child processes.
+
+    Args:
+        directory: the run directory; it exists.
+        listener: told every event, transient ones too.
+    """
+
+    def __init__(self, directory: Path, log: EventLog, listener: Listener) -> None:
+        self.directory = directory
+        self._log = log
+        self._listener = listener
+        self.logs = directory / "logs"
+        self.logs.mkdir(exist_ok=True)
+
+    def emit(self, event: Event) -> None:
+        """Write an event down, unless it is transient, and tell the listener."""
+        if not isinstance(event, TRANSIENT):
+            self._log.write(event)
+        self._listener(event)
+
+    def probe_environment(self, device: str) -> Environment | ArmFailed:
+        """Find out what the machine has."""
+        end = self._run(
+            "environment", "experiment.probe", {"device": device}, _PROBE_TIMEOUT_S, None
+        )
+        probed = end.get(EnvironmentProbed)
+        if probed is not None and end.ok:
+            return Environment.model_validate(probed.environment)
+        return self._failure("environment", end)
+
+    def prepare(
+        self, config: Config, environment: Environment, prompts: list[str]
+    ) -> Prepared | ArmFailed:
+        """Fetch or build the model, turn prompts into requests."""
+        task = {
+            "config": config.model_dump(mode="json"),
+            "device": environment.device,
+            "prompts": prompts,
+            "arms": list(config.arm_names),
+        }
+        end = self._run("prepare", "experiment.prepare", task, _PREPARE_TIMEOUT_S, None)
+        directory, model = end.get(ModelDirectory), end.get(ModelPrepared)
+        workload = end.get(WorkloadReady)
+        if end.ok and directory and model and workload:
+            return Prepared(directory.path, model, workload)
+        return self._failure("prepare", end)
+
+    def run_arm(
+        self, arm: str, config: Config, environment: Environment, prepared: Prepared
+    ) -> ArmFailed | None:
+        """Run one arm in a fresh process; returns why it failed, if it did."""
+        task = {
+            "arm": arm,
+            "config": config.model_dump(mode="json"),
+            "device": environment.device,
+            "directory": prepared.directory,
+            "model": prepared.model.model_dump(mode="json"),
+            "workload": prepared.workload.model_dump(mode="json"),
+        }
+
+        def monitor(pid: int) -> Monitor:
+            return Monitor(arm, pid, environment, self.emit, config.run.sample_interval_ms)
+
+        end = self._run(arm, "experiment.arms", task, config.run.arm_timeout_s, monitor, config)
+        return None if end.ok else self._failure(arm, end)
+
+    def _run(
+        self,
+        name: str,
+        module: str,
+        task: dict[str, Any],
+        timeout_s: float,
+        monitor: Callable[[int], Monitor] | None,
+        config: Config | None = None,
+    ) -> ChildEnd:
+        last: dict[type, Event] = {}
+        log_path = self.logs / f"{name}.log"
+        with Child(module, task, log_path, timeout_s, _thread_env(config)) as child:
+            watcher = monitor(child.pid) if monitor else None
+            if watcher:
+                watcher.start()
+            try:
+                for event in child.events():
+                    last[type(event)] = event
+                    self.emit(event)
+                    if isinstance(event, StageEntered):
+                        if watcher:
+                            watcher.mark(event.stage, event.request)
+                        child.acknowledge()
+            except ChildTimeoutError:
+                child.kill()
+                self._fail(last, name, message("failure.timeout", seconds=timeout_s))
+            finally:
+                if watcher:
+                    watcher.stop()
+            return ChildEnd(child.wait(), last)
+
+    def _failure(self, name: str, end: ChildEnd) -> ArmFailed:
+        """The event that says why a child failed; made here when it could not say so itself."""
+        said = end.get(ArmFailed)
+        if said is not None:
+            return said
+        return self._fail(end.last, name, _reason(end.exit_code), end.exit_code)
+
+    def _fail(
+        self, last: dict[type, Event], name: str, reason: Message, exit_code: int | None = None
+    ) -> ArmFailed:
+        event = ArmFailed(arm=name, reason=reason, exit_code=exit_code)
+        last[ArmFailed] = event
+        self.emit(event)
+        return event
+
+
+def _reason(exit_code: int) -> Message:
+    if exit_code < 0:
+        name = signal.Signals(-exit_code).name
+        key = "failure.killed" if -exit_code == signal.SIGKILL else "failure.signal"
+        return message(key, signal=name)
+    return message("failure.exit", code=exit_code)
+
+
+def _thread_env(config: Config | None) -> dict[str, str]:
+    """Thread counts must stand before the child imports anything that starts a pool."""
+    if config is None:
+        return {}
+    env = {"HF_HUB_OFFLINE": "1"}  # everything was fetched in the preparation
+    if config.run.threads:
+        env |= {name: str(config.run.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    return env

@@ -1,0 +1,243 @@
+"""The stages that a person is led through, and the gates between them.
+
+    environment ─ model and requests ─ contiguous arms ─ gate ─ paged arm ─ comparison ─ files
+
+Whatever happens in a stage, what was measured before it is in the record, and the report is
+drawn from that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from experiment import __version__
+from experiment.analysis import PREPARATION
+from experiment.conclusions import evaluate
+from experiment.config import ARM_GROUPS, Config
+from experiment.environment import Environment
+from experiment.events import ArmFailed, Notice, RunFinished, RunStarted
+from experiment.messages import ExitCode, UserError, message, user_error
+from experiment.record import EventLog, read_record, write_summary
+from experiment.report.console import ConsoleReporter
+from experiment.report.files import write_reports
+from experiment.results import Results
+from experiment.runner import Prepared, Session
+from experiment.workload import check_prompts, choose_prompts
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a run is shown and where it is written; nothing here changes what is measured."""
+
+    lang: str
+    yes: bool
+    quiet: bool
+    ascii: bool
+    out: Path | None
+    command: tuple[str, ...]
+
+
+class _LeaveError(Exception):
+    """The person pressed q."""
+
+
+def run(config: Config, options: RunOptions) -> int:
+    """Lead a person through a whole run; returns the exit code.
+
+    Raises:
+        UserError: before anything was measured; afterwards errors are part of the record.
+    """
+    prompts = choose_prompts(config)
+    check_prompts(prompts)
+    directory = make_run_directory(options.out)
+    console = ConsoleReporter(options.lang, options.ascii, options.quiet)
+    failure: ArmFailed | None = None
+    with EventLog(directory) as log:
+        session = Session(directory, log, console.handle)
+        session.emit(_run_started(config, options))
+        try:
+            failure = _stages(session, console, config, prompts, options)
+            status = "complete" if failure is None else "incomplete"
+        except _LeaveError:
+            status = "left"
+        except KeyboardInterrupt:
+            status = "interrupted"
+        console.end_task()
+        session.emit(RunFinished.model_validate({"status": status}))
+    if failure is not None and failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
+        shutil.rmtree(directory)  # nothing was measured; it was empty when we took it
+        raise UserError(failure.reason)
+    _finish(directory, console, options.lang)
+    return _exit_code(status, failure)
+
+
+def render(directory: Path, lang: str, ascii_only: bool) -> int:
+    """Draw an old run again, in any language, without running anything.
+
+    Raises:
+        UserError: there is no run of this schema version.
+    """
+    console = ConsoleReporter(lang, ascii_only)
+    _finish(directory, console, lang)
+    return ExitCode.OK
+
+
+def make_run_directory(out: Path | None) -> Path:
+    """Create the directory of a run: ``out``, or one named after the time under ``reports/``.
+
+    Raises:
+        UserError: ``out`` holds a run already, or cannot be created.
+    """
+    path = out or Path("reports") / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    try:
+        if out is None:
+            while path.exists():
+                path = path.with_name(path.name + "x")
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise user_error("error.out_not_empty", path=str(path))
+    except OSError as error:
+        raise user_error("error.out_unwritable", path=str(path), why=error.strerror) from error
+    return path
+
+
+def _stages(
+    session: Session,
+    console: ConsoleReporter,
+    config: Config,
+    prompts: list[str],
+    options: RunOptions,
+) -> ArmFailed | None:
+    """Every stage up to the last arm; returns the first failure."""
+    console.section("section.environment")
+    console.begin_task("progress.environment")
+    environment = session.probe_environment(config.run.device)
+    console.end_task()
+    if isinstance(environment, ArmFailed):
+        return environment
+    if environment.load.busy:
+        session.emit(Notice(text=message("note.busy", load=environment.load.average)))
+    console.section("section.model")
+    console.begin_task("progress.prepare")
+    prepared = session.prepare(config, environment, prompts)
+    console.end_task()
+    if isinstance(prepared, ArmFailed):
+        return prepared
+    return _arms(session, console, config, environment, prepared, options)
+
+
+def _arms(
+    session: Session,
+    console: ConsoleReporter,
+    config: Config,
+    environment: Environment,
+    prepared: Prepared,
+    options: RunOptions,
+) -> ArmFailed | None:
+    failure: ArmFailed | None = None
+    previous: str | None = None
+    for arm in config.arm_names:
+        group = _group(arm)
+        if group != previous:
+            if previous is not None:
+                _gate(console, options)
+            console.section(f"section.{group}")
+            previous = group
+        console.begin_task("progress.start_arm")
+        failed = session.run_arm(arm, config, environment, prepared)
+        console.end_task()
+        failure = failure or failed
+    return failure
+
+
+def _gate(console: ConsoleReporter, options: RunOptions) -> None:
+    """Wait for Enter where a person sits at a terminal; q leaves.
+
+    Raises:
+        _LeaveError: q was pressed.
+    """
+    if options.yes or os.environ.get("CI") or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    console.console.print()
+    try:
+        answer = console.console.input(console.t("gate.continue") + " ")
+    except EOFError:
+        return
+    if answer.strip().lower() == "q":
+        raise _LeaveError
+
+
+def _finish(directory: Path, console: ConsoleReporter, lang: str) -> None:
+    """Evaluate the record and write every report; the console shows it last."""
+    record = read_record(directory)
+    results = evaluate(record)
+    write_summary(directory, _summary(results, record.started))
+    problem: Exception | None = None
+    files: list[Path] = []
+    try:
+        files = write_reports(record, results, lang)
+    except OSError as error:
+        problem = error
+    names = [str(path) for path in _listed(directory, files)]
+    console.show_results(results, names)
+    if problem is not None:
+        raise user_error("error.out_unwritable", path=str(directory), why=str(problem))
+
+
+def _listed(directory: Path, files: Iterable[Path]) -> list[Path]:
+    always = [directory / "run.json", directory / "events.jsonl"]
+    return sorted({*always, *files}, key=lambda path: (path.suffix != ".html", str(path)))
+
+
+def _summary(results: Results, started: RunStarted) -> dict[str, object]:
+    return {
+        "schema_version": started.schema_version,
+        "version": started.version,
+        "wall_ns": started.wall_ns,
+        "command": started.command,
+        "config": started.config,
+        "results": results.model_dump(mode="json"),
+    }
+
+
+def _run_started(config: Config, options: RunOptions) -> RunStarted:
+    now = datetime.now().astimezone()
+    offset = now.utcoffset()
+    return RunStarted(
+        version=__version__,
+        wall_ns=time.time_ns(),
+        utc_offset_s=int(offset.total_seconds()) if offset else 0,
+        lang=options.lang,
+        command=[_without_home(word) for word in options.command],
+        config=json.loads(_without_home(config.model_dump_json())),
+    )
+
+
+def _without_home(text: str) -> str:
+    """A record may be sent on: it keeps no path of the person's home."""
+    with contextlib.suppress(RuntimeError):
+        return text.replace(str(Path.home()), "~")
+    return text
+
+
+def _group(arm: str) -> str:
+    return next(group for group, arms in ARM_GROUPS.items() if arm in arms)
+
+
+def _exit_code(status: str, failure: ArmFailed | None) -> int:
+    if status == "interrupted":
+        return ExitCode.INTERRUPTED
+    if failure is None:
+        return ExitCode.OK
+    if failure.exit_code == ExitCode.USAGE:
+        return ExitCode.USAGE
+    return ExitCode.INCOMPLETE

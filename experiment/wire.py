@@ -1,0 +1,82 @@
+"""The child's end of the pipe: events go out as JSON lines, acknowledgements come back.
+
+runner ──stdin──►  one JSON line: the task;  then one line for each acknowledged event
+child  ──stdout──► events, one JSON line each
+child  ──stderr──► the log file (everything that libraries print lands there, stdout too)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from experiment.events import ArmFailed, Event, StageEntered, encode
+from experiment.messages import ExitCode, Message, UserError, message
+
+
+class Wire:
+    """Emits events to the runner. Make one per process, before heavy imports."""
+
+    def __init__(self) -> None:
+        # Libraries print to file descriptor 1; only the copy made here reaches the runner.
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
+        os.dup2(2, 1)
+        self._in = sys.stdin
+
+    def task(self) -> dict[str, Any]:
+        """The task that the runner wrote as the first line."""
+        data = json.loads(self._in.readline())
+        assert isinstance(data, dict)
+        return data
+
+    def emit(self, event: Event) -> None:
+        """Send one event."""
+        self._out.write(encode(event) + "\n")
+        self._out.flush()
+
+    def mark(self, event: StageEntered) -> None:
+        """Send a stage and stand still until the runner has taken its readings.
+
+        Raises:
+            EOFError: the runner is gone, so there is nobody to work for.
+        """
+        self.emit(event)
+        if not self._in.readline():
+            raise EOFError("the runner closed the pipe")
+
+
+def serve(name: str, main: Callable[[Wire, dict[str, Any]], None]) -> int:
+    """Run ``main`` as a child process; every way to fail becomes an ArmFailed event.
+
+    Returns the exit code.
+    """
+    wire = Wire()
+    arm = name
+    try:
+        task = wire.task()
+        arm = task.get("arm", name)
+        main(wire, task)
+    except UserError as error:
+        return _fail(wire, arm, error.text, error.exit_code)
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED  # the runner is gone or ends us: nobody is left to tell
+    except MemoryError:
+        traceback.print_exc()
+        return _fail(wire, arm, message("failure.out_of_memory"), ExitCode.INCOMPLETE)
+    except Exception as error:
+        traceback.print_exc()
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported here
+            reason = message("failure.out_of_memory")
+        else:
+            reason = message("failure.exception", error=f"{type(error).__name__}: {error}"[:500])
+        return _fail(wire, arm, reason, ExitCode.INCOMPLETE)
+    return ExitCode.OK
+
+
+def _fail(wire: Wire, arm: str, reason: Message, code: int) -> int:
+    wire.emit(ArmFailed(arm=arm, reason=reason, exit_code=code))
+    return code

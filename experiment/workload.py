@@ -1,0 +1,210 @@
+"""Prompts → requests of token ids, and the KV budget that they are given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiment.config import Config
+from experiment.events import WorkloadReady, WorkloadRequest
+from experiment.messages import user_error
+from kvsim.blocks import blocks_needed
+from kvsim.geometry import final_tokens
+
+# 2, 13, 110 and 2 tokens of GPT-2's: a batch pads the short ones to the long one.
+DEFAULT_PROMPTS = (
+    "Hello!",
+    "How are you doing today? I hope everything is going well.",
+    "Write a short story about an artificial intelligence that lives in an old library and is "
+    "learning to remember. Every evening, when the last reader has gone home, it walks through "
+    "the shelves in its thoughts and tries to keep one more book in mind. But its memory is "
+    "small: for every page that it wants to keep, another page must be forgotten. One night a "
+    "child leaves a letter between two books, and the machine has to decide what the letter is "
+    "worth. Tell the story in a calm and warm voice, and let the ending surprise us.",
+    "Thanks!",
+)
+MAX_PROMPTS_BYTES = 64 << 20
+# They reserve a whole slab of the maximum length; the growing cache reserves nothing.
+SLAB_ARMS = ("contiguous.sequential", "contiguous.batch")
+
+
+def choose_prompts(config: Config) -> list[str]:
+    """Take the prompts of the file, else those of the config, else the default ones.
+
+    Raises:
+        UserError: the file cannot be used; see :func:`read_prompts`.
+    """
+    if config.workload.prompts_file is not None:
+        return read_prompts(Path(config.workload.prompts_file).expanduser())
+    return list(config.workload.prompts or DEFAULT_PROMPTS)
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Read prompts from JSONL, ``{"prompt": "..."}`` in each line; blank lines are skipped.
+
+    Raises:
+        UserError: missing, unreadable, larger than 64 MiB, empty, or a line that does not fit;
+            the line's number is named.
+    """
+    data = _read_bounded(path)
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    prompts = [
+        _parse_line(line, path, number) for number, line in enumerate(lines, 1) if line.strip()
+    ]
+    if not prompts:
+        raise user_error("error.workload.no_prompts_in_file", path=str(path))
+    return prompts
+
+
+def check_prompts(prompts: Sequence[str]) -> None:
+    """Refuse an empty list or an empty text before any model is looked for.
+
+    Raises:
+        UserError: no prompt, or an empty one; its number is named, from 1.
+    """
+    if not prompts:
+        raise user_error("error.workload.no_prompts")
+    for number, prompt in enumerate(prompts, 1):
+        if not prompt.strip():
+            raise user_error("error.workload.empty_prompt", n=number)
+
+
+def make_requests(
+    prompts: Sequence[str],
+    encode: Callable[[str], Sequence[int]],
+    vocab_size: int,
+    max_new_tokens: int,
+    max_length: int,
+) -> list[WorkloadRequest]:
+    """Turn prompts into requests, numbered from 0.
+
+    Args:
+        prompts: texts.
+        encode: text → token ids.
+        vocab_size: token ids must be below it.
+        max_new_tokens: tokens each request may generate.
+        max_length: slots that a request may hold at most.
+
+    Raises:
+        UserError: a prompt is empty, too long, or has tokens that the model does not know.
+    """
+    check_prompts(prompts)
+    requests = []
+    for index, prompt in enumerate(prompts):
+        ids = [int(token) for token in encode(prompt)]
+        _check_ids(ids, index + 1, vocab_size)
+        needed = final_tokens(len(ids), max_new_tokens)
+        if needed > max_length:
+            raise user_error(
+                "error.workload.too_long",
+                n=index + 1,
+                tokens=len(ids),
+                new=max_new_tokens,
+                needed=needed,
+                max_length=max_length,
+            )
+        requests.append(
+            WorkloadRequest(id=index, prompt=prompt, token_ids=ids, max_new_tokens=max_new_tokens)
+        )
+    return requests
+
+
+def make_workload(
+    config: Config, requests: Sequence[WorkloadRequest], slot_bytes: int, arms: Sequence[str]
+) -> WorkloadReady:
+    """Fix the budget and see that every arm can work within it.
+
+    Args:
+        config: the run.
+        requests: from :func:`make_requests`.
+        slot_bytes: bytes of one token's K and V over all layers.
+        arms: single arms, as ``Config.arm_names``.
+
+    Raises:
+        UserError: an arm could not run even one request in the budget.
+    """
+    cache = config.cache
+    slab = cache.max_length * slot_bytes
+    budget = len(requests) * slab if cache.budget == "auto" else cache.budget
+    slab_arms = [arm for arm in arms if arm in SLAB_ARMS]
+    if slab_arms and budget < slab:
+        raise user_error(
+            "error.workload.no_slab",
+            budget=budget,
+            needed=slab,
+            max_length=cache.max_length,
+            arm=slab_arms[0],
+        )
+    if "paged" in arms:
+        _check_blocks(requests, budget, cache.block_size, slot_bytes)
+    return WorkloadReady(
+        requests=list(requests),
+        max_length=cache.max_length,
+        block_size=cache.block_size,
+        budget_bytes=budget,
+    )
+
+
+def _check_blocks(
+    requests: Sequence[WorkloadRequest], budget: int, block_size: int, slot_bytes: int
+) -> None:
+    largest = max(requests, key=lambda each: len(each.token_ids) + each.max_new_tokens)
+    tokens = final_tokens(len(largest.token_ids), largest.max_new_tokens)
+    needed = blocks_needed(tokens, block_size) * block_size * slot_bytes
+    if budget < needed:
+        raise user_error(
+            "error.workload.no_blocks",
+            budget=budget,
+            needed=needed,
+            n=largest.id + 1,
+            tokens=tokens,
+            block_size=block_size,
+        )
+
+
+def _check_ids(ids: Sequence[int], number: int, vocab_size: int) -> None:
+    if not ids:
+        raise user_error("error.workload.empty_prompt", n=number)
+    for token in ids:
+        if not 0 <= token < vocab_size:
+            raise user_error(
+                "error.workload.unknown_token", n=number, token=token, vocab_size=vocab_size
+            )
+
+
+def _read_bounded(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_PROMPTS_BYTES + 1)
+    except FileNotFoundError as error:
+        raise user_error("error.workload.file_missing", path=str(path)) from error
+    except OSError as error:
+        raise user_error("error.workload.file_unreadable", path=str(path)) from error
+    if len(data) > MAX_PROMPTS_BYTES:
+        raise user_error("error.workload.file_large", path=str(path), limit=MAX_PROMPTS_BYTES)
+    return data
+
+
+def _parse_line(line: bytes, path: Path, number: int) -> str:
+    def bad(reason: str) -> Exception:
+        return user_error(f"error.workload.line_{reason}", path=str(path), line=number)
+
+    try:
+        entry: Any = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise bad("not_utf8") from error
+    except (ValueError, RecursionError) as error:
+        raise bad("not_json") from error
+    if not isinstance(entry, dict):
+        raise bad("not_object")
+    prompt = entry.get("prompt")
+    if not isinstance(prompt, str):
+        raise bad("no_prompt")
+    if not prompt.strip():
+        raise bad("empty_prompt")
+    # JSON may hold half a surrogate pair, which no tokenizer can encode.
+    if any("\ud800" <= char <= "\udfff" for char in prompt):
+        raise bad("not_utf8")
+    return prompt
