@@ -1,0 +1,79 @@
+"""Runs that several tests look at; each is made once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from arm_runs import Run, make_config, prepare, run_arms, with_requests
+
+from experiment.config import ARM_GROUPS, Config
+from experiment.environment import Environment
+from experiment.events import EnvironmentProbed
+from experiment.process import Child
+from experiment.runner import Prepared
+from experiment.workload import DEFAULT_PROMPTS
+
+CONTIGUOUS, PAGED = ARM_GROUPS["contiguous"], ARM_GROUPS["paged"]
+UNEVEN = ((9, 12), (20, 3), (4, 25), (13, 1), (16, 14))
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="session")
+def environment(runs: Path) -> Environment:
+    with Child("experiment.probe", {"device": "cpu"}, runs / "probe.log", 120) as child:
+        probed = [event for event in child.events() if isinstance(event, EnvironmentProbed)]
+    return Environment.model_validate(probed[0].environment)
+
+
+@pytest.fixture(scope="session")
+def everything() -> Config:
+    return make_config("tiny-gpt2", (*CONTIGUOUS, *PAGED))
+
+
+@pytest.fixture(scope="session")
+def prepared(
+    runs: Path, environment: Environment, everything: Config, model_cache: Path
+) -> Prepared:
+    return prepare(runs / "prepare", environment, everything, list(DEFAULT_PROMPTS))
+
+
+@pytest.fixture(scope="session")
+def worked_example(
+    runs: Path, environment: Environment, everything: Config, prepared: Prepared
+) -> Run:
+    """Every arm on the four prompts, 50 new tokens each, maximum length 512."""
+    return run_arms(runs / "worked", environment, everything, prepared)
+
+
+@pytest.fixture(scope="session")
+def crowded(runs: Path, environment: Environment, prepared: Prepared) -> Run:
+    """Five uneven requests in a budget of two and a half slabs."""
+    config = make_config("tiny-gpt2", ("contiguous.sequential", "contiguous.batch", "paged"))
+    fitted = with_requests(prepared, UNEVEN, slabs=2.5, max_length=48, block_size=4)
+    return run_arms(runs / "crowded", environment, config, fitted)
+
+
+@pytest.fixture(scope="session")
+def stopping(runs: Path, environment: Environment, prepared: Prepared, crowded: Run) -> Run:
+    """The same requests with room for all, and a stop token that one of them generates."""
+    config = make_config("tiny-gpt2", (*CONTIGUOUS, *PAGED), ignore_eos=False)
+    eos = crowded.tokens("contiguous.sequential")[2][6]
+    model = prepared.model.model_copy(update={"eos_token_id": eos})
+    fitted = with_requests(prepared, UNEVEN, slabs=5, max_length=48, block_size=4)
+    fitted = Prepared(fitted.directory, model, fitted.workload)
+    return run_arms(runs / "stopping", environment, config, fitted)
+
+
+@pytest.fixture(scope="session")
+def llama(runs: Path, environment: Environment, model_cache: Path) -> Run:
+    """Grouped heads and rotary positions."""
+    config = make_config("tiny-llama", ("contiguous.batch", "paged"), max_new_tokens=12)
+    prepared = prepare(
+        runs / "prepare-llama", environment, config, ["A short one", "One that is longer " * 5]
+    )
+    return run_arms(runs / "llama", environment, config, prepared)

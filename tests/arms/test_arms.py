@@ -1,0 +1,188 @@
+"""Real arms in real processes: what they reserve, what they hold, what they generate."""
+
+from __future__ import annotations
+
+import pytest
+from arm_runs import Run
+
+from experiment.events import (
+    ArmFailed,
+    ArmFinished,
+    CacheMoved,
+    Channel,
+    Keyframe,
+    Stage,
+    StageEntered,
+    TokenMapping,
+)
+from kvsim.blocks import blocks_needed
+from kvsim.geometry import final_tokens
+from kvsim.step import FinishReason
+
+RUNS = ("worked_example", "crowded", "stopping", "llama")
+SLOT_BYTES = 2 * 2 * 4 * 16 * 4  # K and V, 2 layers, 4 heads of 16, fp32
+
+
+@pytest.fixture(params=RUNS)
+def each(request: pytest.FixtureRequest) -> Run:
+    run: Run = request.getfixturevalue(request.param)
+    return run
+
+
+def test_every_arm_finishes_without_a_contradiction(each: Run) -> None:
+    assert each.record.of(ArmFailed) == []
+    assert each.record.damaged_lines == 0
+    assert len(each.record.of(ArmFinished)) == len(each.arms) >= 2
+    for arm in each.results.arms:
+        assert (arm.status, arm.problems) == ("finished", []), arm.arm
+
+
+def test_all_arms_generate_the_same_tokens(each: Run) -> None:
+    reference = each.tokens(each.arms[0])
+    assert sorted(reference) == [request.id for request in each.workload.requests]
+    for arm in each.arms[1:]:
+        assert each.tokens(arm) == reference, arm
+    assert [c.equal for c in each.results.tokens] == [True] * (len(each.arms) - 1)
+
+
+def test_the_tensors_hold_as_many_slots_as_the_tables_say_at_every_step(each: Run) -> None:
+    for arm in each.arms:
+        rows = each.rows(arm)
+        assert [row.witness for row in rows] == [row.written for row in rows], arm
+        assert each.arm(arm).witnessed_steps == len(rows) > 1
+
+
+def test_live_is_within_allocated_is_within_reserved_is_within_the_budget(each: Run) -> None:
+    for arm in each.arms:
+        pool = each.pool(arm)
+        for row in each.rows(arm):
+            assert row.reserved >= row.allocated >= row.live >= 0
+            assert row.wasted == row.allocated - row.live
+            assert row.reserved * pool.slot_bytes <= pool.budget_bytes
+        assert each.arm(arm).tensor_bytes <= pool.budget_bytes
+
+
+def test_each_stage_is_entered_in_order_and_read(each: Run) -> None:
+    for arm in each.arms:
+        stages = [s.stage for s in each.record.of(StageEntered) if s.arm == arm]
+        done = [Stage.REQUEST_DONE] * len(each.workload.requests)
+        assert sorted(stages, key=list(Stage).index) == [
+            Stage.START, Stage.LOADED, Stage.CACHE_READY, *done, Stage.PEAK, Stage.RELEASED
+        ]  # fmt: skip
+        assert stages[:3] == [Stage.START, Stage.LOADED, Stage.CACHE_READY]
+        assert stages[-1] is Stage.RELEASED
+        for stage in Stage:
+            at_stage = [r for r in each.readings(arm) if r.stage is stage]
+            assert any(r.channel is Channel.RSS and r.bytes for r in at_stage), (arm, stage)
+        tensors = {r.stage: r.bytes for r in each.readings(arm) if r.channel is Channel.TENSORS}
+        assert tensors[Stage.RELEASED] == 0
+        assert tensors[Stage.PEAK] > 0
+
+
+def test_a_batch_reserves_a_slab_for_each_request(worked_example: Run) -> None:
+    arm = worked_example.arm("contiguous.batch")
+    assert arm.slot_bytes == SLOT_BYTES
+    assert arm.tensor_bytes == 4 * 512 * SLOT_BYTES
+    assert {row.reserved for row in worked_example.rows("contiguous.batch")} == {4 * 512}
+    assert worked_example.pool("contiguous.sequential").tensor_bytes == 512 * SLOT_BYTES
+
+
+def test_the_worked_example_is_what_the_arms_measure(worked_example: Run) -> None:
+    batch, paged = worked_example.arm("contiguous.batch").peak, worked_example.arm("paged").peak
+    assert batch is not None
+    assert paged is not None
+    assert (batch.live, batch.padding, batch.unwritten, batch.allocated) == (323, 313, 1412, 2048)
+    assert (paged.live, paged.unwritten, paged.allocated) == (323, 29, 352)
+    assert paged.allocated / 16 == 22
+    assert (batch.witness, paged.witness) == (323 + 313, 323)
+
+
+def test_the_paged_arm_hands_out_the_blocks_that_arithmetic_gives(worked_example: Run) -> None:
+    lengths = [
+        final_tokens(len(r.token_ids), r.max_new_tokens) for r in worked_example.workload.requests
+    ]
+    expected = sum(blocks_needed(length, 16) for length in lengths)
+    pool = worked_example.pool("paged")
+    assert pool.blocks == 4 * 512 // 16
+    assert pool.tensor_bytes == pool.blocks * 16 * SLOT_BYTES
+    peak = max(row.allocated for row in worked_example.rows("paged"))
+    assert peak * SLOT_BYTES == expected * 16 * SLOT_BYTES
+    for row in worked_example.rows("paged"):
+        assert row.allocated % 16 == 0
+        assert row.reserved == pool.blocks * 16
+
+
+def test_a_growing_cache_reserves_what_it_wrote_and_moves_it_again_and_again(
+    worked_example: Run,
+) -> None:
+    for row in worked_example.rows("contiguous.growing"):
+        assert row.reserved == row.allocated == row.live
+    moved = [move.bytes for move in worked_example.record.of(CacheMoved)]
+    prompts = [len(request.token_ids) for request in worked_example.workload.requests]
+    expected = [sum(range(p, p + 50)) * SLOT_BYTES for p in prompts]
+    assert moved == expected
+
+
+def test_the_token_of_the_example_lies_where_the_table_says(worked_example: Run) -> None:
+    place = worked_example.arm("paged").mapping
+    assert place is not None
+    assert (place["request"], place["position"]) == (0, 20)
+    assert (place["logical"], place["offset"]) == (1, 4)
+    step = next(m.step for m in worked_example.record.of(TokenMapping))
+    tables: dict[int | None, list[int]] = {}
+    for plan in worked_example.plans("paged")[: step + 1]:
+        for op in plan.ops:
+            tables.setdefault(op.request, []).extend(op.blocks)
+    assert tables[0][1] == place["physical"]
+
+
+def test_a_picture_is_taken_at_the_first_step_at_least(each: Run) -> None:
+    for arm in each.arms:
+        frames = [f.step for f in each.record.of(Keyframe) if f.arm == arm]
+        steps = [plan.step for plan in each.plans(arm)]
+        assert frames == [step for step in steps if step % 64 == 0] != []
+
+
+def test_a_budget_of_fewer_slabs_runs_in_waves(crowded: Run) -> None:
+    pool = crowded.pool("contiguous.batch")
+    assert (pool.blocks, pool.tensor_bytes) == (2, 2 * 48 * SLOT_BYTES)
+    first_chunks = [
+        [c.request for c in plan.chunks]
+        for plan in crowded.plans("contiguous.batch")
+        if any(c.start == 0 for c in plan.chunks)
+    ]
+    assert first_chunks == [[0, 1], [2, 3], [4]]
+
+
+def test_the_paged_arm_preempts_where_the_budget_is_short(crowded: Run) -> None:
+    assert crowded.pool("paged").blocks == 5 * 48 // 2 // 4
+    assert crowded.arm("paged").preemptions > 0
+
+
+def test_each_request_generates_as_many_tokens_as_it_asked_for(crowded: Run) -> None:
+    wanted = {r.id: r.max_new_tokens for r in crowded.workload.requests}
+    assert len(set(wanted.values())) > 1
+    for arm in crowded.arms:
+        assert {r: len(tokens) for r, tokens in crowded.tokens(arm).items()} == wanted
+
+
+def test_a_row_that_ended_early_is_finished_memory_until_its_batch_ends(stopping: Run) -> None:
+    batch = stopping.rows("contiguous.batch")
+    assert max(row.finished for row in batch) > 0
+    for arm in ("paged", "contiguous.growing", "contiguous.sequential"):
+        rows = [row for row in stopping.rows(arm) if row.running]
+        assert max(row.finished for row in rows) == 0
+
+
+def test_a_stop_token_stops_every_arm_at_the_same_place(stopping: Run, crowded: Run) -> None:
+    free = crowded.tokens("contiguous.sequential")
+    eos = free[2][6]
+    for arm in stopping.arms:
+        tokens = stopping.tokens(arm)
+        assert tokens[2] == free[2][: free[2].index(eos) + 1]
+        reasons = {f.request: f.reason for plan in stopping.plans(arm) for f in plan.finished}
+        for request, ended in tokens.items():
+            assert eos not in ended[:-1]
+            stopped = FinishReason.STOP if ended[-1] == eos else FinishReason.LENGTH
+            assert reasons[request] is stopped
+    assert len(free[2]) == 25 > len(stopping.tokens("paged")[2])

@@ -1,0 +1,101 @@
+"""The model runner and the pool's tensors: what was written shows, what was not shows as NaN."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_models import CONFIGS, build, geometry, make_engine, tiny
+
+from experiment.engine.engine import Engine
+from experiment.engine.kv_pool import KVPool, PoisonError
+from experiment.engine.model_runner import InvalidLogitsError, ModelRunner
+from experiment.engine.step_inputs import build_inputs
+from kvsim.geometry import KVGeometry
+from kvsim.step import BlockOp, Chunk, OpKind, StepPlan
+
+CPU = torch.device("cpu")
+
+
+def make_pool(blocks: int = 3, block_size: int = 4) -> KVPool:
+    return KVPool(KVGeometry(2, 2, 8, 4), blocks, block_size, torch.float32, CPU)
+
+
+def test_nan_in_the_weights_is_an_error_and_no_token() -> None:
+    model = build(CONFIGS["gpt2"]())
+    with torch.no_grad():
+        model.transformer.h[1].mlp.c_proj.weight[0, 0] = float("nan")
+    pool = KVPool(geometry("gpt2"), 4, 4, torch.float32, CPU)
+    engine = Engine(ModelRunner(model, pool))
+    engine.add(0, [1, 2, 3], 4)
+    with pytest.raises(InvalidLogitsError):
+        engine.step()
+    assert engine.generated(0) == []
+
+
+def test_logits_are_those_of_the_last_token_of_each_request_that_samples() -> None:
+    pool = KVPool(geometry("llama"), 8, 4, torch.float32, CPU)
+    prompts = {0: [5, 6, 7], 1: list(range(10, 20)), 2: [9]}
+    chunks = (
+        Chunk(0, 0, 3, samples=True),
+        Chunk(1, 0, 6, samples=False),
+        Chunk(2, 0, 1, samples=True),
+    )
+    tables = {0: [3], 1: [0, 6], 2: [5]}
+    inputs = build_inputs(StepPlan(0, chunks=chunks), prompts, tables, 4, CPU)
+    logits = ModelRunner(tiny("llama"), pool).logits(inputs)
+    assert inputs.sampled_requests == (0, 2)
+    for row, request in enumerate(inputs.sampled_requests):
+        with torch.inference_mode():
+            plain = tiny("llama", "sdpa")(input_ids=torch.tensor([prompts[request]])).logits
+        torch.testing.assert_close(logits[row], plain[0, -1], atol=1e-4, rtol=0)
+    assert pool.written_slots() == 3 + 6 + 1
+
+
+def test_inputs_are_packed_without_padding() -> None:
+    chunks = (Chunk(4, 2, 3, samples=False), Chunk(7, 5, 1, samples=True))
+    tokens = {4: [10, 11, 12, 13, 14, 15], 7: [20, 21, 22, 23, 24, 25]}
+    tables = {4: [8, 3], 7: [1, 0, 9]}
+    inputs = build_inputs(StepPlan(0, chunks=chunks), tokens, tables, 4, CPU)
+    assert inputs.input_ids.tolist() == [[12, 13, 14, 25]]
+    assert inputs.position_ids.tolist() == [[2, 3, 4, 5]]
+    assert inputs.slot_blocks.tolist() == [8, 8, 3, 0]
+    assert inputs.slot_offsets.tolist() == [2, 3, 0, 1]
+    assert [(s.rows, s.context, s.table.tolist()) for s in inputs.sequences] == [
+        (slice(0, 3), 5, [8, 3]),
+        (slice(3, 4), 6, [1, 0]),
+    ]
+    assert (inputs.sampled_rows.tolist(), inputs.sampled_requests) == ([3], (7,))
+
+
+def test_a_step_that_only_computes_part_of_a_prompt_yields_no_token() -> None:
+    engine = make_engine("gpt2", 4, 4, max_num_batched_tokens=4)
+    engine.add(0, list(range(10)), 2)
+    assert engine.step()[0].tokens == {}
+    assert engine.step()[0].tokens == {}
+    assert set(engine.step()[0].tokens) == {0}
+
+
+def test_a_new_pool_is_resident_and_holds_nothing() -> None:
+    pool = make_pool()
+    assert pool.kv.isnan().all()
+    assert pool.written_slots() == 0
+    assert pool.tensor_bytes == 2 * 2 * 3 * 2 * 4 * 8 * 4
+
+
+def test_freed_blocks_become_unreadable_and_others_stay() -> None:
+    pool = make_pool()
+    pool.kv.fill_(1.0)
+    ops = (BlockOp(OpKind.FREE, 0, (2, 0)), BlockOp(OpKind.ALLOCATE, 1, (2,)))
+    pool.apply(StepPlan(0, ops=ops))
+    assert pool.kv[:, :, [0, 2]].isnan().all()
+    assert (pool.kv[:, :, 1] == 1.0).all()
+    assert pool.written_slots() == 4
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_a_slot_written_in_some_layers_only_is_an_engine_error(place: tuple[int, int]) -> None:
+    pool = make_pool()
+    layer, half = place
+    pool.kv[layer, half, 1, :, 2] = 0.0
+    with pytest.raises(PoisonError):
+        pool.written_slots()

@@ -1,0 +1,113 @@
+"""Small random models of four families, and what plain Transformers generates with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PretrainedConfig,
+    Qwen2Config,
+)
+
+from experiment.engine.attention import ATTENTION
+from experiment.engine.engine import Engine
+from experiment.engine.kv_pool import KVPool
+from experiment.engine.model_runner import ModelRunner
+from kvsim.geometry import KVGeometry, geometry_from_config
+from kvsim.scheduler import SchedulerConfig
+
+VOCABULARY = 97
+POSITIONS = 64
+# At a width of 32, 0.08 leaves tokens that hardly depend on what stands further back. The scale of
+# an activation grows with range * sqrt(width): this is about 0.08 at GPT-2's width of 768.
+RANGE = 0.3
+GROUPED: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": POSITIONS,
+    "initializer_range": RANGE,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+
+
+def _gpt2() -> PretrainedConfig:
+    return GPT2Config(
+        n_layer=2,
+        n_embd=32,
+        n_head=4,
+        n_positions=POSITIONS,
+        vocab_size=VOCABULARY,
+        initializer_range=RANGE,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+
+
+CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
+    "gpt2": _gpt2,
+    "llama": lambda: LlamaConfig(**GROUPED),
+    "qwen2": lambda: Qwen2Config(**GROUPED),
+    "mistral": lambda: MistralConfig(sliding_window=None, **GROUPED),
+}
+FAMILIES = tuple(CONFIGS)
+
+
+def build(config: PretrainedConfig, attention: str = ATTENTION) -> Any:
+    """A random model; the same config gives the same weights."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(
+        config, attn_implementation=attention, dtype=torch.float32
+    )
+    return model.eval().requires_grad_(False)
+
+
+@cache
+def tiny(family: str, attention: str = ATTENTION) -> Any:
+    """The model of a family; made once, so nobody may change it."""
+    return build(CONFIGS[family](), attention)
+
+
+def geometry(family: str) -> KVGeometry:
+    """Shape of the family's KV cache in fp32."""
+    return geometry_from_config(CONFIGS[family]().to_dict(), 4)
+
+
+def make_engine(
+    family: str, blocks: int, block_size: int, eos: int | None = None, **limits: int
+) -> Engine:
+    """An engine with a pool of its own."""
+    pool = KVPool(geometry(family), blocks, block_size, torch.float32, torch.device("cpu"))
+    return Engine(ModelRunner(tiny(family), pool), SchedulerConfig(**limits), eos)
+
+
+def solo(family: str, prompt: Sequence[int], new_tokens: int) -> list[int]:
+    """Tokens of one request alone, through Transformers' own cache, attention and loop."""
+    return _solo(family, tuple(prompt), new_tokens)
+
+
+@cache
+def _solo(family: str, prompt: tuple[int, ...], new_tokens: int) -> list[int]:
+    ids = torch.tensor([prompt])
+    # Without a mask `generate` hides every token that equals the pad token.
+    out = tiny(family, "sdpa").generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=new_tokens,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return out[0, len(prompt) :].tolist()

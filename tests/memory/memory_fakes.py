@@ -1,0 +1,208 @@
+"""A stand-in for the pynvml module that plays failures, and environments to go with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from experiment.environment import (
+    CpuFacts,
+    Environment,
+    Gpu,
+    LoadFacts,
+    Machine,
+    NvmlFacts,
+    Package,
+    PythonFacts,
+    RamFacts,
+    SystemFacts,
+    TorchFacts,
+)
+from experiment.messages import message
+from experiment.probe import assemble
+
+MIB = 2**20
+UUID = "11111111-2222-3333-4444-555555555555"
+WHOLE_GPU = 0xFFFFFFFF
+
+
+def entry(pid: int, used: int | None, instance: int = WHOLE_GPU) -> SimpleNamespace:
+    """A row of a process list, as the binding returns it."""
+    return SimpleNamespace(
+        pid=pid, usedGpuMemory=used, gpuInstanceId=instance, computeInstanceId=instance
+    )
+
+
+class FakeNvml:
+    """Answers like pynvml. ``errors`` holds, by function, the codes it raises, one for each call.
+
+    A plain number is raised by every call.
+    """
+
+    nvmlMemory_v2 = 33554472  # noqa: N815
+
+    class NVMLError(Exception):
+        def __init__(self, value: int) -> None:
+            super().__init__(f"code {value}")
+            self.value = value
+
+    def __init__(self, errors: dict[str, int | list[int]] | None = None) -> None:
+        self.errors = errors or {}
+        self.uuids = {f"GPU-{UUID}"}
+        self.used, self.total, self.reserved = 3 * 1024 * MIB, 80 * 1024 * MIB, 500 * MIB
+        self.compute: list[Any] = []
+        self.graphics: list[Any] = []
+        self.mps: list[Any] = []
+        self.calls: list[str] = []
+
+    def _enter(self, name: str) -> None:
+        self.calls.append(name)
+        codes = self.errors.get(name)
+        if isinstance(codes, int):
+            raise self.NVMLError(codes)
+        if codes:
+            raise self.NVMLError(codes.pop(0))
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        self._enter("nvmlInit")
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self._enter("nvmlShutdown")
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
+        self._enter("nvmlSystemGetDriverVersion")
+        return b"570.124.06"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        self._enter("nvmlDeviceGetHandleByUUID")
+        if uuid not in self.uuids:
+            raise self.NVMLError(6)
+        return uuid
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        self._enter("nvmlDeviceGetCount")
+        return len(self.uuids)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
+        return sorted(self.uuids)[index]
+
+    def nvmlDeviceGetUUID(self, handle: str) -> str:  # noqa: N802
+        return handle
+
+    def nvmlDeviceGetName(self, handle: str) -> str:  # noqa: N802
+        return "Fake GPU"
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: str) -> list[int]:  # noqa: N802
+        return [9, 0]
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:  # noqa: N802
+        self._enter("nvmlDeviceGetMigMode")
+        return [0, 0]
+
+    def nvmlDeviceGetMemoryInfo(  # noqa: N802
+        self, handle: str, version: int | None = None
+    ) -> SimpleNamespace:
+        self._enter("nvmlDeviceGetMemoryInfo" + ("_v2" if version else ""))
+        used = self.used if version else self.used + self.reserved
+        return SimpleNamespace(used=used, total=self.total)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802
+        self._enter("nvmlDeviceGetComputeRunningProcesses")
+        return self.compute
+
+    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: str) -> list[Any]:  # noqa: N802
+        self._enter("nvmlDeviceGetComputeRunningProcesses_v2")
+        return self.compute
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802
+        self._enter("nvmlDeviceGetGraphicsRunningProcesses")
+        return self.graphics
+
+    def nvmlDeviceGetMPSComputeRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802
+        self._enter("nvmlDeviceGetMPSComputeRunningProcesses")
+        return self.mps
+
+
+class FakeTorch:
+    """As much of torch as the probe of the GPUs uses; one GPU."""
+
+    __version__ = "2.13.0+cu130"
+    uint8 = "uint8"
+    version = SimpleNamespace(cuda="13.0", hip=None)
+
+    def __init__(self, total: int = 80 * 1024 * MIB, full: bool = False) -> None:
+        properties = SimpleNamespace(
+            name="Fake GPU", uuid=UUID, major=9, minor=0, total_memory=total
+        )
+        self.full = full
+        self.cuda = SimpleNamespace(
+            is_available=lambda: True,
+            device_count=lambda: 1,
+            get_device_properties=lambda index: properties,
+            synchronize=lambda: None,
+            empty_cache=lambda: None,
+        )
+
+    def empty(self, size: int, dtype: str, device: str) -> object:
+        if self.full:
+            raise RuntimeError("CUDA out of memory")
+        return object()
+
+
+def machine(**changes: Any) -> Machine:
+    """A sound Linux machine without a GPU, but for ``changes``."""
+    facts: dict[str, Any] = {
+        "python": PythonFacts(
+            version="3.12.1", implementation="CPython", virtual_environment="venv"
+        ),
+        "system": SystemFacts(
+            os="Linux", kernel="6.8.0", machine="x86_64", container=False, wsl=False
+        ),
+        "cpu": CpuFacts(model="A CPU", physical_cores=4, logical_cores=8, usable_cores=8),
+        "ram": RamFacts(total_bytes=32 * 2**30, available_bytes=16 * 2**30),
+        "load": LoadFacts(average=0.4, per_core=0.05, busy=False),
+        "torch": TorchFacts(
+            version="2.13.0+cpu",
+            cuda_build=None,
+            cuda_available=False,
+            reason=message("environment.cuda_cpu_build"),
+        ),
+        "nvml": NvmlFacts(reason=message("memory.nvml_no_library")),
+        "transformers": Package(found=True, version="5.23.0"),
+        "vllm": Package(found=False),
+        "pynvml_distributions": {"nvidia-ml-py": "13.615.71"},
+    }
+    return Machine(**(facts | changes))
+
+
+def cuda_machine(nvml: NvmlFacts | None = None, **changes: Any) -> Machine:
+    """The same with one GPU that works."""
+    gpu = Gpu(
+        name="Fake GPU",
+        uuid=f"GPU-{UUID}",
+        compute_capability="9.0",
+        total_bytes=80 * 2**30,
+        driver_version="570.124.06",
+        mig=False,
+        visible=True,
+    )
+    torch = TorchFacts(version="2.13.0", cuda_build="13.0", cuda_available=True)
+    return machine(torch=torch, nvml=nvml or NvmlFacts(reason=None), gpus=(gpu,), **changes)
+
+
+def cpu_environment() -> Environment:
+    return assemble(machine(), "cpu")
+
+
+def cuda_environment(nvml: NvmlFacts | None = None) -> Environment:
+    return assemble(cuda_machine(nvml), "cuda")
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for ``condition``, at most 10 s."""
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end, "took more than 10 s"
+        time.sleep(0.005)

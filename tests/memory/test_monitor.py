@@ -1,0 +1,304 @@
+"""The monitor against real processes and a stand-in for NVML."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+from memory_fakes import MIB, UUID, FakeNvml, cpu_environment, cuda_environment, entry, until
+
+from experiment.environment import NvmlFacts
+from experiment.events import Channel, Event, Reading, Scope, Stage
+from experiment.memory.figure import Figure
+from experiment.memory.monitor import Monitor
+from experiment.memory.process_tree import ProcessTree
+from experiment.messages import message
+
+COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
+CHILD = """
+import sys
+sys.stdin.readline()
+data = bytearray(64 << 20)
+for place in range(0, len(data), 4096):
+    data[place] = 1
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+class Log:
+    def __init__(self) -> None:
+        self.readings: list[Reading] = []
+
+    def __call__(self, event: Event) -> None:
+        assert isinstance(event, Reading)
+        self.readings.append(event)
+
+    def of(self, channel: Channel, stage: Stage | None = None) -> list[Reading]:
+        return [r for r in self.readings if r.channel is channel and r.stage is stage]
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", CHILD]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def monitor(pid: int, log: Log, fake: FakeNvml | None = None, **changes: Any) -> Monitor:
+    environment = changes.pop("environment", None)
+    if environment is None:
+        environment = cuda_environment() if fake else cpu_environment()
+    return Monitor("paged", pid, environment, log, changes.pop("interval_ms", 5), fake)
+
+
+def test_samples_see_an_allocation_while_the_process_runs(
+    child: subprocess.Popen[str], log: Log
+) -> None:
+    watch = monitor(child.pid, log)
+    watch.start()
+    until(lambda: bool(log.readings))
+    assert child.stdin is not None
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert child.stdout is not None
+    child.stdout.readline()
+    time.sleep(0.1)
+    watch.stop()
+    sizes = [reading.bytes for reading in log.of(Channel.RSS)]
+    known = [size for size in sizes if size is not None]
+    assert len(known) == len(sizes)
+    # At least the pages that were touched; below 40 MiB is the interpreter's.
+    assert max(known) - 64 * MIB == pytest.approx(20 * MIB, abs=20 * MIB)
+    assert {reading.scope for reading in log.readings} == {Scope.TREE}
+    assert {reading.channel for reading in log.readings} == {Channel.RSS}
+
+
+def test_an_unchanged_value_is_repeated_only_every_quarter_second(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProcessTree, "rss", lambda self, **_: Figure(MIB))
+    watch = monitor(os.getpid(), log)
+    watch.start()
+    until(lambda: len(log.readings) == 3)
+    watch.stop()
+    gaps = [b.t_ns - a.t_ns for a, b in zip(log.readings, log.readings[1:], strict=False)]
+    assert min(gaps) >= 245e6
+
+
+def test_a_changed_value_is_emitted_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter(range(1, 1_000_000))
+    monkeypatch.setattr(ProcessTree, "rss", lambda self, **_: Figure(next(values)))
+    watch = monitor(os.getpid(), log, interval_ms=1)
+    watch.start()
+    until(lambda: len(log.readings) >= 20)
+    watch.stop()
+    sizes = [reading.bytes for reading in log.readings]
+    assert sizes == list(range(1, len(sizes) + 1))
+
+
+def test_no_reading_after_stop_and_the_cost_is_known(
+    child: subprocess.Popen[str], log: Log
+) -> None:
+    watch = monitor(child.pid, log, interval_ms=1)
+    assert watch.cpu_seconds == 0
+    began = time.monotonic()
+    watch.start()
+    until(lambda: bool(log.readings))
+    watch.stop()
+    count = len(log.readings)
+    assert 0 < watch.cpu_seconds <= time.monotonic() - began
+    time.sleep(0.3)
+    assert len(log.readings) == count
+    assert not any(thread.name == "memory-paged" for thread in threading.enumerate())
+
+
+def test_stop_without_start(log: Log) -> None:
+    monitor(os.getpid(), log).stop()
+    assert log.readings == []
+
+
+def test_mark_reads_every_host_channel(child: subprocess.Popen[str], log: Log) -> None:
+    watch = monitor(child.pid, log)
+    watch.mark(Stage.CACHE_READY, request=3)
+    by_channel = {reading.channel: reading for reading in log.readings}
+    assert set(by_channel) == {
+        Channel.RSS,
+        Channel.USS,
+        Channel.PSS,
+        Channel.HIGH_WATER,
+        Channel.SYSTEM,
+    }
+    assert {(r.stage, r.request) for r in log.readings} == {(Stage.CACHE_READY, 3)}
+    rss = by_channel[Channel.RSS].bytes
+    assert rss == pytest.approx(psutil.Process(child.pid).memory_info().rss, abs=8 * MIB)
+    assert by_channel[Channel.HIGH_WATER].scope is Scope.PROCESS
+    assert by_channel[Channel.SYSTEM].total_bytes == psutil.virtual_memory().total
+    assert watch.cpu_seconds > 0
+
+
+def test_a_channel_that_the_system_lacks_is_marked_with_its_reason(log: Log) -> None:
+    environment = cpu_environment()
+    reason = message("memory.not_this_os")
+    channels = tuple(
+        status.model_copy(update={"usable": False, "reason": reason})
+        if status.channel is Channel.PSS
+        else status
+        for status in environment.channels
+    )
+    environment = environment.model_copy(update={"channels": channels})
+    monitor(os.getpid(), log, environment=environment).mark(Stage.START)
+    (reading,) = log.of(Channel.PSS, Stage.START)
+    assert (reading.bytes, reading.reason) == (None, reason)
+    assert log.of(Channel.USS, Stage.START)[0].bytes
+
+
+def test_a_process_killed_while_it_is_watched_ends_in_one_unknown(
+    child: subprocess.Popen[str], log: Log
+) -> None:
+    watch = monitor(child.pid, log, interval_ms=1)
+    watch.start()
+    until(lambda: bool(log.readings))
+    child.kill()
+    until(lambda: log.readings[-1].bytes is None)
+    child.wait()
+    time.sleep(0.4)
+    watch.stop()
+    *known, last = log.of(Channel.RSS)
+    assert all(reading.bytes for reading in known)
+    assert last.reason == message("memory.process_gone")
+    watch.mark(Stage.PEAK)
+    assert all(
+        reading.bytes is None and reading.reason == message("memory.process_gone")
+        for reading in log.readings
+        if reading.stage is Stage.PEAK and reading.channel is not Channel.SYSTEM
+    )
+
+
+def test_a_sample_that_raises_is_one_unknown_and_not_the_end(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = threading.Event()
+
+    def rss(self: ProcessTree, **_: object) -> Figure:
+        if broken.is_set():
+            raise ValueError("no such luck")
+        return Figure(MIB)
+
+    monkeypatch.setattr(ProcessTree, "rss", rss)
+    watch = monitor(os.getpid(), log, interval_ms=1)
+    broken.set()
+    watch.start()
+    until(lambda: len(log.readings) == 1)
+    time.sleep(0.4)
+    assert len(log.readings) == 1
+    assert log.readings[0].bytes is None
+    assert log.readings[0].reason == message("memory.sample_failed", error="ValueError")
+    broken.clear()
+    until(lambda: len(log.readings) == 2)
+    watch.stop()
+    assert log.readings[1].bytes == MIB
+
+
+def test_an_emit_that_fails_does_not_end_the_sampler() -> None:
+    seen: list[Event] = []
+    failures = iter([OSError("disk full")])
+
+    def emit(event: Event) -> None:
+        for error in failures:
+            raise error
+        seen.append(event)
+
+    watch = Monitor("paged", os.getpid(), cpu_environment(), emit, 1)
+    watch.start()
+    until(lambda: bool(seen))
+    watch.stop()
+    assert isinstance(watch.error, OSError)
+
+
+def test_nvml_of_the_process_is_sampled_and_the_device_is_marked(log: Log) -> None:
+    fake = FakeNvml()
+    fake.compute = [entry(os.getpid(), 900 * MIB), entry(2**22 + 1, 5 * MIB)]
+    watch = monitor(os.getpid(), log, fake)
+    watch.start()
+    until(lambda: bool(log.of(Channel.NVML_PROCESS)))
+    watch.stop()
+    sample = log.of(Channel.NVML_PROCESS)[0]
+    assert (sample.bytes, sample.device) == (900 * MIB, f"GPU-{UUID}")
+    assert log.of(Channel.NVML_DEVICE) == []
+    watch.mark(Stage.PEAK)
+    (device,) = log.of(Channel.NVML_DEVICE, Stage.PEAK)
+    assert (device.bytes, device.total_bytes) == (fake.used, fake.total)
+
+
+def test_where_the_process_is_hidden_the_device_is_sampled(log: Log) -> None:
+    reason = message("memory.nvml_pid_namespace")
+    environment = cuda_environment(NvmlFacts(reason=None, process_reason=reason))
+    fake = FakeNvml()
+    fake.compute = [entry(2**22 + 1, 900 * MIB)]
+    watch = monitor(os.getpid(), log, fake, environment=environment)
+    watch.start()
+    until(lambda: bool(log.of(Channel.NVML_DEVICE)))
+    watch.stop()
+    watch.mark(Stage.PEAK)
+    assert log.of(Channel.NVML_PROCESS) == []
+    (marked,) = log.of(Channel.NVML_PROCESS, Stage.PEAK)
+    assert (marked.bytes, marked.reason) == (None, reason)
+
+
+def test_a_process_without_gpu_memory_yet_is_unknown_not_0(log: Log) -> None:
+    monitor(os.getpid(), log, FakeNvml()).mark(Stage.START)
+    (reading,) = log.of(Channel.NVML_PROCESS, Stage.START)
+    assert (reading.bytes, reading.reason) == (None, message("memory.nvml_not_listed"))
+
+
+def test_a_gpu_lost_mid_run_is_one_unknown_for_each_channel(log: Log) -> None:
+    fake = FakeNvml()
+    fake.compute = [entry(os.getpid(), 900 * MIB)]
+    watch = monitor(os.getpid(), log, fake, interval_ms=1)
+    watch.start()
+    until(lambda: bool(log.of(Channel.NVML_PROCESS)))
+    fake.errors = {COMPUTE: 15, "nvmlDeviceGetMemoryInfo_v2": 15}
+    until(lambda: log.of(Channel.NVML_PROCESS)[-1].bytes is None)
+    time.sleep(0.4)
+    watch.mark(Stage.PEAK)
+    watch.stop()
+    lost = message("memory.nvml_gpu_lost")
+    assert [r.reason for r in log.of(Channel.NVML_PROCESS) if r.bytes is None] == [lost]
+    assert [r.reason for r in log.of(Channel.NVML_DEVICE, Stage.PEAK)] == [lost]
+    assert log.of(Channel.RSS, Stage.PEAK)[0].bytes
+
+
+def test_nvml_that_will_not_open_is_tried_once(log: Log) -> None:
+    fake = FakeNvml({"nvmlInit": 4})
+    watch = monitor(os.getpid(), log, fake)
+    watch.mark(Stage.START)
+    watch.mark(Stage.PEAK)
+    readings = [r for r in log.readings if r.channel is Channel.NVML_DEVICE]
+    assert [r.reason for r in readings] == [message("memory.nvml_no_permission")] * 2
+    assert fake.calls == ["nvmlInit"]
+
+
+def test_a_run_on_the_cpu_leaves_nvml_alone(log: Log) -> None:
+    fake = FakeNvml()
+    watch = monitor(os.getpid(), log, fake, environment=cpu_environment())
+    watch.start()
+    until(lambda: bool(log.readings))
+    watch.mark(Stage.PEAK)
+    watch.stop()
+    assert fake.calls == []

@@ -1,0 +1,227 @@
+"""The tree sampler against real processes.
+
+An allocation of 64 MiB must show within 8 MiB: the rest is what the interpreter does meanwhile.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from memory_fakes import until
+
+from experiment.memory.figure import Figure
+from experiment.memory.process_tree import ProcessTree
+
+MIB = 2**20
+SIZE = 64 * MIB
+TOLERANCE = 8 * MIB
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+# Each line on stdin is a command; the answer is one line. "grow" allocates 64 MiB and touches
+# every page, "spawn" starts a grandchild that does, "drop" frees, "reap" waits for grandchildren.
+CHILD = """
+import subprocess, sys
+held, children = [], []
+def grow():
+    data = bytearray(64 << 20)
+    for place in range(0, len(data), 4096):
+        data[place] = 1
+    held.append(data)
+for line in sys.stdin:
+    word = line.strip()
+    if word == "grow":
+        grow()
+    elif word == "drop":
+        held.clear()
+    elif word == "spawn":
+        child = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[1]],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        child.stdin.write("grow\\n"); child.stdin.flush(); child.stdout.readline()
+        children.append(child)
+        print(child.pid, flush=True)
+        continue
+    elif word == "reap":
+        for child in children:
+            child.wait()
+    print("done", flush=True)
+"""
+
+
+class Child:
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def ask(self, word: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    made = Child()
+    assert made.ask("ready") == "done"
+    members = [psutil.Process(made.pid)]
+    yield made
+    if members[0].is_running():
+        members += members[0].children(recursive=True)
+    for process in members:
+        if process.is_running():
+            process.kill()
+    made.process.communicate()
+
+
+def size(figure: Figure) -> int:
+    assert figure.reason is None
+    assert figure.bytes is not None
+    return figure.bytes
+
+
+def gone(figure: Figure) -> bool:
+    return (
+        figure.bytes is None
+        and figure.reason is not None
+        and (figure.reason.key == "memory.process_gone")
+    )
+
+
+def test_rss_sees_an_allocation(child: Child) -> None:
+    tree = ProcessTree(child.pid)
+    before = size(tree.rss())
+    child.ask("grow")
+    assert size(tree.rss()) - before == pytest.approx(SIZE, abs=TOLERANCE)
+
+
+def test_rss_falls_when_memory_is_given_back(child: Child) -> None:
+    tree = ProcessTree(child.pid)
+    before = size(tree.rss())
+    child.ask("grow")
+    child.ask("drop")
+    assert size(tree.rss()) - before == pytest.approx(0, abs=TOLERANCE)
+
+
+def test_grandchildren_count_once_the_tree_is_walked_again(child: Child) -> None:
+    tree = ProcessTree(child.pid, refresh_s=3600)
+    alone = size(tree.rss())
+    grandchild = int(child.ask("spawn"))
+    assert size(tree.rss()) - alone < SIZE / 2
+    assert size(tree.rss(fresh=True)) - alone > SIZE
+    assert tree.pids() == {child.pid, grandchild}
+
+
+def test_the_tree_is_walked_again_by_itself(child: Child) -> None:
+    tree = ProcessTree(child.pid)
+    alone = size(tree.rss())
+    child.ask("spawn")
+    until(lambda: size(tree.rss()) - alone > SIZE)
+
+
+@linux_only
+def test_details_see_an_allocation_of_child_and_grandchild(child: Child) -> None:
+    tree = ProcessTree(child.pid)
+    before = tree.details()
+    child.ask("grow")
+    child.ask("spawn")
+    after = tree.details()
+    # The grandchild is an interpreter too, which takes below 32 MiB.
+    for name in ("uss", "pss"):
+        grown = size(getattr(after, name)) - size(getattr(before, name))
+        assert 2 * SIZE - TOLERANCE < grown < 2 * SIZE + 32 * MIB
+    assert size(after.uss) <= size(after.pss) <= size(tree.rss(fresh=True)) + TOLERANCE
+
+
+@linux_only
+def test_the_high_water_mark_stays_and_is_the_roots_alone(child: Child) -> None:
+    tree = ProcessTree(child.pid)
+    before = size(tree.details().high_water)
+    child.ask("grow")
+    child.ask("drop")
+    peak = size(tree.details().high_water)
+    assert peak - before == pytest.approx(SIZE, abs=TOLERANCE)
+    child.ask("spawn")
+    assert size(tree.details().high_water) - peak < SIZE / 2
+
+
+def test_a_child_that_ends_leaves_the_sum(child: Child) -> None:
+    tree = ProcessTree(child.pid, refresh_s=3600)
+    grandchild = int(child.ask("spawn"))
+    both = size(tree.rss(fresh=True))
+    psutil.Process(grandchild).kill()
+    child.ask("reap")
+    # The tree still lists the process that is gone.
+    assert grandchild in tree.pids()
+    assert both - size(tree.rss()) > SIZE
+
+
+@linux_only
+def test_a_root_that_ended_and_was_not_waited_for_is_unknown(child: Child) -> None:
+    tree = ProcessTree(child.pid)
+    assert size(tree.rss()) > 0
+    child.process.kill()
+    until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
+    details = tree.details()
+    assert all(map(gone, (tree.rss(), details.uss, details.pss, details.high_water)))
+
+
+def test_a_root_that_is_gone_is_unknown_even_while_its_children_live(child: Child) -> None:
+    tree = ProcessTree(child.pid)
+    grandchild = psutil.Process(int(child.ask("spawn")))
+    assert size(tree.rss(fresh=True)) > SIZE
+    child.process.kill()
+    child.process.wait()
+    try:
+        details = tree.details()
+        assert all(map(gone, (details.uss, details.pss, details.high_water)))
+        assert gone(tree.rss())
+        assert gone(tree.rss())
+        assert tree.pids() == frozenset()
+    finally:
+        grandchild.kill()
+
+
+def test_a_pid_that_was_never_there_is_unknown(child: Child) -> None:
+    child.process.kill()
+    child.process.wait()
+    tree = ProcessTree(child.pid)
+    assert gone(tree.rss())
+    assert gone(tree.details().high_water)
+
+
+def test_a_root_killed_while_it_is_sampled_never_reads_as_0(child: Child) -> None:
+    tree = ProcessTree(child.pid, refresh_s=0.01)
+    readings = [tree.rss()]
+    child.process.kill()
+    end = time.monotonic() + 10
+    while not gone(readings[-1]):
+        assert time.monotonic() < end
+        readings.append(tree.rss())
+    assert all(size(figure) > 0 for figure in readings[:-1])
+    child.process.wait()
+    assert gone(tree.rss())
+
+
+def test_no_permission_is_a_reason(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "memory_info", refuse)
+    figure = ProcessTree(child.pid).rss()
+    assert figure.bytes is None
+    assert figure.reason is not None
+    assert figure.reason.key == "memory.process_denied"

@@ -1,0 +1,89 @@
+"""Tensor bytes, and the figures of torch's allocator that the CPU does not have."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+
+import psutil
+import pytest
+import torch
+
+from experiment.events import Channel, Stage
+from experiment.memory.tensors import storage_bytes, torch_readings, trim
+
+MIB = 2**20
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="trims the heap of glibc")
+
+
+def test_views_count_their_storage_once_and_whole() -> None:
+    whole = torch.zeros(1024, dtype=torch.float32)
+    other = torch.zeros(10, dtype=torch.float16)
+    assert storage_bytes([whole, whole[:4], whole.view(32, 32), other]) == 4096 + 20
+    assert storage_bytes([whole[:4]]) == 4096
+
+
+def test_empty_tensors_hold_nothing() -> None:
+    assert storage_bytes([torch.empty(0), torch.empty(0)]) == 0
+    assert storage_bytes([]) == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_allocator_figures_are_unknown_without_cuda(device: str) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    readings = {r.channel: r for r in torch_readings("paged", Stage.PEAK, 2, device)}
+    key = "memory.torch_cpu" if device == "cpu" else "memory.cuda_missing"
+    for channel in (Channel.TORCH_ALLOCATED, Channel.TORCH_RESERVED):
+        reading = readings[channel]
+        assert reading.bytes is None
+        assert reading.reason is not None
+        assert reading.reason.key == key
+        assert (reading.stage, reading.request) == (Stage.PEAK, 2)
+    assert (Channel.CUDA_MEM_GET_INFO in readings) == (device == "cuda")
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_allocator_figures_see_an_allocation() -> None:
+    torch.zeros(1, device="cuda")
+    before = {r.channel: r.bytes for r in torch_readings("paged", None, None, "cuda")}
+    held = torch.zeros(64 * MIB, dtype=torch.uint8, device="cuda")
+    after = {r.channel: r.bytes for r in torch_readings("paged", None, None, "cuda")}
+    assert (after[Channel.TORCH_ALLOCATED] or 0) - (
+        before[Channel.TORCH_ALLOCATED] or 0
+    ) == 64 * MIB
+    del held
+
+
+@linux_only
+def test_trim_gives_small_blocks_back() -> None:
+    process = psutil.Process()
+    trim()
+    before = process.memory_info().rss
+    # Blocks below 128 KiB stay with the C library when freed; one every so often pins the heap.
+    held = [torch.zeros(96 * 1024, dtype=torch.uint8) for _ in range(700)]
+    pins = held[::50]
+    assert process.memory_info().rss - before > 60 * MIB
+    del held
+    trim()
+    assert process.memory_info().rss - before < 20 * MIB
+    assert len(pins) == 14
+
+
+def test_trim_collects_cycles() -> None:
+    class Node:
+        def __init__(self) -> None:
+            self.me = self
+
+    gc.disable()
+    try:
+        node = Node()
+        watch = weakref.ref(node)
+        del node
+        assert watch() is not None
+        trim()
+        assert watch() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,163 @@
+"""Built models: the same seed gives the same bytes, and a damaged one is built again."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from experiment.messages import UserError
+from experiment.model import builtin
+from experiment.model.builtin import RECIPES, TINY, build_model, is_whole, recorded_sha256
+from experiment.model.load import load_model, load_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_same_seed_gives_same_bytes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = recorded_sha256(build_model("tiny-gpt2", 7, 0.08))
+    monkeypatch.setenv("PAGEDKV_CACHE", str(cache / "other"))
+    assert recorded_sha256(build_model("tiny-gpt2", 7, 0.08)) == first
+
+
+def test_seed_and_range_change_the_weights_and_the_place() -> None:
+    built = [build_model("tiny-gpt2", *args) for args in ((0, 0.08), (1, 0.08), (0, 0.06))]
+    assert len(set(built)) == 3
+    assert len({recorded_sha256(place) for place in built}) == 3
+
+
+def test_range_reaches_every_weight_and_the_residual_scaling_stays() -> None:
+    model = load_model(str(build_model("tiny-gpt2", 0, 0.1)), "float32", "cpu", "eager")
+    weights = dict(model.named_parameters())
+    assert weights["transformer.wte.weight"].std().item() == pytest.approx(0.1, rel=0.02)
+    assert weights["transformer.h.0.attn.c_attn.weight"].std().item() == pytest.approx(0.1, rel=0.1)
+    scaled = 0.1 / (2 * 2) ** 0.5  # Transformers' own: divided by the root of 2 x layers
+    assert weights["transformer.h.0.mlp.c_proj.weight"].std().item() == pytest.approx(
+        scaled, rel=0.1
+    )
+
+
+@pytest.mark.parametrize("recipe", TINY)
+def test_every_tiny_model_loads_and_generates(recipe: str) -> None:
+    import torch
+
+    place = str(build_model(recipe, 0, 0.08))
+    model = load_model(place, "float16", "cpu", "sdpa")
+    ids = load_tokenizer(place)("Hello!", return_tensors="pt").input_ids
+    assert ids.tolist() == [[15496, 0]]
+    parameters = list(model.parameters())
+    assert {parameter.dtype for parameter in parameters} == {torch.float16}
+    assert not model.training
+    assert not any(parameter.requires_grad for parameter in parameters)
+    assert model(input_ids=ids).logits.shape == (1, 2, 50257)
+
+
+@pytest.mark.parametrize("recipe", [name for name in TINY if name != "tiny-gpt2"])
+def test_rotary_models_share_kv_heads_and_have_no_window(recipe: str) -> None:
+    config = RECIPES[recipe]()
+    assert (config.num_attention_heads, config.num_key_value_heads) == (4, 2)
+    assert not getattr(config, "sliding_window", None)
+    assert config.max_position_embeddings == (4096 if recipe == "tiny-qwen2" else 1024)
+
+
+def test_gpt2_recipe_is_the_124m_model() -> None:
+    config = RECIPES["gpt2"]()
+    assert (config.n_layer, config.n_head, config.n_embd, config.vocab_size) == (12, 12, 768, 50257)
+
+
+def test_a_whole_model_is_not_built_again() -> None:
+    place = build_model("tiny-gpt2", 0, 0.08)
+    stamp = (place / "model.safetensors").stat().st_mtime_ns
+    calls: list[str] = []
+    build_model("tiny-gpt2", 0, 0.08, lambda: calls.append("built"))
+    assert (calls, (place / "model.safetensors").stat().st_mtime_ns) == ([], stamp)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "no manifest", "bad manifest"])
+def test_a_damaged_model_is_built_again(damage: str) -> None:
+    place = build_model("tiny-gpt2", 0, 0.08)
+    sound = recorded_sha256(place)
+    weights = place / "model.safetensors"
+    if damage == "truncate":
+        os.truncate(weights, 1000)
+    elif damage == "flip":
+        data = bytearray(weights.read_bytes())
+        data[-5] ^= 1
+        weights.write_bytes(data)
+    elif damage == "remove":
+        (place / "tokenizer.json").unlink()
+    elif damage == "no manifest":
+        (place / "manifest.json").unlink()
+    else:
+        (place / "manifest.json").write_text("[]")
+    assert not is_whole(place)
+    calls: list[str] = []
+    assert build_model("tiny-gpt2", 0, 0.08, lambda: calls.append("built")) == place
+    assert calls == ["built"]
+    assert is_whole(place)
+    assert recorded_sha256(place) == sound
+
+
+def test_a_crash_leaves_no_model_and_no_rubbish(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(builtin, "gpt2_tokenizer", crash)
+    with pytest.raises(KeyboardInterrupt):
+        build_model("tiny-gpt2", 0, 0.08)
+    assert list(builtin.cache_root().iterdir()) == []
+
+
+def test_what_a_killed_build_left_is_removed_once_it_is_old() -> None:
+    build_model("tiny-gpt2", 0, 0.08)
+    old, new = (builtin.cache_root() / name for name in (".old.abc", ".new.abc"))
+    old.mkdir()
+    new.mkdir()
+    past = time.time() - 2 * builtin.STALE_S
+    os.utime(old, (past, past))
+    build_model("tiny-gpt2", 1, 0.08)
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_a_faster_process_wins_and_its_model_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = builtin._write_model
+
+    def write_after_another(work: Path, recipe: str, seed: int, init_range: float) -> None:
+        monkeypatch.setattr(builtin, "_write_model", write)
+        build_model(recipe, seed, init_range)  # what a second process does meanwhile
+        write(work, recipe, seed, init_range)
+
+    monkeypatch.setattr(builtin, "_write_model", write_after_another)
+    place = build_model("tiny-gpt2", 0, 0.08)
+    assert is_whole(place)
+    assert [path.name for path in place.parent.iterdir()] == [place.name]
+
+
+def test_an_unwritable_cache_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError) as caught:
+        build_model("tiny-gpt2", 0, 0.08)
+    assert caught.value.text.key == "error.model.cache_unwritable"
+
+
+def test_missing_tensors_are_refused_not_filled_at_random() -> None:
+    from safetensors.torch import load_file, save_file
+
+    place = build_model("tiny-llama", 0, 0.08)
+    tensors = load_file(place / "model.safetensors")
+    del tensors["model.layers.1.self_attn.k_proj.weight"]
+    save_file(tensors, place / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError) as caught:
+        load_model(str(place), "float32", "cpu", "eager")
+    assert caught.value.text.key == "error.model.weights_missing"
+    assert caught.value.text.params["first"] == "model.layers.1.self_attn.k_proj.weight"

@@ -1,0 +1,175 @@
+"""The command line: bad input ends in one clear line of the chosen language, never a traceback."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import experiment
+from experiment.cli import main
+from experiment.messages import ExitCode
+
+ROOT = Path(__file__).parent.parent
+DOOR = ROOT / "run_experiment.py"
+HAN = re.compile(r"[\u4e00-\u9fff]")
+
+
+def door(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the program as a person would, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, str(DOOR), *words],
+        capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=300,
+        check=False, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line that a wrong command ends with."""
+    assert main(list(words)) == ExitCode.USAGE
+    printed = capsys.readouterr()
+    lines = printed.err.strip().splitlines()
+    assert len(lines) == 1, printed.err
+    assert "Traceback" not in printed.err + printed.out
+    return lines[0]
+
+
+WRONG = {
+    "unknown flag": ("--blok-size", "16"),
+    "flag without value": ("--block-size",),
+    "flag that takes none": ("--yes=3",),
+    "stray word": ("run", "gpt2"),
+    "unknown command": ("rnu",),
+    "unknown key": ("--set", "cache.blocksize=3"),
+    "no assignment": ("--set", "cache"),
+    "missing config": ("--config", "none.toml"),
+    "missing prompts": ("--prompts", "none.jsonl"),
+    "unknown arm": ("--arms", "pagedd"),
+    "no arm": ("--arms", ","),
+    "bad number": ("--max-new-tokens", "few"),
+    "zero": ("--block-size", "0"),
+    "bad size": ("--kv-budget", "much"),
+    "bad choice": ("--device", "tpu"),
+    "empty prompt": ("--prompt", ""),
+    "render nothing": ("render",),
+    "render no run": ("render", "none"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_ends_in_one_line_of_the_language(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    english = complaint(capsys, *WRONG[name], "--lang", "en")
+    chinese = complaint(capsys, *WRONG[name], "--lang=zh")
+    assert english.startswith("Error:")
+    assert not HAN.search(english)
+    assert HAN.search(chinese)
+    assert not list(tmp_path.iterdir())  # a refused run leaves nothing behind
+
+
+def test_a_wrong_flag_names_the_nearest_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--block-size" in complaint(capsys, "--blok-size", "16", "--lang", "en")
+
+
+def test_a_wrong_language_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--lang", "fr"])
+    assert stopped.value.code == ExitCode.USAGE
+    assert "--lang" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--model", "./no-such-directory"), "no-such-directory"),
+        (("--model", "tiny-gpt2", "--prompt", "word " * 300, "--max-length", "64"), "64"),
+        (("--model", "tiny-gpt2", "--kv-budget", "100KiB"), "KiB"),
+        (("--model", "tiny-gpt2", "--max-length", "5000"), "5,000"),
+    ],
+)
+def test_what_only_the_model_can_tell_ends_in_one_line_too(
+    words: tuple[str, ...],
+    part: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = complaint(capsys, "--yes", "--quiet", "--lang", "en", *words)
+    assert part in line
+    assert not list(tmp_path.glob("reports/*"))
+
+
+def test_cuda_without_cuda_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    monkeypatch.chdir(tmp_path)
+    assert "CUDA" in complaint(capsys, "--device", "cuda", "--quiet", "--lang", "en")
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("command", [(), ("render",), ("selfcheck",)])
+def test_help_is_in_one_language(lang: str, command: tuple[str, ...]) -> None:
+    done = door(*command, "--help", "--lang", lang)
+    assert done.returncode == ExitCode.OK
+    if lang == "en":
+        assert not HAN.search(done.stdout.replace("zh|en", ""))
+    else:
+        assert not re.search(r"\b(usage|options|show this|exit)\b", done.stdout, re.IGNORECASE)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['x']; sys.path.insert(0, '.')\n"
+        "from experiment.cli import main\n"
+        "try: main(['--help', '--lang', 'en'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'transformers', 'pandas', 'matplotlib', 'rich'} & set(sys.modules)\n"
+        "sys.exit(1 if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+def test_version_is_printed() -> None:
+    assert experiment.__version__ in door("--version").stdout
+
+
+def test_before_anything_is_installed_one_line_says_what_to_do() -> None:
+    for lang, part in (("en", "make run"), ("zh", "请运行")):
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(DOOR), "--lang", lang],
+            capture_output=True, text=True, encoding="utf-8", check=False,
+            env={**os.environ, "PAGEDKV_IN_VENV": "1", "PYTHONIOENCODING": "utf-8"},
+        )  # fmt: skip
+        assert done.returncode == ExitCode.USAGE
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert part in done.stderr
+
+
+def test_an_old_python_can_read_the_front_door() -> None:
+    ast.parse(DOOR.read_text(encoding="utf-8"), feature_version=(3, 4))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "gbk", "utf-8"])
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_no_encoding_of_the_terminal_ends_the_program(encoding: str, lang: str) -> None:
+    done = door("--help", "--lang", lang, env={"PYTHONIOENCODING": encoding})
+    assert done.returncode == ExitCode.OK
+    assert "Traceback" not in done.stderr
+
+
+def test_a_locale_that_the_terminal_cannot_show_falls_back_to_english() -> None:
+    done = door("--help", env={"PYTHONIOENCODING": "ascii", "LC_ALL": "zh_CN.UTF-8"})
+    assert "Usage:" in done.stdout

@@ -1,0 +1,145 @@
+"""Configs: what is accepted, what is refused, and whether the refusal helps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiment.config import (
+    Config,
+    config_keys,
+    expand_arms,
+    load_config,
+    parse_assignment,
+    parse_bytes,
+)
+from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import UserError
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+
+
+def refusal(path: Path | None = None, **overrides: Any) -> UserError:
+    with pytest.raises(UserError) as caught:
+        load_config(path, {key.replace("__", "."): value for key, value in overrides.items()})
+    for lang in LANGUAGES:
+        assert "\n" not in Translator(lang).message(caught.value.text)
+    return caught.value
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_shipped_config_is_valid(path: Path) -> None:
+    load_config(path, {})
+
+
+def test_the_default_file_says_what_the_defaults_are() -> None:
+    assert load_config(CONFIGS / "default.toml", {}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("144MiB", 144 << 20), ("1.5 GiB", 3 << 29), ("4096", 4096), ("2k", 2048), ("7 B", 7)],
+)
+def test_sizes_are_read_in_binary_units(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "12 XB", "-3MiB", "1,5GiB", "144MB", "1e9"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        parse_bytes(text)
+    assert refusal(cache__budget=text).text.key == "error.not_a_size"
+
+
+def test_an_unknown_key_names_the_nearest_right_one() -> None:
+    error = refusal(cache__blocksize=32)
+    assert error.text.key == "error.unknown_key_near"
+    assert error.text.params["near"] == "cache.block_size"
+
+
+def test_a_key_like_no_other_gets_the_list() -> None:
+    assert refusal(zzz=1).text.key == "error.unknown_key"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("cache.block_size", 0, "error.limit_ge"),
+        ("cache.block_size", "many", "error.bad_value"),
+        ("run.device", "tpu", "error.not_a_choice"),
+        ("model.dtype", "fp7", "error.not_a_choice"),
+        ("model.init_range", 0.5, "error.limit_le"),
+        ("run.arms", ["pagd"], "error.unknown_arm"),
+        ("run.arms", [], "error.no_arms"),
+        ("workload.max_new_tokens", 0, "error.limit_ge"),
+        ("cache", 3, "error.bad_value"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_in_one_line(
+    key: str, value: Any, expected: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        load_config(None, {key: value})
+    assert caught.value.text.key == expected
+
+
+def test_a_choice_lists_the_choices() -> None:
+    assert refusal(run__device="tpu").text.params["choices"] == "auto, cpu, cuda"
+
+
+def test_numbers_may_come_as_text_from_the_command_line() -> None:
+    assert load_config(None, {"cache.block_size": "32"}).cache.block_size == 32
+
+
+def test_overrides_win_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[cache]\nblock_size = 8\nmax_length = 64\n", encoding="utf-8")
+    config = load_config(path, {"cache.block_size": 4})
+    assert (config.cache.block_size, config.cache.max_length) == (4, 64)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none.toml").text.key == "error.file_missing"
+    assert refusal(tmp_path).text.key == "error.file_unreadable"
+    bad = tmp_path / "bad.toml"
+    bad.write_text("[cache\nblock_size = 1", encoding="utf-8")
+    assert refusal(bad).text.params["line"] == 1
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert refusal(binary).text.key == "error.file_unreadable"
+    large = tmp_path / "large.toml"
+    large.write_bytes(b"#" * (2 << 20))
+    assert refusal(large).text.key == "error.file_too_large"
+
+
+def test_groups_of_arms_unfold_in_order_and_once() -> None:
+    names = expand_arms(["paged", "contiguous.batch", "contiguous"])
+    assert names == ("paged", "contiguous.batch", "contiguous.sequential", "contiguous.growing")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cache.block_size=32", ("cache.block_size", 32)),
+        ("model.name=gpt2", ("model.name", "gpt2")),
+        ("model.offline=true", ("model.offline", True)),
+        ('workload.prompts=["a", "b"]', ("workload.prompts", ["a", "b"])),
+    ],
+)
+def test_assignments_are_toml_where_they_can_be(text: str, expected: tuple[str, Any]) -> None:
+    assert parse_assignment(text) == expected
+
+
+@given(st.dictionaries(st.sampled_from(config_keys()), st.from_type(object) | st.text(), max_size=3))
+def test_no_override_ever_ends_in_another_error(overrides: dict[str, Any]) -> None:
+    try:
+        config = load_config(None, overrides)
+    except UserError as error:
+        Translator("zh").message(error.text)
+    else:
+        assert Config.model_validate(json.loads(config.model_dump_json())) == config

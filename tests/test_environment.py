@@ -1,0 +1,301 @@
+"""What the probe finds, what follows from it, and that nothing personal is in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from experiment.environment import (
+    CpuFacts,
+    Environment,
+    Gpu,
+    Machine,
+    NvmlFacts,
+    Package,
+    PythonFacts,
+    RamFacts,
+    Requirement,
+    SystemFacts,
+    TorchFacts,
+    load_facts,
+    requirements,
+)
+from experiment.events import Channel, EnvironmentProbed, decode
+from experiment.i18n import LANGUAGES, Translator, catalogue
+from experiment.memory.gpu_probe import torch_facts
+from experiment.memory.ladder import ladder
+from experiment.messages import UserError, message
+from experiment.probe import assemble
+
+ROOT = Path(__file__).parent.parent
+MIB, GIB = 2**20, 2**30
+
+
+def machine(**changes: Any) -> Machine:
+    facts: dict[str, Any] = {
+        "python": PythonFacts(
+            version="3.12.1", implementation="CPython", virtual_environment="venv"
+        ),
+        "system": SystemFacts(
+            os="Linux", kernel="6.8.0", machine="x86_64", container=False, wsl=False
+        ),
+        "cpu": CpuFacts(model="A CPU", physical_cores=4, logical_cores=8, usable_cores=8),
+        "ram": RamFacts(total_bytes=32 * GIB, available_bytes=16 * GIB),
+        "load": load_facts(0.4, 8),
+        "torch": TorchFacts(
+            version="2.13.0+cpu",
+            cuda_build=None,
+            cuda_available=False,
+            reason=message("environment.cuda_cpu_build"),
+        ),
+        "nvml": NvmlFacts(reason=message("memory.nvml_no_library")),
+        "transformers": Package(found=True, version="5.23.0"),
+        "vllm": Package(found=False),
+        "pynvml_distributions": {"nvidia-ml-py": "13.615.71"},
+    }
+    return Machine(**(facts | changes))
+
+
+def cuda_machine(**changes: Any) -> Machine:
+    gpu = Gpu(
+        name="A GPU",
+        uuid="GPU-1",
+        compute_capability="9.0",
+        total_bytes=80 * GIB,
+        driver_version="570.0",
+        mig=False,
+        visible=True,
+    )
+    facts = {
+        "torch": TorchFacts(version="2.13.0", cuda_build="13.0", cuda_available=True),
+        "nvml": NvmlFacts(reason=None),
+        "gpus": (gpu,),
+    }
+    return machine(**(facts | changes))
+
+
+def requirement(name: str, **changes: Any) -> Requirement:
+    found = {entry.key: entry for entry in requirements(machine(**changes))}
+    return found[f"requirement.{name}"]
+
+
+def primary(environment: Environment) -> Channel:
+    assert environment.primary.usable
+    return environment.primary.channel
+
+
+# ---- requirements
+
+
+def test_a_sound_machine_needs_nothing() -> None:
+    verdicts = {entry.key: entry.verdict for entry in requirements(machine())}
+    optional = {"requirement.gpu", "requirement.vllm"}
+    assert {key for key, verdict in verdicts.items() if verdict == "optional"} == optional
+    assert {verdict for key, verdict in verdicts.items() if key not in optional} == {"ok"}
+    assert len(verdicts) == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "verdict", "advice"),
+    [
+        (
+            "python",
+            {
+                "python": PythonFacts(
+                    version="3.9.18", implementation="CPython", virtual_environment="venv"
+                )
+            },
+            "missing",
+            "python",
+        ),
+        (
+            "virtual_environment",
+            {
+                "python": PythonFacts(
+                    version="3.11.0", implementation="CPython", virtual_environment=None
+                )
+            },
+            "warn",
+            "virtual_environment",
+        ),
+        ("torch", {"torch": torch_facts(None)}, "missing", "torch"),
+        ("transformers", {"transformers": Package(found=False)}, "missing", "transformers"),
+        (
+            "transformers",
+            {"transformers": Package(found=True, version="4.57.1")},
+            "missing",
+            "transformers_old",
+        ),
+        (
+            "pynvml",
+            {"pynvml_distributions": {"nvidia-ml-py": "13.0", "pynvml": "11.5.0"}},
+            "warn",
+            "pynvml_deprecated",
+        ),
+        ("pynvml", {"pynvml_distributions": {}}, "optional", "pynvml"),
+        (
+            "ram",
+            {"ram": RamFacts(total_bytes=8 * GIB, available_bytes=4 * GIB - 1)},
+            "warn",
+            "ram",
+        ),
+        ("quiet", {"load": load_facts(6.0, 8)}, "warn", "quiet"),
+        ("quiet", {"load": load_facts(None, 8)}, "warn", "load_unknown"),
+    ],
+)
+def test_what_is_lacking(name: str, changes: dict[str, Any], verdict: str, advice: str) -> None:
+    found = requirement(name, **changes)
+    assert found.verdict == verdict
+    assert found.advice == message(f"requirement.advice.{advice}")
+
+
+def test_edges_of_the_requirements() -> None:
+    ram = RamFacts(total_bytes=8 * GIB, available_bytes=4 * GIB)
+    assert requirement("ram", ram=ram).verdict == "ok"
+    python = PythonFacts(version="3.11.0", implementation="CPython", virtual_environment=None)
+    assert requirement("python", python=python).verdict == "ok"
+    assert load_facts(4.0, 8).busy is False
+    assert load_facts(4.1, 8).busy is True
+    assert load_facts(None, 8).busy is None
+
+
+def test_a_gpu_that_torch_cannot_use_is_named_with_the_reason() -> None:
+    gpu = cuda_machine().gpus[0].model_copy(update={"visible": False})
+    found = requirement("gpu", gpus=(gpu,))
+    assert (found.found, found.verdict) == ("A GPU", "optional")
+    assert found.advice == message("environment.cuda_cpu_build")
+
+
+# ---- device and channels
+
+
+def test_auto_takes_cuda_where_it_works() -> None:
+    assert (assemble(machine(), "auto").device, assemble(machine(), "auto").gpu) == ("cpu", None)
+    on_gpu = assemble(cuda_machine(), "auto")
+    assert (on_gpu.device, on_gpu.device_name) == ("cuda", "A GPU")
+    assert on_gpu.gpu == cuda_machine().gpus[0]
+    on_cpu = assemble(cuda_machine(), "cpu")
+    assert (on_cpu.device, on_cpu.device_name, on_cpu.gpu) == ("cpu", "A CPU", None)
+
+
+def test_cuda_without_cuda_is_an_error_with_the_reason() -> None:
+    with pytest.raises(UserError) as caught:
+        assemble(machine(), "cuda")
+    assert caught.value.text.key == "error.env.no_cuda"
+    text = Translator("en").message(caught.value.text)
+    assert "This build of PyTorch is for the CPU only." in text
+
+
+@pytest.mark.parametrize(
+    ("visible", "build", "error", "key"),
+    [
+        (None, None, None, "cuda_cpu_build"),
+        ("", "13.0", None, "cuda_hidden"),
+        ("-1", "13.0", None, "cuda_hidden"),
+        (None, "13.0", "The NVIDIA driver on your system is too old (found 11040)", "driver_old"),
+        (None, "13.0", "Found no NVIDIA driver on your system", "no_driver"),
+        ("0", "13.0", "No CUDA GPUs are available", "no_device"),
+    ],
+)
+def test_why_there_is_no_cuda(
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str | None,
+    build: str | None,
+    error: str | None,
+    key: str,
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    def init() -> None:
+        if error:
+            raise RuntimeError(error)
+
+    torch = SimpleNamespace(
+        __version__="2.13.0",
+        version=SimpleNamespace(cuda=build, hip=None),
+        cuda=SimpleNamespace(is_available=lambda: False, init=init),
+    )
+    facts = torch_facts(torch)
+    assert not facts.cuda_available
+    assert facts.reason is not None
+    assert facts.reason.key.endswith(key)
+
+
+def test_on_the_cpu_no_channel_of_the_gpu_is_used() -> None:
+    for found in (assemble(machine(), "cpu"), assemble(cuda_machine(), "cpu")):
+        assert primary(found) is Channel.RSS
+        for channel in (Channel.TORCH_ALLOCATED, Channel.NVML_PROCESS, Channel.CUDA_MEM_GET_INFO):
+            status = found.status(channel)
+            assert (status.usable, status.role) == (False, "unused")
+            assert status.reason is not None
+    reason = assemble(cuda_machine(), "cpu").status(Channel.NVML_DEVICE).reason
+    assert reason == message("memory.device_is_cpu")
+
+
+@pytest.mark.parametrize(
+    ("nvml", "expected"),
+    [
+        (NvmlFacts(reason=None), Channel.NVML_PROCESS),
+        (
+            NvmlFacts(reason=None, process_reason=message("memory.nvml_pid_namespace")),
+            Channel.NVML_DEVICE,
+        ),
+        (NvmlFacts(reason=message("memory.nvml_no_library")), Channel.CUDA_MEM_GET_INFO),
+    ],
+)
+def test_the_ladder_on_cuda(nvml: NvmlFacts, expected: Channel) -> None:
+    found = assemble(cuda_machine(nvml=nvml), "cuda")
+    assert primary(found) is expected
+    status = found.status(Channel.NVML_PROCESS)
+    assert status.reason == (nvml.reason or nvml.process_reason)
+    assert status.role == ("primary" if status.usable else "cross_check")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
+def test_every_channel_stands_in_the_ladder_once_with_a_reason_if_unusable(
+    platform: str, device: Any
+) -> None:
+    statuses = ladder(cuda_machine(), device, platform)
+    assert sorted(s.channel for s in statuses) == sorted(Channel)
+    assert all(status.usable == (status.reason is None) for status in statuses)
+    assert [s.usable for s in statuses if s.role == "primary"] == [True]
+    unusable = {s.channel for s in statuses if not s.usable and s.role != "unused"}
+    expected = {"linux": set(), "darwin": {Channel.PSS, Channel.HIGH_WATER}, "win32": {Channel.PSS}}
+    assert unusable == expected[platform]
+
+
+def test_channels_without_torch() -> None:
+    found = assemble(machine(torch=torch_facts(None)), "auto")
+    assert found.status(Channel.TENSORS).reason == message("memory.torch_missing")
+    assert found.status(Channel.FORMULA).usable
+
+
+def test_an_environment_survives_the_record() -> None:
+    found = assemble(cuda_machine(), "cuda")
+    event = EnvironmentProbed(environment=found.model_dump(mode="json"))
+    again = decode(event.model_dump_json())
+    assert isinstance(again, EnvironmentProbed)
+    assert Environment.model_validate(again.environment) == found
+
+
+# ---- texts
+
+
+def test_every_key_of_these_modules_is_in_both_catalogues() -> None:
+    files = [ROOT / "experiment/environment.py", ROOT / "experiment/probe.py"]
+    files += sorted((ROOT / "experiment/memory").glob("*.py"))
+    files.remove(ROOT / "experiment/memory/cgroup.py")  # its strings are names of files
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
+    keys = set(re.findall(r'"((?:environment|memory|error\.env)\.[a-z_0-9]+)"', text))
+    keys |= {entry.key for entry in requirements(machine())}
+    keys |= {f"channel.{channel}" for channel in Channel}
+    assert len(keys) > 50
+    for lang in LANGUAGES:
+        assert keys <= set(catalogue(lang)), lang

@@ -1,0 +1,180 @@
+"""The preparing child as the runner starts it: a real process, JSON lines in and out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import string
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment.config import Config
+from experiment.events import (
+    ArmFailed,
+    Event,
+    ModelDirectory,
+    ModelPrepared,
+    Notice,
+    Progress,
+    WorkloadReady,
+    decode,
+)
+from experiment.i18n import LANGUAGES, Translator, catalogue
+from experiment.messages import Message
+from experiment.model.builtin import build_model
+from experiment.model.load import load_model, load_tokenizer
+from experiment.model.precision import resolve_dtype, slow_on_cpu
+from experiment.workload import DEFAULT_PROMPTS
+
+
+def prepare(cache: Path, config: dict[str, Any], **task: Any) -> tuple[int, list[Event]]:
+    """Run the child. Returns its exit code and what it emitted."""
+    filled = {
+        "config": Config.model_validate(config).model_dump(mode="json"),
+        "device": "cpu",
+        "prompts": list(DEFAULT_PROMPTS),
+        "arms": ["contiguous", "paged"],
+        **task,
+    }
+    environ = {**os.environ, "PAGEDKV_CACHE": str(cache), "HF_HUB_CACHE": str(cache / "hf")}
+    environ |= {"HF_ENDPOINT": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
+    child = subprocess.run(
+        [sys.executable, "-m", "experiment.prepare"],
+        input=json.dumps(filled) + "\n",
+        capture_output=True,
+        encoding="utf-8",
+        env=environ,
+        timeout=120,
+        check=False,
+    )
+    events = [decode(line) for line in child.stdout.splitlines()]
+    assert "Traceback" not in child.stderr
+    _assert_renders(events)
+    return child.returncode, events
+
+
+def _assert_renders(events: list[Event]) -> None:
+    for event in events:
+        for text in (getattr(event, name, None) for name in ("text", "task", "reason")):
+            if isinstance(text, Message):
+                assert all(Translator(lang).message(text) for lang in LANGUAGES)
+
+
+def _failure(events: list[Event]) -> str:
+    failed = [event for event in events if isinstance(event, ArmFailed)]
+    assert len(failed) == 1
+    assert failed[0].arm == "prepare"
+    return failed[0].reason.key
+
+
+def test_a_tiny_model_is_prepared(tmp_path: Path) -> None:
+    code, events = prepare(tmp_path, {"model": {"name": "tiny-gpt2"}, "run": {"seed": 3}})
+    assert code == 0
+    lasting = [event for event in events if not isinstance(event, Progress)]
+    model, directory, workload = lasting
+    assert isinstance(model, ModelPrepared)
+    assert isinstance(directory, ModelDirectory)
+    assert isinstance(workload, WorkloadReady)
+    assert (model.source, model.dtype, model.element_bytes) == ("random", "float32", 4)
+    assert (model.layers, model.kv_heads, model.head_dim, model.slot_bytes) == (2, 4, 16, 1024)
+    assert (model.random_seed, model.random_init_range, model.eos_token_id) == (3, 0.08, 50256)
+    assert [note.key for note in model.notes] == ["model.random_text"]
+    assert [len(request.token_ids) for request in workload.requests] == [2, 13, 110, 2]
+    assert workload.budget_bytes == 4 * 512 * 1024
+    loaded = load_model(directory.path, model.dtype, "cpu", "sdpa")
+    assert sum(parameter.numel() for parameter in loaded.parameters()) == model.parameters
+    assert load_tokenizer(directory.path)("Hello!")["input_ids"] == [15496, 0]
+    assert "prepare.build" in {e.task.key for e in events if isinstance(e, Progress)}
+
+
+def test_a_local_model_with_grouped_heads_in_half_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path))
+    local = shutil.copytree(build_model("tiny-qwen2", 0, 0.08), tmp_path / "mine")
+    config = {"model": {"name": str(local)}, "cache": {"max_length": 4096}}
+    code, events = prepare(tmp_path, config, device="cuda")
+    assert code == 0
+    model = next(event for event in events if isinstance(event, ModelPrepared))
+    assert (model.source, model.dtype, model.kv_heads) == ("local", "float16", 2)
+    assert (model.slot_bytes, model.max_positions) == (2 * 2 * 2 * 16 * 2, 4096)
+    assert (model.random_seed, model.notes) == (None, [])
+    assert "prepare.digest" in {e.task.key for e in events if isinstance(e, Progress)}
+    assert not [event for event in events if isinstance(event, Notice)]
+
+
+def test_damaged_local_weights_are_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path))
+    local = shutil.copytree(build_model("tiny-gpt2", 0, 0.08), tmp_path / "mine")
+    os.truncate(local / "model.safetensors", 5000)
+    code, events = prepare(tmp_path, {"model": {"name": str(local)}})
+    assert (code, _failure(events)) == (2, "error.model.unreadable")
+
+
+@pytest.mark.parametrize(
+    ("config", "task", "key"),
+    [
+        ({"model": {"name": "no/such"}}, {}, "error.model.offline"),
+        ({"model": {"name": "tiny-gpt2"}}, {"prompts": []}, "error.workload.no_prompts"),
+        (
+            {"model": {"name": "tiny-gpt2"}, "cache": {"max_length": 2000}},
+            {},
+            "error.model.too_long",
+        ),
+        (
+            {"model": {"name": "tiny-gpt2"}, "cache": {"max_length": 100}},
+            {},
+            "error.workload.too_long",
+        ),
+        (
+            {"model": {"name": "tiny-gpt2"}, "cache": {"budget": 1024}},
+            {"arms": ["paged"]},
+            "error.workload.no_blocks",
+        ),
+    ],
+)
+def test_what_a_person_can_mend(
+    tmp_path: Path, config: dict[str, Any], task: dict[str, Any], key: str
+) -> None:
+    code, events = prepare(tmp_path, config, **task)
+    assert (code, _failure(events)) == (2, key)
+
+
+def test_precision() -> None:
+    assert resolve_dtype("auto", "cpu") == "float32"
+    assert resolve_dtype("auto", "cuda") == "float16"
+    assert resolve_dtype("bfloat16", "cpu") == "bfloat16"
+
+
+def test_slow_precision_is_told_from_the_flags_of_the_cpu(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512_bf16\n")
+    assert not slow_on_cpu("bfloat16", cpuinfo)
+    assert slow_on_cpu("float16", cpuinfo)
+    assert not slow_on_cpu("float32", cpuinfo)
+    cpuinfo.write_text("Features\t: fp asimd asimdhp\n")
+    assert slow_on_cpu("bfloat16", cpuinfo)
+    assert not slow_on_cpu("float16", cpuinfo)
+    assert not slow_on_cpu("bfloat16", tmp_path / "absent")
+
+
+def test_texts_of_preparation_are_equal_in_both_languages() -> None:
+    prefixes = ("model.", "prepare.", "error.model.", "error.workload.")
+    texts = {
+        lang: {key: text for key, text in catalogue(lang).items() if key.startswith(prefixes)}
+        for lang in LANGUAGES
+    }
+    assert set(texts["en"]) == set(texts["zh"])
+    for key, text in texts["en"].items():
+        assert _fields(text) == _fields(texts["zh"][key]), key
+
+
+def _fields(text: str) -> set[tuple[str | None, str | None]]:
+    return {(name, form) for _, name, form, _ in string.Formatter().parse(text) if name}

@@ -1,0 +1,208 @@
+"""The whole program, as a person runs it: real processes, a tiny model, both languages."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from experiment.analysis import PREPARATION
+from experiment.conclusions import evaluate
+from experiment.events import ArmStarted, ModelPrepared, RunFinished, WorkloadReady
+from experiment.messages import ExitCode
+from experiment.record import read_record
+from experiment.report.console import ConsoleReporter
+
+ROOT = Path(__file__).parent.parent
+DOOR = ROOT / "run_experiment.py"
+QUICK = ROOT / "configs" / "quick.toml"
+HAN = re.compile(r"[\u4e00-\u9fff]")
+SENTENCE = re.compile(r"(?:\b[A-Za-z]{2,}\b[ ,]+){3,}[A-Za-z]{2,}")
+NAMES = re.compile(r"Hugging Face Transformers|GPT2LMHeadModel")
+
+
+def start(*words: str, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
+        [sys.executable, str(DOOR), "--config", str(QUICK), *words],
+        text=True, encoding="utf-8", errors="replace",
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """One quick run in English: its directory and what it printed."""
+    directory = tmp_path_factory.mktemp("run") / "out"
+    process = start("--yes", "--lang", "en", "--out", str(directory))
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == ExitCode.OK, err
+    assert err == ""
+    return directory, out
+
+
+def test_every_arm_ends_well_with_equal_tokens(finished: tuple[Path, str]) -> None:
+    results = evaluate(read_record(finished[0]))
+    assert [arm.status for arm in results.arms] == ["finished"] * 4
+    assert [comparison.equal for comparison in results.tokens] == [True] * 3
+    assert not [problem for arm in results.arms for problem in arm.problems]
+
+
+def test_the_figures_are_those_of_arithmetic(finished: tuple[Path, str]) -> None:
+    record = read_record(finished[0])
+    results = evaluate(record)
+    workload, model = record.first(WorkloadReady), record.first(ModelPrepared)
+    assert workload is not None
+    assert model is not None
+    lengths = [len(r.token_ids) + r.max_new_tokens - 1 for r in workload.requests]
+    batch, paged = results.arm("contiguous.batch"), results.arm("paged")
+    assert batch is not None
+    assert paged is not None
+    assert batch.peak is not None
+    assert paged.peak is not None
+    slab_bytes = workload.max_length * model.slot_bytes
+    assert batch.tensor_bytes == len(lengths) * slab_bytes
+    assert paged.tensor_bytes == workload.budget_bytes
+    assert batch.peak.live == paged.peak.live == sum(lengths)
+    blocks = sum(-(-length // workload.block_size) for length in lengths)
+    assert paged.peak.allocated == blocks * workload.block_size
+    assert all(arm.witnessed_steps >= arm.steps for arm in results.arms)
+
+
+def test_all_promised_files_are_there(finished: tuple[Path, str]) -> None:
+    directory, printed = finished
+    for name in ("report.html", "run.json", "events.jsonl", "summary.csv"):
+        assert (directory / name).stat().st_size > 0
+        assert name in printed.replace("\n", "")
+    assert list((directory / "plots").glob("*.svg"))
+    summary = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+    assert summary["schema_version"] == 1
+    assert summary["config"]["model"]["name"] == "tiny-gpt2"
+
+
+def test_english_output_has_no_chinese_character(finished: tuple[Path, str]) -> None:
+    # What a random model writes can hold any character; its lines are indented by four.
+    chrome = [line for line in finished[1].splitlines() if not line.startswith("    ")]
+    assert not [line for line in chrome if HAN.search(line)]
+
+
+def test_chinese_output_has_no_english_sentence(
+    finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = read_record(finished[0])
+    console = ConsoleReporter("zh")
+    for event in record.events:
+        event = event.model_copy(update={"text": "。"}) if event.event == "request" else event
+        if isinstance(event, WorkloadReady):
+            plain = [r.model_copy(update={"prompt": "。"}) for r in event.requests]
+            event = event.model_copy(update={"requests": plain})
+        console.handle(event)
+    console.show_results(evaluate(record), [])
+    printed = " ".join(NAMES.sub("", capsys.readouterr().out).split())
+    assert not SENTENCE.findall(printed)
+
+
+def test_the_record_keeps_no_home_and_no_host(finished: tuple[Path, str]) -> None:
+    import socket
+
+    text = (finished[0] / "events.jsonl").read_text() + (finished[0] / "run.json").read_text()
+    assert str(Path.home()) + "/" not in text
+    assert not re.search(rf"(?<![\w.]){re.escape(socket.gethostname())}(?![\w.])", text)
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_an_old_run_is_drawn_again_in_either_language(
+    finished: tuple[Path, str], lang: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(DOOR), "render", str(finished[0]), "--lang", lang],
+        capture_output=True, text=True, encoding="utf-8", timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert bool(HAN.search(done.stdout)) is (lang == "zh")
+
+
+def test_a_directory_in_use_is_refused(finished: tuple[Path, str]) -> None:
+    process = start("--yes", "--lang", "en", "--out", str(finished[0]))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.USAGE
+    assert "not empty" in err
+
+
+def read_until(terminal: int, text: str, timeout_s: float = 180) -> str:
+    """What the program writes to its terminal, until ``text`` is in it."""
+    seen = ""
+    deadline = time.monotonic() + timeout_s
+    while text not in seen:
+        ready, _, _ = select.select([terminal], [], [], max(0, deadline - time.monotonic()))
+        assert ready, seen
+        seen += os.read(terminal, 65536).decode("utf-8", "replace")
+    return seen
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    """A pseudo-terminal: (the person's end, the program's end)."""
+    ours, theirs = pty.openpty()
+    yield ours, theirs
+    for end in (ours, theirs):
+        os.close(end)
+
+
+def test_q_at_the_gate_leaves_and_keeps_what_was_measured(
+    terminal: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    ours, theirs = terminal
+    out = tmp_path / "out"
+    words = ("--lang", "en", "--arms", "contiguous.batch,paged", "--out", str(out))
+    process = start(*words, stdin=theirs, stdout=theirs, stderr=theirs)
+    read_until(ours, "Press Enter")
+    os.write(ours, b"q\n")
+    read_until(ours, "report.html")
+    assert process.wait(60) == ExitCode.OK
+    record = read_record(out)
+    assert [event.arm for event in record.of(ArmStarted)] == ["contiguous.batch"]
+    assert record.of(RunFinished)[0].status == "left"
+    assert (out / "report.html").exists()
+
+
+def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = start("--yes", "--lang", "en", "--out", str(out), "--max-new-tokens", "140")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "Request 0:" in line:
+            break
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INTERRUPTED
+    record = read_record(out)
+    assert record.of(RunFinished)[0].status == "interrupted"
+    assert evaluate(record).arms[0].requests
+    assert (out / "report.html").exists()
+    assert not [child for child in children if child.is_running()]
+
+
+def test_an_arm_that_cannot_run_leaves_the_others_standing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    # The limit is too short for any arm to import torch, let alone to run.
+    process = start("--yes", "--lang", "en", "--out", str(out), "--arms", "contiguous.batch",
+                    "--set", "run.arm_timeout_s=0.2")  # fmt: skip
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == ExitCode.INCOMPLETE
+    assert "0.20 s" in printed
+    arms = evaluate(read_record(out)).arms
+    assert [arm.status for arm in arms] == ["failed"]
+    assert not [arm for arm in arms if arm.arm in PREPARATION]

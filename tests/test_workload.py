@@ -1,0 +1,180 @@
+"""Prompts become requests; what cannot run is refused with its number and counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment import workload
+from experiment.config import Config
+from experiment.events import WorkloadRequest
+from experiment.messages import UserError
+from experiment.model.tokenizer import gpt2_tokenizer
+from experiment.workload import (
+    DEFAULT_PROMPTS,
+    check_prompts,
+    choose_prompts,
+    make_requests,
+    make_workload,
+    read_prompts,
+)
+
+SLOT = 73_728  # GPT-2 in fp32
+ARMS = ("contiguous.sequential", "contiguous.batch", "paged")
+
+
+def _words(text: str) -> list[int]:
+    return [len(word) for word in text.split()]
+
+
+def _requests(*prompt_tokens: int, new: int = 50) -> list[WorkloadRequest]:
+    return [
+        WorkloadRequest(id=i, prompt="x", token_ids=[1] * count, max_new_tokens=new)
+        for i, count in enumerate(prompt_tokens)
+    ]
+
+
+def _config(**cache: Any) -> Config:
+    return Config.model_validate({"cache": cache})
+
+
+def _key(caught: pytest.ExceptionInfo[UserError]) -> str:
+    return caught.value.text.key.removeprefix("error.workload.")
+
+
+def test_the_default_prompts_have_the_documented_lengths() -> None:
+    tokenizer = gpt2_tokenizer()
+    lengths = [len(tokenizer(prompt)["input_ids"]) for prompt in DEFAULT_PROMPTS]
+    assert lengths == [2, 13, 110, 2]
+
+
+def test_prompts_come_from_file_then_config_then_default(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"prompt": "from file"}\n')
+    assert choose_prompts(Config()) == list(DEFAULT_PROMPTS)
+    section: dict[str, Any] = {"prompts": ["given"]}
+    assert choose_prompts(Config.model_validate({"workload": section})) == ["given"]
+    section["prompts_file"] = str(file)
+    assert choose_prompts(Config.model_validate({"workload": section})) == ["from file"]
+
+
+def test_a_prompts_file_is_read_line_by_line(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    texts = ["one", "two\nlines", "你好\u2028separators\u0085stay", "x" * 100_000]
+    body = "\r\n".join(json.dumps({"prompt": t, "id": 1}, ensure_ascii=False) for t in texts)
+    file.write_bytes(b"\xef\xbb\xbf" + body.encode() + b"\n\n")
+    assert read_prompts(file) == texts
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        (b"not json", "line_not_json"),
+        (b'{"prompt": "cut', "line_not_json"),
+        (b"[" * 100_000, "line_not_json"),
+        (b'"text"', "line_not_object"),
+        (b'["a"]', "line_not_object"),
+        (b'{"text": "a"}', "line_no_prompt"),
+        (b'{"prompt": 5}', "line_no_prompt"),
+        (b'{"prompt": ""}', "line_empty_prompt"),
+        (b'{"prompt": " \\n"}', "line_empty_prompt"),
+        (b'{"prompt": "\xff"}', "line_not_utf8"),
+        (b'{"prompt": "\\ud800"}', "line_not_utf8"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_number(tmp_path: Path, line: bytes, key: str) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_bytes(b'{"prompt": "fine"}\n\n' + line + b"\n")
+    with pytest.raises(UserError) as caught:
+        read_prompts(file)
+    assert _key(caught) == key
+    assert caught.value.text.params == {"path": str(file), "line": 3}
+
+
+@pytest.mark.parametrize("body", [b"", b"\n \n", b"\xef\xbb\xbf"])
+def test_an_empty_file_has_no_prompts(tmp_path: Path, body: bytes) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_bytes(body)
+    with pytest.raises(UserError) as caught:
+        read_prompts(file)
+    assert _key(caught) == "no_prompts_in_file"
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path, key in ((tmp_path / "absent", "file_missing"), (tmp_path, "file_unreadable")):
+        with pytest.raises(UserError) as caught:
+            read_prompts(path)
+        assert _key(caught) == key
+    monkeypatch.setattr(workload, "MAX_PROMPTS_BYTES", 10)
+    (tmp_path / "large").write_text('{"prompt": "large"}')
+    with pytest.raises(UserError) as caught:
+        read_prompts(tmp_path / "large")
+    assert _key(caught) == "file_large"
+
+
+def test_prompts_become_numbered_requests() -> None:
+    made = make_requests(["a bb", "ccc"], _words, 10, max_new_tokens=7, max_length=16)
+    assert [(r.id, r.prompt, r.token_ids, r.max_new_tokens) for r in made] == [
+        (0, "a bb", [1, 2], 7),
+        (1, "ccc", [3], 7),
+    ]
+
+
+def test_no_prompts_and_empty_prompts_are_refused() -> None:
+    with pytest.raises(UserError) as caught:
+        check_prompts([])
+    assert _key(caught) == "no_prompts"
+    with pytest.raises(UserError) as caught:
+        make_requests(["fine", " "], _words, 10, 1, 16)
+    assert (_key(caught), caught.value.text.params) == ("empty_prompt", {"n": 2})
+    with pytest.raises(UserError) as caught:
+        make_requests(["vanishes"], lambda text: [], 10, 1, 16)
+    assert _key(caught) == "empty_prompt"
+
+
+def test_the_last_token_needs_no_slot() -> None:
+    make_requests(["a b c"], _words, 10, max_new_tokens=6, max_length=8)
+    with pytest.raises(UserError) as caught:
+        make_requests(["a", "a b c"], _words, 10, max_new_tokens=7, max_length=8)
+    assert _key(caught) == "too_long"
+    expected = {"n": 2, "tokens": 3, "new": 7, "needed": 9, "max_length": 8}
+    assert caught.value.text.params == expected
+
+
+def test_tokens_outside_the_vocabulary_are_refused() -> None:
+    make_requests(["x"], lambda text: [9], 10, 1, 16)
+    for token in (10, -1):
+        with pytest.raises(UserError) as caught:
+            make_requests(["x"], lambda text, token=token: [token], 10, 1, 16)
+        assert _key(caught) == "unknown_token"
+
+
+def test_auto_is_one_slab_for_each_request() -> None:
+    made = make_workload(_config(), _requests(2, 13, 110, 2), SLOT, ARMS)
+    assert made.budget_bytes == 144 * 2**20
+    assert (made.max_length, made.block_size, len(made.requests)) == (512, 16, 4)
+
+
+def test_a_slab_must_fit_where_slabs_are_used() -> None:
+    slab = 512 * SLOT
+    make_workload(_config(budget=slab), _requests(2), SLOT, ARMS)
+    for arms in (("contiguous.sequential",), ("contiguous.batch", "paged")):
+        with pytest.raises(UserError) as caught:
+            make_workload(_config(budget=slab - 1), _requests(2), SLOT, arms)
+        assert _key(caught) == "no_slab"
+        assert caught.value.text.params["needed"] == slab
+    make_workload(_config(budget=slab - 1), _requests(2), SLOT, ("paged", "contiguous.growing"))
+
+
+def test_the_largest_request_must_fit_in_blocks() -> None:
+    requests = _requests(2, 110, 13)  # 110 + 50 - 1 = 159 tokens: ten blocks of 16
+    needed = 10 * 16 * SLOT
+    make_workload(_config(budget=needed), requests, SLOT, ("paged",))
+    with pytest.raises(UserError) as caught:
+        make_workload(_config(budget=needed - 1), requests, SLOT, ("paged",))
+    assert _key(caught) == "no_blocks"
+    params = caught.value.text.params
+    assert (params["needed"], params["n"], params["tokens"]) == (needed, 2, 159)
