@@ -28,6 +28,7 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.messages import Message, message
+from experiment.reconcile import reconcile
 from experiment.record import Record
 from experiment.results import (
     ArmResult,
@@ -38,7 +39,7 @@ from experiment.results import (
 )
 from kvsim.geometry import final_tokens, requests_that_fit
 from kvsim.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
-from kvsim.step import plan_from_json
+from kvsim.step import StepPlan, plan_from_json
 
 T = TypeVar("T")
 PREPARATION = ("environment", "prepare")
@@ -140,6 +141,9 @@ def arm_result(events: ArmEvents, workload: WorkloadReady | None) -> ArmResult:
         if events.mapping
         else None,
         memory=memory_rows(events.readings),
+        reconciliation=reconcile(
+            events.readings, peak, events.pool.slot_bytes if events.pool else None
+        ),
     )
 
 
@@ -167,7 +171,7 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
                 t_ns=step.t_ns,
                 started_ns=step.started_ns,
                 tokens=plan.tokens,
-                running=len(plan.chunks),
+                running=_running(ledger, plan),
                 waiting=plan.waiting,
                 preempted=len(plan.preempted),
                 witness=step.written_slots,
@@ -272,6 +276,11 @@ def _never_written(ledger: Ledger, final: dict[int, int]) -> int:
     )
 
 
+def _running(ledger: Ledger, plan: StepPlan) -> int:
+    """Requests that the step computes; rows of a batch that have ended do not count."""
+    return sum(not ledger.holders[chunk.request].finished for chunk in plan.chunks)
+
+
 def _check_keyframe(ledger: Ledger, frame: Keyframe | None) -> None:
     if frame is None:
         return
@@ -279,7 +288,7 @@ def _check_keyframe(ledger: Ledger, frame: Keyframe | None) -> None:
     if tables != {request: table for request, table in frame.tables.items() if table}:
         raise ReplayError(f"block tables differ from the picture taken at step {frame.step}")
     written = {r: h.written for r, h in ledger.holders.items() if not h.finished}
-    if any(frame.written.get(r, count) != count for r, count in written.items()):
+    if written != frame.written:
         raise ReplayError(f"written slots differ from the picture taken at step {frame.step}")
 
 

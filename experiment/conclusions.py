@@ -156,15 +156,16 @@ def _untested(claim: str) -> Claim:
 def _compare(arm: ArmResult, reference: str, expected: dict[int, list[int]]) -> TokenComparison:
     equal = 0
     first: tuple[int, int] | None = None
-    for request in arm.requests:
-        wanted = expected.get(request.request, [])
-        if request.tokens == wanted:
+    generated = {request.request: request.tokens for request in arm.requests}
+    for request, tokens in generated.items():
+        wanted = expected.get(request, [])
+        if tokens == wanted:
             equal += 1
         elif first is None:
-            pairs = zip(request.tokens, wanted, strict=False)
+            pairs = zip(tokens, wanted, strict=False)
             index = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-            shorter = min(len(request.tokens), len(wanted))
-            first = (request.request, shorter if index is None else index)
+            shorter = min(len(tokens), len(wanted))
+            first = (request, shorter if index is None else index)
     return TokenComparison(
         arm=arm.arm,
         reference=reference,

@@ -95,6 +95,7 @@ class RunSection(_Section):
     sample_interval_ms: int = Field(20, ge=1, le=10_000)
     witness: bool = True  # count written slots from the tensors after each step
     arm_timeout_s: float = Field(1800, gt=0)
+    cuda_history: bool = False  # on CUDA: record torch's allocator history and keep a snapshot
 
 
 class Config(_Section):

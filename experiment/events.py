@@ -42,7 +42,7 @@ class Channel(StrEnum):
     RSS = "process.rss"
     USS = "process.uss"
     PSS = "process.pss"
-    HIGH_WATER = "process.hwm"
+    HIGH_WATER = "process.hwm"  # of the root alone, since HighWaterReset
     SYSTEM = "system.used"
     POISON = "poison"
 
@@ -168,6 +168,74 @@ class Reading(_Event):
     request: int | None = None
     device: str | None = None
     total_bytes: int | None = None
+
+
+class Baseline(_Event):
+    """What the device held before the arm, once it had settled: deltas count from here.
+
+    ``bytes`` is the last reading of ``channel``, the whole device's: NVML's on CUDA, system
+    memory on the CPU. ``settled`` is False when it went on moving for as long as was waited, or
+    could not be read. ``foreign`` is how many processes on the GPU are not ours.
+    """
+
+    event: Literal["baseline"] = "baseline"
+    arm: str
+    channel: Channel
+    bytes: int | None
+    reason: Message | None = None
+    settled: bool
+    waited_s: float
+    foreign: int | None
+    foreign_reason: Message | None = None
+
+
+class ForeignProcesses(_Event):
+    """Processes on the GPU that are not ours, before the arm and after it. On CUDA only.
+
+    ``reason`` says why a count is None.
+    """
+
+    event: Literal["foreign_processes"] = "foreign_processes"
+    arm: str
+    before: int | None
+    after: int | None
+    reason: Message | None = None
+
+
+class Usage(_Event):
+    """How busy processor and GPU were since the last event of this kind, some 250 ms.
+
+    ``cpu_cores`` is the CPU time of the arm's process tree over wall time; 2.0 is two cores all
+    the time. ``gpu_share`` is the part of the driver's own sampling period (up to 1 s) in which a
+    kernel ran, ``gpu_memory_share`` that in which GPU memory was read or written, from 0 to 1,
+    both of the whole device. ``reason`` says why the CPU's figure is None, ``gpu_reason`` why
+    the GPU's are.
+    """
+
+    event: Literal["usage"] = "usage"
+    arm: str
+    cpu_cores: float | None
+    gpu_share: float | None
+    gpu_memory_share: float | None
+    reason: Message | None = None
+    gpu_reason: Message | None = None
+
+
+class SamplerCost(_Event):
+    """CPU seconds that watching the arm cost the runner, and how long it was watched."""
+
+    event: Literal["sampler_cost"] = "sampler_cost"
+    arm: str
+    cpu_s: float
+    wall_s: float
+
+
+class HighWaterReset(_Event):
+    """The high-water mark counts from now, not from the process's start; a reason: it does not."""
+
+    event: Literal["high_water_reset"] = "high_water_reset"
+    arm: str
+    reason: Message | None = None
 
 
 class PoolReserved(_Event):
@@ -329,6 +397,11 @@ Event = Annotated[
     | ArmStarted
     | StageEntered
     | Reading
+    | Baseline
+    | ForeignProcesses
+    | Usage
+    | SamplerCost
+    | HighWaterReset
     | PoolReserved
     | Step
     | Keyframe

@@ -120,6 +120,7 @@ class Child:
     ) -> None:
         if self._process.poll() is None:
             self.kill()
+        end_processes(session_members(self._process.pid))
         self._reader.join(_GRACE_S)
         for stream in (self._process.stdin, self._process.stdout, self._log):
             with contextlib.suppress(OSError):
@@ -156,6 +157,17 @@ def descendants(pid: int) -> list[psutil.Process]:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+
+
+def session_members(leader: int) -> list[psutil.Process]:
+    """Processes of the session that the child began: those it left behind are below nobody."""
+    members: list[psutil.Process] = []
+    if hasattr(os, "getsid"):
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError):
+                if os.getsid(process.pid) == leader:
+                    members.append(process)
+    return members
 
 
 def end_processes(processes: list[psutil.Process]) -> None:

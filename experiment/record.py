@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from experiment.events import SCHEMA_VERSION, Event, RunStarted, decode, encode
-from experiment.messages import user_error
+from experiment.messages import ExitCode, UserError, message, user_error
 
 EVENTS_FILE = "events.jsonl"
 RUN_FILE = "run.json"
@@ -31,19 +31,40 @@ class EventLog:
     """Appends events to ``events.jsonl``; a line is complete or absent after a crash of ours.
 
     Threads may write at the same time (the memory sampler does).
+
+    Raises:
+        UserError: the file cannot be made.
     """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / EVENTS_FILE
-        self._file = self.path.open("x", encoding="utf-8")
+        try:
+            # Without a buffer of ours: what did not fit on a full disk is not tried again later.
+            self._file = self.path.open("xb", buffering=0)
+        except OSError as error:
+            raise _full(self.path, error) from error
+        self._end = 0
         self._lock = Lock()
 
     def write(self, event: Event) -> None:
-        """Append one event and hand it to the operating system."""
-        line = encode(event) + "\n"
+        """Append one event and hand it to the operating system.
+
+        Raises:
+            UserError: it cannot be written, on a full disk for instance; the log ends with the
+                event before.
+        """
+        line = memoryview((encode(event) + "\n").encode())
         with self._lock:
-            self._file.write(line)
-            self._file.flush()
+            rest = line
+            try:
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(self._end)
+                    self._file.seek(self._end)
+                raise _full(self.path, error) from error
+            self._end += len(line)
 
     def __enter__(self) -> EventLog:
         return self
@@ -135,6 +156,11 @@ def write_summary(directory: Path, summary: dict[str, Any]) -> None:
     """Write ``run.json``."""
     text = json.dumps(summary, ensure_ascii=False, indent=2, allow_nan=False)
     write_atomic(directory / RUN_FILE, text + "\n")
+
+
+def _full(path: Path, error: OSError) -> UserError:
+    text = message("error.record_unwritable", path=str(path), why=error.strerror or str(error))
+    return UserError(text, ExitCode.INCOMPLETE)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -85,6 +85,42 @@ class MemoryRow(_Result):
     t_ns: int
 
 
+class ChannelFigure(_Result):
+    """The KV bytes of an arm by one channel.
+
+    ``difference`` is relative to the formula; ``agrees`` whether it is within the channel's
+    tolerance; ``independent`` that it does not rest on shapes.
+    """
+
+    channel: str
+    bytes: int | None
+    reason: Message | None
+    difference: float | None
+    agrees: bool | None
+    independent: bool
+
+
+class MemoryPart(_Result):
+    """A part of the process's memory: runtime, weights, kv, work (at the most), left (at the end).
+
+    Each but the first is a change, so it can be negative.
+    """
+
+    part: Literal["runtime", "weights", "kv", "work", "left"]
+    channel: str
+    bytes: int | None
+
+
+class Reconciliation(_Result):
+    """The same bytes by every channel; ``text`` says whether they agree."""
+
+    expected_bytes: int | None
+    rows: list[ChannelFigure]
+    agree: bool | None
+    text: Message
+    parts: list[MemoryPart]
+
+
 class ArmResult(_Result):
     """One arm. Bytes and seconds; slots in ``peak`` and ``mean``.
 
@@ -122,6 +158,7 @@ class ArmResult(_Result):
     moved_bytes: int | None
     mapping: dict[str, int] | None
     memory: list[MemoryRow]
+    reconciliation: Reconciliation | None
 
     def bytes_of(self, slots: float | None) -> int | None:
         """Slots of this arm's pool in bytes."""

@@ -16,14 +16,18 @@ from experiment.environment import Environment
 from experiment.events import (
     TRANSIENT,
     ArmFailed,
+    ArmFinished,
+    ArmStarted,
     EnvironmentProbed,
     Event,
     ModelDirectory,
     ModelPrepared,
+    Notice,
     StageEntered,
     WorkloadReady,
 )
 from experiment.memory.monitor import Monitor
+from experiment.memory.settle import DeviceWatch
 from experiment.messages import ExitCode, Message, message
 from experiment.process import Child, ChildTimeoutError
 from experiment.record import EventLog
@@ -112,7 +116,10 @@ class Session:
     def run_arm(
         self, arm: str, config: Config, environment: Environment, prepared: Prepared
     ) -> ArmFailed | None:
-        """Run one arm in a fresh process; returns why it failed, if it did."""
+        """Run one arm in a fresh process, once the device's memory stands still.
+
+        Returns why it failed, if it did.
+        """
         task = {
             "arm": arm,
             "config": config.model_dump(mode="json"),
@@ -120,13 +127,19 @@ class Session:
             "directory": prepared.directory,
             "model": prepared.model.model_dump(mode="json"),
             "workload": prepared.workload.model_dump(mode="json"),
+            "logs": str(self.logs.absolute()),
         }
 
         def monitor(pid: int) -> Monitor:
             return Monitor(arm, pid, environment, self.emit, config.run.sample_interval_ms)
 
+        device = DeviceWatch(arm, environment, self.emit)
+        device.before()
         end = self._run(arm, "experiment.arms", task, config.run.arm_timeout_s, monitor, config)
-        return None if end.ok else self._failure(arm, end)
+        started = end.get(ArmStarted)
+        device.after([started.pid] if started else [])
+        ended_well = end.ok and end.get(ArmFinished) is not None
+        return None if ended_well else self._failure(arm, end)
 
     def _run(
         self,
@@ -156,8 +169,16 @@ class Session:
                 self._fail(last, name, message("failure.timeout", seconds=timeout_s))
             finally:
                 if watcher:
-                    watcher.stop()
+                    self._stop(watcher)
             return ChildEnd(child.wait(), last)
+
+    def _stop(self, watcher: Monitor) -> None:
+        """End sampling; say what it cost and, where samples are missing, that they are."""
+        watcher.stop()
+        self.emit(watcher.cost())
+        failure = watcher.failure()
+        if failure is not None:
+            self.emit(Notice(text=failure))
 
     def _failure(self, name: str, end: ChildEnd) -> ArmFailed:
         """The event that says why a child failed; made here when it could not say so itself."""
@@ -176,6 +197,8 @@ class Session:
 
 
 def _reason(exit_code: int) -> Message:
+    if exit_code == ExitCode.OK:
+        return message("failure.no_end")
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
         key = "failure.killed" if -exit_code == signal.SIGKILL else "failure.signal"

@@ -1,7 +1,8 @@
 """Tests the instrument before anybody believes it: ``run_experiment.py selfcheck``.
 
-A damaged paged cache must change tokens, and a known amount of memory must be seen by every
-channel that claims to work, within its tolerance.
+A damaged paged cache must change tokens. Known amounts of memory must be seen by every channel
+that claims to work, within its tolerance: taken and given back, in a grandchild, for 50 ms
+between two samples. And looking must not cost more than it may.
 """
 
 from __future__ import annotations
@@ -14,40 +15,27 @@ from rich.text import Text
 from experiment.environment import Environment
 from experiment.events import (
     ArmFailed,
-    Channel,
     Check,
     EnvironmentProbed,
     Event,
     Reading,
-    Stage,
     StageEntered,
 )
 from experiment.memory.monitor import Monitor
+from experiment.memory.process_tree import ProcessTree
 from experiment.messages import ExitCode, UserError, message
 from experiment.process import Child
+from experiment.record import EventLog
 from experiment.report.console import ConsoleReporter
-from experiment.selfcheck_child import ARM
-
-KNOWN_BYTES = 256 * 2**20
-# Relative to the known amount. The whole system moves for other reasons, so its figure is shown
-# and not judged; the high-water mark may have been higher before.
-TOLERANCES = {
-    Channel.RSS: 0.02,
-    Channel.USS: 0.02,
-    Channel.PSS: 0.02,
-    Channel.NVML_PROCESS: 0.02,
-    Channel.NVML_DEVICE: 0.02,
-    Channel.TORCH_ALLOCATED: 0.001,
-    Channel.TORCH_RESERVED: 0.02,
-    Channel.CUDA_MEM_GET_INFO: 0.02,
-}
-_ON_GPU = (
-    Channel.NVML_PROCESS,
-    Channel.NVML_DEVICE,
-    Channel.TORCH_ALLOCATED,
-    Channel.TORCH_RESERVED,
-    Channel.CUDA_MEM_GET_INFO,
+from experiment.selfcheck_child import ARM, Moment
+from experiment.selfcheck_memory import (
+    INTERVAL_MS,
+    KNOWN_BYTES,
+    cost_check,
+    known_amount_checks,
+    process_checks,
 )
+
 _TIMEOUT_S = 300.0
 
 
@@ -64,34 +52,9 @@ def selfcheck(lang: str, ascii_only: bool) -> int:
         environment = _environment(log)
         checks: list[Check] = []
         for device in ("cpu", "cuda") if environment.device == "cuda" else ("cpu",):
-            found, readings = _work(environment, device, log)
-            # The control runs on the CPU whatever the device: once is enough.
-            checks += found if device == "cpu" else []
-            checks += memory_checks(readings, device)
+            checks += _Examination(environment, device).run(log)
     _show(console, checks)
     return ExitCode.OK if checks and all(check.passed for check in checks) else ExitCode.INCOMPLETE
-
-
-def memory_checks(readings: list[Reading], device: str) -> list[Check]:
-    """What each channel saw of the known amount between the two stages."""
-    before = {r.channel: r for r in readings if r.stage is Stage.LOADED}
-    after = {r.channel: r for r in readings if r.stage is Stage.CACHE_READY}
-    checks = []
-    for channel, tolerance in TOLERANCES.items():
-        if (channel in _ON_GPU) != (device == "cuda") or channel not in after:
-            continue
-        low, high = before[channel].bytes, after[channel].bytes
-        if low is None or high is None:
-            continue  # it does not claim to work
-        off = (high - low) / KNOWN_BYTES - 1
-        text = message(
-            "selfcheck.memory",
-            channel=message(f"channel.{channel.value}").model_dump(),
-            seen=high - low, known=KNOWN_BYTES, off=off, tolerance=tolerance,
-        )  # fmt: skip
-        passed = abs(off) <= tolerance
-        checks.append(Check(check=f"memory.{channel.value}", passed=passed, text=text))
-    return checks
 
 
 def _environment(log: Path) -> Environment:
@@ -103,29 +66,72 @@ def _environment(log: Path) -> Environment:
     raise UserError(message("failure.no_end"), ExitCode.INCOMPLETE)
 
 
-def _work(environment: Environment, device: str, log: Path) -> tuple[list[Check], list[Reading]]:
-    checks: list[Check] = []
-    readings: list[Reading] = []
+class _Examination:
+    """Leads the child through its moments on one device and collects what was seen."""
 
-    def note(event: Event) -> None:
-        if isinstance(event, Reading):
-            readings.append(event)
+    def __init__(self, environment: Environment, device: str) -> None:
+        self._environment = environment
+        self._device = device
+        self._checks: list[Check] = []
+        self._readings: list[Reading] = []
+        self._mark_was_reset = True
 
-    task = {"bytes": KNOWN_BYTES, "device": device}
-    with Child("experiment.selfcheck_child", task, log, _TIMEOUT_S) as child:
-        monitor = Monitor(ARM, child.pid, environment, note, interval_ms=20)
-        try:
-            for event in child.events():
-                _raise_failure(event)
-                note(event)
-                if isinstance(event, Check):
-                    checks.append(event)
-                if isinstance(event, StageEntered):
-                    monitor.mark(event.stage)
-                    child.acknowledge()
-        finally:
-            monitor.stop()
-    return checks, readings
+    def run(self, log: Path) -> list[Check]:
+        """Every check of the device.
+
+        Raises:
+            UserError: the child failed.
+        """
+        task = {"bytes": KNOWN_BYTES, "device": self._device}
+        scratch = tempfile.TemporaryDirectory(prefix="samples-", dir=log.parent)
+        with (
+            scratch as directory,
+            EventLog(Path(directory)) as written,  # writing samples down is part of their cost
+            Child("experiment.selfcheck_child", task, log, _TIMEOUT_S) as child,
+        ):
+            # Readings are taken at the moments alone, so that the spike lies between two.
+            marker = Monitor(ARM, child.pid, self._environment, self._note, INTERVAL_MS)
+            sampler = Monitor(ARM, child.pid, self._environment, written.write, INTERVAL_MS)
+            try:
+                for event in child.events():
+                    _raise_failure(event)
+                    self._note(event)
+                    if isinstance(event, StageEntered):
+                        self._at(Moment(event.request or 0), event, marker, sampler, child.pid)
+                        child.acknowledge()
+            finally:
+                marker.stop()
+                sampler.stop()
+        return self._checks + self._memory_checks()
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Check):
+            self._checks.append(event)
+        if isinstance(event, Reading) and event.stage is not None:
+            self._readings.append(event)
+
+    def _at(
+        self, moment: Moment, event: StageEntered, marker: Monitor, sampler: Monitor, pid: int
+    ) -> None:
+        if moment is Moment.CHURN_BEGINS:
+            sampler.start()
+            return
+        if moment is Moment.CHURN_ENDED:
+            sampler.stop()
+            cores = self._environment.cpu.logical_cores or 1
+            self._checks.append(cost_check(sampler.cost(), cores))
+            return
+        if moment in (Moment.GRANDCHILD_IDLE, Moment.BEFORE_SPIKE):
+            self._mark_was_reset &= ProcessTree(pid).reset_high_water() is None
+        marker.mark(event.stage, event.request)
+
+    def _memory_checks(self) -> list[Check]:
+        checks = known_amount_checks(self._readings, self._environment, self._device)
+        if self._device == "cpu":
+            checks += process_checks(
+                self._readings, self._environment, mark_was_reset=self._mark_was_reset
+            )
+        return checks
 
 
 def _raise_failure(event: Event) -> None:

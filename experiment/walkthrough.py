@@ -9,12 +9,13 @@ drawn from that.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -46,6 +47,10 @@ class RunOptions:
     command: tuple[str, ...]
 
 
+# Windows has no disk quotas of this kind.
+_DISK_ERRORS = {errno.ENOSPC, errno.EFBIG, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+
 class _LeaveError(Exception):
     """The person pressed q."""
 
@@ -61,7 +66,7 @@ def run(config: Config, options: RunOptions) -> int:
     directory = make_run_directory(options.out)
     console = ConsoleReporter(options.lang, options.ascii, options.quiet)
     failure: ArmFailed | None = None
-    with EventLog(directory) as log:
+    with _disk_errors(directory), EventLog(directory) as log:
         session = Session(directory, log, console.handle)
         session.emit(_run_started(config, options))
         try:
@@ -71,7 +76,8 @@ def run(config: Config, options: RunOptions) -> int:
             status = "left"
         except KeyboardInterrupt:
             status = "interrupted"
-        console.end_task()
+        finally:
+            console.end_task()
         session.emit(RunFinished.model_validate({"status": status}))
     if failure is not None and failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
         shutil.rmtree(directory)  # nothing was measured; it was empty when we took it
@@ -126,6 +132,8 @@ def _stages(
         return environment
     if environment.load.busy:
         session.emit(Notice(text=message("note.busy", load=environment.load.average)))
+    if config.run.cuda_history and environment.device != "cuda":
+        session.emit(Notice(text=message("usage.history_without_cuda")))
     console.section("section.model")
     console.begin_task("progress.prepare")
     prepared = session.prepare(config, environment, prompts)
@@ -180,22 +188,40 @@ def _finish(directory: Path, console: ConsoleReporter, lang: str) -> None:
     """Evaluate the record and write every report; the console shows it last."""
     record = read_record(directory)
     results = evaluate(record)
-    write_summary(directory, _summary(results, record.started))
-    problem: Exception | None = None
+    problem: OSError | None = None
     files: list[Path] = []
     try:
+        write_summary(directory, _summary(results, record.started))
         files = write_reports(record, results, lang)
     except OSError as error:
         problem = error
     names = [str(path) for path in _listed(directory, files)]
     console.show_results(results, names)
     if problem is not None:
-        raise user_error("error.out_unwritable", path=str(directory), why=str(problem))
+        why = problem.strerror or str(problem)
+        raise user_error("error.out_unwritable", path=str(directory), why=why)
+
+
+@contextlib.contextmanager
+def _disk_errors(directory: Path) -> Iterator[None]:
+    """A disk that takes no more is no defect of this program: one clear line.
+
+    Raises:
+        UserError: the disk is full, or may no longer be written to.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        text = message("error.out_unwritable", path=str(directory), why=error.strerror)
+        raise UserError(text, ExitCode.INCOMPLETE) from error
 
 
 def _listed(directory: Path, files: Iterable[Path]) -> list[Path]:
     always = [directory / "run.json", directory / "events.jsonl"]
-    return sorted({*always, *files}, key=lambda path: (path.suffix != ".html", str(path)))
+    there = {path for path in (*always, *files) if path.exists()}
+    return sorted(there, key=lambda path: (path.suffix != ".html", str(path)))
 
 
 def _summary(results: Results, started: RunStarted) -> dict[str, object]:

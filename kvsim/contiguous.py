@@ -19,8 +19,8 @@ from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 @dataclass(slots=True)
 class _Row:
-    prompt_tokens: int
-    written: int = 0
+    written: int
+    ended: bool = False
 
 
 class StaticBatchPlanner:
@@ -28,7 +28,8 @@ class StaticBatchPlanner:
 
     Each request takes one slab. Shorter prompts are padded on the left to the longest one, as
     Transformers does for batched generation. A request that ends early keeps its slab until
-    :meth:`release`. With batches of one this is one request after another.
+    :meth:`release`, and its row is computed (and written) with the others, for nothing. With
+    batches of one this is one request after another.
 
     Args:
         slabs: number of slabs that were reserved.
@@ -53,17 +54,17 @@ class StaticBatchPlanner:
         for request, tokens in prompts:
             ops.append(BlockOp(OpKind.ALLOCATE, request, self._pool.allocate(request, 1)))
             chunks.append(Chunk(request, 0, tokens, samples=True, padding=longest - tokens))
-            self._rows[request] = _Row(tokens, tokens)
+            self._rows[request] = _Row(tokens)
         return self._plan(ops, chunks, waiting)
 
     def decode(
         self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
     ) -> StepPlan:
-        """One more token for every row but those that ``finished`` after the previous step."""
+        """One more position for every row; those that have ``finished`` sample nothing."""
         self._end(finished)
         chunks = []
         for request, row in self._rows.items():
-            chunks.append(Chunk(request, row.written, 1, samples=True))
+            chunks.append(Chunk(request, row.written, 1, samples=not row.ended))
             row.written += 1
         return self._plan([], chunks, waiting)
 
@@ -83,11 +84,11 @@ class StaticBatchPlanner:
 
     def written(self) -> dict[int, int]:
         """Positions written for every request that still runs, fillers not counted."""
-        return {request: row.written for request, row in self._rows.items()}
+        return {request: row.written for request, row in self._rows.items() if not row.ended}
 
     def _end(self, finished: Sequence[tuple[int, FinishReason]]) -> None:
         for request, reason in finished:
-            del self._rows[request]
+            self._rows[request].ended = True
             self._finished.append(Finish(request, reason))
 
     def _plan(self, ops: list[BlockOp], chunks: list[Chunk], waiting: int) -> StepPlan:

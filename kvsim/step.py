@@ -59,8 +59,10 @@ class Chunk:
     """Tokens of one request that a step computes: positions ``start`` to ``start + count - 1``.
 
     ``samples`` is true when the chunk ends with the last known token, so that the step yields a
-    new one. ``padding`` counts the filler slots written in front of position 0 (padded batches
-    only); they occupy the request's first slots for as long as it holds them.
+    new one; it is false for a part of a prompt, and for a row of a static batch that has ended
+    and is computed with the others all the same. ``padding`` counts the filler slots written in
+    front of position 0 (padded batches only); they occupy the request's first slots for as long
+    as it holds them.
     """
 
     request: int

@@ -135,7 +135,9 @@ def test_assignments_are_toml_where_they_can_be(text: str, expected: tuple[str, 
     assert parse_assignment(text) == expected
 
 
-@given(st.dictionaries(st.sampled_from(config_keys()), st.from_type(object) | st.text(), max_size=3))
+@given(
+    st.dictionaries(st.sampled_from(config_keys()), st.from_type(object) | st.text(), max_size=3)
+)
 def test_no_override_ever_ends_in_another_error(overrides: dict[str, Any]) -> None:
     try:
         config = load_config(None, overrides)

@@ -29,6 +29,7 @@ DOOR = ROOT / "run_experiment.py"
 QUICK = ROOT / "configs" / "quick.toml"
 HAN = re.compile(r"[\u4e00-\u9fff]")
 SENTENCE = re.compile(r"(?:\b[A-Za-z]{2,}\b[ ,]+){3,}[A-Za-z]{2,}")
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
 NAMES = re.compile(r"Hugging Face Transformers|GPT2LMHeadModel")
 
 
@@ -36,7 +37,7 @@ def start(*words: str, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
         [sys.executable, str(DOOR), "--config", str(QUICK), *words],
         text=True, encoding="utf-8", errors="replace",
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options},
+        **{**PIPES, **options},
     )  # fmt: skip
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from experiment.messages import user_error
 from experiment.wire import Wire, serve
+
+if TYPE_CHECKING:
+    from experiment.arms.base import ArmTask
 
 
 def main(wire: Wire, task_data: dict[str, Any]) -> None:
@@ -18,6 +22,7 @@ def main(wire: Wire, task_data: dict[str, Any]) -> None:
 
     from experiment.arms.base import ArmRun, ArmTask
     from experiment.arms.registry import ARMS
+    from experiment.memory.cuda_history import cuda_history
 
     task = ArmTask.model_validate(task_data)
     if task.config.run.threads:
@@ -27,7 +32,14 @@ def main(wire: Wire, task_data: dict[str, Any]) -> None:
         raise user_error("error.unknown_arm", arm=task.arm, choices=", ".join(ARMS))
     run = ArmRun(wire, task, import_s=time.monotonic() - begin)
     run.emit_started(os.getpid())
-    ARMS[task.arm](run)
+    with cuda_history(_history_path(task), run.emit):
+        ARMS[task.arm](run)
+
+
+def _history_path(task: ArmTask) -> Path | None:
+    if not (task.config.run.cuda_history and task.logs and task.device.startswith("cuda")):
+        return None
+    return Path(task.logs, f"{task.arm}.cuda_history.pickle")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ class ArmTask(BaseModel):
     directory: str
     model: ModelPrepared
     workload: WorkloadReady
+    logs: str | None = None  # directory for files that are no part of the record
 
     @property
     def geometry(self) -> KVGeometry:
@@ -198,7 +199,7 @@ class ArmRun:
         started_ns: int,
         tables: Callable[[], Mapping[int, Sequence[int]]],
         written: Callable[[], Mapping[int, int]],
-        witness: Callable[[], int],
+        witness: Callable[[], int] | None = None,
     ) -> None:
         """Log one executed step; every so often, a whole picture from ``tables`` and ``written``.
 
@@ -206,7 +207,7 @@ class ArmRun:
         """
         ended = time.monotonic_ns()
         with self.paused():
-            count = witness() if self.task.config.run.witness else None
+            count = witness() if witness and self.task.config.run.witness else None
             self._wire.emit(
                 Step(
                     t_ns=ended,

@@ -260,7 +260,7 @@ class _StaticHook(_Hook):
         """Log that every slab is given back."""
         plan = self.planner.release(self._finished, self.waiting)
         started = _monotonic(self.run)
-        self.run.step(plan, started, self.planner.tables, self.planner.written, lambda: 0)
+        self.run.step(plan, started, self.planner.tables, self.planner.written)
 
     def witness(self) -> int:
         """Slots that no longer hold the filler value, from the tensors alone."""
@@ -305,7 +305,7 @@ class _GrowingHook(_Hook):
         self.cache = None
         plan = self.planner.release(self.rows[0].request.id, self._reason, self.waiting)
         started = _monotonic(self.run)
-        self.run.step(plan, started, self.planner.tables, self.planner.written, lambda: 0)
+        self.run.step(plan, started, self.planner.tables, self.planner.written)
 
     def witness(self) -> int:
         """Positions that the cache's tensors hold."""

@@ -93,7 +93,10 @@ def _require_step(
     if dropout:
         raise UnsupportedModelError("dropout")
     for name, value in others.items():
-        if name not in _HARMLESS and value is not None and value is not False:
+        if name in _HARMLESS or value is None or value is False:
+            continue
+        # A window that no sequence has outgrown hides nothing.
+        if name != "sliding_window" or value < max(s.context for s in step.inputs.sequences):
             raise UnsupportedModelError(name)
     return step
 

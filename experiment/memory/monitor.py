@@ -1,10 +1,11 @@
 """Watches the memory of one arm's process from outside, while it runs and when it stands still.
 
-    thread   every interval   tree RSS, NVML                    Reading(stage=None)
-    mark()   arm stands still every channel of the ladder       Reading(stage=…)
+    thread   every interval    tree RSS, NVML                   Reading(stage=None)
+             every 250 ms      CPU time, GPU utilisation        Usage
+    mark()   arm stands still  every channel of the ladder      Reading(stage=…)
 
 A thread, not a process: a sample costs a fraction of a millisecond of the runner, which has
-nothing else to do meanwhile; ``cpu_seconds`` says what it cost.
+nothing else to do meanwhile; :meth:`Monitor.cost` says what it cost.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import psutil
-
 from experiment.environment import ChannelStatus, Environment
-from experiment.events import Channel, Event, Reading, Stage
+from experiment.events import Channel, Event, HighWaterReset, Reading, SamplerCost, Stage
+from experiment.memory.devices import GpuReader, system_used
 from experiment.memory.figure import Figure, missing, unavailable
-from experiment.memory.nvml import Nvml, NvmlDevice, NvmlError, open_nvml
+from experiment.memory.nvml import NvmlError
 from experiment.memory.process_tree import ProcessTree, TreeDetails
+from experiment.memory.usage import UsageMeter
 from experiment.messages import Message, message
 
 KEEPALIVE_S = 0.25
@@ -60,27 +61,52 @@ class Monitor:
         self._emit = emit
         self._interval_s = interval_ms / 1000
         self._tree = ProcessTree(pid)
-        self._gpu = _GpuReader(environment, nvml_library)
+        self._gpu = GpuReader(environment, nvml_library)
+        self._usage = UsageMeter(arm, environment, self._tree, self._gpu)
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"memory-{arm}", daemon=True)
-        self._sampled = tuple(channel for channel in SAMPLED if self._is_sampled(channel))
+        readers = self._readers(fresh=False)
+        self._sampled = tuple(
+            (environment.status(channel), readers[channel])
+            for channel in SAMPLED
+            if self._is_sampled(channel)
+        )
         self._last: dict[Channel, tuple[int | None, Message | None, float]] = {}
-        self._cpu_ns = 0
-        self._error: Exception | None = None
+        self._sampler_ns = 0
+        self._marks_ns = 0
+        self._started_s: float | None = None
+        self._watched_s = 0.0
+        self._error: BaseException | None = None
+        self._lost = 0
+        self._ended = False
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time in seconds that sampling has cost so far, marks included."""
-        return self._cpu_ns / 1e9
+        """CPU time in seconds that watching has cost so far, marks included."""
+        return (self._sampler_ns + self._marks_ns) / 1e9
 
     @property
-    def error(self) -> Exception | None:
-        """The last error that ``emit`` raised in the sampler's thread, which goes on regardless."""
+    def error(self) -> BaseException | None:
+        """The last error that was raised in the sampler's thread."""
         return self._error
+
+    def cost(self) -> SamplerCost:
+        """What watching has cost, over the time from :meth:`start` to :meth:`stop`."""
+        return SamplerCost(arm=self._arm, cpu_s=self.cpu_seconds, wall_s=self._watched_s)
+
+    def failure(self) -> Message | None:
+        """What the samples lack, if anything: some were lost, or the sampler ended early."""
+        if self._ended:
+            return message("usage.sampler_ended", arm=self._arm, error=type(self._error).__name__)
+        if self._lost:
+            error = type(self._error).__name__
+            return message("usage.sampler_lost", arm=self._arm, n=self._lost, error=error)
+        return None
 
     def start(self) -> None:
         """Start sampling."""
+        self._started_s = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
@@ -88,9 +114,14 @@ class Monitor:
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(STOP_TIMEOUT_S)
-        # A sampler that hangs in the driver is left behind; it ends with the process.
+        if self._started_s is not None:
+            self._watched_s = time.monotonic() - self._started_s
         if not self._thread.is_alive():
             self._gpu.close()
+            self._tree.close()
+            return
+        # A sampler that hangs in the driver is left behind; it ends with the process.
+        self._error, self._ended = TimeoutError(), True
 
     def mark(self, stage: Stage, request: int | None = None) -> None:
         """Read every process and device channel of the ladder now and emit them with ``stage``.
@@ -100,26 +131,47 @@ class Monitor:
         """
         began = time.thread_time_ns()
         with self._lock:
-            for status, figure in self._take(MARKED, fresh=True):
+            for status, figure in self._take():
                 self._send(status, figure, stage, request)
-            self._cpu_ns += time.thread_time_ns() - began
+            if stage is Stage.CACHE_READY:
+                self._reset_high_water()
+            self._marks_ns += time.thread_time_ns() - began
+
+    def _reset_high_water(self) -> None:
+        """From here on the mark is that of the generation: loading may have needed more."""
+        if self._environment.status(Channel.HIGH_WATER).usable:
+            self._emit(HighWaterReset(arm=self._arm, reason=self._tree.reset_high_water()))
 
     def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:  # whatever it was, the record must say that samples end
+            self._error, self._ended = error, True
+
+    def _loop(self) -> None:
         due = time.monotonic()
         while not self._stopping.is_set():
-            began = time.thread_time_ns()
             with self._lock:
                 try:
                     self._sample()
+                    self._sample_usage()
                 except Exception as error:  # a reading that cannot be written must not end all
                     self._error = error
-                self._cpu_ns += time.thread_time_ns() - began
+                    self._lost += 1
+            self._sampler_ns = time.thread_time_ns()  # of this thread since it began
             # A sample that took longer than the interval delays the next instead of crowding it.
             due = max(due + self._interval_s, time.monotonic())
             self._stopping.wait(max(0.0, due - time.monotonic()))
 
+    def _sample_usage(self) -> None:
+        if not self._stopping.is_set():
+            usage = self._usage.take()
+            if usage is not None:
+                self._emit(usage)
+
     def _sample(self) -> None:
-        for status, figure in self._take(self._sampled, fresh=False):
+        for status, read in self._sampled:
+            figure = _safely(read)
             if self._stopping.is_set():
                 return
             if self._is_news(status.channel, figure):
@@ -157,13 +209,11 @@ class Monitor:
             )
         )
 
-    def _take(
-        self, channels: tuple[Channel, ...], *, fresh: bool
-    ) -> list[tuple[ChannelStatus, Figure]]:
-        """Read ``channels``, those that this device has no use for left out."""
-        statuses = [self._environment.status(channel) for channel in channels]
+    def _take(self) -> list[tuple[ChannelStatus, Figure]]:
+        """Read every channel, those that this device has no use for left out."""
+        statuses = [self._environment.status(channel) for channel in MARKED]
         statuses = [status for status in statuses if status.role != "unused"]
-        readers = self._readers(fresh=fresh)
+        readers = self._readers(fresh=True)
         return [
             (status, unavailable(status.reason) if status.reason else _safely(read))
             for status in statuses
@@ -179,56 +229,8 @@ class Monitor:
             Channel.HIGH_WATER: lambda: details().high_water,
             Channel.NVML_PROCESS: lambda: self._gpu.process_bytes(self._tree.pids()),
             Channel.NVML_DEVICE: lambda: self._gpu.device().memory(),
-            Channel.SYSTEM: _system,
+            Channel.SYSTEM: system_used,
         }
-
-
-class _GpuReader:
-    """The GPU of the run, opened when it is first read."""
-
-    def __init__(self, environment: Environment, library: Any | None) -> None:
-        self._environment = environment
-        self._library = library
-        self._nvml: Nvml | None = None
-        self._device: NvmlDevice | None = None
-        self._failure: NvmlError | None = None
-
-    def device(self) -> NvmlDevice:
-        """Open the device once.
-
-        Raises:
-            NvmlError: it could not be opened; it is not tried again.
-        """
-        if self._failure is not None:
-            raise self._failure
-        if self._device is None:
-            try:
-                self._device = self._open()
-            except NvmlError as error:
-                self._failure = error
-                raise
-        return self._device
-
-    def process_bytes(self, pids: frozenset[int]) -> Figure:
-        """Bytes of the processes ``pids``.
-
-        Raises:
-            NvmlError: the device could not be opened.
-        """
-        return self.device().process_bytes(pids) if pids else missing("memory.process_gone")
-
-    def close(self) -> None:
-        """Give NVML back."""
-        if self._nvml is not None:
-            self._nvml.close()
-        self._nvml = self._device = None
-
-    def _open(self) -> NvmlDevice:
-        gpu = self._environment.gpu
-        if gpu is None or gpu.uuid is None:
-            raise NvmlError(message("memory.nvml_gpu_not_found"))
-        self._nvml = open_nvml(self._library)
-        return self._nvml.device(gpu.uuid)
 
 
 class _Once:
@@ -252,9 +254,3 @@ def _safely(read: Callable[[], Figure]) -> Figure:
     except Exception as error:
         # Without the text, which may differ each time, one failure is one reading.
         return missing("memory.sample_failed", error=type(error).__name__)
-
-
-def _system() -> Figure:
-    memory = psutil.virtual_memory()
-    # What a new process could not have; "used" leaves out caches that cannot be dropped.
-    return Figure(memory.total - memory.available, total_bytes=memory.total)

@@ -203,6 +203,15 @@ class NvmlDevice:
                     raise
         return call(self._library, "nvmlDeviceGetMemoryInfo", self._handle)
 
+    def utilisation(self) -> tuple[float, float]:
+        """Shares of the driver's last sampling period in which a kernel ran, and memory moved.
+
+        Raises:
+            NvmlError: not supported, as on a GPU that is cut into MIG slices.
+        """
+        rates = call(self._library, "nvmlDeviceGetUtilizationRates", self._handle)
+        return int(rates.gpu) / 100, int(rates.memory) / 100
+
     def processes(self) -> Mapping[int, int | None]:
         """Read each process's used bytes on the device; None where the driver does not say.
 

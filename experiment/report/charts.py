@@ -35,6 +35,7 @@ OTHER_STATES = (
     SlotState.FREE,
 )
 _MOST_ROWS = 480
+_MOST_MOMENTS = 24  # more lines than that would hide what they mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def _time_chart(b: Bilingual, series: Sequence[Series], by_step: bool, width: Wi
 def _panel(b: Bilingual, one: Series, scales: tuple[Scale, Scale], width: Width) -> list[Markup]:
     x, y = scales
     parts: list[Markup] = []
-    for tick in binary_ticks(y.top, 2):
+    for tick in binary_ticks(y.top, 3):
         parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
         parts.append(text(b, x.start - 8, y(tick) + 4, slots(tick), class_="t small end num"))
         if not width.narrow:
@@ -194,7 +195,8 @@ def _panel(b: Bilingual, one: Series, scales: tuple[Scale, Scale], width: Width)
     parts.append(_area(live, [(e, 0.0) for e, _ in live], (x, y), "live"))
     parts.append(_trace(allocated, (x, y), "trace allocated"))
     parts.append(_trace(reserved, (x, y), "trace reserved"))
-    parts += [_mark(mark.stage, x(mark.seconds), y.start) for mark in one.marks]
+    few = len(one.marks) <= _MOST_MOMENTS
+    parts += [_mark(mark.stage, x(mark.seconds), y.start, few) for mark in one.marks]
     return parts
 
 
@@ -232,11 +234,11 @@ _MARKS = {
 }
 
 
-def _mark(stage: str, x: float, y: float) -> Markup:
+def _mark(stage: str, x: float, y: float, with_line: bool) -> Markup:
     shape = tag(
         "path", d=_MARKS[stage], class_=f"mark-{stage}", transform=f"translate({x:.1f} {y + 3:.1f})"
     )
-    return line(x, y - _PANEL, x, y + 2, class_="moment") + shape
+    return line(x, y - _PANEL, x, y + 2, class_="moment") + shape if with_line else shape
 
 
 def mark_swatch(stage: str) -> Markup:

@@ -33,6 +33,7 @@ from experiment.events import (
     RunStarted,
     StageEntered,
     TokenMapping,
+    Usage,
     WorkloadReady,
 )
 from experiment.events import Progress as ProgressEvent
@@ -92,7 +93,8 @@ class ConsoleReporter:
 
     def handle(self, event: Event) -> None:
         """Take note of one event; prints what belongs to it."""
-        if not isinstance(event, Reading | ProgressEvent):
+        # The sampler's thread may speak between a stage and its readings.
+        if not isinstance(event, Reading | ProgressEvent | Usage):
             self._flush()
         handler = self._handlers.get(type(event))
         if handler is not None:

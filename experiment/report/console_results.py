@@ -10,7 +10,7 @@ from rich.text import Text
 
 from experiment.i18n import DASH, format_bytes
 from experiment.report.texts import arm_name
-from experiment.results import ArmResult, Claim, Results, TokenComparison
+from experiment.results import ArmResult, ChannelFigure, Claim, Results, TokenComparison
 
 if TYPE_CHECKING:
     from experiment.report.console import ConsoleReporter
@@ -26,6 +26,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         out.console.print(comparison_table(out, results))
         out.line(out.t("console.reserved_equal"), "dim")
     _show_tokens(out, results.tokens)
+    _show_reconciliation(out, results)
     for arm in results.arms:
         for problem in arm.problems:
             out.line(out.t("console.problem", arm=arm_name(out.t, arm.arm),
@@ -60,6 +61,40 @@ def _process_peak(arm: ArmResult) -> int | None:
     return None
 
 
+def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
+    """The same KV bytes by every channel, then the parts of the process's memory."""
+    arms = [arm for arm in results.arms if arm.reconciliation is not None]
+    if not arms or out.quiet:
+        return
+    table = out.table(out.t("reconcile.title"))
+    for arm in arms:
+        table.add_column(arm_name(out.t, arm.arm), justify="right", overflow="fold")
+    found = [arm.reconciliation for arm in arms if arm.reconciliation is not None]
+    table.add_row(out.t("channel.formula"), *(format_bytes(r.expected_bytes) for r in found))
+    for channel in dict.fromkeys(row.channel for r in found for row in r.rows):
+        figures = [next((row for row in r.rows if row.channel == channel), None) for r in found]
+        if any(figure is not None and figure.bytes is not None for figure in figures):
+            cells = (_channel_cell(figure) for figure in figures)
+            table.add_row(out.t(f"channel.{channel}"), *cells)
+    table.add_section()
+    for part in dict.fromkeys(part.part for r in found for part in r.parts):
+        sizes = [next((p.bytes for p in r.parts if p.part == part), None) for r in found]
+        label = out.t("reconcile.part", part=out.t(f"reconcile.{part}"))
+        table.add_row(label, *(format_bytes(size) for size in sizes))
+    out.console.print(table)
+    for arm, reconciliation in zip(arms, found, strict=True):
+        if reconciliation.agree is not True:
+            text = out.t.message(reconciliation.text)
+            out.line(out.t("console.problem", arm=arm_name(out.t, arm.arm), text=text), "yellow")
+
+
+def _channel_cell(figure: ChannelFigure | None) -> str:
+    if figure is None or figure.bytes is None:
+        return DASH
+    difference = "" if figure.difference is None else f"\n({figure.difference * 100:+.2f} %)"
+    return format_bytes(figure.bytes) + difference
+
+
 def _show_tokens(out: ConsoleReporter, comparisons: list[TokenComparison]) -> None:
     if comparisons and all(comparison.equal for comparison in comparisons):
         requests = comparisons[0].requests
@@ -69,16 +104,17 @@ def _show_tokens(out: ConsoleReporter, comparisons: list[TokenComparison]) -> No
     for comparison in comparisons:
         if comparison.equal:
             continue
-        request, index = comparison.first_difference or (None, None)
-        text = out.t(
-            "console.tokens_differ",
-            arm=arm_name(out.t, comparison.arm),
-            reference=arm_name(out.t, comparison.reference),
-            equal=comparison.equal_requests,
-            requests=comparison.requests,
-            request=request,
-            index=index,
-        )
+        params = {
+            "arm": arm_name(out.t, comparison.arm),
+            "reference": arm_name(out.t, comparison.reference),
+            "equal": comparison.equal_requests,
+            "requests": comparison.requests,
+        }
+        if comparison.first_difference is None:  # what is there is equal, the rest is missing
+            out.paragraph(out.t("console.tokens_missing", **params), "bold red")
+            continue
+        request, index = comparison.first_difference
+        text = out.t("console.tokens_differ", request=request, index=index, **params)
         out.paragraph(text, "bold red")
 
 

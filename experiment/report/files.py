@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from experiment.record import Record, write_atomic
 from experiment.report.frames import readings_frame, summary_frame, timeline_frame, to_csv
 from experiment.report.html import report_html
 from experiment.report.plots import draw_plots
+from experiment.report.series import all_series
 from experiment.results import Results
 
 CSV_ENCODING = "utf-8-sig"  # spreadsheets take a file without the mark for a local encoding
@@ -65,11 +67,12 @@ def write_reports(record: Record, results: Results, lang: str) -> list[Path]:
 
 
 def _files(record: Record, results: Results, lang: str) -> Iterator[_File]:
-    yield _File("report.html", lambda: report_html(record, results, lang))
+    series = cache(lambda: all_series(record))  # replays the log: once, and only when drawing
+    yield _File("report.html", lambda: report_html(record, results, lang, series()))
     yield _File("summary.csv", lambda: to_csv(summary_frame(results)), CSV_ENCODING)
-    yield _File("timeline.csv", lambda: to_csv(timeline_frame(record)), CSV_ENCODING)
+    yield _File("timeline.csv", lambda: to_csv(timeline_frame(series())), CSV_ENCODING)
     yield _File("readings.csv", lambda: to_csv(readings_frame(record, results)), CSV_ENCODING)
-    for name, draw in draw_plots(record, results, lang):
+    for name, draw in draw_plots(series, results, lang):
         yield _File(f"plots/{name}", draw)
 
 

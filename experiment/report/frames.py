@@ -5,6 +5,7 @@ Names of columns end with their unit. What is unknown is an empty cell.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -12,7 +13,7 @@ import pandas as pd
 
 from experiment.events import RunStarted
 from experiment.record import Record
-from experiment.report.series import all_series
+from experiment.report.series import Series
 from experiment.results import ArmResult, Results, SlotFigures, StepRow
 
 _SLOT_FIELDS = tuple(SlotFigures.model_fields)
@@ -29,11 +30,9 @@ def summary_frame(results: Results) -> pd.DataFrame:
     return _frame([_summary(arm) for arm in results.arms])
 
 
-def timeline_frame(record: Record) -> pd.DataFrame:
+def timeline_frame(arms: Sequence[Series]) -> pd.DataFrame:
     """One row per arm and step, in slots."""
-    rows = [
-        {"arm": series.arm, **_step(row)} for series in all_series(record) for row in series.rows
-    ]
+    rows = [{"arm": series.arm, **_step(row)} for series in arms for row in series.rows]
     return _frame(rows)
 
 
@@ -129,4 +128,9 @@ def _step(row: StepRow) -> dict[str, Any]:
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Whole numbers stay whole beside empty cells."""
-    return pd.DataFrame(rows).convert_dtypes(convert_floating=False)
+    frame = pd.DataFrame(rows)
+    for name in frame.columns:
+        known = [row[name] for row in rows if row[name] is not None]
+        if known and all(isinstance(value, int) for value in known):
+            frame[name] = frame[name].astype("Int64")
+    return frame

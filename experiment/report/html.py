@@ -8,6 +8,7 @@ through automatic escaping alone.
 from __future__ import annotations
 
 import json
+import re
 from importlib import resources
 from typing import Any
 
@@ -43,6 +44,8 @@ from experiment.report.svg import patterns, swatch
 from experiment.results import Results
 from kvsim.ledger import ALLOCATED_STATES
 
+# Signs that mean something in HTML or script, and those that no HTML page may hold.
+_UNSAFE = re.compile("[<>&\u007f-\u009f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _TABLE_ROWS = 60
 _MOST_CSV = 1_500_000
 _MOST_TEXT = 2000
@@ -53,10 +56,15 @@ _TERMS = (
 )  # fmt: skip
 
 
-def report_html(record: Record, results: Results, lang: str) -> str:
-    """The whole page; ``lang`` is what it shows until someone switches."""
+def report_html(
+    record: Record, results: Results, lang: str, series: list[Series] | None = None
+) -> str:
+    """The whole page; ``lang`` is what it shows until someone switches.
+
+    ``series`` may be given where :func:`all_series` has been called already: it replays the log.
+    """
     b = Bilingual(lang)
-    series = all_series(record)
+    series = all_series(record) if series is None else series
     context: dict[str, Any] = {
         "lang": lang,
         "record": record,
@@ -64,7 +72,7 @@ def report_html(record: Record, results: Results, lang: str) -> str:
         "style": _asset("report.css"),
         "script": _asset("report.js"),
         "early_script": _asset("early.js"),
-        "data": _embedded(record, results),
+        "data": _embedded(record, results, series),
         **_first_screen(record, results),
         **_pictures(b, record, results, series),
         **_tables(record, results, series),
@@ -190,14 +198,14 @@ def _as_rows(value: Any, needed: tuple[str, ...]) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict) and all(row.get(n) for n in needed)]
 
 
-def _embedded(record: Record, results: Results) -> Markup:
+def _embedded(record: Record, results: Results, series: list[Series]) -> Markup:
     """The run as JSON for the page's script and for downloading, safe inside a script element."""
     workload = record.first(WorkloadReady)
     model = record.first(ModelPrepared)
     tables = {
         "summary.csv": to_csv(summary_frame(results)),
         "readings.csv": to_csv(readings_frame(record, results)),
-        "timeline.csv": to_csv(timeline_frame(record)),
+        "timeline.csv": to_csv(timeline_frame(series)),
     }
     data = {
         "run": record.started.model_dump(mode="json"),
@@ -230,6 +238,5 @@ def _short_workload(workload: WorkloadReady | None) -> dict[str, Any] | None:
 def safe_json(data: Any) -> Markup:
     """JSON that cannot end the element around it, nor a line of script."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return Markup(text)  # noqa: S704 - every sign with a meaning in HTML is escaped above

@@ -11,9 +11,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from experiment.i18n import Translator, format_bytes
-from experiment.record import Record
 from experiment.report.fonts import plot_language
-from experiment.report.series import Series, all_series
+from experiment.report.series import Series
 from experiment.report.svg import binary_ticks
 from experiment.report.texts import arm_name
 from experiment.results import ArmResult, Results
@@ -42,7 +41,6 @@ _STYLE: dict[str, Any] = {
     "axes.edgecolor": "#8a8d92",
     "axes.labelcolor": _INK,
     "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -54,6 +52,7 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
 }
 _MOST_ROWS = 2000
+_MOST_MOMENTS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +65,11 @@ class Pen:
 
 
 def draw_plots(
-    record: Record, results: Results, lang: str
+    series: Callable[[], Sequence[Series]], results: Results, lang: str
 ) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Name of each file and the function that draws it."""
+    """Name of each file and the function that draws it; ``series`` is only called to draw."""
     for name, draw in (
-        ("slots-over-time", lambda pen: _over_time(pen, all_series(record))),
+        ("slots-over-time", lambda pen: _over_time(pen, series())),
         ("slots-at-peak", lambda pen: _at_peak(pen, results.arms)),
     ):
         for suffix in ("svg", "png"):
@@ -83,7 +82,10 @@ def _file(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> Callable[[],
 
 def _render(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> bytes:
     language, fonts, fallback = plot_language(lang)
-    with mpl.rc_context({**_STYLE, "font.family": fonts}):
+    # Few Chinese fonts have a bold face, and a title with two weights in it looks wrong.
+    weight = "bold" if len(fonts) == 1 else "normal"
+    weights = {"axes.titleweight": weight, "figure.titleweight": weight}
+    with mpl.rc_context({**_STYLE, **weights, "font.family": fonts}):
         figure = draw(Pen(Translator(language), fonts, fallback))
         if fallback:
             note = Translator("en")("plot.no_chinese_font")
@@ -98,7 +100,7 @@ def _render(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> bytes:
 def _over_time(pen: Pen, series: Sequence[Series]) -> Figure:
     count = max(1, len(series))
     figure = Figure(figsize=(9.2, 1.1 + 1.75 * count), layout="constrained")
-    figure.suptitle(pen.t("plot.time.title"), x=0.01, ha="left", fontweight="bold")
+    figure.suptitle(pen.t("plot.time.title"), x=0.01, ha="left")
     axes = figure.subplots(count, 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     if not series:
         axes[0].text(0.5, 0.5, pen.t("plot.nothing"), ha="center", transform=axes[0].transAxes)
@@ -129,7 +131,7 @@ def _panel(pen: Pen, axis: Any, one: Series, top: float) -> None:
         reserved, one.edges, color=_INK, linewidth=1.2, linestyle=(0, (4, 2)),
         label=t("term.reserved.name"),
     )  # fmt: skip
-    for mark in one.marks:
+    for mark in one.marks[:_MOST_MOMENTS]:
         axis.axvline(mark.seconds, color="#8a8d92", linewidth=0.5, linestyle=":")
     axis.set_title(arm_name(t, one.arm))
     axis.set_ylim(0, top * 1.06)
@@ -149,7 +151,7 @@ def _bytes_axis(axis: Any, slot_bytes: int, vertical: bool) -> None:
 def _at_peak(pen: Pen, arms: Sequence[ArmResult]) -> Figure:
     shown = [arm for arm in arms if arm.peak]
     figure = Figure(figsize=(9.2, 1.9 + 0.62 * max(1, len(shown))), layout="constrained")
-    figure.suptitle(pen.t("plot.peak.title"), x=0.01, ha="left", fontweight="bold")
+    figure.suptitle(pen.t("plot.peak.title"), x=0.01, ha="left")
     axis = figure.subplots()
     if not shown:
         axis.text(0.5, 0.5, pen.t("plot.nothing"), ha="center", transform=axis.transAxes)

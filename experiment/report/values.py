@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from experiment.i18n import format_bytes
+
+# Control signs, halves of pairs, and code points that stand for no sign.
+_NEVER_SHOWN = re.compile("[\u007f-\u009f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 def size(value: int | None) -> str | None:
@@ -45,4 +50,4 @@ def _visible(sign: str) -> str:
         return "↵"
     if code < 0x20:
         return chr(0x2400 + code)
-    return "�" if 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000 else sign
+    return "\ufffd" if _NEVER_SHOWN.match(sign) else sign

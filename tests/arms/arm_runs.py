@@ -100,9 +100,7 @@ def prepare(
     return prepared
 
 
-def run_arms(
-    directory: Path, environment: Environment, config: Config, prepared: Prepared
-) -> Run:
+def run_arms(directory: Path, environment: Environment, config: Config, prepared: Prepared) -> Run:
     """Run every arm of the config on what was prepared."""
     with _session(directory, config) as session:
         session.emit(prepared.model)

@@ -15,7 +15,9 @@ from experiment.runner import Prepared
 from experiment.workload import DEFAULT_PROMPTS
 
 CONTIGUOUS, PAGED = ARM_GROUPS["contiguous"], ARM_GROUPS["paged"]
-UNEVEN = ((9, 12), (20, 3), (4, 25), (13, 1), (16, 14))
+# Side by side in one batch they need 20 + 40 - 1 slots a row; all paged ones need 35 of 32 blocks.
+UNEVEN = ((15, 34), (20, 3), (4, 40), (13, 1), (16, 40))
+LENGTH = 64
 
 
 @pytest.fixture(scope="session")
@@ -52,9 +54,9 @@ def worked_example(
 
 @pytest.fixture(scope="session")
 def crowded(runs: Path, environment: Environment, prepared: Prepared) -> Run:
-    """Five uneven requests in a budget of two and a half slabs."""
+    """Five uneven requests in a budget of two slabs and a bit."""
     config = make_config("tiny-gpt2", ("contiguous.sequential", "contiguous.batch", "paged"))
-    fitted = with_requests(prepared, UNEVEN, slabs=2.5, max_length=48, block_size=4)
+    fitted = with_requests(prepared, UNEVEN, slabs=2.1, max_length=LENGTH, block_size=4)
     return run_arms(runs / "crowded", environment, config, fitted)
 
 
@@ -64,7 +66,7 @@ def stopping(runs: Path, environment: Environment, prepared: Prepared, crowded: 
     config = make_config("tiny-gpt2", (*CONTIGUOUS, *PAGED), ignore_eos=False)
     eos = crowded.tokens("contiguous.sequential")[2][6]
     model = prepared.model.model_copy(update={"eos_token_id": eos})
-    fitted = with_requests(prepared, UNEVEN, slabs=5, max_length=48, block_size=4)
+    fitted = with_requests(prepared, UNEVEN, slabs=5, max_length=LENGTH, block_size=4)
     fitted = Prepared(fitted.directory, model, fitted.workload)
     return run_arms(runs / "stopping", environment, config, fitted)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import FAMILIES, GROUPED, build, geometry, tiny
+from tiny_models import FAMILIES, GROUPED, build, geometry, solo, tiny
 from transformers import (
     BloomConfig,
     Gemma2Config,
@@ -17,9 +17,10 @@ from transformers import (
 )
 
 from experiment.engine.attention import ATTENTION, PagedStep, UnsupportedModelError, paged_attention
+from experiment.engine.engine import Engine
 from experiment.engine.kernels import KERNELS
 from experiment.engine.kv_pool import KVPool
-from experiment.engine.model_runner import probe
+from experiment.engine.model_runner import ModelRunner, probe
 from experiment.engine.step_inputs import build_inputs
 from kvsim.geometry import KVGeometry, geometry_from_config
 from kvsim.step import Chunk, StepPlan
@@ -156,3 +157,19 @@ def test_an_attention_mask_is_refused_when_the_function_is_called_alone() -> Non
     assert pool.layer(0)[:, 1, :, :2].isfinite().all()
     with pytest.raises(UnsupportedModelError, match="attention_mask"):
         paged_attention(module, states, states, states, torch.ones(1), paged_step=step)
+
+
+def test_a_window_that_no_sequence_outgrows_is_accepted_and_a_longer_sequence_refused() -> None:
+    config = MistralConfig(sliding_window=16, **GROUPED)
+    model = build(config)
+    shape = geometry_from_config(config.to_dict(), 4)
+    probe(model, shape)
+    pool = KVPool(shape, 8, 4, torch.float32, torch.device("cpu"))
+    engine = Engine(ModelRunner(model, pool))
+    prompt = list(range(1, 13))
+    engine.add(0, prompt, 10)
+    for _ in range(5):  # the fifth token is computed from 16 positions
+        engine.step()
+    assert engine.generated(0) == solo("mistral", prompt, 5)
+    with pytest.raises(UnsupportedModelError, match="sliding_window"):
+        engine.step()

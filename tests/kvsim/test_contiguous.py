@@ -34,14 +34,15 @@ def test_more_requests_than_slabs_are_refused() -> None:
         StaticBatchPlanner(1, 64).start([(0, 2), (1, 2)])
 
 
-def test_each_step_decodes_a_token_for_every_row_that_has_not_ended() -> None:
+def test_each_step_computes_every_row_and_samples_for_those_that_have_not_ended() -> None:
     planner = StaticBatchPlanner(2, 64)
     planner.start([(0, 5), (1, 2)])
-    sampling = [c for c in planner.decode().chunks if c.samples]
-    assert sampling == [Chunk(0, 5, 1, samples=True), Chunk(1, 2, 1, samples=True)]
+    chunks = planner.decode().chunks
+    assert chunks == (Chunk(0, 5, 1, samples=True), Chunk(1, 2, 1, samples=True))
     plan = planner.decode([(1, FinishReason.STOP)])
     assert plan.finished == (Finish(1, FinishReason.STOP),)
-    assert [c for c in plan.chunks if c.samples] == [Chunk(0, 6, 1, samples=True)]
+    # A batch computes its ended rows too, and throws away what they yield.
+    assert plan.chunks == (Chunk(0, 6, 1, samples=True), Chunk(1, 3, 1, samples=False))
 
 
 def test_a_row_that_ended_keeps_its_slab_until_the_batch_is_released() -> None:
@@ -89,6 +90,8 @@ def test_the_ledger_of_a_batch_is_the_recount_and_the_arithmetic(
             assert counts[SlotState.PADDING] == padding
             running = [prompt + tokens - 1 for prompt, new in batch if new >= tokens]
             assert counts.live == sum(running)
+            rows = [prompt + tokens - 1 for prompt, _ in batch]
+            assert ledger.written_slots == sum(rows) + padding
             over = [20 - (longest - prompt) for prompt, new in batch if new < tokens]
             assert counts[SlotState.FINISHED] == sum(over)
         last = max(new for _, new in batch)

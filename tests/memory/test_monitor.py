@@ -38,8 +38,8 @@ class Log:
         self.readings: list[Reading] = []
 
     def __call__(self, event: Event) -> None:
-        assert isinstance(event, Reading)
-        self.readings.append(event)
+        if isinstance(event, Reading):
+            self.readings.append(event)
 
     def of(self, channel: Channel, stage: Stage | None = None) -> list[Reading]:
         return [r for r in self.readings if r.channel is channel and r.stage is stage]

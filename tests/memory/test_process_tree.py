@@ -14,6 +14,7 @@ import psutil
 import pytest
 from memory_fakes import until
 
+from experiment.memory import process_tree
 from experiment.memory.figure import Figure
 from experiment.memory.process_tree import ProcessTree
 
@@ -220,6 +221,7 @@ def test_no_permission_is_a_reason(child: Child, monkeypatch: pytest.MonkeyPatch
     def refuse(process: psutil.Process) -> None:
         raise psutil.AccessDenied(process.pid)
 
+    monkeypatch.setattr(process_tree, "open_statm", lambda process: None)
     monkeypatch.setattr(psutil.Process, "memory_info", refuse)
     figure = ProcessTree(child.pid).rss()
     assert figure.bytes is None

@@ -1,0 +1,160 @@
+"""Waits before each arm until the device's memory stands still, and looks who else is on it.
+
+    reading ─ 100 ms ─ reading ─ 100 ms ─ reading    three that differ by no more than the
+                                                     tolerance: settled; else on, at most 5 s
+
+What the arm before gave back may take a moment to arrive. The last reading is the baseline that
+the arm's own figures of the device are counted from.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from experiment.environment import Environment
+from experiment.events import Baseline, Channel, Event, ForeignProcesses, Notice
+from experiment.memory.devices import GpuReader, system_used
+from experiment.memory.figure import Figure, unavailable
+from experiment.memory.nvml import NvmlError
+from experiment.messages import Message, message
+from experiment.process import descendants
+
+READINGS = 3
+PAUSE_S = 0.1
+LIMIT_S = 5.0
+# Other programs move main memory all the time. A GPU that nobody uses holds still; its driver
+# takes memory in pieces of 2 MiB.
+TOLERANCE_BYTES = {Channel.SYSTEM: 8 * 2**20, Channel.NVML_DEVICE: 2 * 2**20}
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The last reading, whether it had settled by then, and the seconds that it took."""
+
+    figure: Figure
+    settled: bool
+    waited_s: float
+
+
+def settle(
+    read: Callable[[], Figure],
+    tolerance_bytes: int,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Settled:
+    """Read until three readings in a row are equal within the tolerance, at most 5 s.
+
+    A device that cannot be read is not waited for.
+    """
+    began = clock()
+    last: deque[int] = deque(maxlen=READINGS)
+    while True:
+        figure = read()
+        waited = clock() - began
+        if figure.bytes is None:
+            return Settled(figure, False, waited)
+        last.append(figure.bytes)
+        if len(last) == READINGS and max(last) - min(last) <= tolerance_bytes:
+            return Settled(figure, True, waited)
+        if waited >= LIMIT_S:
+            return Settled(figure, False, waited)
+        sleep(PAUSE_S)
+
+
+class DeviceWatch:
+    """Looks at the device before an arm starts and after it ended, and tells what it saw.
+
+    ``nvml_library`` stands in for ``pynvml``.
+    """
+
+    def __init__(
+        self,
+        arm: str,
+        environment: Environment,
+        emit: Callable[[Event], None],
+        nvml_library: Any | None = None,
+    ) -> None:
+        self._arm = arm
+        self._environment = environment
+        self._emit = emit
+        self._library = nvml_library
+        self._on_gpu = environment.device == "cuda"
+        self._before: int | None = None
+
+    def before(self) -> None:
+        """Wait until the device has settled; emit the baseline, and a notice if it did not."""
+        # CUDA's own figure of the device takes a context, which is memory on the device itself:
+        # where NVML has no figure, there is none before the arm.
+        channel = Channel.NVML_DEVICE if self._on_gpu else Channel.SYSTEM
+        gpu = GpuReader(self._environment, self._library)
+        try:
+            result = settle(lambda: self._read(channel, gpu), TOLERANCE_BYTES[channel])
+            self._before, reason = self._foreign(gpu, ())
+        finally:
+            gpu.close()
+        self._emit(
+            Baseline(
+                arm=self._arm,
+                channel=channel,
+                bytes=result.figure.bytes,
+                reason=result.figure.reason,
+                settled=result.settled,
+                waited_s=result.waited_s,
+                foreign=self._before,
+                foreign_reason=reason,
+            )
+        )
+        self._tell(result)
+
+    def after(self, ours: Collection[int] = ()) -> None:
+        """Count the others again; ``ours`` are processes of the arm that may still be listed."""
+        if not self._on_gpu:
+            return
+        gpu = GpuReader(self._environment, self._library)
+        try:
+            after, reason = self._foreign(gpu, ours)
+        finally:
+            gpu.close()
+        before = self._before
+        self._emit(ForeignProcesses(arm=self._arm, before=before, after=after, reason=reason))
+        if before or after:
+            text = message("settle.foreign", arm=self._arm, before=before, after=after)
+            self._emit(Notice(text=text))
+
+    def _read(self, channel: Channel, gpu: GpuReader) -> Figure:
+        if channel is Channel.SYSTEM:
+            return system_used()
+        reason = self._environment.status(channel).reason
+        if reason is not None:
+            return unavailable(reason)
+        try:
+            return gpu.device().memory()
+        except NvmlError as error:
+            return unavailable(error.reason)
+
+    def _foreign(self, gpu: GpuReader, ours: Collection[int]) -> tuple[int | None, Message | None]:
+        """How many processes on the GPU are not ours; None and the reason where nobody knows."""
+        # Where the driver does not list ours by our numbers, its list tells nothing.
+        reason = self._environment.status(Channel.NVML_PROCESS).reason
+        if reason is not None:
+            return None, reason
+        known = {os.getpid(), *ours, *(process.pid for process in descendants(os.getpid()))}
+        try:
+            return len(gpu.device().foreign_pids(known)), None
+        except NvmlError as error:
+            return None, error.reason
+
+    def _tell(self, result: Settled) -> None:
+        if result.settled:
+            return
+        reason = result.figure.reason
+        if reason is not None:
+            text = message("settle.unknown", arm=self._arm, reason=reason.model_dump())
+        else:
+            text = message("settle.moving", arm=self._arm, waited=result.waited_s)
+        self._emit(Notice(text=text))

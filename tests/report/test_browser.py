@@ -1,0 +1,168 @@
+"""The page in a real browser, from a file, as people open it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = next((p for n in ("chromium", "chromium-browser") if (p := shutil.which(n))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield found
+        found.close()
+
+
+class Opened:
+    """A page, what it complained about and what it asked the network for."""
+
+    def __init__(self, browser: Any, report: Path, **options: Any) -> None:
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto((report / "report.html").as_uri())
+
+
+@pytest.fixture
+def opened(browser: Any, report: Path) -> Iterator[Opened]:
+    one = Opened(browser, report, color_scheme="light")
+    yield one
+    one.context.close()
+
+
+def hidden(page: Any, lang: str) -> bool:
+    shown = page.eval_on_selector_all(
+        f'span[lang="{lang}"], svg text[lang="{lang}"]',
+        "nodes => nodes.filter(node => node.getClientRects().length).length",
+    )
+    return int(shown) == 0
+
+
+def test_it_opens_from_a_file_without_a_complaint_or_a_request(opened: Opened) -> None:
+    assert opened.complaints == []
+    assert len(opened.requests) == 1
+    assert opened.page.locator("h1").is_visible()
+
+
+def test_the_language_switch_hides_the_other_language(opened: Opened) -> None:
+    page = opened.page
+    assert hidden(page, "zh")
+    assert not hidden(page, "en")
+    page.click('[data-language="zh"]')
+    assert page.evaluate("document.documentElement.lang") == "zh"
+    assert hidden(page, "en")
+    assert not hidden(page, "zh")
+    assert page.get_attribute("#peak-wide", "aria-labelledby") == "peak-wide-title-zh"
+    assert "分页缓存" in page.inner_text("h1")
+    page.reload()
+    assert page.evaluate("document.documentElement.lang") == "zh"
+
+
+def background(page: Any) -> str:
+    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+
+def test_the_theme_follows_the_system_and_the_switch(browser: Any, report: Path) -> None:
+    dark = Opened(browser, report, color_scheme="dark")
+    light = Opened(browser, report, color_scheme="light")
+    dark_colour, light_colour = background(dark.page), background(light.page)
+    assert dark_colour != light_colour
+    light.page.click("#theme")
+    assert background(light.page) == dark_colour
+    light.page.reload()
+    assert background(light.page) == dark_colour
+    dark.page.click("#theme")
+    assert background(dark.page) == light_colour
+    dark.context.close()
+    light.context.close()
+
+
+def test_print_is_dark_on_white_and_leaves_out_the_controls(browser: Any, report: Path) -> None:
+    one = Opened(browser, report, color_scheme="dark", viewport={"width": 690, "height": 900})
+    one.page.emulate_media(media="print")
+    assert background(one.page) == "rgb(255, 255, 255)"
+    assert not one.page.locator(".controls").is_visible()
+    assert one.page.locator("#peak-wide").is_visible()
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= 690
+    one.context.close()
+
+
+def contrast(page: Any, selector: str) -> float:
+    script = """selector => {
+      const parse = text => text.match(/[\\d.]+/g).slice(0, 3).map(Number);
+      const light = rgb => rgb.map(v => v / 255)
+        .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+      const node = document.querySelector(selector);
+      const style = getComputedStyle(node);
+      let behind = node;
+      while (getComputedStyle(behind).backgroundColor === 'rgba(0, 0, 0, 0)') {
+        behind = behind.parentElement;
+      }
+      const ink = node.namespaceURI.endsWith('svg') ? style.fill : style.color;
+      const pair = [light(parse(ink)), light(parse(getComputedStyle(behind).backgroundColor))];
+      return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+    }"""
+    return float(page.evaluate(script, selector))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_readable_in_both_themes(browser: Any, report: Path, scheme: str) -> None:
+    one = Opened(browser, report, color_scheme=scheme)
+    for selector in (
+        "h1", ".kicker", ".contiguous .big", ".paged .big", ".caption", ".note", ".note.alarm",
+        "dt", "nav a", ".chart .t", ".chart .soft", ".compare .strong td", ".badge", "summary",
+        '[aria-pressed="true"]', ".why",
+    ):  # fmt: skip
+        assert contrast(one.page, selector) >= 4.5, selector
+    one.context.close()
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_telephone_needs_no_sideways_scroll(browser: Any, report: Path, lang: str) -> None:
+    one = Opened(browser, report, viewport={"width": 390, "height": 844})
+    one.page.click(f'[data-language="{lang}"]')
+    one.page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert one.page.locator("#peak-narrow").is_visible()
+    assert not one.page.locator("#peak-wide").is_visible()
+    one.context.close()
+
+
+def test_the_axis_switch_works(opened: Opened) -> None:
+    page = opened.page
+    assert page.locator("#over-time-wide").is_visible()
+    page.click('label[for="axis-step"]')
+    assert page.locator("#over-steps-wide").is_visible()
+    assert not page.locator("#over-time-wide").is_visible()
+
+
+def test_data_can_be_downloaded(opened: Opened, report: Path, tmp_path: Path) -> None:
+    names = opened.page.locator("#downloads button").all_inner_texts()
+    assert set(names) == {"run.json", "summary.csv", "timeline.csv", "readings.csv"}
+    with opened.page.expect_download() as waiting:
+        opened.page.get_by_role("button", name="summary.csv").click()
+    waiting.value.save_as(tmp_path / "summary.csv")
+    assert (tmp_path / "summary.csv").read_bytes() == (report / "summary.csv").read_bytes()
+
+
+def test_without_script_it_shows_the_language_of_the_run(browser: Any, report: Path) -> None:
+    one = Opened(browser, report, java_script_enabled=False)
+    assert one.page.locator("h1").is_visible()
+    assert not one.page.locator("h1 span[lang=zh]").is_visible()
+    assert not one.page.locator(".controls").is_visible()
+    one.context.close()

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from sample import BLOCK, LENGTHS, MAX_LENGTH, NEW, SLOT_BYTES, make_record
+
+from experiment.conclusions import evaluate
+from experiment.report import files, frames
+from experiment.report.files import ReportError, write_reports
+from experiment.report.series import all_series
+
+NAMES = {
+    "report.html",
+    "summary.csv",
+    "timeline.csv",
+    "readings.csv",
+    "plots/slots-over-time.svg",
+    "plots/slots-over-time.png",
+    "plots/slots-at-peak.svg",
+    "plots/slots-at-peak.png",
+}
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    assert path.read_bytes().startswith(b"\xef\xbb\xbf")  # spreadsheets need the mark
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_file_is_written_and_nothing_is_left_over(report: Path) -> None:
+    found = {str(p.relative_to(report)) for p in report.rglob("*") if p.is_file()}
+    assert found == NAMES | {"events.jsonl"}
+    assert all((report / name).stat().st_size > 100 for name in NAMES)
+
+
+def test_summary_counts_what_the_plans_say(report: Path) -> None:
+    table = {row["arm"]: row for row in rows(report / "summary.csv")}
+    live = sum(length + NEW - 1 for length in LENGTHS)
+    for arm in ("contiguous.batch", "paged"):
+        assert int(table[arm]["peak_live_slots"]) == live
+        assert int(table[arm]["peak_live_bytes"]) == live * SLOT_BYTES
+    assert int(table["contiguous.batch"]["peak_allocated_slots"]) == len(LENGTHS) * MAX_LENGTH
+    blocks = sum(-(-(length + NEW - 1) // BLOCK) for length in LENGTHS)
+    assert int(table["paged"]["peak_allocated_slots"]) == blocks * BLOCK
+
+
+def test_unknown_is_an_empty_cell(report: Path) -> None:
+    table = {row["arm"]: row for row in rows(report / "summary.csv")}
+    failed = table["contiguous.sequential"]
+    assert failed["status"] == "failed"
+    assert failed["peak_live_slots"] == ""
+    assert failed["kv_tensor_bytes"] == ""
+    assert failed["generate_s"] == ""
+    unread = [r for r in rows(report / "readings.csv") if r["channel"] == "torch.allocated"]
+    assert unread
+    assert {r["value_bytes"] for r in unread} == {""}
+    assert {r["unknown_because"] for r in unread} == {"memory.torch_cpu"}
+
+
+def test_timeline_has_each_step_and_states_that_sum_to_the_pool(report: Path) -> None:
+    table = rows(report / "timeline.csv")
+    assert sum(row["arm"] == "contiguous.batch" for row in table) == NEW + 1
+    states = ("live", "cached", "padding", "finished", "unwritten", "rounding", "hole", "engine",
+              "watermark", "free")  # fmt: skip
+    for row in table:
+        assert sum(int(row[f"{s}_slots"]) for s in states) == int(row["reserved_slots"])
+
+
+def test_columns_name_their_units(report: Path) -> None:
+    plain = {
+        "arm", "status", "reason", "problems", "step", "stage", "request", "channel", "scope",
+        "unknown_because", "wall_clock", "blocks", "preemptions", "steps", "witnessed_steps",
+        "threads", "device_name", "requests_that_fit_in_budget", "tokens", "running", "waiting",
+        "preempted", "new_tokens", "tokens_per_s",
+    }  # fmt: skip
+    for name in ("summary.csv", "timeline.csv", "readings.csv"):
+        for column in rows(report / name)[0]:
+            assert column in plain or column.endswith(("_slots", "_bytes", "_s", "_ns", "_share"))
+
+
+def test_wall_clock_follows_the_offset_of_the_run(report: Path) -> None:
+    first = rows(report / "readings.csv")[0]
+    assert first["wall_clock"].endswith("+01:00")
+
+
+def test_one_failure_does_not_take_the_other_files_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise ZeroDivisionError
+
+    record = make_record(tmp_path)
+    results = evaluate(record)
+    monkeypatch.setattr(files, "summary_frame", broken)
+    with pytest.raises(ReportError) as caught:
+        write_reports(record, results, "en")
+    assert [name for name, _ in caught.value.failures] == ["summary.csv"]
+    written = {str(path.relative_to(tmp_path)) for path in caught.value.written}
+    assert written == NAMES - {"summary.csv"}
+    assert not (tmp_path / "summary.csv").exists()
+
+
+def test_a_run_without_arms_still_has_a_report(tmp_path: Path) -> None:
+    record = make_record(tmp_path, arms=())
+    assert len(write_reports(record, evaluate(record), "zh")) == len(NAMES)
+    assert frames.timeline_frame(all_series(record)).empty
+
+
+def test_reports_are_the_same_every_time(report: Path, tmp_path: Path) -> None:
+    record = make_record(tmp_path)
+    write_reports(record, evaluate(record), "en")
+    for name in NAMES:
+        assert (tmp_path / name).read_bytes() == (report / name).read_bytes(), name

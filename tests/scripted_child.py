@@ -1,0 +1,117 @@
+"""A child that does what its task says; run as ``python -m scripted_child``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from experiment.events import Notice, Stage, StageEntered
+from experiment.messages import message, user_error
+from experiment.wire import Wire, serve
+
+FOREVER = "import time; time.sleep(600)"
+
+
+def say(wire: Wire, **params: Any) -> None:
+    wire.emit(Notice(text=message("said", **params)))
+
+
+def rubbish(wire: Wire) -> None:
+    print("a library prints to stdout", flush=True)
+    os.write(wire._out.fileno(), b"rubbish in the pipe\n\xff\xfe\n{}\n")
+    say(wire, n=1)
+
+
+def exit_7(wire: Wire) -> None:
+    say(wire, n=1)
+    os._exit(7)
+
+
+def kill_itself(wire: Wire) -> None:
+    say(wire, n=1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang(wire: Wire) -> None:
+    say(wire, n=1)
+    time.sleep(600)
+
+
+def chatter(wire: Wire) -> None:
+    while True:
+        say(wire, n=1)
+
+
+def ignore_terminate(wire: Wire) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    hang(wire)
+
+
+def linger(wire: Wire) -> None:
+    """Close the pipe and stay."""
+    say(wire, n=1)
+    os.close(wire._out.fileno())
+    time.sleep(600)
+
+
+def _grandchild() -> int:
+    return subprocess.Popen([sys.executable, "-c", FOREVER]).pid
+
+
+def grandchild(wire: Wire) -> None:
+    say(wire, pid=_grandchild())
+    time.sleep(600)
+
+
+def orphan(wire: Wire) -> None:
+    """Die and leave a process behind."""
+    say(wire, pid=_grandchild())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stages(wire: Wire) -> None:
+    for n, stage in enumerate((Stage.START, Stage.LOADED)):
+        wire.mark(StageEntered(arm="scripted", stage=stage))
+        say(wire, n=n)
+
+
+def fail(wire: Wire) -> None:
+    raise RuntimeError("something broke")
+
+
+def refuse(wire: Wire) -> None:
+    raise user_error("error.no_arms")
+
+
+def run_out_of_memory(wire: Wire) -> None:
+    raise MemoryError
+
+
+SCRIPTS: dict[str, Callable[[Wire], None]] = {
+    "rubbish": rubbish,
+    "exit_7": exit_7,
+    "kill_itself": kill_itself,
+    "hang": hang,
+    "chatter": chatter,
+    "ignore_terminate": ignore_terminate,
+    "linger": linger,
+    "grandchild": grandchild,
+    "orphan": orphan,
+    "stages": stages,
+    "fail": fail,
+    "refuse": refuse,
+    "run_out_of_memory": run_out_of_memory,
+}
+
+
+def main(wire: Wire, task: dict[str, Any]) -> None:
+    SCRIPTS[task["script"]](wire)
+
+
+if __name__ == "__main__":
+    sys.exit(serve("scripted", main))

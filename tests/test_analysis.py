@@ -1,0 +1,250 @@
+"""From events to figures: what a log says, and what contradicts itself in one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from event_makers import (
+    BATCH,
+    BUDGET,
+    PAGED,
+    SLOT_BYTES,
+    batch_arm,
+    changed,
+    head,
+    paged_arm,
+    record,
+    whole_run,
+)
+
+from experiment.analysis import arm_results, memory_rows, split_by_arm, started_arms, timeline
+from experiment.events import (
+    ArmFailed,
+    ArmFinished,
+    ArmSkipped,
+    Channel,
+    Event,
+    Keyframe,
+    PoolReserved,
+    Reading,
+    Scope,
+    Stage,
+    Step,
+)
+from experiment.messages import message
+from experiment.results import ArmResult
+
+
+def results(events: list[Event]) -> dict[str, ArmResult]:
+    return {arm.arm: arm for arm in arm_results(record(events))}
+
+
+def problem_keys(events: list[Event], arm: str) -> list[str]:
+    return [problem.key for problem in results(events)[arm].problems]
+
+
+def test_a_clean_log_has_no_problem() -> None:
+    found = results(whole_run())
+    assert list(found) == [BATCH, PAGED]
+    for arm in found.values():
+        assert (arm.status, arm.reason, arm.problems) == ("finished", None, [])
+        assert (arm.new_tokens, arm.generate_s, arm.tokens_per_s) == (6, 3.0, 2.0)
+        assert (arm.steps, arm.witnessed_steps, arm.preemptions) == (3, 4, 0)
+        assert arm.mean_request_s == 1.5
+    assert started_arms(record(whole_run())) == [BATCH, PAGED]
+
+
+def test_the_peak_is_the_step_with_the_most_live_slots() -> None:
+    found = results(whole_run())
+    batch, paged = found[BATCH].peak, found[PAGED].peak
+    assert batch is not None
+    assert paged is not None
+    assert (batch.step, batch.live, batch.padding, batch.unwritten, batch.allocated) == (
+        2, 10, 2, 4, 16
+    )  # fmt: skip
+    assert (paged.step, paged.live, paged.unwritten, paged.allocated) == (2, 10, 0, 10)
+    assert (batch.utilisation, paged.utilisation) == (10 / 16, 1.0)
+
+
+def test_means_are_over_time_and_leave_out_what_did_not_compute() -> None:
+    arm = results(whole_run())[BATCH]
+    assert arm.mean is not None
+    assert arm.mean.live == pytest.approx((6 + 8 + 10) / 3)
+    assert arm.mean.reserved == 16
+
+
+def test_a_long_step_weighs_more_in_the_mean() -> None:
+    events = changed(
+        whole_run(), Step, lambda e: e.model_copy(update={"t_ns": e.t_ns + 10**9}), BATCH
+    )
+    arm = results(events)[BATCH]
+    assert arm.mean is not None
+    assert arm.mean.live == pytest.approx((2 * 6 + 8 + 10) / 4)
+
+
+def test_slots_that_are_never_written_are_told_from_those_written_later() -> None:
+    arm = results(whole_run())[BATCH]
+    assert arm.peak is not None
+    assert arm.peak.never_written == arm.peak.unwritten == 4
+    rows, _ = timeline(split_by_arm(record(whole_run()))[0])
+    assert (rows[0].unwritten, rows[0].never_written) == (8, 4)
+
+
+def test_how_many_requests_fit_follows_from_the_budget_and_the_block() -> None:
+    """Final lengths 4 and 6: slabs of 8 hold two requests; 8 blocks of 2 hold three (2 + 3 + 2)."""
+    found = results(whole_run())
+    assert (found[BATCH].fits, found[PAGED].fits) == (2, 3)
+    assert found[BATCH].budget_bytes == BUDGET
+
+
+def test_a_failed_arm_keeps_what_it_had_measured() -> None:
+    failure = ArmFailed(arm=PAGED, reason=message("failure.out_of_memory"), exit_code=3)
+    events = changed(whole_run(), ArmFinished, lambda e: failure, PAGED)
+    arm = results(events)[PAGED]
+    assert (arm.status, arm.reason) == ("failed", failure.reason)
+    assert arm.peak is not None
+    assert (arm.generate_s, arm.tokens_per_s, arm.device_name) == (None, None, None)
+    assert results(events)[BATCH].status == "finished"
+
+
+def test_an_arm_that_says_it_finished_and_then_failed_has_failed() -> None:
+    failure = ArmFailed(arm=PAGED, reason=message("failure.exit", code=1))
+    assert results([*whole_run(), failure])[PAGED].status == "failed"
+
+
+def test_an_arm_whose_log_breaks_off_has_failed_without_a_word() -> None:
+    events = changed(whole_run(), ArmFinished, lambda e: None, PAGED)
+    arm = results(events)[PAGED]
+    assert (arm.status, arm.reason) == ("failed", message("failure.no_end"))
+
+
+def test_an_arm_that_died_before_its_cache_has_no_figures() -> None:
+    events = [*head(), *paged_arm()[:1]]
+    arm = results(events)[PAGED]
+    assert (arm.status, arm.peak, arm.mean, arm.fits) == ("failed", None, None, None)
+    assert (arm.tensor_bytes, arm.reserved_variation, arm.blocks) == (None, None, None)
+
+
+def test_a_skipped_arm_says_why() -> None:
+    reason = message("skip.no_vllm")
+    arm = results([*head(), ArmSkipped(arm="vllm", reason=reason)])["vllm"]
+    assert (arm.status, arm.reason, arm.problems) == ("skipped", reason, [])
+
+
+def test_failures_of_the_preparation_are_no_arm() -> None:
+    failure = ArmFailed(arm="prepare", reason=message("failure.exit", code=1))
+    assert results([*head(), failure]) == {}
+
+
+@pytest.mark.parametrize("arm", [BATCH, PAGED])
+def test_a_picture_with_another_table_is_a_problem(arm: str) -> None:
+    def swap(frame: Keyframe) -> Keyframe:
+        tables = {**frame.tables, 0: frame.tables[1], 1: frame.tables[0]}
+        return frame.model_copy(update={"tables": tables})
+
+    assert problem_keys(changed(whole_run(), Keyframe, swap, arm, 1), arm) == ["problem.replay"]
+
+
+@pytest.mark.parametrize(
+    "written", [{0: 99}, {0: 0}, {}, {7: 1}], ids=["more", "less", "missing", "stranger"]
+)
+def test_a_picture_with_other_written_slots_is_a_problem(written: dict[int, int]) -> None:
+    def change(frame: Keyframe) -> Keyframe:
+        new = {**frame.written, **written} if written else {}
+        return frame.model_copy(update={"written": new})
+
+    events = changed(whole_run(), Keyframe, change, PAGED, 1)
+    assert problem_keys(events, PAGED) == ["problem.replay"]
+    assert problem_keys(events, BATCH) == []
+
+
+def test_a_picture_with_a_table_too_few_is_a_problem() -> None:
+    events = changed(
+        whole_run(), Keyframe, lambda e: e.model_copy(update={"tables": {0: e.tables[0]}}), PAGED
+    )
+    assert problem_keys(events, PAGED) == ["problem.replay"]
+
+
+@pytest.mark.parametrize("plan", [{}, {"step": 1, "chunks": [[9, 0, 1, 1]]}, {"step": "x"}])
+def test_a_damaged_plan_is_a_problem_and_the_rows_before_it_stand(plan: dict[str, Any]) -> None:
+    events = changed(whole_run(), Step, lambda e: e.model_copy(update={"plan": plan}), BATCH, nth=1)
+    arm = results(events)[BATCH]
+    assert [problem.key for problem in arm.problems] == ["problem.replay"]
+    assert arm.problems[0].params["step"] == 1
+    assert arm.peak is not None
+    assert arm.peak.step == 0
+
+
+def test_a_lost_step_is_a_problem() -> None:
+    events = changed(whole_run(), Step, lambda e: None, PAGED, nth=1)
+    assert problem_keys(events, PAGED) == ["problem.replay"]
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+def test_tensors_that_disagree_with_the_tables_are_a_problem(off: int) -> None:
+    def change(step: Step) -> Step:
+        assert step.written_slots is not None
+        return step.model_copy(update={"written_slots": step.written_slots + off})
+
+    events = changed(whole_run(), Step, change, PAGED, nth=1)
+    [problem] = results(events)[PAGED].problems
+    expected = {"n": 1, "step": 1, "tables": 8, "tensors": 8 + off}
+    assert (problem.key, problem.params) == ("problem.witness", expected)
+
+
+def test_a_step_without_a_count_is_no_problem_and_is_not_counted() -> None:
+    events = changed(
+        whole_run(), Step, lambda e: e.model_copy(update={"written_slots": None}), PAGED
+    )
+    arm = results(events)[PAGED]
+    assert (arm.problems, arm.witnessed_steps) == ([], 3)
+
+
+def test_reserved_memory_that_varies_is_said_to_vary() -> None:
+    assert results(whole_run())[BATCH].reserved_variation == 0.0
+    events = changed(
+        whole_run(), PoolReserved, lambda e: e.model_copy(update={"elastic": True}), PAGED
+    )
+    assert results(events)[PAGED].reserved_variation == pytest.approx((10 - 6) / 10)
+
+
+def reading(channel: Channel, size: int | None, stage: Stage | None, t_ns: int = 0) -> Reading:
+    return Reading(
+        t_ns=t_ns, arm=BATCH, channel=channel, scope=Scope.PROCESS, bytes=size, stage=stage
+    )
+
+
+def test_memory_rows_are_the_stages_and_the_largest_sample_of_each_channel() -> None:
+    readings = [
+        reading(Channel.RSS, 5, Stage.START),
+        reading(Channel.RSS, 90, None),
+        reading(Channel.RSS, 70, Stage.PEAK),
+        reading(Channel.TORCH_ALLOCATED, None, Stage.PEAK),
+    ]
+    rows = [(row.stage, row.channel, row.bytes) for row in memory_rows(readings)]
+    assert rows == [
+        ("start", "process.rss", 5),
+        ("peak", "process.rss", 70),
+        ("peak", "torch.allocated", None),
+        ("maximum", "process.rss", 90),
+    ]
+
+
+def test_the_process_varies_over_the_moments_after_requests_alone() -> None:
+    readings = [
+        reading(Channel.RSS, 10, Stage.REQUEST_DONE),
+        reading(Channel.RSS, 8, Stage.REQUEST_DONE),
+        reading(Channel.RSS, 100, Stage.PEAK),
+    ]
+    arm = results([*head(), *batch_arm(), *readings])[BATCH]
+    assert arm.process_variation == pytest.approx(0.2)
+    assert results([*head(), *batch_arm(), readings[0]])[BATCH].process_variation is None
+
+
+def test_tensor_bytes_are_the_largest_that_were_seen() -> None:
+    grown = Reading(
+        arm=BATCH, channel=Channel.TENSORS, scope=Scope.TENSOR, bytes=999, stage=Stage.PEAK
+    )
+    assert results(whole_run())[BATCH].tensor_bytes == 16 * SLOT_BYTES
+    assert results([*whole_run(), grown])[BATCH].tensor_bytes == 999

@@ -1,0 +1,203 @@
+"""What a run showed: verdicts follow the figures, tokens are compared one by one."""
+
+from __future__ import annotations
+
+import pytest
+from event_makers import (
+    BATCH,
+    PAGED,
+    SEQUENTIAL,
+    TOKENS,
+    batch_arm,
+    changed,
+    head,
+    paged_arm,
+    record,
+    whole_run,
+)
+
+from experiment.conclusions import evaluate
+from experiment.events import (
+    ArmFailed,
+    ArmFinished,
+    Event,
+    Notice,
+    PoolReserved,
+    RequestFinished,
+    RunFinished,
+)
+from experiment.messages import message
+from experiment.results import ArmResult, Claim, Results, TokenComparison
+
+
+def claim(results: Results, name: str) -> Claim:
+    return next(claim for claim in results.claims if claim.id == name)
+
+
+def compare(tokens: dict[int, list[int]]) -> TokenComparison:
+    """The paged arm with these tokens against the batch."""
+    [comparison] = evaluate(record([*head(), *batch_arm(), *paged_arm(tokens)])).tokens
+    return comparison
+
+
+def test_equal_tokens_are_equal() -> None:
+    comparison = compare(TOKENS)
+    assert (comparison.arm, comparison.reference) == (PAGED, BATCH)
+    assert (comparison.equal, comparison.first_difference) == (True, None)
+    assert (comparison.requests, comparison.equal_requests) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "first", "equal"),
+    [
+        ({0: [10, 11, 12], 1: [20, 99, 22]}, (1, 1), 1),
+        ({0: [10, 11, 99], 1: [99, 21, 22]}, (0, 2), 0),
+        ({0: [10, 11], 1: [20, 21, 22]}, (0, 2), 1),
+        ({0: [10, 11, 12], 1: [20, 21, 22, 23]}, (1, 3), 1),
+        ({0: [], 1: [20, 21, 22]}, (0, 0), 1),
+        ({1: [20, 21, 22], 0: [10, 11, 12]}, None, 2),
+    ],
+)
+def test_the_first_other_token_is_named_by_request_and_index(
+    tokens: dict[int, list[int]], first: tuple[int, int] | None, equal: int
+) -> None:
+    comparison = compare(tokens)
+    assert comparison.first_difference == first
+    assert comparison.equal_requests == equal
+    assert comparison.equal == (first is None)
+
+
+def test_a_request_that_is_missing_is_not_equal() -> None:
+    assert not compare({0: [10, 11, 12]}).equal
+
+
+def test_a_request_that_the_other_arm_does_not_know_is_not_equal() -> None:
+    comparison = compare({**TOKENS, 2: [1]})
+    assert (comparison.equal, comparison.first_difference) == (False, (2, 0))
+
+
+def test_a_request_reported_twice_does_not_stand_for_another() -> None:
+    ended = next(e for e in paged_arm() if isinstance(e, RequestFinished) and e.request == 0)
+    events = [*head(), *batch_arm(), *paged_arm({0: TOKENS[0]})]
+    events.insert(-1, ended)
+    [comparison] = evaluate(record(events)).tokens
+    assert not comparison.equal
+
+
+def test_an_arm_that_failed_is_not_compared() -> None:
+    failure = ArmFailed(arm=BATCH, reason=message("failure.exit", code=1))
+    events = changed(whole_run(), ArmFinished, lambda e: failure, BATCH)
+    results = evaluate(record(events))
+    assert results.tokens == []
+    assert results.arm(BATCH) is None
+    assert {c.verdict for c in results.claims} == {"untested"}
+    assert results.headline == message("headline.none")
+
+
+def test_the_status_is_what_the_last_line_says() -> None:
+    assert evaluate(record(whole_run())).status == "complete"
+    assert evaluate(record(whole_run()[:-1])).status == "failed"
+    assert evaluate(record([*head(), RunFinished(status="interrupted")])).status == "interrupted"
+
+
+def test_the_headline_has_both_shares_and_what_fits() -> None:
+    headline = evaluate(record(whole_run())).headline
+    assert headline.key == "headline.both"
+    assert headline.params == {
+        "contiguous_share": 10 / 16,
+        "paged_share": 1.0,
+        "contiguous_fits": 2,
+        "paged_fits": 3,
+        "budget": 64,
+    }
+
+
+def test_less_waste_is_shown_with_its_bytes() -> None:
+    found = claim(evaluate(record(whole_run())), "waste")
+    assert (found.verdict, found.text.key) == ("shown", "claim.waste.shown")
+    assert found.text.params["contiguous"] == pytest.approx(6 / 16)
+    assert (found.text.params["paged"], found.text.params["paged_bytes"]) == (0.0, 0)
+    assert found.text.params["contiguous_bytes"] == 24
+
+
+def renamed(events: list[Event], arm: str) -> list[Event]:
+    """The arm's events under another name."""
+    return [e.model_copy(update={"arm": arm}) if hasattr(e, "arm") else e for e in events]
+
+
+def test_the_verdict_on_waste_flips_when_the_figures_do() -> None:
+    swapped = [*head(), *renamed(paged_arm(), BATCH), *renamed(batch_arm(), PAGED)]
+    found = claim(evaluate(record(swapped)), "waste")
+    assert (found.verdict, found.text.key) == ("not_shown", "claim.waste.not_shown")
+
+
+def test_equal_waste_is_not_shown() -> None:
+    same = [*head(), *batch_arm(), *renamed(batch_arm(), PAGED)]
+    assert claim(evaluate(record(same)), "waste").verdict == "not_shown"
+
+
+def elastic(pool: PoolReserved) -> PoolReserved:
+    return pool.model_copy(update={"elastic": True})
+
+
+def test_two_preallocated_caches_show_no_difference_in_stability() -> None:
+    found = claim(evaluate(record(whole_run())), "stability")
+    assert (found.verdict, found.text.key) == ("not_shown", "claim.stability.not_shown")
+    assert (found.text.params["contiguous"], found.text.params["paged"]) == (0.0, 0.0)
+
+
+def test_the_verdict_on_stability_flips_when_the_contiguous_memory_varies() -> None:
+    varying = changed(renamed(paged_arm(), BATCH), PoolReserved, elastic, BATCH)
+    found = claim(evaluate(record([*head(), *varying, *paged_arm()])), "stability")
+    assert found.verdict == "shown"
+    assert found.text.params["contiguous"] == pytest.approx(0.4)
+
+
+def test_paged_memory_that_varies_more_is_not_shown_to_be_stable() -> None:
+    events = changed(whole_run(), PoolReserved, elastic, PAGED)
+    assert claim(evaluate(record(events)), "stability").verdict == "not_shown"
+
+
+def test_a_growing_cache_is_named_where_it_ran() -> None:
+    growing = renamed(paged_arm(), "contiguous.growing")
+    growing = changed(growing, PoolReserved, elastic, "contiguous.growing")
+    events = [*head(), *batch_arm(), *growing, *paged_arm()]
+    found = claim(evaluate(record(events)), "stability")
+    assert found.text.key == "claim.stability.not_shown_growing"
+    assert found.text.params["growing"] == pytest.approx(0.4)
+
+
+def faster(finished: ArmFinished) -> ArmFinished:
+    return finished.model_copy(update={"generate_s": finished.generate_s / 2})
+
+
+def test_throughput_is_never_shown_because_other_things_differ_too() -> None:
+    events = [*head(), *batch_arm(SEQUENTIAL), *batch_arm(), *paged_arm()]
+    found = claim(evaluate(record(changed(events, ArmFinished, faster, PAGED))), "throughput")
+    assert (found.verdict, found.text.key) == ("not_shown", "claim.throughput.mixed")
+    assert found.text.params["batch_factor"] == pytest.approx(2.0)
+    assert found.text.params["sequential_factor"] == pytest.approx(2.0)
+
+
+def test_throughput_against_one_arm_says_so() -> None:
+    found = claim(evaluate(record(whole_run())), "throughput")
+    assert (found.verdict, found.text.key) == ("not_shown", "claim.throughput.mixed_one")
+
+
+def test_fairness_needs_a_model_and_a_workload() -> None:
+    keys = [line.key for line in evaluate(record(whole_run())).fairness]
+    assert "fairness.weights" in keys
+    assert evaluate(record(whole_run()[:1])).fairness == []
+
+
+def test_notices_and_damaged_lines_are_notes() -> None:
+    notice = Notice(text=message("note.busy", load=3.0))
+    notes = evaluate(record([*whole_run(), notice], damaged=2)).notes
+    assert notes == [notice.text, message("note.damaged_lines", n=2)]
+    assert evaluate(record(whole_run())).notes == []
+
+
+def test_results_can_be_written_and_read_again() -> None:
+    results = evaluate(record(whole_run()))
+    assert Results.model_validate_json(results.model_dump_json()) == results
+    assert isinstance(results.arms[0], ArmResult)

@@ -1,0 +1,228 @@
+"""Children that misbehave, as real processes: what the runner sees, and that nothing is left."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from experiment import process, runner
+from experiment.events import ArmFailed, Event, Notice, RunStarted, Stage, StageEntered
+from experiment.messages import ExitCode
+from experiment.process import Child, ChildTimeoutError
+from experiment.record import EventLog, read_record
+from experiment.runner import Session
+
+MODULE = "scripted_child"
+LONG, SHORT = 60.0, 1.0
+
+
+@pytest.fixture(autouse=True)
+def _child_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
+@pytest.fixture
+def log_path(tmp_path: Path) -> Path:
+    return tmp_path / "child.log"
+
+
+@pytest.fixture
+def start(log_path: Path) -> Callable[..., Child]:
+    def start(script: str, timeout_s: float = LONG) -> Child:
+        return Child(MODULE, {"arm": "scripted", "script": script}, log_path, timeout_s)
+
+    return start
+
+
+Start = Callable[..., Child]
+
+
+def said(events: list[Event]) -> list[dict[str, int]]:
+    return [event.text.params for event in events if isinstance(event, Notice)]
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended, or does within some seconds."""
+    try:
+        process = psutil.Process(pid)
+        process.wait(10)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return process.status() == psutil.STATUS_ZOMBIE  # ended, and nobody has asked how
+    return True
+
+
+def until_first(child: Child) -> list[Event]:
+    """Events up to the first, so that the child is known to be in its script."""
+    return [next(child.events())]
+
+
+def test_rubbish_lands_in_the_log_and_events_go_on(start: Start, log_path: Path) -> None:
+    with start("rubbish") as child:
+        events = list(child.events())
+        assert child.wait() == 0
+    assert said(events) == [{"n": 1}]
+    log = log_path.read_bytes()
+    assert b"not an event: rubbish in the pipe" in log
+    assert b"not an event: \xff\xfe" in log
+    assert b"not an event: {}" in log
+    assert b"a library prints to stdout" in log
+
+
+def test_an_exit_code_is_reported_with_what_was_said_before(start: Start) -> None:
+    with start("exit_7") as child:
+        assert said(list(child.events())) == [{"n": 1}]
+        assert child.wait() == 7
+
+
+def test_a_killed_child_is_reported_as_killed(start: Start) -> None:
+    with start("kill_itself") as child:
+        assert said(list(child.events())) == [{"n": 1}]
+        assert child.wait() == -signal.SIGKILL
+
+
+def test_a_child_that_hangs_runs_into_its_time_limit_and_is_ended(start: Start) -> None:
+    with start("hang", SHORT) as child:
+        with pytest.raises(ChildTimeoutError):
+            list(child.events())
+        pid = child.pid
+    assert is_gone(pid)
+
+
+def test_a_child_that_never_stops_talking_runs_into_its_time_limit(start: Start) -> None:
+    with start("chatter", SHORT) as child:
+        deadline = time.monotonic() + 20
+        talk = itertools.takewhile(lambda _: time.monotonic() < deadline, child.events())
+        with pytest.raises(ChildTimeoutError):
+            collections.deque(talk, maxlen=0)
+        pid = child.pid
+    assert is_gone(pid)
+
+
+def test_a_child_that_ignores_terminate_is_killed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE_S", 0.3)
+    with start("ignore_terminate") as child:
+        until_first(child)
+        child.kill()
+        assert child.wait() == -signal.SIGKILL
+
+
+def test_a_child_that_closes_its_pipe_and_stays_is_ended(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE_S", 0.3)
+    with start("linger") as child:
+        assert said(list(child.events())) == [{"n": 1}]
+        assert child.wait() == -signal.SIGTERM
+
+
+def test_leaving_the_block_ends_the_child_and_what_it_started(start: Start) -> None:
+    with start("grandchild") as child:
+        grandchild = said(until_first(child))[0]["pid"]
+        assert psutil.pid_exists(grandchild)
+        pid = child.pid
+    assert is_gone(pid)
+    assert is_gone(grandchild)
+
+
+def test_an_exception_in_the_runner_ends_the_child(start: Start) -> None:
+    pids = []
+
+    def interrupted() -> None:
+        with start("hang") as child:
+            until_first(child)
+            pids.append(child.pid)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert is_gone(pids[0])
+
+
+def test_a_process_that_a_dead_child_left_behind_is_ended_too(start: Start) -> None:
+    with start("orphan") as child:
+        grandchild = said(list(child.events()))[0]["pid"]
+        assert child.wait() == -signal.SIGKILL
+    try:
+        assert is_gone(grandchild)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(grandchild, signal.SIGKILL)
+
+
+def test_a_child_stands_still_at_a_stage_until_it_is_acknowledged(start: Start) -> None:
+    with start("stages") as child:
+        seen = []
+        for event in child.events():
+            seen.append(event.stage if isinstance(event, StageEntered) else event.text.params["n"])
+            if isinstance(event, StageEntered):
+                assert child._queue.empty()
+                child.acknowledge()
+    assert seen == [Stage.START, 0, Stage.LOADED, 1]
+
+
+def test_a_child_whose_runner_is_gone_ends_by_itself(start: Start) -> None:
+    with start("stages") as child:
+        until_first(child)
+        assert child._process.stdin is not None
+        child._process.stdin.close()
+        assert child._process.wait(20) == ExitCode.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("script", "key", "code"),
+    [
+        ("fail", "failure.exception", ExitCode.INCOMPLETE),
+        ("refuse", "error.no_arms", ExitCode.USAGE),
+        ("run_out_of_memory", "failure.out_of_memory", ExitCode.INCOMPLETE),
+    ],
+)
+def test_a_child_says_itself_why_it_failed(start: Start, script: str, key: str, code: int) -> None:
+    with start(script) as child:
+        [failed] = child.events()
+        assert isinstance(failed, ArmFailed)
+        assert (failed.arm, failed.reason.key, failed.exit_code) == ("scripted", key, code)
+        assert child.wait() == code
+
+
+@pytest.mark.parametrize(
+    ("script", "timeout_s", "key", "params"),
+    [
+        ("exit_7", LONG, "failure.exit", {"code": 7}),
+        ("kill_itself", LONG, "failure.killed", {"signal": "SIGKILL"}),
+        ("hang", SHORT, "failure.timeout", {"seconds": SHORT}),
+        ("fail", LONG, "failure.exception", {"error": "RuntimeError: something broke"}),
+    ],
+)
+def test_the_session_writes_down_how_a_child_ended(
+    tmp_path: Path, script: str, timeout_s: float, key: str, params: dict[str, object]
+) -> None:
+    with EventLog(tmp_path) as log:
+        session = Session(tmp_path, log, lambda event: None)
+        session.emit(
+            RunStarted(version="1", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
+        )
+        task = {"arm": "scripted", "script": script}
+        end = session._run("scripted", MODULE, task, timeout_s, None)
+        assert not end.ok
+        failure = session._failure("scripted", end)
+    assert (failure.reason.key, failure.reason.params) == (key, params)
+    assert read_record(tmp_path).of(ArmFailed) == [failure]
+    assert (tmp_path / "logs" / "scripted.log").exists()
+
+
+def test_any_signal_has_a_name() -> None:
+    assert runner._reason(-signal.SIGSEGV).params == {"signal": "SIGSEGV"}
+    assert runner._reason(-signal.SIGSEGV).key == "failure.signal"

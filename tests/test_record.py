@@ -1,0 +1,187 @@
+"""The run directory: what a crash leaves is read, what another version wrote is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from experiment.events import (
+    SCHEMA_VERSION,
+    Notice,
+    RunFinished,
+    RunStarted,
+    encode,
+)
+from experiment.messages import UserError, message
+from experiment.record import (
+    EVENTS_FILE,
+    RUN_FILE,
+    EventLog,
+    read_record,
+    write_atomic,
+    write_summary,
+)
+
+
+def started(**changes: object) -> RunStarted:
+    values = {"version": "1", "wall_ns": 0, "utc_offset_s": 0, "lang": "en"}
+    return RunStarted.model_validate({**values, "command": [], "config": {}, **changes})
+
+
+def notice(n: int) -> Notice:
+    return Notice(text=message("note.busy", load=n))
+
+
+def write_log(directory: Path, *lines: str, end: str = "\n") -> None:
+    (directory / EVENTS_FILE).write_text("\n".join(lines) + end, encoding="utf-8")
+
+
+def refusal(directory: Path) -> tuple[str, dict[str, object]]:
+    with pytest.raises(UserError) as caught:
+        read_record(directory)
+    return caught.value.text.key, caught.value.text.params
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    events = [started(), notice(1), notice(2), RunFinished(status="complete")]
+    with EventLog(tmp_path) as log:
+        for event in events:
+            log.write(event)
+    record = read_record(tmp_path)
+    assert list(record.events) == events
+    assert (record.damaged_lines, record.summary) == (0, {})
+    assert record.of(Notice) == events[1:3]
+    assert (record.first(Notice), record.first(RunFinished)) == (events[1], events[3])
+    assert record.started == events[0]
+
+
+def test_an_event_is_on_disk_before_the_log_is_closed(tmp_path: Path) -> None:
+    with EventLog(tmp_path) as log:
+        log.write(started())
+        log.write(notice(1))
+        assert len(read_record(tmp_path).events) == 2
+
+
+def test_a_log_is_never_written_over(tmp_path: Path) -> None:
+    write_log(tmp_path, encode(started()))
+    with pytest.raises(FileExistsError):
+        EventLog(tmp_path)
+
+
+def test_threads_do_not_cut_each_others_lines(tmp_path: Path) -> None:
+    with EventLog(tmp_path) as log:
+        log.write(started())
+
+        def work() -> None:
+            for n in range(200):
+                log.write(notice(n))
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    record = read_record(tmp_path)
+    assert (len(record.events), record.damaged_lines) == (801, 0)
+
+
+@pytest.mark.parametrize("cut", [1, 20, -2])
+def test_a_log_whose_last_line_is_cut_is_read_up_to_it(tmp_path: Path, cut: int) -> None:
+    write_log(tmp_path, encode(started()), encode(notice(1)), encode(notice(2))[:cut], end="")
+    record = read_record(tmp_path)
+    assert (len(record.events), record.damaged_lines) == (2, 1)
+
+
+def test_a_last_line_that_only_lacks_its_newline_is_whole(tmp_path: Path) -> None:
+    write_log(tmp_path, encode(started()), encode(notice(1)), end="")
+    assert (len(read_record(tmp_path).events), read_record(tmp_path).damaged_lines) == (2, 0)
+
+
+def test_a_line_that_is_no_text_is_counted_as_damaged(tmp_path: Path) -> None:
+    good = [encode(started()).encode(), encode(notice(1)).encode()]
+    (tmp_path / EVENTS_FILE).write_bytes(good[0] + b"\n\xff\xfe\x00\n\n" + good[1] + b"\n")
+    record = read_record(tmp_path)
+    assert (len(record.events), record.damaged_lines) == (2, 1)
+
+
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])
+def test_another_schema_version_is_refused_by_number(tmp_path: Path, version: int) -> None:
+    write_log(tmp_path, encode(started(schema_version=version)))
+    key, params = refusal(tmp_path)
+    assert (key, params["found"], params["known"]) == ("error.schema", version, SCHEMA_VERSION)
+
+
+def test_a_later_version_is_told_apart_even_if_its_events_are_unknown_here(tmp_path: Path) -> None:
+    line = json.dumps({"event": "run_began", "schema_version": SCHEMA_VERSION + 1, "new": 1})
+    write_log(tmp_path, line, encode(notice(1)))
+    assert refusal(tmp_path)[0] == "error.schema"
+
+
+@pytest.mark.parametrize("lines", [[], ["rubbish"], [encode(notice(1))], ["[1]", "7"]])
+def test_a_file_that_is_no_log_is_no_record(tmp_path: Path, lines: list[str]) -> None:
+    write_log(tmp_path, *lines)
+    assert refusal(tmp_path)[0] == "error.no_record"
+
+
+def test_a_directory_without_a_log_is_no_record(tmp_path: Path) -> None:
+    assert refusal(tmp_path)[0] == "error.no_record"
+    assert refusal(tmp_path / "nowhere")[0] == "error.no_record"
+
+
+def test_a_log_that_is_a_directory_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / EVENTS_FILE).mkdir()
+    assert refusal(tmp_path)[0] == "error.file_unreadable"
+
+
+def test_a_summary_is_read_and_a_damaged_one_is_left_out(tmp_path: Path) -> None:
+    write_log(tmp_path, encode(started()))
+    write_summary(tmp_path, {"a": 1, "text": "块"})
+    assert read_record(tmp_path).summary == {"a": 1, "text": "块"}
+    (tmp_path / RUN_FILE).write_text('{"a": ', encoding="utf-8")
+    assert read_record(tmp_path).summary == {}
+
+
+def test_a_summary_with_nan_is_refused_and_the_old_one_stays(tmp_path: Path) -> None:
+    write_summary(tmp_path, {"a": 1})
+    with pytest.raises(ValueError, match="JSON"):
+        write_summary(tmp_path, {"a": float("nan")})
+    assert json.loads((tmp_path / RUN_FILE).read_text()) == {"a": 1}
+
+
+def test_an_atomic_write_replaces_the_whole_file(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "file.txt"
+    write_atomic(target, "old and long")
+    write_atomic(target, "new\n")
+    assert target.read_bytes() == b"new\n"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "file.txt"
+    write_atomic(target, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomic(target, "half of it is fine \ud800")
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_rename_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "file.txt"
+    write_atomic(target, "old")
+
+    def fail(source: str, goal: str) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="no"):
+        write_atomic(target, "new")
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
