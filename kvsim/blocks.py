@@ -1,13 +1,17 @@
-"""The block pool: fixed-size blocks, a free queue, reference counts and a table per request.
+"""The block pool: fixed-size blocks, free and cached ones, reference counts, a table per request.
 
     request 0   logical   0   1                 physical   0   1   2   3   4   5
-                table   [ 0 | 4 ]               owner      r0  r1  r1  -   r0  -
-    request 1   logical   0   1                 refs       1   1   1   0   1   0
-                table   [ 1 | 2 ]               free queue [3, 5]
+                table   [ 0 | 4 ]               refs       2   1   1   0   1   0
+    request 1   logical   0   1   2             owners     r0  r1  r1  -   r0  -
+                table   [ 0 | 1 | 2 ]                      r1
+                                                free [3]   cached, least recently used first [5]
 
 Position ``p`` of a request lives in logical block ``p // block_size`` at offset
-``p % block_size``; its table says which physical block that is. Every operation costs time
-proportional to the blocks it names, never to the size of the pool.
+``p % block_size``; its table says which physical block that is. A block with several owners is
+shared: none of them may write to it before it has a copy of its own. A block whose content has a
+key (see :mod:`kvsim.prefix`) outlives its last owner until its memory is needed.
+
+Every operation costs time proportional to the blocks it names, never to the size of the pool.
 
 After Kwon et al., "Efficient Memory Management for Large Language Model Serving with
 PagedAttention" (arXiv 2309.06180), section 4.
@@ -15,9 +19,11 @@ PagedAttention" (arXiv 2309.06180), section 4.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+
+Key = Hashable
 
 
 class PoolError(Exception):
@@ -25,7 +31,7 @@ class PoolError(Exception):
 
 
 class OutOfBlocksError(PoolError):
-    """Fewer blocks are free than were asked for."""
+    """Fewer blocks are free or evictable than were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +48,20 @@ def blocks_needed(tokens: int, block_size: int) -> int:
     return -(-tokens // block_size)
 
 
+def locate(table: Sequence[int], position: int, block_size: int) -> Location:
+    """Map ``position`` through a block table.
+
+    Raises:
+        PoolError: the table does not reach ``position``.
+    """
+    logical, offset = divmod(position, block_size)
+    if position < 0 or logical >= len(table):
+        raise PoolError(f"position {position} is outside a table of {len(table)} blocks")
+    return Location(logical, table[logical], offset)
+
+
 class BlockPool:
-    """Fixed-size blocks handed out to requests and taken back.
+    """Fixed-size blocks handed out to requests, shared between them, and taken back.
 
     Args:
         num_blocks: how many physical blocks there are, ids 0 to ``num_blocks - 1``.
@@ -58,14 +76,27 @@ class BlockPool:
             raise ValueError(f"a pool needs blocks and slots, not {num_blocks} x {block_size}")
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._free: deque[int] = deque(range(num_blocks))
         self._refs = [0] * num_blocks
         self._tables: dict[int, list[int]] = {}
+        # A stack: its end is handed out first.
+        self._free = list(range(num_blocks - 1, -1, -1))
+        # Ownerless blocks with content, least recently used first.
+        self._evictable: OrderedDict[int, None] = OrderedDict()
+        self._by_key: dict[Key, int] = {}
+        self._keys: dict[int, Key] = {}
+        self._evicted: list[int] = []
+
+    # -- what is there ---------------------------------------------------------------------
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody owns."""
-        return len(self._free)
+        """Blocks that can be handed out: nobody owns them. Cached ones count."""
+        return len(self._free) + len(self._evictable)
+
+    @property
+    def num_cached(self) -> int:
+        """Blocks that nobody owns and whose content is kept."""
+        return len(self._evictable)
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -80,28 +111,85 @@ class BlockPool:
         """How many requests own ``block``."""
         return self._refs[block]
 
-    def allocate(self, request: int, count: int) -> tuple[int, ...]:
-        """Append ``count`` free blocks to the table of ``request`` and return them.
+    def locate(self, request: int, position: int) -> Location:
+        """Map a position of ``request`` to its physical block and offset.
 
         Raises:
-            OutOfBlocksError: fewer than ``count`` are free; nothing is handed out then.
+            PoolError: the request's table does not reach that position.
+        """
+        return locate(self.table(request), position, self.block_size)
+
+    # -- handing out and taking back -------------------------------------------------------
+
+    def allocate(self, request: int, count: int) -> tuple[int, ...]:
+        """Append ``count`` blocks to the table of ``request``.
+
+        Free blocks go first, then the least recently used cached ones lose their content (see
+        :meth:`drain_evicted`).
+
+        Raises:
+            OutOfBlocksError: fewer than ``count`` can be had; nothing is handed out then.
         """
         if count < 0:
             raise PoolError(f"cannot allocate {count} blocks")
-        if count > len(self._free):
-            raise OutOfBlocksError(f"{count} blocks asked for, {len(self._free)} free")
-        blocks = tuple(self._free.popleft() for _ in range(count))
+        if count > self.num_free:
+            raise OutOfBlocksError(f"{count} blocks asked for, {self.num_free} free")
+        take = min(count, len(self._free))
+        blocks = self._free[len(self._free) - take :][::-1]
+        del self._free[len(self._free) - take :]
+        blocks += [self._evict() for _ in range(count - take)]
         for block in blocks:
             self._refs[block] = 1
         if blocks:
             self._tables.setdefault(request, []).extend(blocks)
-        return blocks
+        return tuple(blocks)
+
+    def share(self, request: int, blocks: Iterable[int]) -> tuple[int, ...]:
+        """Append ``blocks``, which hold content already, to the table of ``request``.
+
+        Raises:
+            PoolError: a block has neither owner nor kept content, or the request has it already.
+        """
+        shared = tuple(blocks)
+        held = set(self._tables.get(request, ()))
+        for block in shared:
+            if block in held:
+                raise PoolError(f"request {request} has block {block} already")
+            if not self._refs[block] and block not in self._evictable:
+                raise PoolError(f"block {block} holds nothing to share")
+        for block in shared:
+            if not self._refs[block]:
+                del self._evictable[block]
+            self._refs[block] += 1
+        if shared:
+            self._tables.setdefault(request, []).extend(shared)
+        return shared
+
+    def copy_on_write(self, request: int, logical: int) -> tuple[int, int]:
+        """Give ``request`` a block of its own in place of a shared one.
+
+        Returns:
+            The shared block, and the one that replaces it.
+
+        Raises:
+            PoolError: the block is not shared, or the table does not reach it.
+            OutOfBlocksError: no block is left.
+        """
+        table = self._tables.get(request, [])
+        if not 0 <= logical < len(table) or self._refs[table[logical]] < 2:
+            raise PoolError(f"request {request} has no shared block {logical}")
+        (new,) = self.allocate(request, 1)
+        table.pop()
+        old = table[logical]
+        table[logical] = new
+        self._refs[old] -= 1
+        return old, new
 
     def free(self, request: int) -> tuple[int, ...]:
-        """Give back every block of ``request``; return them in logical order.
+        """Give back every block of ``request`` and return them in logical order.
 
-        The last block re-enters the free queue first, so the head of a sequence, which others
-        are likeliest to ask for again, survives longest.
+        The tail re-enters the queues first: of a sequence that stays cached the head, which
+        others are likeliest to ask for again, is evicted last.
 
         Raises:
             PoolError: the request holds nothing.
@@ -111,44 +199,103 @@ class BlockPool:
             raise PoolError(f"request {request} holds no blocks")
         for block in reversed(table):
             self._refs[block] -= 1
-            if not self._refs[block]:
+            if self._refs[block]:
+                continue
+            if block in self._keys:
+                self._evictable[block] = None
+            else:
                 self._free.append(block)
         return tuple(table)
 
-    def locate(self, request: int, position: int) -> Location:
-        """Map a position of ``request`` to its physical block and offset.
+    # -- content ---------------------------------------------------------------------------
+
+    def publish(self, block: int, key: Key) -> bool:
+        """Let ``block`` be found under ``key`` from now on.
+
+        The first block under a key stays the one that is found; a second one with the same
+        content remains private. Returns whether this one is found.
 
         Raises:
-            PoolError: the request's table does not reach that position.
+            PoolError: nobody owns the block.
         """
-        return locate(self.table(request), position, self.block_size)
+        if not self._refs[block]:
+            raise PoolError(f"block {block} has no owner who could have written it")
+        if self._by_key.setdefault(key, block) != block:
+            return False
+        self._keys[block] = key
+        return True
+
+    def retract(self, block: int) -> None:
+        """Take back that ``block`` can be found; for content that was never written."""
+        key = self._keys.pop(block, None)
+        if key is not None:
+            del self._by_key[key]
+
+    def lookup(self, keys: Iterable[Key]) -> list[int]:
+        """Blocks that hold the longest prefix of ``keys``, in order."""
+        hits = []
+        for key in keys:
+            block = self._by_key.get(key)
+            if block is None:
+                break
+            hits.append(block)
+        return hits
+
+    def is_cached(self, block: int) -> bool:
+        """Whether ``block`` has content and no owner."""
+        return block in self._evictable
+
+    def drain_evicted(self) -> tuple[int, ...]:
+        """Blocks that lost their content since this was last asked, in that order."""
+        evicted, self._evicted = tuple(self._evicted), []
+        return evicted
+
+    def reset_cache(self) -> bool:
+        """Forget all content; False, and nothing done, while a block is owned."""
+        if self._tables:
+            return False
+        self._free.extend(self._evictable)
+        self._evictable.clear()
+        self._by_key.clear()
+        self._keys.clear()
+        return True
+
+    def _evict(self) -> int:
+        block, _ = self._evictable.popitem(last=False)
+        del self._by_key[self._keys.pop(block)]
+        self._evicted.append(block)
+        return block
+
+    # -- trust -----------------------------------------------------------------------------
 
     def check_integrity(self) -> None:
-        """Compare the pool's records with each other.
+        """Compare the pool's records with each other; visits every block.
 
         Raises:
             PoolError: a block is lost, held twice or counted wrongly.
         """
         held = Counter(block for table in self._tables.values() for block in table)
         free = Counter(self._free)
+        free.update(self._evictable.keys())
         if any(count != 1 for count in free.values()):
-            raise PoolError("a block stands twice in the free queue")
+            raise PoolError("a block stands twice in the free queues")
         if strangers := (held.keys() | free.keys()) - set(range(self.num_blocks)):
             raise PoolError(f"no such blocks in the pool: {sorted(strangers)}")
+        for request, table in self._tables.items():
+            if not table or len(set(table)) != len(table):
+                raise PoolError(f"the table of request {request} is empty or repeats a block")
         for block, refs in enumerate(self._refs):
             if held[block] != refs:
                 raise PoolError(f"block {block} has {refs} references and {held[block]} owners")
             if (refs == 0) != (block in free):
-                raise PoolError(f"block {block} with {refs} references: wrong in the free queue")
+                raise PoolError(f"block {block} with {refs} references: wrong in the free queues")
+        self._check_keys()
 
-
-def locate(table: Sequence[int], position: int, block_size: int) -> Location:
-    """Map ``position`` through a block table.
-
-    Raises:
-        PoolError: the table does not reach ``position``.
-    """
-    logical, offset = divmod(position, block_size)
-    if position < 0 or logical >= len(table):
-        raise PoolError(f"position {position} is outside a table of {len(table)} blocks")
-    return Location(logical, table[logical], offset)
+    def _check_keys(self) -> None:
+        for block, key in self._keys.items():
+            if self._by_key.get(key) != block:
+                raise PoolError(f"block {block} has a key under which it is not found")
+        if len(self._by_key) != len(self._keys):
+            raise PoolError("a key leads to a block that does not know it")
+        if any(block not in self._keys for block in self._evictable):
+            raise PoolError("a cached block has no key")

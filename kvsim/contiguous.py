@@ -73,7 +73,9 @@ class StaticBatchPlanner:
     ) -> StepPlan:
         """End the rows that are left and give every slab back."""
         self._end(finished)
-        for request in self._pool.owners:
+        # Last slab first: the pool hands out first what came back last, so that the next batch
+        # begins with the first slab, as a cache tensor's rows do.
+        for request in reversed(self._pool.owners):
             self._released.append(BlockOp(OpKind.FREE, request, self._pool.free(request)))
         self._rows.clear()
         return self._plan([], [], waiting)

@@ -7,104 +7,34 @@
 
 Each slot is in exactly one :class:`SlotState`, the first that fits, and the states sum to
 ``reserved`` after every step. :class:`Ledger` keeps the sums while plans are applied;
-:func:`recount` derives them again from the tables, slot by slot, as a witness.
+:func:`kvsim.recount.recount` derives them again from the tables, slot by slot, as a witness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from kvsim.slots import ALLOCATED_STATES, PoolShape, SlotCounts, SlotState, count_slots
 from kvsim.step import BlockOp, Chunk, FinishReason, OpKind, StepPlan
 
-
-class SlotState(StrEnum):
-    """States of a slot, in order of precedence."""
-
-    LIVE = "live"
-    CACHED = "cached"
-    PADDING = "padding"
-    FINISHED = "finished"
-    UNWRITTEN = "unwritten"
-    ROUNDING = "rounding"
-    HOLE = "hole"
-    ENGINE = "engine"
-    WATERMARK = "watermark"
-    FREE = "free"
+__all__ = [
+    "ALLOCATED_STATES",
+    "Holder",
+    "Ledger",
+    "PoolShape",
+    "ReplayError",
+    "SlotCounts",
+    "SlotState",
+    "replay",
+]
 
 
-ALLOCATED_STATES = (
-    SlotState.LIVE,
-    SlotState.PADDING,
-    SlotState.FINISHED,
-    SlotState.UNWRITTEN,
-    SlotState.ROUNDING,
-)
+_GIVES_BACK = (OpKind.FREE, OpKind.SWAP_OUT)
 
 
 class ReplayError(Exception):
     """A plan contradicts what came before it: the log is damaged or the scheduler is wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolShape:
-    """A pool of slots for one arm.
-
-    Attributes:
-        blocks: number of blocks; for an elastic pool, the most that it may grow to.
-        block_size: slots in a block. A contiguous slab is one block of the maximum length.
-        slot_bytes: bytes of K and V of one token over all layers.
-        watermark_blocks: free blocks that admission holds back.
-        elastic: memory is taken from the device as it is handed out and returned when freed
-            (a growing cache), so reserved equals allocated.
-    """
-
-    blocks: int
-    block_size: int
-    slot_bytes: int
-    watermark_blocks: int = 0
-    elastic: bool = False
-
-    @property
-    def slots(self) -> int:
-        """All slots of the pool."""
-        return self.blocks * self.block_size
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of one block."""
-        return self.block_size * self.slot_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class SlotCounts:
-    """Slots in each state at one moment; states that are absent count no slot."""
-
-    states: dict[SlotState, int]
-
-    def __getitem__(self, state: SlotState) -> int:
-        return self.states.get(state, 0)
-
-    @property
-    def reserved(self) -> int:
-        """All slots."""
-        return sum(self.states.values())
-
-    @property
-    def allocated(self) -> int:
-        """Slots handed to requests."""
-        return sum(self[state] for state in ALLOCATED_STATES)
-
-    @property
-    def live(self) -> int:
-        """Slots that an unfinished request will attend to."""
-        return self[SlotState.LIVE]
-
-    @property
-    def wasted(self) -> int:
-        """Handed out, but not live."""
-        return self.allocated - self.live
 
 
 @dataclass(slots=True)
@@ -130,6 +60,10 @@ class Ledger:
         self._owners: list[set[int]] = [set() for _ in range(shape.blocks)]
         # A block has one place in every table that holds it: sharing is sharing of a prefix.
         self._logical = [0] * shape.blocks
+        # Holders whose blocks are in host memory; their tables are empty.
+        self.swapped: dict[int, Holder] = {}
+        # Ownerless blocks whose content is kept.
+        self.cached: set[int] = set()
         self._sums = dict.fromkeys(SlotState, 0)
         self._owned_blocks = 0
         self.last_step = -1
@@ -146,24 +80,25 @@ class Ledger:
         for finish in plan.finished:
             if finish.reason is not FinishReason.REFUSED:
                 self._mark_finished(finish.request)
-        for request in plan.preempted:
-            self._require(request in self.holders, f"request {request} preempted, holds nothing")
         for op in plan.ops:
             self._apply_op(op)
         for request in plan.preempted:
             self._require(request not in self.holders, f"request {request} preempted, keeps blocks")
+            gave = any(op.request == request and op.kind in _GIVES_BACK for op in plan.ops)
+            self._require(gave, f"request {request} preempted, holds nothing")
         for chunk in plan.chunks:
             self._apply_chunk(chunk)
         return self.counts()
 
     def counts(self) -> SlotCounts:
         """Slots in each state now."""
-        return _counts(self.shape, self._sums, self._owned_blocks)
+        return count_slots(self.shape, self._sums, self._owned_blocks + len(self.cached))
 
     @property
     def written_slots(self) -> int:
         """Slots that hold something: what a count over poisoned tensors must find."""
-        return sum(self._filled(block) for block, own in enumerate(self._owners) if own)
+        owned = sum(self._fill(block)[1] for block, own in enumerate(self._owners) if own)
+        return owned + len(self.cached) * self.shape.block_size
 
     def tables(self) -> dict[int, tuple[int, ...]]:
         """Block table of every request that holds blocks."""
@@ -172,41 +107,119 @@ class Ledger:
     def _apply_op(self, op: BlockOp) -> None:
         for block in op.blocks:
             self._require(0 <= block < self.shape.blocks, f"no block {block} in the pool")
-        if op.kind is OpKind.ALLOCATE:
-            self._allocate(op)
-        elif op.kind is OpKind.FREE:
-            self._free(op)
-        else:
-            raise ReplayError(f"operation {op.kind} is not known to this version")
+        _APPLY[op.kind](self, op)
 
     def _allocate(self, op: BlockOp) -> None:
         request = self._request_of(op)
         holder = self.holders.setdefault(request, Holder())
         self._require(not holder.finished, f"request {request} has ended and is given blocks")
         for block in op.blocks:
-            self._require(not self._owners[block], f"block {block} is not free")
-            self._logical[block] = len(holder.table)
-            holder.table.append(block)
-            self._owners[block].add(request)
-            self._owned_blocks += 1
-            self._account(block, +1)
+            free = not self._owners[block] and block not in self.cached
+            self._require(free, f"block {block} is not free")
+            self._append(request, holder, block)
+
+    def _share(self, op: BlockOp) -> None:
+        request = self._request_of(op)
+        self._require(request not in self.holders, f"request {request} holds blocks already")
+        holder = self.holders[request] = Holder(written=op.tokens)
+        reach = len(op.blocks) * self.shape.block_size
+        self._require(op.tokens <= reach, f"request {request} shares more than blocks hold")
+        for block in op.blocks:
+            has_content = self._owners[block] or block in self.cached
+            self._require(bool(has_content), f"block {block} holds nothing to share")
+            if block in self.cached:
+                self._uncache(block)
+            self._append(request, holder, block)
+
+    def _copy(self, op: BlockOp) -> None:
+        request = self._request_of(op)
+        holder = self._holder(request)
+        same = len(op.blocks) == len(op.sources)
+        self._require(same, f"request {request} gets not as many blocks as it copies")
+        for old, new in zip(op.sources, op.blocks, strict=True):
+            self._require(request in self._owners[old], f"request {request} copies another's block")
+            free = not self._owners[new] and new not in self.cached
+            self._require(free, f"block {new} is not free")
+            self._disown(request, old)
+            logical = self._logical[old]
+            holder.table[logical] = new
+            self._own(request, new, logical)
+
+    def _evict(self, op: BlockOp) -> None:
+        for block in op.blocks:
+            self._require(block in self.cached, f"block {block} is not cached")
+            self._uncache(block)
 
     def _free(self, op: BlockOp) -> None:
         request = self._request_of(op)
-        holder = self.holders.get(request)
-        self._require(holder is not None, f"request {request} frees and holds nothing")
-        assert holder is not None
+        holder = self._holder(request)
         self._require(holder.table == list(op.blocks), f"request {request} frees other blocks")
+        size = self.shape.block_size
         for block in op.blocks:
-            self._account(block, -1)
-            self._owners[block].discard(request)
-            self._owned_blocks -= 1
+            full = self._fill(block)[1] == size
+            self._disown(request, block)
+            if block in op.cached:
+                ownerless = not self._owners[block]
+                self._require(full and ownerless, f"block {block} cannot stay cached")
+                self.cached.add(block)
+                self._sums[SlotState.CACHED] += size
         del self.holders[request]
 
+    def _swap_out(self, op: BlockOp) -> None:
+        holder = self._holder(self._request_of(op))
+        self._free(op)
+        holder.table = []
+        self.swapped[self._request_of(op)] = holder
+
+    def _swap_in(self, op: BlockOp) -> None:
+        request = self._request_of(op)
+        holder = self.swapped.pop(request, None)
+        if holder is None:
+            raise ReplayError(f"request {request} comes back and was not swapped out")
+        self._allocate(op)
+        back = self.holders[request]
+        for block in op.blocks:
+            self._account(block, -1)
+        back.written, back.padding = holder.written, holder.padding
+        for block in op.blocks:
+            self._account(block, +1)
+
+    def _append(self, request: int, holder: Holder, block: int) -> None:
+        holder.table.append(block)
+        self._own(request, block, len(holder.table) - 1)
+
+    def _own(self, request: int, block: int, logical: int) -> None:
+        if self._owners[block]:
+            self._account(block, -1)
+            self._require(
+                self._logical[block] == logical, f"block {block} has two places in sequences"
+            )
+        else:
+            self._owned_blocks += 1
+        self._logical[block] = logical
+        self._owners[block].add(request)
+        self._account(block, +1)
+
+    def _disown(self, request: int, block: int) -> None:
+        self._account(block, -1)
+        self._owners[block].discard(request)
+        if self._owners[block]:
+            self._account(block, +1)
+        else:
+            self._owned_blocks -= 1
+
+    def _uncache(self, block: int) -> None:
+        self.cached.discard(block)
+        self._sums[SlotState.CACHED] -= self.shape.block_size
+
+    def _holder(self, request: int) -> Holder:
+        holder = self.holders.get(request)
+        if holder is None:
+            raise ReplayError(f"request {request} holds nothing")
+        return holder
+
     def _apply_chunk(self, chunk: Chunk) -> None:
-        holder = self.holders.get(chunk.request)
-        self._require(holder is not None, f"request {chunk.request} runs without blocks")
-        assert holder is not None
+        holder = self._holder(chunk.request)
         self._require(holder.written == chunk.start, f"request {chunk.request} skips positions")
         late = chunk.padding and chunk.start
         self._require(not late, f"request {chunk.request} gets fillers behind its first tokens")
@@ -228,7 +241,8 @@ class Ledger:
     def _mark_finished(self, request: int) -> None:
         holder = self.holders.get(request)
         if holder is None:
-            return  # ended while waiting: it held nothing
+            self.swapped.pop(request, None)
+            return  # ended while waiting: it held nothing on the device
         for block in holder.table:
             self._account(block, -1)
         holder.finished = True
@@ -259,9 +273,6 @@ class Ledger:
             alive = alive or not holder.finished
         return padding, filled, alive
 
-    def _filled(self, block: int) -> int:
-        return self._fill(block)[1]
-
     def _request_of(self, op: BlockOp) -> int:
         if op.request is None:
             raise ReplayError(f"{op.kind} names no request")
@@ -273,46 +284,19 @@ class Ledger:
             raise ReplayError(message)
 
 
-def recount(shape: PoolShape, holders: dict[int, Holder]) -> SlotCounts:
-    """Count again from the tables alone: visit every slot, ask every holder. Slow and plain."""
-    sums = dict.fromkeys(SlotState, 0)
-    owned: set[int] = set()
-    for block in range(shape.blocks):
-        views = [(h, i) for h in holders.values() for i, b in enumerate(h.table) if b == block]
-        if not views:
-            continue
-        owned.add(block)
-        for offset in range(shape.block_size):
-            slots = [(h, i * shape.block_size + offset) for h, i in views]
-            sums[_slot_state(slots)] += 1
-    return _counts(shape, sums, len(owned))
-
-
-def _slot_state(views: Sequence[tuple[Holder, int]]) -> SlotState:
-    """State of an owned slot that each holder sees at the given index of its sequence."""
-    if any(not h.finished and h.padding <= i < h.padding + h.written for h, i in views):
-        return SlotState.LIVE
-    if any(i < h.padding for h, i in views):
-        return SlotState.PADDING
-    if all(h.finished for h, _ in views):
-        return SlotState.FINISHED
-    return SlotState.UNWRITTEN
-
-
-def _counts(shape: PoolShape, sums: dict[SlotState, int], owned_blocks: int) -> SlotCounts:
-    states = {state: count for state, count in sums.items() if count}
-    if not shape.elastic:
-        free = (shape.blocks - owned_blocks) * shape.block_size
-        held_back = min(shape.watermark_blocks * shape.block_size, free)
-        if held_back:
-            states[SlotState.WATERMARK] = held_back
-        if free - held_back:
-            states[SlotState.FREE] = free - held_back
-    return SlotCounts(states)
-
-
 def _clamp(value: int, size: int) -> int:
     return min(max(value, 0), size)
+
+
+_APPLY = {
+    OpKind.ALLOCATE: Ledger._allocate,
+    OpKind.SHARE: Ledger._share,
+    OpKind.COPY: Ledger._copy,
+    OpKind.EVICT: Ledger._evict,
+    OpKind.FREE: Ledger._free,
+    OpKind.SWAP_OUT: Ledger._swap_out,
+    OpKind.SWAP_IN: Ledger._swap_in,
+}
 
 
 def replay(shape: PoolShape, plans: Iterable[StepPlan]) -> list[SlotCounts]:

@@ -46,12 +46,20 @@ class BlockOp:
 
     ``blocks`` are physical block ids on the device, in logical order. ``request`` is None only
     for EVICT, whose blocks nobody owns.
+
+    Attributes:
+        sources: COPY: the shared blocks that were copied. SWAP_OUT and SWAP_IN: host blocks.
+        cached: FREE and SWAP_OUT: those of ``blocks`` that nobody owns now and whose content is
+            kept for the prefix cache.
+        tokens: SHARE: positions of the request that the shared blocks hold.
     """
 
     kind: OpKind
     request: int | None
     blocks: tuple[int, ...]
     sources: tuple[int, ...] = ()
+    cached: tuple[int, ...] = ()
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +147,10 @@ def plan_from_json(data: Mapping[str, Any]) -> StepPlan:
 
 
 def _op_to_list(op: BlockOp) -> list[Any]:
-    row: list[Any] = [op.kind.value, op.request, list(op.blocks)]
-    return [*row, list(op.sources)] if op.sources else row
+    row = [op.kind.value, op.request, list(op.blocks), list(op.sources), list(op.cached), op.tokens]
+    while not row[-1] and len(row) > 3:
+        row.pop()
+    return row
 
 
 def _op_from_list(row: Sequence[Any]) -> BlockOp:
@@ -150,6 +160,8 @@ def _op_from_list(row: Sequence[Any]) -> BlockOp:
         request=None if request is None else _count(request),
         blocks=tuple(_count(b) for b in blocks),
         sources=tuple(_count(b) for b in row[3]) if len(row) > 3 else (),
+        cached=tuple(_count(b) for b in row[4]) if len(row) > 4 else (),
+        tokens=_count(row[5]) if len(row) > 5 else 0,
     )
 
 

@@ -17,11 +17,11 @@ import torch
 
 from experiment.memory.tensors import storage_bytes
 from kvsim.geometry import KVGeometry
-from kvsim.step import OpKind, StepPlan
+from kvsim.step import BlockOp, OpKind, StepPlan
 
 
 class PoisonError(Exception):
-    """Layers disagree on which slots are written: an engine error, never a user's."""
+    """The tensors contradict the bookkeeping: an engine error, never a user's."""
 
 
 class KVPool:
@@ -34,6 +34,7 @@ class KVPool:
         geometry: layers, KV heads, head size and element size of the model.
         num_blocks: physical blocks.
         block_size: slots in a block.
+        host_blocks: blocks in host memory for requests that are swapped out.
     """
 
     def __init__(
@@ -43,11 +44,15 @@ class KVPool:
         block_size: int,
         dtype: torch.dtype,
         device: torch.device,
+        host_blocks: int = 0,
     ) -> None:
-        shape = (
-            geometry.layers, 2, num_blocks, geometry.kv_heads, block_size, geometry.head_dim
-        )  # fmt: skip
-        self.kv = torch.full(shape, float("nan"), dtype=dtype, device=device)
+        def blocks(count: int, where: torch.device) -> torch.Tensor:
+            shape = (geometry.layers, 2, count, geometry.kv_heads, block_size, geometry.head_dim)
+            return torch.full(shape, float("nan"), dtype=dtype, device=where)
+
+        self.kv = blocks(num_blocks, device)
+        self.host = blocks(host_blocks, torch.device("cpu")) if host_blocks else None
+        self._owners = [0] * num_blocks
         self.num_blocks = num_blocks
         self.block_size = block_size
 
@@ -61,15 +66,49 @@ class KVPool:
         return self.kv[index]
 
     def apply(self, plan: StepPlan) -> None:
-        """Carry out the block operations of a plan: freed blocks become unreadable."""
+        """Carry out the block operations of a plan, in their order.
+
+        Copies and swaps move content; a block that nobody owns any more, and whose content is
+        not kept for the prefix cache, becomes unreadable.
+        """
         for op in plan.ops:
-            if op.kind is OpKind.FREE:
-                self.poison(op.blocks)
+            self._apply(op)
+
+    def _apply(self, op: BlockOp) -> None:
+        if op.kind is OpKind.SWAP_OUT:
+            self._to_host(op)
+        if op.kind in (OpKind.ALLOCATE, OpKind.SHARE, OpKind.COPY, OpKind.SWAP_IN):
+            for block in op.blocks:
+                self._owners[block] += 1
+        if op.kind is OpKind.COPY:
+            self.kv[:, :, list(op.blocks)] = self.kv[:, :, list(op.sources)]
+            for block in op.sources:
+                self._owners[block] -= 1
+        if op.kind in (OpKind.FREE, OpKind.SWAP_OUT):
+            for block in op.blocks:
+                self._owners[block] -= 1
+            gone = [b for b in op.blocks if not self._owners[b] and b not in op.cached]
+            self.poison(gone)
+        if op.kind is OpKind.EVICT:
+            self.poison(op.blocks)
+        if op.kind is OpKind.SWAP_IN:
+            self._from_host(op)
+
+    def _to_host(self, op: BlockOp) -> None:
+        if self.host is None:
+            raise PoisonError("blocks are swapped out and there is no host memory for them")
+        self.host[:, :, list(op.sources)] = self.kv[:, :, list(op.blocks)].to("cpu")
+
+    def _from_host(self, op: BlockOp) -> None:
+        if self.host is None:
+            raise PoisonError("blocks are swapped in and there is no host memory for them")
+        self.kv[:, :, list(op.blocks)] = self.host[:, :, list(op.sources)].to(self.kv.device)
 
     def poison(self, blocks: Iterable[int]) -> None:
         """Fill whole blocks with NaN."""
         index = torch.tensor(list(blocks), dtype=torch.long, device=self.kv.device)
-        self.kv.index_fill_(2, index, float("nan"))
+        if index.numel():
+            self.kv.index_fill_(2, index, float("nan"))
 
     def written_slots(self) -> int:
         """Count slots that are not NaN, from the tensor alone.

@@ -12,7 +12,8 @@ from experiment.engine.engine import Engine
 from experiment.engine.model_runner import InvalidLogitsError
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
-from kvsim.ledger import Ledger, PoolShape, recount
+from kvsim.ledger import Ledger, PoolShape
+from kvsim.recount import recount
 from kvsim.scheduler import RequestRefusedError
 from kvsim.step import FinishReason, StepPlan
 

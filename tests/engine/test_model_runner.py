@@ -85,8 +85,9 @@ def test_a_new_pool_is_resident_and_holds_nothing() -> None:
 def test_freed_blocks_become_unreadable_and_others_stay() -> None:
     pool = make_pool()
     pool.kv.fill_(1.0)
+    pool.apply(StepPlan(0, ops=(BlockOp(OpKind.ALLOCATE, 0, (2, 0)),)))
     ops = (BlockOp(OpKind.FREE, 0, (2, 0)), BlockOp(OpKind.ALLOCATE, 1, (2,)))
-    pool.apply(StepPlan(0, ops=ops))
+    pool.apply(StepPlan(1, ops=ops))
     assert pool.kv[:, :, [0, 2]].isnan().all()
     assert (pool.kv[:, :, 1] == 1.0).all()
     assert pool.written_slots() == 4

@@ -86,11 +86,14 @@ def geometry(family: str) -> KVGeometry:
 
 
 def make_engine(
-    family: str, blocks: int, block_size: int, eos: int | None = None, **limits: int
+    family: str, blocks: int, block_size: int, eos: int | None = None, **limits: Any
 ) -> Engine:
     """An engine with a pool of its own."""
-    pool = KVPool(geometry(family), blocks, block_size, torch.float32, torch.device("cpu"))
-    return Engine(ModelRunner(tiny(family), pool), SchedulerConfig(**limits), eos)
+    config = SchedulerConfig(**limits)
+    where = torch.device("cpu")
+    shape = geometry(family)
+    pool = KVPool(shape, blocks, block_size, torch.float32, where, config.host_blocks)
+    return Engine(ModelRunner(tiny(family), pool), config, eos, VOCABULARY)
 
 
 def solo(family: str, prompt: Sequence[int], new_tokens: int) -> list[int]:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from kvsim.blocks import OutOfBlocksError
 from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
-from kvsim.ledger import Ledger, PoolShape, SlotState, recount
+from kvsim.ledger import Ledger, PoolShape, SlotState
+from kvsim.recount import recount
 from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind
 
 LENGTH = FinishReason.LENGTH
@@ -52,7 +53,7 @@ def test_a_row_that_ended_keeps_its_slab_until_the_batch_is_released() -> None:
     assert planner.tables() == {0: [0], 1: [1]}
     assert planner.written() == {0: 6}
     plan = planner.release([(0, LENGTH)])
-    assert plan.ops == (BlockOp(OpKind.FREE, 0, (0,)), BlockOp(OpKind.FREE, 1, (1,)))
+    assert plan.ops == (BlockOp(OpKind.FREE, 1, (1,)), BlockOp(OpKind.FREE, 0, (0,)))
     assert (plan.finished, plan.chunks) == ((Finish(0, LENGTH),), ())
     assert (planner.tables(), planner.written()) == ({}, {})
 

@@ -7,7 +7,8 @@ from scheduling import Workload, workloads
 
 from kvsim.blocks import BlockPool
 from kvsim.contiguous import StaticBatchPlanner
-from kvsim.ledger import Ledger, PoolShape, SlotState, recount, replay
+from kvsim.ledger import Ledger, PoolShape, SlotState, replay
+from kvsim.recount import recount
 from kvsim.scheduler import Request, Scheduler, SchedulerConfig
 from kvsim.step import BlockOp, Chunk, FinishReason, OpKind, StepPlan
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvsim.ledger import Ledger, PoolShape, ReplayError, recount, replay
+from kvsim.ledger import Ledger, PoolShape, ReplayError, replay
+from kvsim.recount import recount
 from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 SHAPE = PoolShape(4, 4, 1)
@@ -40,27 +41,33 @@ END_0 = Finish(0, FinishReason.LENGTH)
         (StepPlan(5, ops=(BlockOp(OpKind.ALLOCATE, None, (3,)),)), "names no request"),
         (StepPlan(5, ops=(BlockOp(OpKind.FREE, None, (0, 1)),)), "names no request"),
         (StepPlan(5, ops=(allocate(0, 3),), finished=(END_0,)), "has ended"),
-        (StepPlan(5, ops=(free(2, 3),)), "frees and holds nothing"),
+        (StepPlan(5, ops=(free(2, 3),)), "holds nothing"),
         (StepPlan(5, ops=(free(0, 0),)), "frees other blocks"),
         (StepPlan(5, ops=(free(0, 1, 0),)), "frees other blocks"),
         (StepPlan(5, ops=(free(0, 2),)), "frees other blocks"),
         (StepPlan(5, ops=(free(0, 0, 1), free(0, 0, 1))), "holds nothing"),
         (StepPlan(5, preempted=(2,)), "preempted, holds nothing"),
         (StepPlan(5, preempted=(0,)), "preempted, keeps blocks"),
-        (StepPlan(5, chunks=(Chunk(2, 0, 1, samples=True),)), "runs without blocks"),
+        (StepPlan(5, chunks=(Chunk(2, 0, 1, samples=True),)), "holds nothing"),
         (
             StepPlan(5, ops=(free(0, 0, 1),), chunks=(Chunk(0, 5, 1, samples=True),)),
-            "runs without blocks",
+            "holds nothing",
         ),
         (StepPlan(5, chunks=(Chunk(0, 6, 1, samples=True),)), "skips positions"),
         (StepPlan(5, chunks=(Chunk(0, 4, 1, samples=True),)), "skips positions"),
         (StepPlan(5, chunks=(Chunk(0, 5, 4, samples=True),)), "outgrows its blocks"),
         (StepPlan(5, chunks=(Chunk(1, 3, 1, samples=True, padding=1),)), "outgrows|fillers"),
         (StepPlan(5, chunks=(Chunk(0, 5, 1, samples=True, padding=1),)), "fillers"),
-        *(
-            (StepPlan(5, ops=(BlockOp(kind, 0, (3,)),)), "not known")
-            for kind in (OpKind.SHARE, OpKind.COPY, OpKind.EVICT, OpKind.SWAP_IN, OpKind.SWAP_OUT)
-        ),
+        (StepPlan(5, ops=(BlockOp(OpKind.SHARE, 0, (1,), tokens=1),)), "holds blocks already"),
+        (StepPlan(5, ops=(BlockOp(OpKind.SHARE, 9, (3,), tokens=1),)), "nothing to share"),
+        (StepPlan(5, ops=(BlockOp(OpKind.SHARE, 9, (1,), tokens=99),)), "more than blocks hold"),
+        (StepPlan(5, ops=(BlockOp(OpKind.COPY, 0, (3,)),)), "as many blocks as it copies"),
+        (StepPlan(5, ops=(BlockOp(OpKind.COPY, 0, (3,), (2,)),)), "copies another's block"),
+        (StepPlan(5, ops=(BlockOp(OpKind.COPY, 0, (1,), (0,)),)), "block 1 is not free"),
+        (StepPlan(5, ops=(BlockOp(OpKind.EVICT, None, (3,)),)), "not cached"),
+        (StepPlan(5, ops=(BlockOp(OpKind.SWAP_IN, 0, (3,), (0,)),)), "was not swapped out"),
+        (StepPlan(5, ops=(BlockOp(OpKind.SWAP_OUT, 0, (3,), (0,)),)), "frees other blocks"),
+        (StepPlan(5, ops=(BlockOp(OpKind.FREE, 0, (0, 1), cached=(1,)),)), "cannot stay cached"),
     ],
 )
 def test_a_damaged_plan_is_refused(plan: StepPlan, says: str) -> None:

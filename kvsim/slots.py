@@ -1,0 +1,106 @@
+"""States of a slot, the shape of a pool, and counts of slots at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SlotState(StrEnum):
+    """States of a slot, in order of precedence."""
+
+    LIVE = "live"
+    CACHED = "cached"
+    PADDING = "padding"
+    FINISHED = "finished"
+    UNWRITTEN = "unwritten"
+    ROUNDING = "rounding"
+    HOLE = "hole"
+    ENGINE = "engine"
+    WATERMARK = "watermark"
+    FREE = "free"
+
+
+ALLOCATED_STATES = (
+    SlotState.LIVE,
+    SlotState.PADDING,
+    SlotState.FINISHED,
+    SlotState.UNWRITTEN,
+    SlotState.ROUNDING,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolShape:
+    """A pool of slots for one arm.
+
+    Attributes:
+        blocks: number of blocks; for an elastic pool, the most that it may grow to.
+        block_size: slots in a block. A contiguous slab is one block of the maximum length.
+        slot_bytes: bytes of K and V of one token over all layers.
+        watermark_blocks: free blocks that admission holds back.
+        elastic: memory is taken from the device as it is handed out and returned when freed
+            (a growing cache), so reserved equals allocated.
+    """
+
+    blocks: int
+    block_size: int
+    slot_bytes: int
+    watermark_blocks: int = 0
+    elastic: bool = False
+
+    @property
+    def slots(self) -> int:
+        """All slots of the pool."""
+        return self.blocks * self.block_size
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block."""
+        return self.block_size * self.slot_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCounts:
+    """Slots in each state at one moment; states that are absent count no slot."""
+
+    states: dict[SlotState, int]
+
+    def __getitem__(self, state: SlotState) -> int:
+        return self.states.get(state, 0)
+
+    @property
+    def reserved(self) -> int:
+        """All slots."""
+        return sum(self.states.values())
+
+    @property
+    def allocated(self) -> int:
+        """Slots handed to requests."""
+        return sum(self[state] for state in ALLOCATED_STATES)
+
+    @property
+    def live(self) -> int:
+        """Slots that an unfinished request will attend to."""
+        return self[SlotState.LIVE]
+
+    @property
+    def wasted(self) -> int:
+        """Handed out, but not live."""
+        return self.allocated - self.live
+
+
+def count_slots(
+    shape: PoolShape, sums: Mapping[SlotState, int], occupied_blocks: int
+) -> SlotCounts:
+    """Complete the sums of occupied blocks (owned or cached) by what is free."""
+    states = {state: count for state, count in sums.items() if count}
+    if not shape.elastic:
+        free = (shape.blocks - occupied_blocks) * shape.block_size
+        held_back = min(shape.watermark_blocks * shape.block_size, free)
+        if held_back:
+            states[SlotState.WATERMARK] = held_back
+        if free - held_back:
+            states[SlotState.FREE] = free - held_back
+    return SlotCounts(states)
