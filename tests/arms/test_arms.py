@@ -47,7 +47,8 @@ def test_all_arms_generate_the_same_tokens(each: Run) -> None:
 
 def test_the_tensors_hold_as_many_slots_as_the_tables_say_at_every_step(each: Run) -> None:
     for arm in each.arms:
-        rows = each.rows(arm)
+        # A step that only gives memory back is not counted in the tensors.
+        rows = [row for row in each.rows(arm) if row.tokens]
         assert [row.witness for row in rows] == [row.written for row in rows], arm
         assert each.arm(arm).witnessed_steps == len(rows) > 1
 
