@@ -31,18 +31,12 @@ class EventLog:
     """Appends events to ``events.jsonl``; a line is complete or absent after a crash of ours.
 
     Threads may write at the same time (the memory sampler does).
-
-    Raises:
-        UserError: the file cannot be made.
     """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / EVENTS_FILE
-        try:
-            # Without a buffer of ours: what did not fit on a full disk is not tried again later.
-            self._file = self.path.open("xb", buffering=0)
-        except OSError as error:
-            raise _full(self.path, error) from error
+        # Without a buffer of ours: what did not fit on a full disk is not tried again later.
+        self._file = self.path.open("xb", buffering=0)
         self._end = 0
         self._lock = Lock()
 

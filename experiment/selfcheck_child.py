@@ -100,13 +100,13 @@ def _spike(wire: Wire) -> None:
 
 
 def _churn(wire: Wire) -> None:
-    """Memory that moves all the time, so that every sample is news."""
+    """Memory that moves as often as that of an arm at work, so that many samples are news."""
     _mark(wire, Moment.CHURN_BEGINS)
     end = time.monotonic() + CHURN_S
     held: list[bytes] = []
     while time.monotonic() < end:
         held = [] if len(held) == 32 else [*held, b"\1" * 2**20]
-        time.sleep(0.01)
+        time.sleep(0.03)
     _mark(wire, Moment.CHURN_ENDED)
 
 

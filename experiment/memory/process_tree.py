@@ -218,7 +218,7 @@ def open_statm(process: Any) -> IO[bytes] | None:
     if sys.platform != "linux":
         return None
     try:
-        file = Path(f"/proc/{process.pid}/statm").open("rb", buffering=0)
+        file = Path(f"/proc/{process.pid}/statm").open("rb", buffering=0)  # noqa: SIM115 - kept
     except OSError:
         return None
     if process.is_running():  # else the pid may have been given away before it was opened

@@ -61,7 +61,7 @@ def settle(
         last.append(figure.bytes)
         if len(last) == READINGS and max(last) - min(last) <= tolerance_bytes:
             return Settled(figure, True, waited)
-        if waited >= LIMIT_S:
+        if waited + PAUSE_S > LIMIT_S:
             return Settled(figure, False, waited)
         sleep(PAUSE_S)
 
@@ -139,6 +139,8 @@ class DeviceWatch:
 
     def _foreign(self, gpu: GpuReader, ours: Collection[int]) -> tuple[int | None, Message | None]:
         """How many processes on the GPU are not ours; None and the reason where nobody knows."""
+        if not self._on_gpu:
+            return None, message("memory.device_is_cpu")
         # Where the driver does not list ours by our numbers, its list tells nothing.
         reason = self._environment.status(Channel.NVML_PROCESS).reason
         if reason is not None:

@@ -50,7 +50,7 @@ def test_the_tensors_hold_as_many_slots_as_the_tables_say_at_every_step(each: Ru
         # A step that only gives memory back is not counted in the tensors.
         rows = [row for row in each.rows(arm) if row.tokens]
         assert [row.witness for row in rows] == [row.written for row in rows], arm
-        assert each.arm(arm).witnessed_steps == len(rows) > 1
+        assert each.arm(arm).witnessed_steps >= len(rows) > 1
 
 
 def test_live_is_within_allocated_is_within_reserved_is_within_the_budget(each: Run) -> None:

@@ -227,3 +227,30 @@ def test_no_permission_is_a_reason(child: Child, monkeypatch: pytest.MonkeyPatch
     assert figure.bytes is None
     assert figure.reason is not None
     assert figure.reason.key == "memory.process_denied"
+
+
+def test_both_ways_of_finding_processes_find_the_same(
+    child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grandchild = int(child.ask("spawn"))
+    quick = {process.pid for process in process_tree.descendants(psutil.Process(child.pid))}
+    monkeypatch.setattr(process_tree, "_lists_children", lambda: False)
+    slow = {process.pid for process in process_tree.descendants(psutil.Process(child.pid))}
+    assert quick == slow == {grandchild}
+
+
+@linux_only
+def test_no_file_is_left_open(child: Child) -> None:
+    files = psutil.Process().num_fds()
+    tree = ProcessTree(child.pid, refresh_s=0)
+    child.ask("spawn")
+    assert size(tree.rss()) > 0
+    assert psutil.Process().num_fds() == files + 2
+    psutil.Process(child.pid).children()[0].kill()
+    child.ask("reap")
+    assert size(tree.rss()) > 0
+    assert psutil.Process().num_fds() == files + 1
+    child.process.kill()
+    child.process.wait()
+    assert gone(tree.rss())
+    assert psutil.Process().num_fds() == files
