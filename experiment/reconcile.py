@@ -134,6 +134,8 @@ def _sentence(rows: Sequence[ChannelFigure]) -> Message:
     channel = message(f"channel.{worst.channel}").model_dump()
     if wrong:
         return message("reconcile.differ", channel=channel, off=worst.difference)
+    if len(judged) == 1:
+        return message("reconcile.alone", off=worst.difference, channel=channel)
     return message("reconcile.agree", n=len(judged), off=worst.difference, channel=channel)
 
 

@@ -18,7 +18,7 @@ HAN = re.compile(r"[\u3400-\u9fff]")
 FULL_WIDTH = re.compile(r"[\u3000-\u303f\uff00-\uffef]")
 MOJIBAKE = re.compile("鏄|锛|鐨勬|â€|Ã|ï¼|锟斤拷|\ufffd")
 # The same in both languages: names, and cells that hold nothing but a value.
-SAME = {"console.title"}
+SAME = {"console.title", "reconcile.off", "reconcile.colon"}
 # Keys that code puts together from parts: prefix of the key, and where the parts come from.
 BUILT = (
     "arm_about.", "arm_name.", "channel.", "error.workload.line_",

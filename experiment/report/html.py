@@ -19,8 +19,8 @@ from experiment.events import ModelPrepared, WorkloadReady
 from experiment.i18n import format_bytes
 from experiment.messages import Message
 from experiment.record import Record
+from experiment.report import html_memory, values
 from experiment.report import html_parts as parts
-from experiment.report import values
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import (
     OTHER_STATES,
@@ -173,6 +173,9 @@ def _tables(record: Record, results: Results, series: list[Series]) -> dict[str,
     environment = results.environment or {}
     return {
         "comparison": parts.comparison(results),
+        "channels": html_memory.channels(results) if html_memory.sentences(results) else [],
+        "agreement": html_memory.sentences(results),
+        "memory_parts": html_memory.parts(results),
         "steps": [(one.arm, _step_rows(one)) for one in series],
         "requests": {arm.arm: parts.requests(record, arm) for arm in results.arms},
         "most_requests": parts.MOST_REQUESTS,
