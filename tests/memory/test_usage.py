@@ -1,0 +1,243 @@
+"""How busy processor and GPU are: real processes, and a stand-in for NVML."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from memory_fakes import MIB, UUID, FakeNvml, cpu_environment, cuda_environment, until
+
+from experiment.environment import Environment
+from experiment.events import (
+    Channel,
+    Event,
+    Reading,
+    RunStarted,
+    Scope,
+    Stage,
+    StageEntered,
+    Usage,
+)
+from experiment.memory.devices import GpuReader
+from experiment.memory.monitor import Monitor
+from experiment.memory.process_tree import ProcessTree
+from experiment.memory.usage import EVERY_S, UsageMeter
+from experiment.messages import message
+from experiment.report.console import ConsoleReporter
+
+RATES = "nvmlDeviceGetUtilizationRates"
+SPIN = "while True: pass"
+IDLE = "import time; time.sleep(60)"
+SPIN_BELOW = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '{SPIN}'])"
+
+
+class UsageNvml(FakeNvml):
+    """The stand-in with utilisation rates."""
+
+    gpu, memory = 63, 12
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:  # noqa: N802
+        self._enter(RATES)
+        return SimpleNamespace(gpu=self.gpu, memory=self.memory)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 10.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def run() -> Iterator[Any]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(code: str) -> int:
+        started.append(subprocess.Popen([sys.executable, "-c", code]))
+        return started[-1].pid
+
+    yield start
+    for process in started:
+        below = psutil.Process(process.pid).children() if process.poll() is None else []
+        for member in (process, *below):
+            member.kill()
+        process.wait()
+
+
+def meter(pid: int, environment: Environment, fake: FakeNvml | None = None, **changes: Any) -> Any:
+    reader = GpuReader(environment, fake)
+    return UsageMeter("paged", environment, ProcessTree(pid), reader, **changes)
+
+
+def measure(pid: int) -> float:
+    """Cores over about a second of real time."""
+    watch = meter(pid, cpu_environment())
+    assert watch.take() is None
+    time.sleep(1)
+    cores = watch.take().cpu_cores
+    assert cores is not None
+    return float(cores)
+
+
+def own_cores(process: psutil.Process, seconds: float) -> float:
+    """What the kernel says by another way: that a busy machine grants less is no error."""
+    before, began = process.cpu_times(), time.monotonic()
+    time.sleep(seconds)
+    after = process.cpu_times()
+    spent = after.user + after.system - before.user - before.system
+    return spent / (time.monotonic() - began)
+
+
+def test_a_process_that_computes_takes_a_core_and_one_that_sleeps_none(run: Any) -> None:
+    spinning = measure(run(SPIN))
+    assert 0.3 < spinning <= 1.1
+    idle = run(IDLE)
+    time.sleep(0.3)  # its interpreter has started
+    assert measure(idle) < 0.1
+
+
+def test_processes_below_count_too(run: Any) -> None:
+    root = run(SPIN_BELOW)
+    until(lambda: bool(psutil.Process(root).children()))
+    assert own_cores(psutil.Process(root), 0.2) < 0.1
+    assert measure(root) > 0.3
+
+
+def test_a_child_that_ends_does_not_make_the_sum_fall(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([{"root": 5.0, "child": 90.0}, {"root": 5.5}])
+    monkeypatch.setattr(ProcessTree, "cpu_times", lambda self: next(looks))
+    clock = Clock()
+    watch = meter(os.getpid(), cpu_environment(), clock=clock)
+    assert watch.take() is None
+    clock.now += 0.5
+    assert watch.take().cpu_cores == pytest.approx(1.0)
+
+
+def test_it_looks_every_quarter_second() -> None:
+    clock = Clock()
+    watch = meter(os.getpid(), cpu_environment(), clock=clock)
+    taken = 0
+    for _ in range(100):
+        clock.now += 0.02
+        taken += watch.take() is not None
+    assert taken == int(100 * 0.02 / EVERY_S) - 1
+
+
+def test_on_the_cpu_the_gpu_is_unknown_and_left_alone() -> None:
+    clock, fake = Clock(), UsageNvml()
+    watch = meter(os.getpid(), cpu_environment(), fake, clock=clock)
+    watch.take()
+    clock.now += 1
+    usage = watch.take()
+    assert (usage.gpu_share, usage.gpu_memory_share) == (None, None)
+    assert usage.gpu_reason == message("memory.device_is_cpu")
+    assert usage.cpu_cores is not None
+    assert usage.reason is None
+    assert fake.calls == []
+
+
+def on_gpu(fake: FakeNvml, environment: Environment | None = None) -> Usage:
+    clock = Clock()
+    watch = meter(os.getpid(), environment or cuda_environment(), fake, clock=clock)
+    watch.take()
+    clock.now += 1
+    usage = watch.take()
+    assert isinstance(usage, Usage)
+    assert usage.cpu_cores is not None
+    return usage
+
+
+def test_shares_of_the_gpu_are_from_0_to_1() -> None:
+    usage = on_gpu(UsageNvml())
+    assert (usage.gpu_share, usage.gpu_memory_share) == (0.63, 0.12)
+    assert usage.gpu_reason is None
+
+
+def test_an_idle_gpu_is_0_and_not_unknown() -> None:
+    fake = UsageNvml()
+    fake.gpu = fake.memory = 0
+    usage = on_gpu(fake)
+    assert (usage.gpu_share, usage.gpu_memory_share, usage.gpu_reason) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("errors", "key"),
+    [
+        ({"nvmlInit": 12}, "memory.nvml_no_library"),
+        ({RATES: 15}, "memory.nvml_gpu_lost"),
+        ({RATES: 3}, "memory.nvml_not_supported"),
+        ({RATES: 4}, "memory.nvml_no_permission"),
+    ],
+    ids=["no library", "lost", "MIG", "no permission"],
+)
+def test_what_the_gpu_does_not_say_is_unknown_and_not_0(errors: Any, key: str) -> None:
+    usage = on_gpu(UsageNvml(errors))
+    assert (usage.gpu_share, usage.gpu_memory_share) == (None, None)
+    assert usage.gpu_reason == message(key)
+
+
+def test_a_binding_without_the_function_is_a_reason() -> None:
+    assert on_gpu(FakeNvml()).gpu_reason == message("memory.nvml_driver_old")
+
+
+def test_the_right_slice_is_asked() -> None:
+    """A slice does not say how busy it is; that of the whole GPU is not taken instead."""
+    fake = UsageNvml({RATES: 3})
+    fake.uuids = {f"MIG-{UUID}", f"GPU-{UUID}"}
+    environment = cuda_environment()
+    gpu = environment.gpus[0].model_copy(update={"uuid": f"MIG-{UUID}", "mig": True})
+    usage = on_gpu(fake, environment.model_copy(update={"gpus": (gpu,)}))
+    assert usage.gpu_share is None
+    assert fake.calls.count(RATES) == 1
+
+
+def test_a_process_that_has_ended_is_unknown_once(run: Any) -> None:
+    pid = run(IDLE)
+    clock = Clock()
+    watch = meter(pid, cpu_environment(), clock=clock)
+    watch.take()
+    psutil.Process(pid).kill()
+    until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    time.sleep(EVERY_S)
+    clock.now += 1
+    usage = watch.take()
+    assert (usage.cpu_cores, usage.reason) == (None, message("memory.process_gone"))
+    clock.now += 1
+    assert watch.take() is None
+
+
+def test_the_monitor_emits_usage_beside_its_samples() -> None:
+    events: list[Event] = []
+    monitor = Monitor("paged", os.getpid(), cuda_environment(), events.append, 5, UsageNvml())
+    monitor.start()
+    until(lambda: any(isinstance(event, Usage) for event in events))
+    monitor.stop()
+    usage = next(event for event in events if isinstance(event, Usage))
+    assert (usage.arm, usage.gpu_share) == ("paged", 0.63)
+
+
+def test_usage_does_not_break_the_console_line_of_a_stage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The sampler's thread may speak between a stage and the readings that belong to it."""
+    console = ConsoleReporter("en", ascii_only=True)
+    console.handle(
+        RunStarted(version="t", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
+    )
+    console.handle(StageEntered(arm="paged", stage=Stage.PEAK))
+    console.handle(Usage(arm="paged", cpu_cores=1.0, gpu_share=None, gpu_memory_share=None))
+    console.handle(
+        Reading(
+            arm="paged", channel=Channel.RSS, scope=Scope.TREE, bytes=123 * MIB, stage=Stage.PEAK
+        )
+    )
+    console.end_task()
+    assert "123 MiB" in capsys.readouterr().out

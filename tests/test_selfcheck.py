@@ -1,0 +1,205 @@
+"""The self-test of the instrument: it passes here, and it fails where something is broken."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiment.environment import Environment
+from experiment.events import Channel, Check, Reading, SamplerCost, Scope, Stage
+from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import ExitCode, message
+from experiment.selfcheck_child import GRANDCHILD_BYTES, ROUNDS, SPIKE_BYTES, Moment
+from experiment.selfcheck_memory import (
+    KNOWN_BYTES,
+    cost_check,
+    known_amount_checks,
+    process_checks,
+)
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "memory"))
+from memory_fakes import cpu_environment, cuda_environment  # noqa: E402
+
+MIB = 2**20
+BASE = 400 * MIB
+HOST = (Channel.RSS, Channel.USS, Channel.PSS)
+
+
+def reading(channel: Channel, moment: Moment, size: int | None) -> Reading:
+    reason = message("memory.process_gone") if size is None else None
+    return Reading(
+        arm="selfcheck", channel=channel, scope=Scope.TREE, bytes=size, reason=reason,
+        stage=Stage.REQUEST_DONE, request=moment,
+    )  # fmt: skip
+
+
+def rounds(channel: Channel, held: list[int | None], freed: list[int | None]) -> list[Reading]:
+    found = []
+    for more, less in zip(held, freed, strict=True):
+        found += [
+            reading(channel, Moment.EMPTY, BASE),
+            reading(channel, Moment.HELD, more),
+            reading(channel, Moment.FREED, less),
+        ]
+    return found
+
+
+def honest(channel: Channel) -> list[Reading]:
+    return rounds(channel, [BASE + KNOWN_BYTES] * ROUNDS, [BASE] * ROUNDS)
+
+
+def verdicts(checks: list[Check]) -> dict[str, bool]:
+    """By name; each text is rendered once in every language."""
+    for lang in LANGUAGES:
+        assert all(Translator(lang).message(check.text) for check in checks)
+    assert len({check.check for check in checks}) == len(checks)
+    return {check.check: check.passed for check in checks}
+
+
+def known(readings: list[Reading], environment: Environment | None = None) -> dict[str, bool]:
+    device = "cuda" if environment else "cpu"
+    return verdicts(known_amount_checks(readings, environment or cpu_environment(), device))
+
+
+def test_channels_that_see_all_pass() -> None:
+    readings = [r for channel in HOST for r in honest(channel)]
+    assert known(readings) == {
+        f"{what}.{channel.value}": True for channel in HOST for what in ("memory", "memory.freed")
+    }
+
+
+def test_one_spoilt_round_is_outvoted_and_two_are_not() -> None:
+    good = BASE + KNOWN_BYTES
+    others = [r for channel in (Channel.USS, Channel.PSS) for r in honest(channel)]
+    spoilt = rounds(Channel.RSS, [good, good + 75 * MIB, good], [BASE] * 3)
+    assert all(known(spoilt + others).values())
+    worse = rounds(Channel.RSS, [good, good + 75 * MIB, good + 75 * MIB], [BASE] * 3)
+    assert not known(worse + others)["memory.process.rss"]
+
+
+@pytest.mark.parametrize("off", [-0.03, 0.03])
+def test_a_channel_that_is_off_fails(off: float) -> None:
+    size = BASE + round(KNOWN_BYTES * (1 + off))
+    readings = rounds(Channel.RSS, [size] * 3, [BASE] * 3)
+    assert not known(readings)["memory.process.rss"]
+
+
+def test_memory_that_is_not_seen_leaving_fails() -> None:
+    held: list[int | None] = [BASE + KNOWN_BYTES] * 3
+    found = known(rounds(Channel.RSS, held, held))
+    assert found["memory.process.rss"]
+    assert not found["memory.freed.process.rss"]
+
+
+def test_a_channel_that_claims_to_work_and_is_silent_fails() -> None:
+    readings = rounds(Channel.RSS, [BASE + KNOWN_BYTES, None, BASE + KNOWN_BYTES], [BASE] * 3)
+    assert not known(readings)["memory.process.rss"]
+    assert not any(known([]).values())
+
+
+def test_a_channel_that_claims_nothing_is_not_judged() -> None:
+    environment = cuda_environment()
+    channels = tuple(
+        status.model_copy(update={"usable": status.channel is Channel.TORCH_ALLOCATED})
+        for status in environment.channels
+    )
+    environment = environment.model_copy(update={"channels": channels})
+    assert list(known(honest(Channel.TORCH_ALLOCATED), environment)) == [
+        "memory.torch.allocated",
+        "memory.freed.torch.allocated",
+    ]
+
+
+def processes(
+    grown: int = GRANDCHILD_BYTES, moved: int = 0, spike: int = SPIKE_BYTES
+) -> list[Reading]:
+    found: list[Reading] = []
+    for channel in HOST:
+        found += [
+            reading(channel, Moment.GRANDCHILD_IDLE, BASE),
+            reading(channel, Moment.GRANDCHILD_HOLDS, BASE + grown),
+            reading(channel, Moment.BEFORE_SPIKE, BASE),
+            reading(channel, Moment.AFTER_SPIKE, BASE),
+        ]
+    return [
+        *found,
+        reading(Channel.HIGH_WATER, Moment.GRANDCHILD_IDLE, BASE),
+        reading(Channel.HIGH_WATER, Moment.GRANDCHILD_HOLDS, BASE + moved),
+        reading(Channel.HIGH_WATER, Moment.AFTER_SPIKE, BASE + spike),
+    ]
+
+
+def judged(readings: list[Reading], *, reset: bool = True) -> dict[str, bool]:
+    return verdicts(process_checks(readings, cpu_environment(), mark_was_reset=reset))
+
+
+def test_a_grandchild_counts_for_the_tree_and_not_for_the_root() -> None:
+    assert all(judged(processes()).values())
+    assert len(judged(processes())) == 5
+    assert not judged(processes(grown=0))["memory.grandchild.process.uss"]
+    assert not judged(processes(moved=GRANDCHILD_BYTES))["root.process.hwm"]
+
+
+def test_a_spike_that_is_missed_fails() -> None:
+    assert not judged(processes(spike=0))["memory.spike.process.hwm"]
+    assert not judged(processes(spike=2 * SPIKE_BYTES))["memory.spike.process.hwm"]
+
+
+def test_a_mark_that_was_not_reset_is_judged_by_what_it_can_show() -> None:
+    found = judged(processes(spike=2 * SPIKE_BYTES, moved=GRANDCHILD_BYTES), reset=False)
+    assert found["memory.spike.process.hwm"]
+    assert "root.process.hwm" not in found
+    assert not judged(processes(spike=0), reset=False)["memory.spike.process.hwm"]
+
+
+@pytest.mark.parametrize(("cpu_s", "passed"), [(0.05, True), (0.07, False)])
+def test_the_cost_is_a_share_of_all_cores(cpu_s: float, passed: bool) -> None:
+    check = cost_check(SamplerCost(arm="selfcheck", cpu_s=cpu_s, wall_s=3), cores=2)
+    assert verdicts([check]) == {"sampler.cost": passed}
+
+
+def run(lang: str, code: str = "") -> tuple[subprocess.CompletedProcess[str], float]:
+    """The real program, with ``code`` run before it to break something."""
+    program = f"import sys\n{code}\nfrom experiment.cli import main\nsys.exit(main(sys.argv[1:]))"
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", program, "selfcheck", "--lang", lang],
+        capture_output=True, text=True, encoding="utf-8", timeout=180, check=False, cwd=ROOT,
+    )  # fmt: skip
+    return done, time.monotonic() - began
+
+
+# Shares of a core say nothing on a machine that others keep busy.
+QUIET = "import experiment.selfcheck_memory as m; m.COST_LIMIT = 1.0"
+
+
+def test_the_instrument_passes_here() -> None:
+    done, _ = run("en", QUIET)
+    assert done.stderr == ""
+    assert done.returncode == ExitCode.OK, done.stdout
+    assert "failed" not in done.stdout
+    if sys.platform == "linux":
+        for text in ("RSS", "USS", "PSS", "High-water mark", "Cost of sampling"):
+            assert text in done.stdout
+
+
+BROKEN = """
+from experiment.memory.process_tree import ProcessTree
+rss = ProcessTree.rss
+def half(self, *, fresh=False):
+    figure = rss(self, fresh=fresh)
+    return type(figure)(figure.bytes // 2)
+ProcessTree.rss = half
+"""
+
+
+def test_an_instrument_that_sees_half_fails() -> None:
+    done, _ = run("zh", f"{QUIET}\n{BROKEN}")
+    assert done.returncode == ExitCode.INCOMPLETE
+    assert done.stderr == ""
+    assert "未通过" in done.stdout
