@@ -16,15 +16,19 @@ from experiment.events import (
     ArmFinished,
     ArmSkipped,
     ArmStarted,
+    Baseline,
     CacheMoved,
     Channel,
+    ForeignProcesses,
     Keyframe,
     PoolReserved,
     Reading,
     RequestFinished,
+    SamplerCost,
     Stage,
     Step,
     TokenMapping,
+    Usage,
     WorkloadReady,
 )
 from experiment.messages import Message, message
@@ -37,6 +41,7 @@ from experiment.results import (
     SlotFigures,
     StepRow,
 )
+from experiment.watch import watch
 from kvsim.geometry import final_tokens, requests_that_fit
 from kvsim.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
 from kvsim.step import StepPlan, plan_from_json
@@ -60,6 +65,10 @@ class ArmEvents:
     skipped: ArmSkipped | None
     mapping: TokenMapping | None
     moved: list[CacheMoved]
+    usages: list[Usage]
+    baseline: Baseline | None
+    foreign: ForeignProcesses | None
+    sampler_cost: SamplerCost | None
 
 
 def arm_results(record: Record) -> list[ArmResult]:
@@ -97,6 +106,10 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         skipped=last(ArmSkipped),
         mapping=last(TokenMapping),
         moved=of(CacheMoved),
+        usages=of(Usage),
+        baseline=last(Baseline),
+        foreign=last(ForeignProcesses),
+        sampler_cost=last(SamplerCost),
     )
 
 
@@ -120,6 +133,7 @@ def arm_result(events: ArmEvents, workload: WorkloadReady | None) -> ArmResult:
         peak=peak,
         mean=_mean(rows),
         reserved_variation=_variation([row.reserved for row in rows if row.running]),
+        allocated_variation=_variation([row.allocated for row in rows if row.running]),
         process_variation=_process_variation(events.readings),
         fits=_fits(events, workload),
         requests=[_request(request) for request in events.requests],
@@ -143,6 +157,9 @@ def arm_result(events: ArmEvents, workload: WorkloadReady | None) -> ArmResult:
         memory=memory_rows(events.readings),
         reconciliation=reconcile(
             events.readings, peak, events.pool.slot_bytes if events.pool else None
+        ),
+        watch=watch(
+            events.usages, events.steps, events.baseline, events.foreign, events.sampler_cost
         ),
     )
 

@@ -28,6 +28,8 @@ TOLERANCES: dict[Channel, float] = {
 }
 # Allocators and the C library move this much for reasons of their own: less is not judged.
 SLACK_BYTES = 4 * 2**20
+# A smaller cache drowns in that movement, so those channels do not judge it.
+JUDGED_FROM_BYTES = 8 * SLACK_BYTES
 _AT_ONCE = (Channel.TENSORS, Channel.POISON)  # read as they are; the others as a change
 _PROCESS = (Channel.NVML_PROCESS, Channel.TORCH_RESERVED, Channel.RSS)
 
@@ -108,12 +110,16 @@ def _row(
     if size is not None and expected:
         off = size - expected
         difference = off / expected
-        slack = 0 if channel in _AT_ONCE else SLACK_BYTES
-        agrees = abs(off) <= max(TOLERANCES[channel] * expected, slack)
+        if channel in _AT_ONCE:
+            agrees = off == 0
+        elif expected >= JUDGED_FROM_BYTES:
+            agrees = abs(off) <= max(TOLERANCES[channel] * expected, SLACK_BYTES)
+        else:
+            reason = message("reconcile.too_small", limit=JUDGED_FROM_BYTES)
     return ChannelFigure(
         channel=channel.value,
         bytes=size,
-        reason=reason if size is None else None,
+        reason=reason,
         difference=difference,
         agrees=agrees,
         independent=channel is not Channel.TENSORS,

@@ -121,6 +121,35 @@ class Reconciliation(_Result):
     parts: list[MemoryPart]
 
 
+class Watch(_Result):
+    """How busy an arm kept the machine while it generated, and how it was watched.
+
+    ``cpu_cores`` is CPU time over wall time; GPU figures are shares of time, of the whole
+    device. ``sampler_cpu_s`` is what watching cost the runner in ``watched_s`` of wall time.
+    ``settled`` is whether the device's memory stood still before the arm began.
+    """
+
+    cpu_cores: float | None
+    cpu_reason: Message | None
+    gpu_share: float | None
+    gpu_memory_share: float | None
+    gpu_reason: Message | None
+    sampler_cpu_s: float | None
+    watched_s: float | None
+    settled: bool | None
+    waited_s: float | None
+    baseline_bytes: int | None
+    foreign_before: int | None
+    foreign_after: int | None
+
+    @property
+    def sampler_share(self) -> float | None:
+        """CPU time of the sampler over wall time, of one core."""
+        if self.sampler_cpu_s is None or not self.watched_s:
+            return None
+        return self.sampler_cpu_s / self.watched_s
+
+
 class ArmResult(_Result):
     """One arm. Bytes and seconds; slots in ``peak`` and ``mean``.
 
@@ -141,6 +170,7 @@ class ArmResult(_Result):
     peak: StepRow | None
     mean: SlotFigures | None
     reserved_variation: float | None
+    allocated_variation: float | None
     process_variation: float | None
     fits: int | None
     requests: list[RequestResult]
@@ -159,6 +189,7 @@ class ArmResult(_Result):
     mapping: dict[str, int] | None
     memory: list[MemoryRow]
     reconciliation: Reconciliation | None
+    watch: Watch
 
     def bytes_of(self, slots: float | None) -> int | None:
         """Slots of this arm's pool in bytes."""

@@ -77,5 +77,21 @@ def test_the_rest_of_the_process_is_told_part_by_part() -> None:
     }
 
 
+def test_a_cache_that_drowns_in_what_allocators_move_is_not_judged_by_them() -> None:
+    found = reconcile(
+        [
+            reading(Channel.FORMULA, Stage.CACHE_READY, MIB),
+            reading(Channel.TENSORS, Stage.CACHE_READY, MIB),
+            reading(Channel.RSS, Stage.LOADED, 100 * MIB),
+            reading(Channel.RSS, Stage.CACHE_READY, 103 * MIB),
+        ],
+        None,
+        None,
+    )
+    assert found is not None
+    assert figure(found, Channel.RSS) == (3 * MIB, None)
+    assert found.agree is True
+
+
 def test_an_arm_without_a_cache_has_nothing_to_reconcile() -> None:
     assert reconcile([reading(Channel.RSS, Stage.START, 1)], None, None) is None

@@ -81,6 +81,11 @@ def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
         sizes = [next((p.bytes for p in r.parts if p.part == part), None) for r in found]
         label = out.t("reconcile.part", part=out.t(f"reconcile.{part}"))
         table.add_row(label, *(format_bytes(size) for size in sizes))
+    table.add_section()
+    for key, write in _WATCHED.items():
+        written = [write(arm) for arm in arms]
+        if any(cell != DASH for cell in written):
+            table.add_row(out.t(f"watch.{key}"), *written)
     out.console.print(table)
     for arm, reconciliation in zip(arms, found, strict=True):
         if reconciliation.agree is not True:
@@ -91,8 +96,9 @@ def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
 def _channel_cell(figure: ChannelFigure | None) -> str:
     if figure is None or figure.bytes is None:
         return DASH
-    difference = "" if figure.difference is None else f"\n({figure.difference * 100:+.2f} %)"
-    return format_bytes(figure.bytes) + difference
+    if figure.difference is None or figure.agrees is None:
+        return format_bytes(figure.bytes)
+    return f"{format_bytes(figure.bytes)}\n({figure.difference * 100:+.2f} %)"
 
 
 def _show_tokens(out: ConsoleReporter, comparisons: list[TokenComparison]) -> None:
@@ -148,7 +154,10 @@ def _slots(name: str) -> Callable[[ArmResult], str]:
 
 
 def _live_share(arm: ArmResult) -> str:
-    share = arm.peak.utilisation if arm.peak else None
+    return _percent(arm.peak.utilisation if arm.peak else None)
+
+
+def _percent(share: float | None) -> str:
     return DASH if share is None else f"{share * 100:.1f} %"
 
 
@@ -173,4 +182,13 @@ _FIGURES: dict[str, Callable[[ArmResult], str]] = {
     "generate_time": lambda arm: _seconds(arm.generate_s),
     "mean_time": lambda arm: _seconds(arm.mean_request_s),
     "tokens_per_s": lambda arm: DASH if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.1f}",
+}
+_WATCHED: dict[str, Callable[[ArmResult], str]] = {
+    "reserved_variation": lambda arm: _percent(arm.reserved_variation),
+    "allocated_variation": lambda arm: _percent(arm.allocated_variation),
+    "process_variation": lambda arm: _percent(arm.process_variation),
+    "cpu_cores": lambda arm: DASH if arm.watch.cpu_cores is None else f"{arm.watch.cpu_cores:.2f}",
+    "gpu_share": lambda arm: _percent(arm.watch.gpu_share),
+    "gpu_memory_share": lambda arm: _percent(arm.watch.gpu_memory_share),
+    "sampler_share": lambda arm: _percent(arm.watch.sampler_share),
 }

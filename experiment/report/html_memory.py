@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from experiment.messages import Message, message
 from experiment.report.html_parts import Cell, Row, why_unknown
-from experiment.report.values import size
+from experiment.report.values import decimal, percent, size
 from experiment.results import ArmResult, ChannelFigure, Results
 
 
@@ -30,6 +32,29 @@ def parts(results: Results) -> list[Row]:
     return [Row(f"reconcile.{name}", [_part(arm, name) for arm in results.arms]) for name in names]
 
 
+def watched(results: Results) -> list[Row]:
+    """How much memory varied, how busy the machine was, what watching cost; unknown rows stay."""
+    writers: dict[str, Callable[[ArmResult], str | None]] = {
+        "reserved_variation": lambda arm: percent(arm.reserved_variation),
+        "allocated_variation": lambda arm: percent(arm.allocated_variation),
+        "process_variation": lambda arm: percent(arm.process_variation),
+        "cpu_cores": lambda arm: decimal(arm.watch.cpu_cores),
+        "gpu_share": lambda arm: percent(arm.watch.gpu_share),
+        "gpu_memory_share": lambda arm: percent(arm.watch.gpu_memory_share),
+        "sampler_share": lambda arm: percent(arm.watch.sampler_share),
+    }
+    return [
+        Row(f"watch.{name}", [_watched(arm, name, write(arm)) for arm in results.arms])
+        for name, write in writers.items()
+    ]
+
+
+def _watched(arm: ArmResult, name: str, value: str | None) -> Cell:
+    reasons = {"gpu_share": arm.watch.gpu_reason, "gpu_memory_share": arm.watch.gpu_reason}
+    reasons["cpu_cores"] = arm.watch.cpu_reason
+    return Cell(value, reason=reasons.get(name) or why_unknown(arm))
+
+
 def sentences(results: Results) -> list[tuple[str, Message, bool]]:
     """(arm, what its channels say, whether they agree) of every arm that has a cache."""
     return [
@@ -53,8 +78,8 @@ def _figure(arm: ArmResult, channel: str) -> Cell:
 
 
 def _difference(figure: ChannelFigure) -> Message | None:
-    if figure.difference is None:
-        return None
+    if figure.difference is None or figure.agrees is None:
+        return figure.reason if figure.bytes is not None else None
     return message("reconcile.off", off=figure.difference)
 
 

@@ -25,6 +25,11 @@ def percent(value: float | None) -> str | None:
     return None if value is None else f"{value * 100:.1f} %"
 
 
+def decimal(value: float | None) -> str | None:
+    """A number with two digits behind the point."""
+    return None if value is None else f"{value:,.2f}"
+
+
 def seconds(value: float | None) -> str | None:
     """A time; short ones keep three digits."""
     if value is None:

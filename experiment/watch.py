@@ -1,0 +1,52 @@
+"""How an arm was watched, and how busy it kept the machine: from its events to figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from experiment.events import Baseline, ForeignProcesses, SamplerCost, Step, Usage
+from experiment.messages import Message
+from experiment.results import Watch
+
+
+def watch(
+    usages: Sequence[Usage],
+    steps: Sequence[Step],
+    baseline: Baseline | None,
+    foreign: ForeignProcesses | None,
+    cost: SamplerCost | None,
+) -> Watch:
+    """Means over the time in which the arm generated; None, and why, where nothing was seen."""
+    busy = _while_generating(usages, steps)
+    last = busy[-1] if busy else None
+    return Watch(
+        cpu_cores=_mean(usage.cpu_cores for usage in busy),
+        cpu_reason=last.reason if last else None,
+        gpu_share=_mean(usage.gpu_share for usage in busy),
+        gpu_memory_share=_mean(usage.gpu_memory_share for usage in busy),
+        gpu_reason=_gpu_reason(usages),
+        sampler_cpu_s=cost.cpu_s if cost else None,
+        watched_s=cost.wall_s if cost else None,
+        settled=baseline.settled if baseline else None,
+        waited_s=baseline.waited_s if baseline else None,
+        baseline_bytes=baseline.bytes if baseline else None,
+        foreign_before=foreign.before if foreign else None,
+        foreign_after=foreign.after if foreign else None,
+    )
+
+
+def _while_generating(usages: Iterable[Usage], steps: Sequence[Step]) -> list[Usage]:
+    if not steps:
+        return []
+    begin, end = steps[0].started_ns, steps[-1].t_ns
+    return [usage for usage in usages if begin <= usage.t_ns <= end]
+
+
+def _gpu_reason(usages: Iterable[Usage]) -> Message | None:
+    return next((usage.gpu_reason for usage in usages if usage.gpu_reason), None)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
