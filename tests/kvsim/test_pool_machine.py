@@ -1,0 +1,129 @@
+"""The block pool under random operations, beside a plain model of what it should hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kvsim.blocks import BlockPool, OutOfBlocksError, PoolError
+
+BLOCKS = 9
+REQUESTS = st.integers(0, 4)
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Allocates, shares, copies, publishes, frees; ``tables`` and ``content`` are the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BlockPool(BLOCKS, 4)
+        self.tables: dict[int, list[int]] = {}
+        self.content: dict[int, int] = {}  # block -> the key it was published under
+        self.next_key = 0
+
+    def owners(self, block: int) -> list[int]:
+        return [request for request, table in self.tables.items() if block in table]
+
+    @rule(request=REQUESTS, count=st.integers(0, BLOCKS + 2))
+    def allocate(self, request: int, count: int) -> None:
+        free = self.pool.num_free
+        if count > free:
+            with pytest.raises(OutOfBlocksError):
+                self.pool.allocate(request, count)
+            assert self.pool.num_free == free
+            return
+        blocks = self.pool.allocate(request, count)
+        assert len(blocks) == count
+        assert not any(self.owners(block) for block in blocks)
+        evicted = self.pool.drain_evicted()
+        assert set(evicted) == {block for block in blocks if block in self.content}
+        for block in evicted:
+            del self.content[block]
+        if blocks:
+            self.tables.setdefault(request, []).extend(blocks)
+
+    @rule(request=REQUESTS, other=REQUESTS, data=st.data())
+    def share(self, request: int, other: int, data: st.DataObject) -> None:
+        table = self.tables.get(other, [])
+        count = data.draw(st.integers(0, len(table)))
+        blocks = table[:count]
+        if set(blocks) & set(self.tables.get(request, [])):
+            with pytest.raises(PoolError):
+                self.pool.share(request, blocks)
+            return
+        self.pool.share(request, blocks)
+        if blocks:
+            self.tables.setdefault(request, []).extend(blocks)
+
+    @precondition(lambda self: self.content)
+    @rule(request=REQUESTS, data=st.data())
+    def hit(self, request: int, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.content.values())))
+        (block,) = self.pool.lookup([key])
+        assert self.content[block] == key
+        if block not in self.tables.get(request, []):
+            self.pool.share(request, [block])
+            self.tables.setdefault(request, []).append(block)
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data())
+    def publish(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(sorted(self.tables)))
+        block = data.draw(st.sampled_from(self.tables[request]))
+        if block in self.content:
+            return
+        assert self.pool.publish(block, self.next_key)
+        self.content[block] = self.next_key
+        self.next_key += 1
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data())
+    def copy_on_write(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(sorted(self.tables)))
+        logical = data.draw(st.integers(0, len(self.tables[request]) - 1))
+        block = self.tables[request][logical]
+        if len(self.owners(block)) < 2 or not self.pool.num_free:
+            with pytest.raises(PoolError):
+                self.pool.copy_on_write(request, logical)
+            return
+        old, new = self.pool.copy_on_write(request, logical)
+        assert old == block
+        assert not self.owners(new)
+        self.content.pop(new, None)
+        assert set(self.pool.drain_evicted()) <= {new}
+        self.tables[request][logical] = new
+
+    @rule(request=REQUESTS)
+    def free(self, request: int) -> None:
+        if request not in self.tables:
+            with pytest.raises(PoolError):
+                self.pool.free(request)
+            return
+        assert self.pool.free(request) == tuple(self.tables.pop(request))
+
+    @rule()
+    def reset_cache(self) -> None:
+        assert self.pool.reset_cache() is not bool(self.tables)
+        if not self.tables:
+            self.content.clear()
+
+    @invariant()
+    def agrees_with_the_model(self) -> None:
+        self.pool.check_integrity()
+        assert {r: list(self.pool.table(r)) for r in self.pool.owners} == self.tables
+        owned = {block for table in self.tables.values() for block in table}
+        assert self.pool.num_free == BLOCKS - len(owned)
+        assert self.pool.num_cached == len(set(self.content) - owned)
+        for block in range(BLOCKS):
+            assert self.pool.references(block) == len(self.owners(block))
+
+    def teardown(self) -> None:
+        for request in list(self.tables):
+            self.pool.free(request)
+        assert self.pool.num_free == BLOCKS
+
+
+TestPoolMachine = PoolMachine.TestCase
+TestPoolMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
