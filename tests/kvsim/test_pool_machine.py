@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kvsim.blocks import BlockPool, OutOfBlocksError, PoolError
 
-BLOCKS = 9
+BLOCKS = 7
 REQUESTS = st.integers(0, 4)
 
 
@@ -103,11 +103,33 @@ class PoolMachine(RuleBasedStateMachine):
             return
         assert self.pool.free(request) == tuple(self.tables.pop(request))
 
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data())
+    def retire(self, data: st.DataObject) -> None:
+        """A request ends with all its blocks published: they stay cached."""
+        request = data.draw(st.sampled_from(sorted(self.tables)))
+        for block in self.tables[request]:
+            if block not in self.content:
+                assert self.pool.publish(block, self.next_key)
+                self.content[block] = self.next_key
+                self.next_key += 1
+        self.free(request)
+
+    @rule(request=REQUESTS)
+    def allocate_all(self, request: int) -> None:
+        """Takes every block that can be had, so that cached ones are evicted."""
+        self.allocate(request, self.pool.num_free)
+
+    @precondition(lambda self: not self.tables and len(self.content) > 2)
     @rule()
     def reset_cache(self) -> None:
-        assert self.pool.reset_cache() is not bool(self.tables)
-        if not self.tables:
-            self.content.clear()
+        assert self.pool.reset_cache()
+        self.content.clear()
+
+    @precondition(lambda self: self.tables)
+    @rule()
+    def reset_cache_in_use(self) -> None:
+        assert not self.pool.reset_cache()
 
     @invariant()
     def agrees_with_the_model(self) -> None:
