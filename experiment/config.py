@@ -42,7 +42,9 @@ def _budget(value: Any) -> Any:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
+    )
 
 
 class ModelConfig(_Section):
@@ -79,10 +81,14 @@ class CacheConfig(_Section):
 
 
 class EngineConfig(_Section):
-    """Limits of a step of the paged engine."""
+    """Limits of a step of the paged engine, and the kernel that computes its attention.
+
+    ``kernel``: auto is numba on the CPU in float32, else torch; reference is slow, for tests.
+    """
 
     max_num_seqs: int = Field(256, ge=1)
     max_num_batched_tokens: int = Field(2048, ge=1)
+    kernel: Literal["auto", "torch", "numba", "reference"] = "auto"
 
 
 class RunSection(_Section):

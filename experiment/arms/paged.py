@@ -9,6 +9,7 @@ import torch
 from experiment.arms.base import ArmRun, RequestTimes
 from experiment.engine.attention import ATTENTION, UnsupportedModelError
 from experiment.engine.engine import Engine, StepOutcome
+from experiment.engine.kernels import choose_kernel, warm_up
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, probe
 from experiment.events import TokenMapping
@@ -39,18 +40,23 @@ def _generate(run: ArmRun, model: torch.nn.Module) -> None:
     shape = PoolShape(blocks, block_size, task.geometry.bytes_per_token, watermark)
     tensors = [pool.kv]
     run.pool_reserved(shape, lambda: tensors, lambda: shape.slots - pool.written_slots())
-    engine = Engine(ModelRunner(model, pool), _limits(run), _eos(run))
+    engine = Engine(ModelRunner(model, pool, _kernel(run)), _limits(run), _eos(run))
     _Loop(run, engine).run_all()
 
 
 def _check(model: torch.nn.Module, run: ArmRun) -> None:
     task = run.task
+    warm_up(_kernel(run), run.device, task.dtype)
     try:
         probe(model, task.geometry)
     except UnsupportedModelError as error:
         raise user_error(
             "error.model_attention", model=task.model.name, feature=error.feature
         ) from error
+
+
+def _kernel(run: ArmRun) -> str:
+    return choose_kernel(run.task.config.engine.kernel, run.device, run.task.dtype)
 
 
 def _limits(run: ArmRun) -> SchedulerConfig:

@@ -9,12 +9,20 @@ The keys and values of the step are in the pool before a kernel runs.
 
 from __future__ import annotations
 
+import os
+from types import ModuleType
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
-from experiment.engine.step_inputs import PackedSequence, StepInputs
+from experiment.engine.step_inputs import PackedSequence, StepInputs, build_inputs
+from experiment.model.builtin import cache_root
+from kvsim.step import Chunk, StepPlan
+
+# Products of a chunk's further queries with its context up from which matrix products on
+# gathered keys and values are faster than one query after another in place.
+SDPA_FROM = 1024
 
 
 class Kernel(Protocol):
@@ -42,20 +50,32 @@ def torch_kernel(
 ) -> torch.Tensor:
     """Gather each request's blocks, then torch's scaled dot product attention. Any device."""
     out = torch.empty_like(q)
-    grouped = q.shape[1] != kv.shape[2]
     for sequence in inputs.sequences:
-        keys, values = gather(kv, sequence)
-        queries = q[sequence.rows].transpose(0, 1)  # [heads, queries, head_dim]
-        attended = F.scaled_dot_product_attention(
-            queries[None],
-            keys[None],
-            values[None],
-            attn_mask=_causal_mask(sequence, q.device),
-            is_causal=sequence.queries > 1 and sequence.queries == sequence.context,
-            scale=scale,
-            enable_gqa=grouped,
-        )
-        out[sequence.rows] = attended[0].transpose(0, 1)
+        _attend_gathered(q, kv, sequence, scale, out)
+    return out
+
+
+def numba_kernel(
+    q: torch.Tensor, kv: torch.Tensor, inputs: StepInputs, scale: float
+) -> torch.Tensor:
+    """Read blocks in place; only large chunks of prompts are gathered, as by ``torch_kernel``.
+
+    Half precision goes to ``torch_kernel`` whole: processors without arithmetic for it would
+    convert each number, and the compiler has no type for bfloat16. So does any device but the
+    CPU.
+    """
+    if q.device.type != "cpu" or q.dtype != torch.float32:
+        return torch_kernel(q, kv, inputs, scale)
+    out = torch.empty_like(q)
+    in_place: list[int] = []
+    for index, sequence in enumerate(inputs.sequences):
+        if (sequence.queries - 1) * sequence.context < SDPA_FROM:
+            in_place.append(index)
+        else:
+            _attend_gathered(q, kv, sequence, scale, out)
+    if in_place:
+        chosen = torch.tensor(in_place, dtype=torch.int32)
+        _cpu_kernel().attend(q, kv, out, inputs.flat, chosen, scale)
     return out
 
 
@@ -77,6 +97,24 @@ def reference_kernel(
     return out
 
 
+def _attend_gathered(
+    q: torch.Tensor, kv: torch.Tensor, sequence: PackedSequence, scale: float, out: torch.Tensor
+) -> None:
+    """Fill the rows of ``out`` that belong to ``sequence``."""
+    keys, values = gather(kv, sequence)
+    queries = q[sequence.rows].transpose(0, 1)  # [heads, queries, head_dim]
+    attended = F.scaled_dot_product_attention(
+        queries[None],
+        keys[None],
+        values[None],
+        attn_mask=_causal_mask(sequence, q.device),
+        is_causal=sequence.queries > 1 and sequence.queries == sequence.context,
+        scale=scale,
+        enable_gqa=q.shape[1] != kv.shape[2],
+    )
+    out[sequence.rows] = attended[0].transpose(0, 1)
+
+
 def _causal_mask(sequence: PackedSequence, device: torch.device) -> torch.Tensor | None:
     """Mask for a chunk behind earlier positions; one query, or a first chunk, needs none."""
     if sequence.queries in (1, sequence.context):
@@ -86,4 +124,40 @@ def _causal_mask(sequence: PackedSequence, device: torch.device) -> torch.Tensor
     return torch.ones(shape, dtype=torch.bool, device=device).tril(earlier)
 
 
-KERNELS: dict[str, Kernel] = {"torch": torch_kernel, "reference": reference_kernel}
+def _cpu_kernel() -> ModuleType:
+    """Import what needs Numba, in the process that runs it alone."""
+    # Numba reads it when it is imported.
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_root().parent / "numba"))
+    from experiment.engine import cpu_kernel
+
+    return cpu_kernel
+
+
+KERNELS: dict[str, Kernel] = {
+    "torch": torch_kernel,
+    "numba": numba_kernel,
+    "reference": reference_kernel,
+}
+
+
+def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> str:
+    """Resolve ``auto`` to the fastest kernel that runs here; any other name is taken as it is."""
+    if name != "auto":
+        return name
+    if device.type != "cpu" or dtype != torch.float32:
+        return "torch"
+    try:
+        _cpu_kernel()
+    except ImportError:
+        return "torch"
+    return "numba"
+
+
+@torch.inference_mode()
+def warm_up(name: str, device: torch.device, dtype: torch.dtype) -> None:
+    """Run one token, so that whatever compiles or starts at first use has done so."""
+    inputs = build_inputs(
+        StepPlan(0, chunks=(Chunk(0, 0, 1, True),)), {0: [0]}, {0: [0]}, 1, device
+    )
+    ones = torch.ones(2, 1, 1, 1, 8, dtype=dtype, device=device)
+    KERNELS[name](ones[0, 0], ones, inputs, 1.0)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from kvsim.step import StepPlan
 
@@ -31,7 +34,27 @@ class PackedSequence:
         return count
 
 
-@dataclass(frozen=True, slots=True)
+class FlatSequences(NamedTuple):
+    """All sequences of a step as three int32 tensors, for kernels that read blocks in place.
+
+        tables    7 2 5     contexts  37     starts  0
+                  4 . .               16             1      rows [starts[i], starts[i + 1])
+                  1 9 .               20             6      belong to sequence i
+                                                     7
+
+    Attributes:
+        tables: [sequences, most blocks]; what stands behind the end of a table is never read.
+        contexts: [sequences].
+        starts: [sequences + 1], first row of each sequence, and the number of rows.
+    """
+
+    tables: torch.Tensor
+    contexts: torch.Tensor
+    starts: torch.Tensor
+
+
+# No slots: the flat sequences are kept in the instance.
+@dataclass(frozen=True)
 class StepInputs:
     """A packed step: the tokens of all requests one after another, without padding.
 
@@ -52,6 +75,21 @@ class StepInputs:
     sequences: tuple[PackedSequence, ...]
     sampled_rows: torch.Tensor
     sampled_requests: tuple[int, ...]
+
+    @cached_property
+    def flat(self) -> FlatSequences:
+        """The sequences as tensors; made once per step, where a kernel asks for them."""
+        device = self.input_ids.device
+
+        def tensor(values: list[int]) -> torch.Tensor:
+            return torch.tensor(values, dtype=torch.int32, device=device)
+
+        tables = pad_sequence([s.table for s in self.sequences], batch_first=True)
+        return FlatSequences(
+            tables.to(torch.int32),
+            tensor([s.context for s in self.sequences]),
+            tensor([s.rows.start for s in self.sequences] + [self.sequences[-1].rows.stop]),
+        )
 
 
 def build_inputs(

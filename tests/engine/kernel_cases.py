@@ -20,6 +20,7 @@ class Case:
     block_size: int
     heads: int = 4
     kv_heads: int = 4
+    dim: int = DIM
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Step:
     kv: torch.Tensor
     inputs: StepInputs
     tables: dict[int, list[int]]
-    scale: float = DIM**-0.5
+    scale: float
 
 
 def make_step(case: Case, seed: int = 0) -> Step:
@@ -41,12 +42,12 @@ def make_step(case: Case, seed: int = 0) -> Step:
     tables: dict[int, list[int]] = {}
     for request, need in enumerate(needs):
         tables[request], blocks = blocks[:need], blocks[need:]
-    shape = (2, sum(needs) + 3, case.kv_heads, case.block_size, DIM)
+    shape = (2, sum(needs) + 3, case.kv_heads, case.block_size, case.dim)
     kv = torch.full(shape, float("nan"))
     for request, (earlier, queries) in enumerate(case.sequences):
         for position in range(earlier + queries):
             block = tables[request][position // case.block_size]
-            values = torch.randn((2, case.kv_heads, DIM), generator=generator)
+            values = torch.randn((2, case.kv_heads, case.dim), generator=generator)
             kv[:, block, :, position % case.block_size] = values
     chunks = [Chunk(r, a, b, samples=True) for r, (a, b) in enumerate(case.sequences)]
     tokens = {r: [0] * (a + b) for r, (a, b) in enumerate(case.sequences)}
@@ -54,5 +55,5 @@ def make_step(case: Case, seed: int = 0) -> Step:
         StepPlan(0, chunks=tuple(chunks)), tokens, tables, case.block_size, torch.device("cpu")
     )
     rows = sum(b for _, b in case.sequences)
-    q = torch.randn((rows, case.heads, DIM), generator=generator)
-    return Step(q, kv, inputs, tables)
+    q = torch.randn((rows, case.heads, case.dim), generator=generator)
+    return Step(q, kv, inputs, tables, case.dim**-0.5)

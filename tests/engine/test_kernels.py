@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import Case, make_step
+from tiny_models import FAMILIES, geometry, solo, tiny
 
-from experiment.engine.kernels import KERNELS, Kernel, gather, reference_kernel
+from experiment.engine import kernels
+from experiment.engine.engine import Engine
+from experiment.engine.kernels import KERNELS, Kernel, choose_kernel, gather, reference_kernel
+from experiment.engine.kv_pool import KVPool
+from experiment.engine.model_runner import ModelRunner
+from experiment.engine.step_inputs import StepInputs
 
-OTHERS = [kernel for name, kernel in KERNELS.items() if name != "reference"]
+cpu_kernel = kernels._cpu_kernel()
+CPU = torch.device("cpu")
+
+
+def numba_alone(
+    q: torch.Tensor, kv: torch.Tensor, inputs: StepInputs, scale: float
+) -> torch.Tensor:
+    """Everything in place: the choice of ``numba_kernel`` leaves large chunks to torch."""
+    out = torch.empty_like(q)
+    chosen = torch.arange(len(inputs.sequences), dtype=torch.int32)
+    cpu_kernel.attend(q, kv, out, inputs.flat, chosen, scale)
+    return out
+
+
+ALL = {**KERNELS, "numba alone": numba_alone}
+OTHERS = {name: kernel for name, kernel in ALL.items() if name != "reference"}
 TOLERANCE = 1e-5
 CASES = {
     "one-token contexts": Case(((0, 1), (0, 1), (0, 1)), 4),
@@ -22,6 +49,11 @@ CASES = {
     "blocks of one slot": Case(((5, 3), (0, 4), (6, 1)), 1),
     "one slab each": Case(((5, 3), (0, 4), (6, 1)), 64),
     "grouped heads": Case(((5, 3), (0, 4), (6, 1)), 4, heads=6, kv_heads=2),
+    "a context of several tiles": Case(((300, 1), (127, 1), (128, 1), (255, 2)), 16),
+    "chunks behind several tiles": Case(((250, 9), (120, 20)), 7),
+    "large chunks beside decoding": Case(((0, 40), (200, 1), (150, 30), (0, 3)), 16),
+    "slabs of 512": Case(((300, 2), (511, 1), (0, 5)), 512),
+    "blocks of one slot over several tiles": Case(((300, 1), (140, 3)), 1),
     "one head for all": Case(((5, 3), (0, 4), (6, 1)), 3, heads=4, kv_heads=1),
 }
 
@@ -31,13 +63,51 @@ def test_there_is_a_kernel_to_compare() -> None:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("kernel", OTHERS)
+@pytest.mark.parametrize("kernel", OTHERS.values(), ids=OTHERS)
 def test_a_kernel_gives_the_reference(kernel: Kernel, case: Case) -> None:
     step = make_step(case)
     ours = kernel(step.q, step.kv, step.inputs, step.scale)
     expected = reference_kernel(step.q, step.kv, step.inputs, step.scale)
     assert not expected.isnan().any()
     torch.testing.assert_close(ours, expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 16, 512])
+@pytest.mark.parametrize("dim", [8, 16, 64, 80])
+@pytest.mark.parametrize("group", range(1, 9))
+def test_every_shape_of_heads_gives_the_reference(group: int, dim: int, block_size: int) -> None:
+    sequences = ((140, 1), (0, 1), (15, 2), (0, 18), (7, 1))
+    step = make_step(Case(sequences, block_size, 3 * group, 3, dim), seed=group)
+    expected = reference_kernel(step.q, step.kv, step.inputs, step.scale)
+    for kernel in OTHERS.values():
+        ours = kernel(step.q, step.kv, step.inputs, step.scale)
+        torch.testing.assert_close(ours, expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("size", [1e-4, 30.0, 1000.0])
+def test_extreme_scores_give_the_reference(size: float) -> None:
+    """Weights from all equal to one alone; exp must neither overflow nor lose the largest."""
+    step = make_step(Case(((300, 1), (130, 3), (0, 20)), 16, dim=64))
+    step.q *= size
+    expected = reference_kernel(step.q, step.kv, step.inputs, step.scale)
+    for kernel in OTHERS.values():
+        ours = kernel(step.q, step.kv, step.inputs, step.scale)
+        # Rounding of a score grows with the score, and the weights with it.
+        torch.testing.assert_close(ours, expected, atol=TOLERANCE * max(1.0, size), rtol=0)
+
+
+@pytest.mark.parametrize("heads", [(12, 12), (4, 1), (6, 2)])
+@pytest.mark.parametrize("block_size", [16, 512])
+def test_threads_change_nothing(
+    block_size: int, heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = make_step(Case(((400, 1), (9, 1), (90, 3)), block_size, *heads, dim=64))
+    alone = numba_alone(step.q, step.kv, step.inputs, step.scale)
+    monkeypatch.setattr(cpu_kernel, "_WORTH_A_THREAD", 0)
+    for threads in (2, 3, 40):
+        monkeypatch.setattr(cpu_kernel, "_threads", lambda threads=threads: threads)
+        for _ in range(5):
+            assert torch.equal(numba_alone(step.q, step.kv, step.inputs, step.scale), alone)
 
 
 @settings(max_examples=60)
@@ -54,7 +124,7 @@ def test_a_kernel_gives_the_reference_for_random_steps(
 ) -> None:
     step = make_step(Case(sequences, block_size, *groups), seed)
     expected = reference_kernel(step.q, step.kv, step.inputs, step.scale)
-    for kernel in OTHERS:
+    for kernel in OTHERS.values():
         ours = kernel(step.q, step.kv, step.inputs, step.scale)
         torch.testing.assert_close(ours, expected, atol=TOLERANCE, rtol=0)
 
@@ -84,7 +154,7 @@ def test_gather_reads_in_logical_order_and_stops_at_the_context() -> None:
 
 
 @pytest.mark.parametrize("half", [0, 1], ids=["key", "value"])
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", ALL.values(), ids=ALL)
 def test_a_stale_read_shows_in_every_query_that_sees_the_slot(kernel: Kernel, half: int) -> None:
     step = make_step(Case(((4, 3), (0, 5)), 4))
     step.kv[half, step.tables[0][1], :, 1] = float("nan")  # position 5 of the first sequence
@@ -94,11 +164,98 @@ def test_a_stale_read_shows_in_every_query_that_sees_the_slot(kernel: Kernel, ha
     assert not any(spoilt[3:])  # the other sequence
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", ALL.values(), ids=ALL)
 def test_a_wrong_table_changes_the_result(kernel: Kernel) -> None:
     step = make_step(Case(((7, 1), (7, 1)), 4))
     before = kernel(step.q, step.kv, step.inputs, step.scale)
     step.inputs.sequences[0].table[0] = step.tables[1][0]
-    after = kernel(step.q, step.kv, step.inputs, step.scale)
+    after = kernel(step.q, step.kv, replace(step.inputs), step.scale)  # no flat tables yet
     assert not torch.allclose(before[0], after[0])
     assert torch.equal(before[1], after[1])
+
+
+@pytest.mark.parametrize("half", [0, 1], ids=["key", "value"])
+@pytest.mark.parametrize("place", [0, 127, 128, 200])
+@pytest.mark.parametrize("kernel", ALL.values(), ids=ALL)
+def test_one_poisoned_slot_anywhere_in_a_context_shows(
+    kernel: Kernel, place: int, half: int
+) -> None:
+    """In the first or last place of a tile; and a weight of zero does not hide it."""
+    step = make_step(Case(((200, 1), (200, 1)), 16, dim=64))
+    step.q *= 1000.0
+    step.kv[half, step.tables[0][place // 16], 2, place % 16] = float("nan")
+    out = kernel(step.q, step.kv, step.inputs, step.scale)
+    assert out[0, 2].isnan().any()
+    assert not out[0, [0, 1, 3]].isnan().any()
+    assert not out[1].isnan().any()
+
+
+def test_flat_sequences_are_those_of_the_step() -> None:
+    step = make_step(Case(((5, 3), (0, 4), (20, 1)), 4))
+    flat = step.inputs.flat
+    assert flat.contexts.tolist() == [8, 4, 21]
+    assert flat.starts.tolist() == [0, 3, 7, 8]
+    for index, table in step.tables.items():
+        assert flat.tables[index, : len(table)].tolist() == table
+    assert {tensor.dtype for tensor in flat} == {torch.int32}
+    assert step.inputs.flat is flat
+
+
+@pytest.mark.parametrize("block_size", [1, 16, 64])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_are_those_of_transformers(family: str, block_size: int) -> None:
+    pool = KVPool(geometry(family), -(-64 // block_size) * 4, block_size, torch.float32, CPU)
+    engine = Engine(ModelRunner(tiny(family), pool, "numba"))
+    prompts = [list(range(3, 3 + length)) for length in (1, 40, 16, 5)]
+    for request, prompt in enumerate(prompts):
+        engine.add(request, prompt, 12)
+    while engine.scheduler.has_work:
+        engine.step()
+    for request, prompt in enumerate(prompts):
+        assert engine.generated(request) == solo(family, prompt, 12)
+
+
+def test_half_precision_goes_to_torch() -> None:
+    step = make_step(Case(((5, 3), (20, 1)), 4))
+    q, kv = step.q.bfloat16(), step.kv.bfloat16()
+    ours = KERNELS["numba"](q, kv, step.inputs, step.scale)
+    assert torch.equal(ours, KERNELS["torch"](q, kv, step.inputs, step.scale))
+
+
+def test_auto_is_numba_in_float32_on_the_cpu_and_torch_elsewhere() -> None:
+    assert choose_kernel("auto", CPU, torch.float32) == "numba"
+    assert choose_kernel("auto", CPU, torch.bfloat16) == "torch"
+    assert choose_kernel("auto", torch.device("cuda"), torch.float32) == "torch"
+    assert choose_kernel("reference", CPU, torch.float32) == "reference"
+
+
+def test_auto_is_torch_where_numba_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ImportError
+
+    monkeypatch.setattr(kernels, "_cpu_kernel", fail)
+    assert choose_kernel("auto", CPU, torch.float32) == "torch"
+
+
+def test_warm_up_imports_numba_and_leaves_compiled_code_in_the_cache(tmp_path: Path) -> None:
+    code = (
+        "import sys, torch\n"
+        "from experiment.engine import kernels\n"
+        "assert 'numba' not in sys.modules\n"
+        "kernels.warm_up('numba', torch.device('cpu'), torch.float32)\n"
+        "from experiment.engine import cpu_kernel\n"
+        "print(sum(cpu_kernel._attend.stats.cache_hits.values()))\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    environment["PAGEDKV_CACHE"] = str(tmp_path)
+    for hits in (0, 1):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert int(done.stdout) == hits
+    assert list((tmp_path / "numba").rglob("*.nbi"))

@@ -1,0 +1,248 @@
+"""Attention on the CPU that reads blocks in place, compiled by Numba.
+
+    table of one request         kv of one layer, for one block: heads outside slots
+    ┌───┬───┬───┐                ┌── head 0 ──┬── head 1 ──┬─ … ─┐
+    │ 7 │ 2 │ 5 │──── block 2 ──►│ s0 s1 … sB │ s0 s1 … sB │     │   each s: head_dim numbers
+    └───┴───┴───┘                └────────────┴────────────┴─────┘
+      └─┬─┘   └ tile 1
+      tile 0: _TILE positions, from as many blocks as it takes
+
+    for each tile:  scores [heads, _TILE] = q · K    a new maximum, exp, a new sum
+                    acc  [heads, head_dim] = acc · shrink + weights · V
+    at the end:     out = acc / sum
+
+Nothing is gathered, and there is no buffer larger than a tile. Positions of a tile come from
+blocks of any size, so a slab and blocks of one slot run through the same loops.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+import torch
+
+from experiment.engine.step_inputs import FlatSequences
+
+_TILE = 128
+# Pieces for each thread: where another process holds a core, its thread does fewer of them.
+_PIECES = 4
+# Below so many products per layer (some 0.3 ms on one core), waking another thread costs more
+# than it saves.
+_WORTH_A_THREAD = 1 << 20
+# Sums may be reordered, but NaN and infinity keep their meaning: a stale read must show.
+_REORDERED = {"reassoc", "contract", "arcp", "nsz"}
+_F = np.float32
+_LOG2_E = _F(1.4426950408889634)
+
+Floats = Any  # float32 array, C order
+Ints = Any  # int32 array, C order
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _compile(signature: str | None, fastmath: set[str]) -> Callable[[_Function], _Function]:
+    """Numba's compiler, typed; with a signature the function is compiled now, or read back."""
+    options: dict[str, Any] = {"nogil": True, "fastmath": fastmath}
+
+    def compiled(function: _Function) -> _Function:
+        if signature is None:
+            result: _Function = numba.njit(**options)(function)
+            return result
+        try:
+            result = numba.njit(signature, cache=True, **options)(function)
+        except RuntimeError:  # no directory for the compiled code can be written
+            result = numba.njit(signature, **options)(function)
+        return result
+
+    return compiled
+
+
+@_compile(None, {"contract"})
+def _exponentials(scores: Floats, power: Floats, count: int, best: float) -> Any:
+    """Replace scores by exp(score - best) and return their sum.
+
+    Numba leaves ``np.exp`` a call for each number; this becomes vector code. A polynomial gives
+    2 to the fraction (Cephes), the exponent field of a float the whole power. There is no
+    reordering here: it would undo the rounding.
+    """
+    bits = power.view(np.int32)
+    for i in range(count):
+        x = (scores[i] - best) * _LOG2_E
+        if x < _F(-126.0):
+            x = _F(-126.0)
+        whole = np.floor(x + _F(0.5))
+        f = x - whole
+        p = _F(1.535336188319500e-4) * f + _F(1.339887440266574e-3)
+        p = p * f + _F(9.618437357674640e-3)
+        p = p * f + _F(5.550332471162809e-2)
+        p = p * f + _F(2.402264791363012e-1)
+        p = p * f + _F(6.931472028550421e-1)
+        scores[i] = p * f + _F(1.0)
+        # NaN has no integer; it stays in the polynomial.
+        exponent = np.int32(whole if whole >= _F(-126.0) else _F(0.0))
+        bits[i] = (exponent + np.int32(127)) << np.int32(23)
+    total = _F(0.0)
+    for i in range(count):
+        scores[i] *= power[i]
+        total += scores[i]
+    return total
+
+
+@_compile(None, _REORDERED)
+def _products(
+    q: Floats, keys: Floats, table: Ints, scale: float, head: int, heads: int,
+    first: int, count: int, scores: Floats,
+) -> None:  # fmt: skip
+    """Scores of ``heads`` KV heads from ``head`` on, for positions [first, first + count)."""
+    size, dim = keys.shape[2], keys.shape[3]
+    group = q.shape[0] // keys.shape[1]
+    done = 0
+    while done < count:
+        block, offset = table[(first + done) // size], (first + done) % size
+        run = min(size - offset, count - done)
+        for h in range(heads):
+            for slot in range(run):
+                for g in range(h * group, (h + 1) * group):
+                    total = _F(0.0)
+                    for c in range(dim):
+                        total += q[head * group + g, c] * keys[block, head + h, offset + slot, c]
+                    scores[g, done + slot] = total * scale
+        done += run
+
+
+@_compile(None, _REORDERED)
+def _add_values(
+    weights: Floats, values: Floats, table: Ints, group: int, head: int, heads: int,
+    first: int, count: int, acc: Floats,
+) -> None:  # fmt: skip
+    """Add weighted values of the same positions to ``acc`` [heads * group, head_dim]."""
+    size, dim = values.shape[2], values.shape[3]
+    done = 0
+    while done < count:
+        block, offset = table[(first + done) // size], (first + done) % size
+        run = min(size - offset, count - done)
+        for h in range(heads):
+            for slot in range(run):
+                for g in range(h * group, (h + 1) * group):
+                    weight = weights[g, done + slot]
+                    for c in range(dim):
+                        acc[g, c] += weight * values[block, head + h, offset + slot, c]
+        done += run
+
+
+@_compile(None, {"contract"})
+def _rescale(
+    scores: Floats, power: Floats, rows: int, count: int, best: Floats, sums: Floats, acc: Floats
+) -> None:
+    """Make weights of a tile's scores, and bring what was summed before to the new maximum."""
+    for g in range(rows):
+        highest = best[g]
+        for i in range(count):
+            if scores[g, i] > highest:
+                highest = scores[g, i]
+        shrink = _F(np.exp(best[g] - highest)) if highest > best[g] else _F(1.0)
+        best[g] = highest
+        sums[g] = sums[g] * shrink + _exponentials(scores[g], power, count, highest)
+        for c in range(acc.shape[1]):
+            acc[g, c] *= shrink
+
+
+@_compile(
+    "void(float32[:,:,::1], float32[:,:,:,:,::1], float32[:,:,::1], int32[:,::1], int32[::1],"
+    " int32[::1], int32[::1], float32, int64, int64, int64)",
+    {"contract"},
+)
+def _attend(
+    q: Floats, kv: Floats, out: Floats, tables: Ints, contexts: Ints, starts: Ints, chosen: Ints,
+    scale: float, heads_at_once: int, begin: int, end: int,
+) -> None:  # fmt: skip
+    """Work on tasks [begin, end): a task is a part of the KV heads of one chosen sequence."""
+    kv_heads = kv.shape[2]
+    group = q.shape[1] // kv_heads
+    parts = -(-kv_heads // heads_at_once)
+    rows = heads_at_once * group
+    scores, power = np.empty((rows, _TILE), _F), np.empty(_TILE, _F)
+    acc, best, sums = np.empty((rows, kv.shape[4]), _F), np.empty(rows, _F), np.empty(rows, _F)
+    for task in range(begin, end):
+        s, head = chosen[task // parts], (task % parts) * heads_at_once
+        heads = min(heads_at_once, kv_heads - head)
+        for row in range(starts[s], starts[s + 1]):
+            seen = contexts[s] - (starts[s + 1] - 1 - row)
+            acc[:], best[:], sums[:] = _F(0.0), _F(-np.inf), _F(0.0)
+            for first in range(0, seen, _TILE):
+                count = min(_TILE, seen - first)
+                _products(q[row], kv[0], tables[s], scale, head, heads, first, count, scores)
+                _rescale(scores, power, heads * group, count, best, sums, acc)
+                _add_values(scores, kv[1], tables[s], group, head, heads, first, count, acc)
+            for g in range(heads * group):
+                for c in range(kv.shape[4]):
+                    out[row, head * group + g, c] = acc[g, c] / sums[g]
+
+
+def attend(
+    q: torch.Tensor, kv: torch.Tensor, out: torch.Tensor, flat: FlatSequences,
+    chosen: torch.Tensor, scale: float,
+) -> None:  # fmt: skip
+    """Fill the rows of ``out`` that belong to the ``chosen`` sequences (int32 indices)."""
+    kv_heads, block_size, dim = kv.shape[2:]
+    # With all its heads a small block is one long run of memory; a slab is one for each head.
+    # The other way round, each run would end before the processor has begun to read ahead.
+    heads_at_once = kv_heads if block_size <= _TILE else 1
+    tables, contexts, starts, indices = (x.numpy() for x in (*flat, chosen))
+    products = int(contexts[indices].sum()) * q.shape[1] * dim
+    threads = _threads() if products >= _WORTH_A_THREAD else 1
+    heads_at_once = min(heads_at_once, -(-kv_heads * len(indices) // threads))
+
+    def work(begin: int, end: int) -> None:
+        _attend(
+            q.numpy(), kv.numpy(), out.numpy(), tables, contexts, starts, indices,
+            scale, heads_at_once, begin, end,
+        )  # fmt: skip
+
+    tasks = len(indices) * -(-kv_heads // heads_at_once)
+    if threads == 1:
+        work(0, tasks)
+        return
+    pieces = min(tasks, threads * _PIECES)
+    bounds = [tasks * i // pieces for i in range(pieces + 1)]
+    _in_threads(work, deque(pairwise(bounds)))
+
+
+def _in_threads(work: Callable[[int, int], None], ranges: deque[tuple[int, int]]) -> None:
+    """Share ``ranges`` among this thread and its helpers, first come first served.
+
+    Numba's own parallel loops would bring a second set of OpenMP threads beside torch's. Both
+    spin while they wait, so each would hold the cores that the other needs, and a fixed share
+    for each thread makes all wait for one that another process has displaced. Here idle helpers
+    sleep, and whoever is running takes the next piece.
+    """
+
+    def drain() -> None:
+        while True:
+            try:
+                begin, end = ranges.popleft()
+            except IndexError:
+                return
+            work(begin, end)
+
+    helpers = [_helpers().submit(drain) for _ in range(_threads() - 1)]
+    drain()
+    for helper in helpers:
+        if not helper.cancel():  # a helper that has not woken up by now has nothing left to do
+            helper.result()
+
+
+def _threads() -> int:
+    return min(torch.get_num_threads(), os.cpu_count() or 1)
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "attention")
