@@ -146,6 +146,7 @@ def arm_result(events: ArmEvents, workload: WorkloadReady | None) -> ArmResult:
         threads=done.threads if done else None,
         device_name=done.device_name if done else None,
         preemptions=sum(row.preempted for row in rows),
+        mean_running=_mean_running(rows),
         steps=sum(1 for row in rows if row.running),
         witnessed_steps=sum(1 for row in rows if row.witness is not None),
         moved_bytes=sum(move.bytes for move in events.moved) if events.moved else None,
@@ -258,6 +259,13 @@ def _mean(rows: list[StepRow]) -> SlotFigures | None:
             for name in names
         }
     )
+
+
+def _mean_running(rows: list[StepRow]) -> float | None:
+    """Requests in a step, on average over the time in which the arm computed."""
+    busy = [(row.running, row.t_ns - row.started_ns) for row in rows if row.running]
+    total = sum(time for _, time in busy)
+    return sum(count * time for count, time in busy) / total if total else None
 
 
 def _final_lengths(steps: list[Step]) -> list[dict[int, int]]:

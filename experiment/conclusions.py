@@ -20,6 +20,8 @@ from experiment.results import ArmResult, Claim, Results, TokenComparison
 
 # Two shares of memory that differ by less than this are called equal: a block more or less.
 _SAME_SHARE = 0.01
+# Each arm runs once: a smaller difference is within what machines do by themselves.
+_FASTER = 1.1
 _CONTIGUOUS = ("contiguous.batch", "contiguous.sequential", "contiguous.growing")
 
 
@@ -113,7 +115,10 @@ def stability(results: Results) -> Claim:
 
 def throughput(results: Results) -> Claim:
     """Paging makes generation faster: only an arm that differs in paging alone can tell."""
+    slabs = results.arm("slabs")
     contiguous, paged = _pair(results)
+    if slabs is not None and paged is not None:
+        return _paging_alone(slabs, paged)
     sequential = results.arm("contiguous.sequential")
     if contiguous is None or paged is None or not paged.tokens_per_s:
         return _untested("throughput")
@@ -128,6 +133,25 @@ def throughput(results: Results) -> Claim:
         else "claim.throughput.mixed_one"
     )
     return Claim(id="throughput", verdict="not_shown", text=message(key, **figures))
+
+
+def _paging_alone(slabs: ArmResult, paged: ArmResult) -> Claim:
+    """The same engine with slabs and with blocks: the difference is paging's."""
+    factor = _factor(paged, slabs)
+    if factor is None:
+        return _untested("throughput")
+    figures = {
+        "paged": paged.tokens_per_s,
+        "slabs": slabs.tokens_per_s,
+        "factor": factor,
+        "paged_running": paged.mean_running,
+        "slabs_running": slabs.mean_running,
+    }
+    if factor > _FASTER:
+        text = message("claim.throughput.shown", **figures)
+        return Claim(id="throughput", verdict="shown", text=text)
+    text = message("claim.throughput.not_shown", **figures)
+    return Claim(id="throughput", verdict="not_shown", text=text)
 
 
 def _pair(results: Results) -> tuple[ArmResult | None, ArmResult | None]:

@@ -15,6 +15,7 @@ from experiment.messages import UserError, message, user_error
 
 ARM_GROUPS = {
     "contiguous": ("contiguous.sequential", "contiguous.batch", "contiguous.growing"),
+    "slabs": ("slabs",),
     "paged": ("paged",),
 }
 MAX_CONFIG_BYTES = 1 << 20

@@ -183,6 +183,7 @@ class ArmResult(_Result):
     threads: int | None
     device_name: str | None
     preemptions: int
+    mean_running: float | None
     steps: int
     witnessed_steps: int
     moved_bytes: int | None

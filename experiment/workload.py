@@ -27,7 +27,7 @@ DEFAULT_PROMPTS = (
 )
 MAX_PROMPTS_BYTES = 64 << 20
 # They reserve a whole slab of the maximum length; the growing cache reserves nothing.
-SLAB_ARMS = ("contiguous.sequential", "contiguous.batch")
+SLAB_ARMS = ("contiguous.sequential", "contiguous.batch", "slabs")
 
 
 def choose_prompts(config: Config) -> list[str]:

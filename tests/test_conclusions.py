@@ -201,3 +201,23 @@ def test_results_can_be_written_and_read_again() -> None:
     results = evaluate(record(whole_run()))
     assert Results.model_validate_json(results.model_dump_json()) == results
     assert isinstance(results.arms[0], ArmResult)
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(9.0, "shown"), (3.0, "not_shown")])
+def test_throughput_is_judged_where_an_arm_differs_in_paging_alone(
+    seconds: float, verdict: str
+) -> None:
+    slabs = [
+        event.model_copy(update={"generate_s": seconds})
+        if isinstance(event, ArmFinished)
+        else event
+        for event in batch_arm("slabs")
+    ]
+    found = claim(evaluate(record([*head(), *slabs, *paged_arm()])), "throughput")
+    assert found.verdict == verdict
+    assert found.text.key == f"claim.throughput.{verdict}"
+
+
+def test_throughput_is_not_judged_where_no_arm_differs_in_paging_alone() -> None:
+    found = claim(evaluate(record(whole_run())), "throughput")
+    assert (found.verdict, found.text.key) == ("not_shown", "claim.throughput.mixed_one")

@@ -25,15 +25,26 @@ _MAPPING_OFFSET = 4
 
 def run_paged(run: ArmRun) -> None:
     """Continuous batching over one pool of fixed-size blocks."""
+    _run(run, run.task.workload.block_size)
+
+
+def run_slabs(run: ArmRun) -> None:
+    """The same engine with blocks of the maximum length: contiguous, all else equal.
+
+    What differs between this arm and the paged one is paging alone.
+    """
+    _run(run, run.task.workload.max_length)
+
+
+def _run(run: ArmRun, block_size: int) -> None:
     model = run.load(ATTENTION, lambda model: _check(model, run))
-    _generate(run, model)
+    _generate(run, model, block_size)
     del model
     run.finish()
 
 
-def _generate(run: ArmRun, model: torch.nn.Module) -> None:
+def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     task = run.task
-    block_size = task.workload.block_size
     blocks = task.geometry.blocks_in(task.workload.budget_bytes, block_size)
     pool = KVPool(task.geometry, blocks, block_size, task.dtype, run.device)
     watermark = task.config.cache.watermark_blocks
@@ -48,7 +59,7 @@ def _check(model: torch.nn.Module, run: ArmRun) -> None:
     task = run.task
     warm_up(_kernel(run), run.device, task.dtype)
     try:
-        probe(model, task.geometry)
+        probe(model, task.geometry, kernel=_kernel(run))
     except UnsupportedModelError as error:
         raise user_error(
             "error.model_attention", model=task.model.name, feature=error.feature
@@ -139,6 +150,8 @@ class _Loop:
         return first.id, min(self.engine.blocks.block_size + _MAPPING_OFFSET, last)
 
     def _log_mapping(self, plan: StepPlan) -> None:
+        if self.engine.blocks.block_size >= self.run.task.workload.max_length:
+            return  # a slab has nothing to map
         request, position = self.mapping
         for chunk in plan.chunks:
             if chunk.request == request and chunk.start <= position < chunk.start + chunk.count:

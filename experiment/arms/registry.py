@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from experiment.arms.base import ArmRun
 from experiment.arms.contiguous import run_batch, run_growing, run_sequential
-from experiment.arms.paged import run_paged
+from experiment.arms.paged import run_paged, run_slabs
 
 ARMS: dict[str, Callable[[ArmRun], None]] = {
     "contiguous.sequential": run_sequential,
     "contiguous.batch": run_batch,
     "contiguous.growing": run_growing,
+    "slabs": run_slabs,
     "paged": run_paged,
 }

@@ -53,14 +53,20 @@ class ModelRunner:
 
 
 @torch.inference_mode()
-def probe(model: torch.nn.Module, geometry: KVGeometry, tolerance: float | None = None) -> None:
+def probe(
+    model: torch.nn.Module,
+    geometry: KVGeometry,
+    tolerance: float | None = None,
+    kernel: str = "torch",
+) -> None:
     """Run a few tokens through our attention and through Transformers' own, and compare.
 
     ``tolerance`` is relative to the largest logit; by default it follows the model's precision.
 
     Raises:
         UnsupportedModelError: a layer does not call our function exactly once, passes an
-            argument that we do not implement, or the logits differ.
+            argument that we do not implement, has keys of another shape than its config says,
+            or the logits differ.
     """
     parameter = next(model.parameters())
     pool = KVPool(geometry, 3, 4, parameter.dtype, parameter.device)
@@ -68,8 +74,13 @@ def probe(model: torch.nn.Module, geometry: KVGeometry, tolerance: float | None 
     plan = StepPlan(0, chunks=(Chunk(0, 0, len(prompt), samples=True),))
     # Blocks out of order: a model that ignores the table is caught here.
     inputs = build_inputs(plan, {0: prompt}, {0: [2, 0]}, pool.block_size, parameter.device)
-    step = PagedStep(pool, inputs, KERNELS["torch"])
-    ours = ModelRunner(model, pool)._forward(inputs, step)
+    step = PagedStep(pool, inputs, KERNELS[kernel])
+    try:
+        ours = ModelRunner(model, pool, kernel)._forward(inputs, step)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, IndexError) as error:
+        raise UnsupportedModelError("kv_shape") from error
     if sorted(step.calls) != list(range(geometry.layers)):
         raise UnsupportedModelError("attention_interface")
     theirs = _plain_logits(model, inputs.input_ids)

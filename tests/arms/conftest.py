@@ -55,7 +55,8 @@ def worked_example(
 @pytest.fixture(scope="session")
 def crowded(runs: Path, environment: Environment, prepared: Prepared) -> Run:
     """Five uneven requests in a budget of two slabs and a bit."""
-    config = make_config("tiny-gpt2", ("contiguous.sequential", "contiguous.batch", "paged"))
+    names = ("contiguous.sequential", "contiguous.batch", "slabs", "paged")
+    config = make_config("tiny-gpt2", names)
     fitted = with_requests(prepared, UNEVEN, slabs=2.1, max_length=LENGTH, block_size=4)
     return run_arms(runs / "crowded", environment, config, fitted)
 

@@ -187,3 +187,15 @@ def test_a_stop_token_stops_every_arm_at_the_same_place(stopping: Run, crowded: 
             stopped = FinishReason.STOP if ended[-1] == eos else FinishReason.LENGTH
             assert reasons[request] is stopped
     assert len(free[2]) == 40 > len(stopping.tokens("paged")[2])
+
+
+def test_slabs_are_the_same_engine_with_fewer_requests_at_a_time(crowded: Run) -> None:
+    slabs, paged = crowded.arm("slabs"), crowded.arm("paged")
+    assert (slabs.blocks, slabs.block_size) == (2, crowded.workload.max_length)
+    assert max(row.running for row in crowded.rows("slabs")) == 2
+    assert slabs.mean_running is not None
+    assert paged.mean_running is not None
+    assert paged.mean_running > 1.3 * slabs.mean_running
+    assert slabs.mapping is None
+    claim = next(claim for claim in crowded.results.claims if claim.id == "throughput")
+    assert claim.text.params["slabs_running"] == slabs.mean_running
