@@ -22,6 +22,7 @@ from experiment.events import (
     ForeignProcesses,
     Keyframe,
     PoolReserved,
+    PrefixCacheUsed,
     Reading,
     RequestFinished,
     SamplerCost,
@@ -44,7 +45,7 @@ from experiment.results import (
 from experiment.watch import watch
 from kvsim.geometry import final_tokens, requests_that_fit
 from kvsim.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
-from kvsim.step import StepPlan, plan_from_json
+from kvsim.step import OpKind, StepPlan, plan_from_json
 
 T = TypeVar("T")
 PREPARATION = ("environment", "prepare")
@@ -65,6 +66,7 @@ class ArmEvents:
     skipped: ArmSkipped | None
     mapping: TokenMapping | None
     moved: list[CacheMoved]
+    prefix: PrefixCacheUsed | None
     usages: list[Usage]
     baseline: Baseline | None
     foreign: ForeignProcesses | None
@@ -106,6 +108,7 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         skipped=last(ArmSkipped),
         mapping=last(TokenMapping),
         moved=of(CacheMoved),
+        prefix=last(PrefixCacheUsed),
         usages=of(Usage),
         baseline=last(Baseline),
         foreign=last(ForeignProcesses),
@@ -155,6 +158,12 @@ def arm_result(events: ArmEvents, workload: WorkloadReady | None) -> ArmResult:
         )
         if events.mapping
         else None,
+        prefix_cache=events.prefix.model_dump(exclude={"event", "arm", "t_ns"})
+        if events.prefix
+        else None,
+        shared_peak=max((row.shared for row in rows), default=0),
+        copied_blocks=sum(row.copied for row in rows),
+        swapped_blocks=sum(row.swapped for row in rows),
         memory=memory_rows(events.readings),
         reconciliation=reconcile(
             events.readings, peak, events.pool.slot_bytes if events.pool else None
@@ -183,6 +192,7 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
             _check_keyframe(ledger, events.keyframes.get(plan.step))
         except (ReplayError, ValueError) as error:
             return rows, message("problem.replay", step=index, error=str(error))
+        unwritten = counts[SlotState.UNWRITTEN]
         rows.append(
             StepRow(
                 step=plan.step,
@@ -194,7 +204,10 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
                 preempted=len(plan.preempted),
                 witness=step.written_slots,
                 written=ledger.written_slots,
-                never_written=_never_written(ledger, final[index]),
+                never_written=min(_never_written(ledger, final[index]), unwritten),
+                shared=ledger.shared_blocks,
+                copied=_blocks_of(plan, OpKind.COPY),
+                swapped=_blocks_of(plan, OpKind.SWAP_OUT, OpKind.SWAP_IN),
                 **_figures(counts).model_dump(),
             )
         )
@@ -289,6 +302,10 @@ def _final_lengths(steps: list[Step]) -> list[dict[int, int]]:
             if op.request is not None and op.kind.value == "free":
                 final.pop(op.request, None)
     return table[::-1]
+
+
+def _blocks_of(plan: StepPlan, *kinds: OpKind) -> int:
+    return sum(len(op.blocks) for op in plan.ops if op.kind in kinds)
 
 
 def _never_written(ledger: Ledger, final: dict[int, int]) -> int:

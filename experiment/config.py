@@ -42,6 +42,9 @@ def _budget(value: Any) -> Any:
     return value
 
 
+Size = Annotated[int, BeforeValidator(_budget)]
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
@@ -89,6 +92,10 @@ class EngineConfig(_Section):
 
     max_num_seqs: int = Field(256, ge=1)
     max_num_batched_tokens: int = Field(2048, ge=1)
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    preemption: Literal["recompute", "swap"] = "recompute"
+    swap_space: Size = Field(0, ge=0)
+    prefix_caching: bool = False
     kernel: Literal["auto", "torch", "numba", "reference"] = "auto"
 
 
@@ -240,7 +247,7 @@ def _explain(error: ValidationError) -> UserError:
                 value=_shown(first["input"]),
                 limit=limits[name],
             )
-    if key == "cache.budget":
+    if key in ("cache.budget", "engine.swap_space"):
         return user_error("error.not_a_size", config_key=key, value=_shown(first["input"]))
     return UserError(message("error.bad_value", config_key=key, value=_shown(first["input"])))
 

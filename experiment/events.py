@@ -309,6 +309,19 @@ class RequestFinished(_Event):
     latency_s: float
 
 
+class PrefixCacheUsed(_Event):
+    """What the prefix cache found over the whole arm, in tokens; see kvsim.prefix.PrefixStats."""
+
+    event: Literal["prefix_cache"] = "prefix_cache"
+    arm: str
+    queried: int
+    hit_cross: int
+    hit_batch: int
+    requeried: int
+    hit_own: int
+    hit_again: int
+
+
 class CacheMoved(_Event):
     """Bytes that a growing cache copied because every step reallocates it, over a request."""
 
@@ -407,6 +420,7 @@ Event = Annotated[
     | Keyframe
     | TokenMapping
     | RequestFinished
+    | PrefixCacheUsed
     | CacheMoved
     | ArmFinished
     | ArmFailed

@@ -43,7 +43,8 @@ class StepRow(SlotFigures):
     """One step of an arm.
 
     ``witness`` is the count of written slots from the tensors, ``written`` the one from the
-    tables; ``never_written`` is the part of ``unwritten`` that will never be.
+    tables; ``never_written`` is the part of ``unwritten`` that will never be. ``shared`` counts
+    blocks with more than one owner; ``copied`` and ``swapped`` blocks that the step moved.
     """
 
     step: int
@@ -56,6 +57,9 @@ class StepRow(SlotFigures):
     witness: int | None
     written: int
     never_written: int
+    shared: int
+    copied: int
+    swapped: int
 
 
 class RequestResult(_Result):
@@ -188,6 +192,10 @@ class ArmResult(_Result):
     witnessed_steps: int
     moved_bytes: int | None
     mapping: dict[str, int] | None
+    prefix_cache: dict[str, int] | None
+    shared_peak: int
+    copied_blocks: int
+    swapped_blocks: int
     memory: list[MemoryRow]
     reconciliation: Reconciliation | None
     watch: Watch

@@ -64,6 +64,8 @@ class Ledger:
         self.swapped: dict[int, Holder] = {}
         # Ownerless blocks whose content is kept.
         self.cached: set[int] = set()
+        # Blocks with more than one owner.
+        self.shared_blocks = 0
         self._sums = dict.fromkeys(SlotState, 0)
         self._owned_blocks = 0
         self.last_step = -1
@@ -198,11 +200,13 @@ class Ledger:
             self._owned_blocks += 1
         self._logical[block] = logical
         self._owners[block].add(request)
+        self.shared_blocks += len(self._owners[block]) == 2
         self._account(block, +1)
 
     def _disown(self, request: int, block: int) -> None:
         self._account(block, -1)
         self._owners[block].discard(request)
+        self.shared_blocks -= len(self._owners[block]) == 1
         if self._owners[block]:
             self._account(block, +1)
         else:

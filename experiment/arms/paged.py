@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 
 import torch
 
@@ -12,7 +13,7 @@ from experiment.engine.engine import Engine, StepOutcome
 from experiment.engine.kernels import choose_kernel, warm_up
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, probe
-from experiment.events import TokenMapping
+from experiment.events import PrefixCacheUsed, TokenMapping
 from experiment.messages import user_error
 from kvsim.geometry import final_tokens
 from kvsim.ledger import PoolShape
@@ -46,13 +47,16 @@ def _run(run: ArmRun, block_size: int) -> None:
 def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     task = run.task
     blocks = task.geometry.blocks_in(task.workload.budget_bytes, block_size)
-    pool = KVPool(task.geometry, blocks, block_size, task.dtype, run.device)
-    watermark = task.config.cache.watermark_blocks
-    shape = PoolShape(blocks, block_size, task.geometry.bytes_per_token, watermark)
+    limits = _limits(run, block_size)
+    pool = KVPool(task.geometry, blocks, block_size, task.dtype, run.device, limits.host_blocks)
+    shape = PoolShape(blocks, block_size, task.geometry.bytes_per_token, limits.watermark_blocks)
     tensors = [pool.kv]
     run.pool_reserved(shape, lambda: tensors, lambda: shape.slots - pool.written_slots())
-    engine = Engine(ModelRunner(model, pool, _kernel(run)), _limits(run), _eos(run))
+    engine = Engine(ModelRunner(model, pool, _kernel(run)), limits, _eos(run))
     _Loop(run, engine).run_all()
+    if limits.prefix_caching:
+        stats = engine.scheduler.stats
+        run.emit(PrefixCacheUsed(arm=task.arm, **asdict(stats)))
 
 
 def _check(model: torch.nn.Module, run: ArmRun) -> None:
@@ -70,9 +74,13 @@ def _kernel(run: ArmRun) -> str:
     return choose_kernel(run.task.config.engine.kernel, run.device, run.task.dtype)
 
 
-def _limits(run: ArmRun) -> SchedulerConfig:
+def _limits(run: ArmRun, block_size: int) -> SchedulerConfig:
     config = run.task.config
     return SchedulerConfig(
+        policy=config.engine.policy,
+        preemption=config.engine.preemption,
+        host_blocks=run.task.geometry.blocks_in(config.engine.swap_space, block_size),
+        prefix_caching=config.engine.prefix_caching,
         max_num_seqs=config.engine.max_num_seqs,
         max_num_batched_tokens=config.engine.max_num_batched_tokens,
         watermark_blocks=config.cache.watermark_blocks,

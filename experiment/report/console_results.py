@@ -26,6 +26,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         out.console.print(comparison_table(out, results))
         out.line(out.t("console.reserved_equal"), "dim")
     _show_tokens(out, results.tokens)
+    _show_prefix_cache(out, results)
     _show_reconciliation(out, results)
     for arm in results.arms:
         for problem in arm.problems:
@@ -59,6 +60,17 @@ def _process_peak(arm: ArmResult) -> int | None:
             if row.stage == "maximum" and row.channel == channel and row.bytes is not None:
                 return row.bytes
     return None
+
+
+def _show_prefix_cache(out: ConsoleReporter, results: Results) -> None:
+    for arm in results.arms:
+        found = arm.prefix_cache
+        if found is None:
+            continue
+        hits = found["hit_cross"] + found["hit_batch"]
+        share = hits / found["queried"] if found["queried"] else None
+        name = arm_name(out.t, arm.arm)
+        out.line(out.t("console.prefix_cache", arm=name, hits=hits, share=share, **found))
 
 
 def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
