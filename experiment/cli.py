@@ -110,8 +110,10 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
         value = getattr(options, _attribute(flag))
         if value is not None:
             values[key] = value
+    if options.prompt is not None and options.prompts is not None:
+        raise user_error("error.both_prompts")
     if options.prompt is not None:
-        values["workload.prompts"] = options.prompt
+        values |= {"workload.prompts": options.prompt, "workload.prompts_file": None}
     if options.arms is not None:
         values["run.arms"] = [arm.strip() for arm in options.arms.split(",") if arm.strip()]
     if options.offline:
@@ -187,6 +189,8 @@ def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namesp
         flags = [flag for action in parser._actions for flag in action.option_strings]
         if rest[0].startswith("-"):
             raise _unknown("error.unknown_flag", rest[0].split("=")[0], flags)
+        if rest[0] in COMMANDS:
+            raise user_error("error.command_first", word=rest[0])
         raise user_error("error.stray_word", word=rest[0])
     return options
 
@@ -248,4 +252,4 @@ def _can_encode(stream: Any, text: str) -> bool:
 
 
 def _complain(t: Translator, error: UserError) -> None:
-    print(t("error.prefix"), t.message(error.text), file=sys.stderr)
+    print(t("error.prefix") + t.message(error.text), file=sys.stderr)

@@ -22,7 +22,7 @@ from experiment.results import ArmResult, Claim, Results, TokenComparison
 _SAME_SHARE = 0.01
 # Each arm runs once: a smaller difference is within what machines do by themselves.
 _FASTER = 1.1
-_CONTIGUOUS = ("contiguous.batch", "contiguous.sequential", "contiguous.growing")
+_CONTIGUOUS = ("contiguous.batch", "contiguous.sequential")
 
 
 def evaluate(record: Record) -> Results:
@@ -65,6 +65,7 @@ def headline(results: Results) -> Message:
         return message("headline.none")
     return message(
         "headline.both",
+        arm=message(f"arm_name.{contiguous.arm.replace('.', '_')}").model_dump(),
         contiguous_share=contiguous.peak.utilisation,
         paged_share=paged.peak.utilisation,
         contiguous_fits=contiguous.fits,
@@ -155,7 +156,10 @@ def _paging_alone(slabs: ArmResult, paged: ArmResult) -> Claim:
 
 
 def _pair(results: Results) -> tuple[ArmResult | None, ArmResult | None]:
-    """The contiguous arm that is closest to the paged one, a batch if it ran; the paged one."""
+    """The preallocated arm that is closest to the paged one, a batch if it ran; the paged one.
+
+    The growing cache is no such arm: it neither reserves nor wastes.
+    """
     contiguous = next((arm for name in _CONTIGUOUS if (arm := results.arm(name))), None)
     return contiguous, results.arm("paged")
 

@@ -25,7 +25,7 @@ class Stage(StrEnum):
     LOADED = "loaded"  # weights on the device
     CACHE_READY = "cache_ready"  # KV cache reserved, nothing computed
     REQUEST_DONE = "request_done"  # one request has ended
-    PEAK = "peak"  # after the last step that ran, before anything is released
+    LAST_STEP = "last_step"  # after the last step that ran, before anything is released
     RELEASED = "released"  # KV cache and weights given back
 
 
@@ -299,6 +299,7 @@ class RequestFinished(_Event):
 
     event: Literal["request"] = "request"
     arm: str
+    step: int | None = None
     request: int
     reason: str
     prompt_tokens: int

@@ -52,29 +52,41 @@ def reconcile(
         rows=rows,
         agree=_agree(rows),
         text=_sentence(rows),
-        parts=memory_parts(readings),
+        parts=memory_parts(readings, reserved=expected is not None and expected.bytes is not None),
     )
 
 
-def memory_parts(readings: Sequence[Reading]) -> list[MemoryPart]:
-    """What the process's memory consists of, by the best process channel that has figures."""
+def memory_parts(readings: Sequence[Reading], reserved: bool = True) -> list[MemoryPart]:
+    """What the process's memory consists of, by the best process channel that has figures.
+
+    ``reserved`` is whether the cache was reserved in one go, so that it can be told apart.
+    """
     for channel in _PROCESS:
         start = _bytes(readings, channel, Stage.START)
         loaded = _bytes(readings, channel, Stage.LOADED)
         ready = _bytes(readings, channel, Stage.CACHE_READY)
         if loaded is None or ready is None:
             continue
-        largest = max((r.bytes for r in readings if r.channel is channel and r.bytes), default=None)
+        largest = _largest_since_ready(readings, channel)
         released = _bytes(readings, channel, Stage.RELEASED)
         parts = {
             "runtime": start,
-            "weights": _minus(loaded, start or 0),
-            "kv": _minus(ready, loaded),
+            "weights": _minus(loaded, start),
+            "kv": _minus(ready, loaded) if reserved else None,
             "work": _minus(largest, ready),
-            "left": _minus(released, start or 0),
+            "left": _minus(released, start),
         }
         return [MemoryPart(part=p, channel=channel.value, bytes=b) for p, b in parts.items()]
     return []
+
+
+def _largest_since_ready(readings: Sequence[Reading], channel: Channel) -> int | None:
+    """Largest figure once the cache was there: loading has spikes of its own."""
+    ready = _at(readings, channel, Stage.CACHE_READY)
+    if ready is None:
+        return None
+    sizes = [r.bytes for r in readings if r.channel is channel and r.t_ns >= ready.t_ns]
+    return max((size for size in sizes if size is not None), default=None)
 
 
 def _reserved_rows(readings: Sequence[Reading], expected: int) -> list[ChannelFigure]:

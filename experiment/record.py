@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from experiment.events import SCHEMA_VERSION, Event, RunStarted, decode, encode
 from experiment.messages import ExitCode, UserError, message, user_error
+from experiment.os_errors import os_reason
 
 EVENTS_FILE = "events.jsonl"
 RUN_FILE = "run.json"
@@ -153,7 +154,7 @@ def write_summary(directory: Path, summary: dict[str, Any]) -> None:
 
 
 def _full(path: Path, error: OSError) -> UserError:
-    text = message("error.record_unwritable", path=str(path), why=error.strerror or str(error))
+    text = message("error.record_unwritable", path=str(path), why=os_reason(error))
     return UserError(text, ExitCode.INCOMPLETE)
 
 

@@ -245,6 +245,15 @@ class Results(_Result):
     notes: list[Message]
     environment: dict[str, Any] | None
 
+    @property
+    def equal_reserved(self) -> int:
+        """Arms that reserved as many bytes in advance as the paged one, itself included; or 0."""
+        paged = self.arm("paged")
+        if paged is None or paged.tensor_bytes is None:
+            return 0
+        same = [a for a in self.arms if not a.elastic and a.tensor_bytes == paged.tensor_bytes]
+        return len(same) if len(same) > 1 else 0
+
     def arm(self, name: str) -> ArmResult | None:
         """The arm of that name if it ended well."""
         found = (arm for arm in self.arms if arm.arm == name and arm.status == "finished")

@@ -19,15 +19,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from experiment import __version__
 from experiment.analysis import PREPARATION
 from experiment.conclusions import evaluate
-from experiment.config import ARM_GROUPS, Config
+from experiment.config import ARM_GROUPS, Config, expand_arms
 from experiment.environment import Environment
-from experiment.events import ArmFailed, Notice, RunFinished, RunStarted
+from experiment.events import (
+    ArmFailed,
+    ArmFinished,
+    ModelPrepared,
+    Notice,
+    RunFinished,
+    RunStarted,
+    WorkloadReady,
+)
 from experiment.messages import ExitCode, UserError, message, user_error
-from experiment.record import EventLog, read_record, write_summary
+from experiment.os_errors import os_reason
+from experiment.record import EventLog, Record, read_record, write_summary
 from experiment.report.console import ConsoleReporter
 from experiment.report.files import write_reports
 from experiment.results import Results
@@ -112,7 +122,7 @@ def make_run_directory(out: Path | None) -> Path:
         if any(path.iterdir()):
             raise user_error("error.out_not_empty", path=str(path))
     except OSError as error:
-        raise user_error("error.out_unwritable", path=str(path), why=error.strerror) from error
+        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
     return path
 
 
@@ -191,7 +201,7 @@ def _finish(directory: Path, console: ConsoleReporter, lang: str) -> None:
     problem: OSError | None = None
     files: list[Path] = []
     try:
-        write_summary(directory, _summary(results, record.started))
+        write_summary(directory, _summary(results, record))
         files = write_reports(record, results, lang)
     except OSError as error:
         problem = error
@@ -214,7 +224,7 @@ def _disk_errors(directory: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
-        text = message("error.out_unwritable", path=str(directory), why=error.strerror)
+        text = message("error.out_unwritable", path=str(directory), why=os_reason(error))
         raise UserError(text, ExitCode.INCOMPLETE) from error
 
 
@@ -224,13 +234,31 @@ def _listed(directory: Path, files: Iterable[Path]) -> list[Path]:
     return sorted(there, key=lambda path: (path.suffix != ".html", str(path)))
 
 
-def _summary(results: Results, started: RunStarted) -> dict[str, object]:
+def resolved_config(record: Record) -> dict[str, Any]:
+    """The run's config with every ``auto`` replaced by what it came to."""
+    config = json.loads(json.dumps(record.started.config))
+    model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
+    if model is not None:
+        config["model"]["dtype"] = model.dtype
+        config["run"]["device"] = model.device
+    if workload is not None:
+        config["cache"]["budget"] = workload.budget_bytes
+        config["workload"]["prompts"] = [request.prompt for request in workload.requests]
+    finished = record.first(ArmFinished)
+    if finished is not None:
+        config["run"]["threads"] = finished.threads
+    config["run"]["arms"] = list(expand_arms(config["run"]["arms"]))
+    return dict(config)
+
+
+def _summary(results: Results, record: Record) -> dict[str, object]:
+    started = record.started
     return {
         "schema_version": started.schema_version,
         "version": started.version,
         "wall_ns": started.wall_ns,
         "command": started.command,
-        "config": started.config,
+        "config": resolved_config(record),
         "results": results.model_dump(mode="json"),
     }
 

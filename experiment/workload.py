@@ -127,7 +127,10 @@ def make_workload(
     """
     cache = config.cache
     slab = cache.max_length * slot_bytes
-    budget = len(requests) * slab if cache.budget == "auto" else cache.budget
+    # Rounded up to whole blocks, so that no arm gets less than it could use.
+    blocks = blocks_needed(len(requests) * cache.max_length, cache.block_size)
+    auto = blocks * cache.block_size * slot_bytes
+    budget = auto if cache.budget == "auto" else cache.budget
     slab_arms = [arm for arm in arms if arm in SLAB_ARMS]
     if slab_arms and budget < slab:
         raise user_error(

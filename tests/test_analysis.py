@@ -219,14 +219,14 @@ def test_memory_rows_are_the_stages_and_the_largest_sample_of_each_channel() -> 
     readings = [
         reading(Channel.RSS, 5, Stage.START),
         reading(Channel.RSS, 90, None),
-        reading(Channel.RSS, 70, Stage.PEAK),
-        reading(Channel.TORCH_ALLOCATED, None, Stage.PEAK),
+        reading(Channel.RSS, 70, Stage.LAST_STEP),
+        reading(Channel.TORCH_ALLOCATED, None, Stage.LAST_STEP),
     ]
     rows = [(row.stage, row.channel, row.bytes) for row in memory_rows(readings)]
     assert rows == [
         ("start", "process.rss", 5),
-        ("peak", "process.rss", 70),
-        ("peak", "torch.allocated", None),
+        ("last_step", "process.rss", 70),
+        ("last_step", "torch.allocated", None),
         ("maximum", "process.rss", 90),
     ]
 
@@ -235,7 +235,7 @@ def test_the_process_varies_over_the_moments_after_requests_alone() -> None:
     readings = [
         reading(Channel.RSS, 10, Stage.REQUEST_DONE),
         reading(Channel.RSS, 8, Stage.REQUEST_DONE),
-        reading(Channel.RSS, 100, Stage.PEAK),
+        reading(Channel.RSS, 100, Stage.LAST_STEP),
     ]
     arm = results([*head(), *batch_arm(), *readings])[BATCH]
     assert arm.process_variation == pytest.approx(0.2)
@@ -244,7 +244,7 @@ def test_the_process_varies_over_the_moments_after_requests_alone() -> None:
 
 def test_tensor_bytes_are_the_largest_that_were_seen() -> None:
     grown = Reading(
-        arm=BATCH, channel=Channel.TENSORS, scope=Scope.TENSOR, bytes=999, stage=Stage.PEAK
+        arm=BATCH, channel=Channel.TENSORS, scope=Scope.TENSOR, bytes=999, stage=Stage.LAST_STEP
     )
     assert results(whole_run())[BATCH].tensor_bytes == 16 * SLOT_BYTES
     assert results([*whole_run(), grown])[BATCH].tensor_bytes == 999

@@ -104,6 +104,7 @@ def test_the_headline_has_both_shares_and_what_fits() -> None:
     headline = evaluate(record(whole_run())).headline
     assert headline.key == "headline.both"
     assert headline.params == {
+        "arm": message("arm_name.contiguous_batch").model_dump(),
         "contiguous_share": 10 / 16,
         "paged_share": 1.0,
         "contiguous_fits": 2,

@@ -21,7 +21,7 @@ MOJIBAKE = re.compile("鏄|锛|鐨勬|â€|Ã|ï¼|锟斤拷|\ufffd")
 SAME = {"console.title", "reconcile.off", "reconcile.colon"}
 # Keys that code puts together from parts: prefix of the key, and where the parts come from.
 BUILT = (
-    "arm_about.", "arm_name.", "channel.", "error.workload.line_",
+    "arm_about.", "arm_name.", "channel.", "error.workload.line_", "error.os.",
     "claim.", "console.", "error.limit_", "error.unknown_",
     "explain.", "help.", "requirement.", "scope.", "section.", "selfcheck.damage_", "stage.",
     "state.", "term.", "reconcile.", "watch.", "verdict.", "chart.", "report.", "plot.",

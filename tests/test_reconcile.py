@@ -93,5 +93,21 @@ def test_a_cache_that_drowns_in_what_allocators_move_is_not_judged_by_them() -> 
     assert found.agree is True
 
 
+def test_a_spike_while_loading_is_not_called_work_and_an_unknown_start_is_not_zero() -> None:
+    rows = [
+        reading(Channel.FORMULA, Stage.CACHE_READY, KV),
+        reading(Channel.RSS, None, 9000 * MIB),
+        reading(Channel.RSS, Stage.LOADED, 800 * MIB),
+        reading(Channel.RSS, Stage.CACHE_READY, 800 * MIB + KV),
+        reading(Channel.RSS, None, 950 * MIB),
+        reading(Channel.RSS, Stage.RELEASED, 320 * MIB),
+    ]
+    found = reconcile(rows, None, None)
+    assert found is not None
+    parts = {part.part: part.bytes for part in found.parts}
+    assert parts["work"] == 6 * MIB
+    assert (parts["runtime"], parts["weights"], parts["left"]) == (None, None, None)
+
+
 def test_an_arm_without_a_cache_has_nothing_to_reconcile() -> None:
     assert reconcile([reading(Channel.RSS, Stage.START, 1)], None, None) is None

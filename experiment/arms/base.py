@@ -1,7 +1,7 @@
 """What every arm is given, and the only way in which it reports.
 
 process starts ─ mark START ─ load model ─ mark LOADED ─ reserve cache ─ mark CACHE_READY
-    ─ generate (steps, requests, mark REQUEST_DONE) ─ mark PEAK ─ release ─ mark RELEASED
+    ─ generate (steps, requests, mark REQUEST_DONE) ─ mark LAST_STEP ─ release ─ mark RELEASED
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ class ArmRun:
         self._generate_ns = 0
         self._marked_requests = 0
         self._tokens_done = 0
+        self._last_step: int | None = None
         self._kv_tensors: Callable[[], Iterable[torch.Tensor]] = tuple
         self._tokenizer: Any = None
         self.device = torch.device(task.device)
@@ -163,7 +164,8 @@ class ArmRun:
         """Announce the KV cache and mark CACHE_READY.
 
         ``tensors`` yields the tensors that hold keys and values now; it is asked at each stage.
-        ``poisoned`` counts the slots of the empty cache by their filler; None where it has none.
+        ``poisoned`` counts the bytes of the empty cache by what its slots hold; None where nothing
+        is there to count.
         """
         self._kv_tensors = tensors
         with self.paused():
@@ -188,10 +190,10 @@ class ArmRun:
         self._began = self.now()
 
     def end_generation(self) -> None:
-        """Stop the clock of the workload and mark PEAK."""
+        """Stop the clock of the workload and mark LAST_STEP."""
         self.synchronize()
         self._generate_ns = self.now() - self._began
-        self.mark(Stage.PEAK)
+        self.mark(Stage.LAST_STEP)
 
     def step(
         self,
@@ -219,6 +221,7 @@ class ArmRun:
             )
             if plan.step % KEYFRAME_EVERY == 0:
                 self._keyframe(plan.step, tables(), written())
+            self._last_step = plan.step
             self._tokens_done += sum(chunk.samples for chunk in plan.chunks)
             self._progress()
 
@@ -232,6 +235,7 @@ class ArmRun:
             self._wire.emit(
                 RequestFinished(
                     arm=self.task.arm,
+                    step=self._last_step,
                     request=request.id,
                     reason=reason,
                     prompt_tokens=len(request.token_ids),
@@ -252,7 +256,9 @@ class ArmRun:
         with self.paused():
             for reading in self._own_readings(stage, request):
                 self._wire.emit(reading)
-            self._wire.mark(StageEntered(arm=arm, stage=stage, request=request))
+            self._wire.mark(
+                StageEntered(arm=arm, stage=stage, step=self._last_step, request=request)
+            )
 
     def emit_started(self, pid: int) -> None:
         """First event of the arm."""
@@ -298,7 +304,7 @@ class ArmRun:
     def _empty_cache_readings(self, shape: PoolShape, poisoned: Callable[[], int] | None) -> None:
         """Size of the cache by its shape and, independently, by counting unwritten slots."""
         formula = None if shape.elastic else self.task.geometry.bytes_per_token * shape.slots
-        counted = None if poisoned is None else poisoned() * shape.slot_bytes
+        counted = None if poisoned is None else poisoned()
         reason = message("memory.nothing_reserved")
         for channel, size in ((Channel.FORMULA, formula), (Channel.POISON, counted)):
             self._wire.emit(

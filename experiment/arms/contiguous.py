@@ -30,7 +30,7 @@ ATTENTION = "sdpa"
 # Fills slots that nobody has written yet, so that written ones can be counted. Transformers
 # reads every slot of a static cache and masks the unwritten ones, which NaN would survive; this
 # number is finite, exact in every precision, and no key that a model computes.
-UNWRITTEN = -0.123291015625
+UNWRITTEN = -0.123046875
 _WITNESS_DIMS = 4
 
 
@@ -87,7 +87,7 @@ def _generate_static(run: ArmRun, model: Any, rows: int) -> None:
     layers = [(layer.keys, layer.values) for layer in cache.layers]
     tensors = [tensor for pair in layers for tensor in pair]
     shape = PoolShape(rows, task.workload.max_length, task.geometry.bytes_per_token)
-    run.pool_reserved(shape, lambda: tensors, lambda: shape.slots - written_slots(layers))
+    run.pool_reserved(shape, lambda: tensors, lambda: unwritten_bytes(tensors))
     planner = StaticBatchPlanner(rows, task.workload.max_length)
     requests = task.workload.requests
     run.begin_generation()
@@ -283,6 +283,7 @@ class _GrowingHook(_Hook):
         self.cache = cache
         self.waiting = waiting
         self.moved_bytes = 0
+        self._held_bytes = 0
         self._reason = FinishReason.LENGTH
 
     def log_step(self) -> None:
@@ -291,8 +292,9 @@ class _GrowingHook(_Hook):
             plan = self.planner.decode(row.request.id, self.waiting)
         else:
             plan = self.planner.start(row.request.id, len(row.request.token_ids), self.waiting)
-        # Concatenation writes every tensor anew, the old tokens with the new one.
-        self.moved_bytes += sum(t.nbytes for t in _cache_tensors(self.cache))
+        # Concatenation writes every tensor anew: what was there before is copied.
+        self.moved_bytes += self._held_bytes
+        self._held_bytes = sum(t.nbytes for t in _cache_tensors(self.cache))
         self.run.step(
             plan, self.step_started_ns, self.planner.tables, self.planner.written, self.witness
         )
@@ -310,6 +312,16 @@ class _GrowingHook(_Hook):
     def witness(self) -> int:
         """Positions that the cache's tensors hold."""
         return int(self.cache.layers[0].keys.shape[-2])
+
+
+def unwritten_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    """Bytes of the slots that hold the filler value, by [rows, heads, slots, dim] tensors alone."""
+    total = 0
+    for tensor in tensors:
+        filler = torch.tensor(UNWRITTEN, dtype=tensor.dtype, device=tensor.device)
+        slots = int((tensor == filler).all(-1).all(1).sum().item())  # of [rows, slots]
+        total += slots * tensor.shape[1] * tensor.shape[3] * tensor.element_size()
+    return total
 
 
 def written_slots(layers: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> int:

@@ -51,7 +51,7 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     pool = KVPool(task.geometry, blocks, block_size, task.dtype, run.device, limits.host_blocks)
     shape = PoolShape(blocks, block_size, task.geometry.bytes_per_token, limits.watermark_blocks)
     tensors = [pool.kv]
-    run.pool_reserved(shape, lambda: tensors, lambda: shape.slots - pool.written_slots())
+    run.pool_reserved(shape, lambda: tensors, pool.poisoned_bytes)
     engine = Engine(ModelRunner(model, pool, _kernel(run)), limits, _eos(run))
     _Loop(run, engine).run_all()
     if limits.prefix_caching:

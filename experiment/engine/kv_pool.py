@@ -110,6 +110,12 @@ class KVPool:
         if index.numel():
             self.kv.index_fill_(2, index, float("nan"))
 
+    def poisoned_bytes(self) -> int:
+        """Bytes of the slots that hold NaN, by the tensor alone: its shape and what is in it."""
+        layers, two, blocks, heads, block_size, dim = self.kv.shape
+        unwritten = blocks * block_size - self.written_slots()
+        return unwritten * layers * two * heads * dim * self.kv.element_size()
+
     def written_slots(self) -> int:
         """Count slots that are not NaN, from the tensor alone.
 

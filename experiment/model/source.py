@@ -52,7 +52,11 @@ def find_model(config: Config, emit: Emit, accept: Accept = lambda _: None) -> S
     name = config.model.name
     local = _local(name)
     if local is not None:
-        return _accepted(Source(local, "local"), accept)
+        # The config first: a model that is refused anyway needs no weights.
+        source = _accepted(Source(local, "local"), accept)
+        if not weight_files(local):
+            raise user_error("error.model.no_safetensors", model=name)
+        return source
     if name in TINY:
         return _accepted(_random(name, config, emit), accept)
     cached = _cached(name)
@@ -87,8 +91,6 @@ def _local(name: str) -> Path | None:
     path = Path(name).expanduser()
     try:
         if (path / "config.json").is_file():
-            if not weight_files(path):
-                raise user_error("error.model.no_safetensors", model=name)
             return path.absolute()
         if _looks_like_path(name):
             key = "error.model.no_config" if path.is_dir() else "error.model.no_directory"

@@ -229,7 +229,7 @@ def _trace(points: Points, scales: tuple[Scale, Scale], style: str) -> Markup:
 _MARKS = {
     "cache_ready": "M-4 0L4 0L0 7Z",
     "request_done": "M0 0L3.5 3.5L0 7L-3.5 3.5Z",
-    "peak": "M-4 7L4 7L0 0Z",
+    "last_step": "M-4 7L4 7L0 0Z",
     "released": "M-3 0.5H3V6.5H-3Z",
 }
 

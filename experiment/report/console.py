@@ -5,8 +5,9 @@ Memory lines are printed when an arm has stood still at a stage and all its chan
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO, cast
 
 from rich import box
 from rich.console import Console
@@ -41,7 +42,7 @@ from experiment.i18n import DASH, Translator, format_bytes
 from experiment.messages import ExitCode, Message
 from experiment.report.console_environment import show_environment
 from experiment.report.console_results import show_results
-from experiment.report.texts import arm_name, clock, preview, translator
+from experiment.report.texts import AsciiFile, arm_name, clock, preview, translator
 from experiment.report.wrap import wrap
 from experiment.results import Results
 
@@ -60,7 +61,10 @@ class ConsoleReporter:
 
     def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
         self.t: Translator = translator(lang, ascii_only)
-        self.console = Console(highlight=False, safe_box=True, emoji=False, markup=False)
+        stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
+        self.console = Console(
+            file=stream, highlight=False, safe_box=True, emoji=False, markup=False
+        )
         self.quiet = quiet
         self.box = box.ASCII2 if ascii_only else box.ROUNDED
         self._rule = "-" if ascii_only else "─"

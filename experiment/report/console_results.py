@@ -16,15 +16,20 @@ if TYPE_CHECKING:
     from experiment.report.console import ConsoleReporter
 
 _VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
+_NOT_WHOLE = ("left", "interrupted", "incomplete", "failed")
 _EXPLANATIONS = ("paging", "cow", "prefix")
 
 
 def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> None:
     """Print everything that follows the last arm."""
+    if results.status in _NOT_WHOLE:
+        style = "bold yellow"
+        out.paragraph(out.t(f"console.status_{results.status}"), style)
     out.section("section.comparison")
     if results.arms:
         out.console.print(comparison_table(out, results))
-        out.line(out.t("console.reserved_equal"), "dim")
+        if results.equal_reserved:
+            out.line(out.t("console.reserved_equal", n=results.equal_reserved), "dim")
     _show_tokens(out, results.tokens)
     _show_prefix_cache(out, results)
     _show_reconciliation(out, results)
@@ -36,7 +41,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
     out.paragraph(out.t.message(results.headline), "bold")
     for claim in results.claims:
         _show_claim(out, claim)
-    if not out.quiet:
+    if not out.quiet and results.status not in _NOT_WHOLE:
         _explain(out)
     out.section("section.files")
     for name in files:

@@ -12,7 +12,7 @@ from experiment.results import StepRow
 from kvsim.ledger import Holder, Ledger, PoolShape, ReplayError
 from kvsim.step import plan_from_json
 
-MARKED_STAGES = (Stage.CACHE_READY, Stage.REQUEST_DONE, Stage.PEAK, Stage.RELEASED)
+MARKED_STAGES = (Stage.CACHE_READY, Stage.REQUEST_DONE, Stage.LAST_STEP, Stage.RELEASED)
 
 
 @dataclass(frozen=True, slots=True)

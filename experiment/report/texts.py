@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, TextIO
 
 from experiment.events import RunStarted
 from experiment.i18n import DASH, Translator
@@ -21,6 +22,20 @@ class AsciiTranslator(Translator):
 def translator(lang: str, ascii_only: bool) -> Translator:
     """A translator that heeds ``--ascii``."""
     return AsciiTranslator(lang) if ascii_only else Translator(lang)
+
+
+class AsciiFile:
+    """A text stream that writes the signs of our own texts as plain ones."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write ``text``, signs made plain."""
+        return self._stream.write(text.translate(_ASCII))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def arm_name(t: Translator, arm: str) -> str:

@@ -111,7 +111,7 @@ def test_an_arm_that_is_killed_leaves_what_it_measured(
     assert failed.exit_code == -signal.SIGKILL
     stages = {r.stage for r in record.of(Reading) if r.bytes is not None}
     assert {Stage.START, Stage.LOADED, Stage.CACHE_READY} <= stages
-    assert Stage.PEAK not in stages
+    assert Stage.LAST_STEP not in stages
     assert not [r for r in record.of(Reading) if r.bytes == 0 and r.channel.value != "tensors"]
     assert len(record.of(Step)) >= 5
     (baseline,) = record.of(Baseline)
@@ -138,7 +138,7 @@ def test_a_sampler_that_dies_in_a_real_run_is_in_the_record(
     keys = [notice.text.key for notice in record.of(Notice)]
     assert "usage.sampler_ended" in keys
     stages = {r.stage for r in record.of(Reading) if r.bytes is not None}
-    assert stages >= {Stage.START, Stage.CACHE_READY, Stage.PEAK, Stage.RELEASED}
+    assert stages >= {Stage.START, Stage.CACHE_READY, Stage.LAST_STEP, Stage.RELEASED}
 
 
 LIMITED = """

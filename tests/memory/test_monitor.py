@@ -182,11 +182,11 @@ def test_a_process_killed_while_it_is_watched_ends_in_one_unknown(
     *known, last = log.of(Channel.RSS)
     assert all(reading.bytes for reading in known)
     assert last.reason == message("memory.process_gone")
-    watch.mark(Stage.PEAK)
+    watch.mark(Stage.LAST_STEP)
     assert all(
         reading.bytes is None and reading.reason == message("memory.process_gone")
         for reading in log.readings
-        if reading.stage is Stage.PEAK and reading.channel is not Channel.SYSTEM
+        if reading.stage is Stage.LAST_STEP and reading.channel is not Channel.SYSTEM
     )
 
 
@@ -241,8 +241,8 @@ def test_nvml_of_the_process_is_sampled_and_the_device_is_marked(log: Log) -> No
     sample = log.of(Channel.NVML_PROCESS)[0]
     assert (sample.bytes, sample.device) == (900 * MIB, f"GPU-{UUID}")
     assert log.of(Channel.NVML_DEVICE) == []
-    watch.mark(Stage.PEAK)
-    (device,) = log.of(Channel.NVML_DEVICE, Stage.PEAK)
+    watch.mark(Stage.LAST_STEP)
+    (device,) = log.of(Channel.NVML_DEVICE, Stage.LAST_STEP)
     assert (device.bytes, device.total_bytes) == (fake.used, fake.total)
 
 
@@ -255,9 +255,9 @@ def test_where_the_process_is_hidden_the_device_is_sampled(log: Log) -> None:
     watch.start()
     until(lambda: bool(log.of(Channel.NVML_DEVICE)))
     watch.stop()
-    watch.mark(Stage.PEAK)
+    watch.mark(Stage.LAST_STEP)
     assert log.of(Channel.NVML_PROCESS) == []
-    (marked,) = log.of(Channel.NVML_PROCESS, Stage.PEAK)
+    (marked,) = log.of(Channel.NVML_PROCESS, Stage.LAST_STEP)
     assert (marked.bytes, marked.reason) == (None, reason)
 
 
@@ -276,19 +276,19 @@ def test_a_gpu_lost_mid_run_is_one_unknown_for_each_channel(log: Log) -> None:
     fake.errors = {COMPUTE: 15, "nvmlDeviceGetMemoryInfo_v2": 15}
     until(lambda: log.of(Channel.NVML_PROCESS)[-1].bytes is None)
     time.sleep(0.4)
-    watch.mark(Stage.PEAK)
+    watch.mark(Stage.LAST_STEP)
     watch.stop()
     lost = message("memory.nvml_gpu_lost")
     assert [r.reason for r in log.of(Channel.NVML_PROCESS) if r.bytes is None] == [lost]
-    assert [r.reason for r in log.of(Channel.NVML_DEVICE, Stage.PEAK)] == [lost]
-    assert log.of(Channel.RSS, Stage.PEAK)[0].bytes
+    assert [r.reason for r in log.of(Channel.NVML_DEVICE, Stage.LAST_STEP)] == [lost]
+    assert log.of(Channel.RSS, Stage.LAST_STEP)[0].bytes
 
 
 def test_nvml_that_will_not_open_is_tried_once(log: Log) -> None:
     fake = FakeNvml({"nvmlInit": 4})
     watch = monitor(os.getpid(), log, fake)
     watch.mark(Stage.START)
-    watch.mark(Stage.PEAK)
+    watch.mark(Stage.LAST_STEP)
     readings = [r for r in log.readings if r.channel is Channel.NVML_DEVICE]
     assert [r.reason for r in readings] == [message("memory.nvml_no_permission")] * 2
     assert fake.calls == ["nvmlInit"]
@@ -299,6 +299,6 @@ def test_a_run_on_the_cpu_leaves_nvml_alone(log: Log) -> None:
     watch = monitor(os.getpid(), log, fake, environment=cpu_environment())
     watch.start()
     until(lambda: bool(log.readings))
-    watch.mark(Stage.PEAK)
+    watch.mark(Stage.LAST_STEP)
     watch.stop()
     assert fake.calls == []

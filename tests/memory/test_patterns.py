@@ -101,7 +101,7 @@ def test_a_spike_between_two_samples_is_in_the_high_water_mark_alone() -> None:
         before = arm.mark(Stage.CACHE_READY)
         arm.monitor.start()
         arm.play("spike")
-        after = arm.mark(Stage.PEAK)
+        after = arm.mark(Stage.LAST_STEP)
         assert max(arm.samples(), default=0) - before[Channel.RSS] < TOLERANCE
         assert after[Channel.RSS] - before[Channel.RSS] == near(0)
         seen = after[Channel.HIGH_WATER] - before[Channel.RSS]
@@ -115,7 +115,7 @@ def test_the_mark_counts_from_cache_ready(arm: Arm) -> None:
     loading = arm.mark(Stage.CACHE_READY)
     assert loading[Channel.HIGH_WATER] - loading[Channel.RSS] == near(pattern_arm.SPIKE_BYTES)
     assert [e.reason for e in arm.events if isinstance(e, HighWaterReset)] == [None]
-    peak = arm.mark(Stage.PEAK)
+    peak = arm.mark(Stage.LAST_STEP)
     assert peak[Channel.HIGH_WATER] == near(peak[Channel.RSS])
     assert len([e for e in arm.events if isinstance(e, HighWaterReset)]) == 1
 
@@ -138,7 +138,7 @@ def test_a_process_below_counts_for_the_tree_and_not_for_the_mark(
 ) -> None:
     before = arm.mark(Stage.LOADED)
     arm.play(pattern)
-    after = arm.mark(Stage.PEAK)
+    after = arm.mark(Stage.LAST_STEP)
     for channel in (Channel.RSS, Channel.USS, Channel.PSS):
         grown = after[channel] - before[channel]
         most = pattern_arm.BELOW_BYTES + processes * INTERPRETER
@@ -153,7 +153,7 @@ def test_memory_that_the_c_library_keeps_is_seen_until_it_is_trimmed(arm: Arm) -
     arm.play("trim")
     before = arm.mark(Stage.LOADED)
     arm.play("keep")
-    kept = arm.mark(Stage.PEAK)
+    kept = arm.mark(Stage.LAST_STEP)
     arm.play("trim")
     trimmed = arm.mark(Stage.RELEASED)
     few = (pattern_arm.KEPT + 2) * pattern_arm.BLOCK_BYTES
@@ -223,10 +223,10 @@ def test_a_sampler_that_dies_is_said_and_stages_are_still_read(
     broken.set()
     assert died.wait(10)
     count = len(written)
-    monitor.mark(Stage.PEAK)
+    monitor.mark(Stage.LAST_STEP)
     monitor.stop()
     assert failing(monitor) == message("usage.sampler_ended", arm="paged", error="Harm")
-    stages = [e for e in written[count:] if isinstance(e, Reading) and e.stage is Stage.PEAK]
+    stages = [e for e in written[count:] if isinstance(e, Reading) and e.stage is Stage.LAST_STEP]
     assert {e.channel for e in stages} >= {Channel.RSS, Channel.USS, Channel.HIGH_WATER}
     assert all(e.bytes for e in stages)
 

@@ -232,11 +232,15 @@ def test_usage_does_not_break_the_console_line_of_a_stage(
     console.handle(
         RunStarted(version="t", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
     )
-    console.handle(StageEntered(arm="paged", stage=Stage.PEAK))
+    console.handle(StageEntered(arm="paged", stage=Stage.LAST_STEP))
     console.handle(Usage(arm="paged", cpu_cores=1.0, gpu_share=None, gpu_memory_share=None))
     console.handle(
         Reading(
-            arm="paged", channel=Channel.RSS, scope=Scope.TREE, bytes=123 * MIB, stage=Stage.PEAK
+            arm="paged",
+            channel=Channel.RSS,
+            scope=Scope.TREE,
+            bytes=123 * MIB,
+            stage=Stage.LAST_STEP,
         )
     )
     console.end_task()

@@ -149,7 +149,7 @@ def _end(log: Log, arm: str) -> None:
             latency_s=0.5,
         )  # fmt: skip
         _stage(log, arm, Stage.REQUEST_DONE, request)
-    _stage(log, arm, Stage.PEAK)
+    _stage(log, arm, Stage.LAST_STEP)
     _stage(log, arm, Stage.RELEASED)
     log.add(
         ArmFinished, arm=arm, import_s=1.0, load_s=0.5, generate_s=0.6, threads=1,
