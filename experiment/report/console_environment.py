@@ -23,9 +23,22 @@ def show_environment(out: ConsoleReporter, environment: Environment) -> None:
     out.console.print(table)
     channels = out.table(t("console.channel"), t("console.role"), t("console.channel_about"))
     for status in environment.channels:
-        channels.add_row(*_channel(out, status))
+        if status.role != "unused":
+            channels.add_row(*_channel(out, status))
     out.console.print(channels)
+    _show_unused(out, environment)
     out.line(t("console.ladder", primary=t(_channel_key(environment.primary))))
+
+
+def _show_unused(out: ConsoleReporter, environment: Environment) -> None:
+    """Channels that have nothing to say about this device, one line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for status in environment.channels:
+        if status.role == "unused" and status.reason is not None:
+            reasons.setdefault(out.t.message(status.reason), []).append(out.t(_channel_key(status)))
+    for reason, names in reasons.items():
+        listed = out.t("console.listed").join(names)
+        out.line(out.t("console.unused", channels=listed, reason=reason), "dim")
 
 
 def _requirement(out: ConsoleReporter, requirement: Requirement) -> tuple[str, Text, Text]:
@@ -38,8 +51,6 @@ def _requirement(out: ConsoleReporter, requirement: Requirement) -> tuple[str, T
 
 def _channel(out: ConsoleReporter, status: ChannelStatus) -> tuple[str, Text, Text]:
     role = status.role if status.usable else "unusable"
-    if status.role == "unused":
-        role = "unused"
     style = "green" if status.role == "primary" else "" if role == "cross_check" else "dim"
     why = out.t.message(status.reason) if status.reason else out.t(f"scope.{status.scope.value}")
     return out.t(_channel_key(status)), Text(out.t(f"console.role_{role}"), style), Text(why, style)
