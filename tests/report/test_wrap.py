@@ -1,0 +1,27 @@
+"""Lines of mixed Chinese and Latin text."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from experiment.report.wrap import wrap
+
+TEXT = "分页缓存浪费了 10.9 %（21 KiB）。请求可用 HF_ENDPOINT 指定镜像，或用 --model 给出目录。"
+
+
+@pytest.mark.parametrize("width", range(20, 80))
+def test_lines_fit_and_nothing_is_lost(width: int) -> None:
+    lines = wrap(TEXT, width).split("\n")
+    assert all(cell_len(line) <= width for line in lines)
+    assert "".join(lines).replace(" ", "") == TEXT.replace(" ", "")
+
+
+@pytest.mark.parametrize("width", range(20, 80))
+def test_no_line_begins_with_a_closing_mark_and_units_stay_with_their_number(width: int) -> None:
+    for line in wrap(TEXT, width).split("\n"):
+        assert not line.startswith(("，", "。", "）", "%", "KiB"))
+
+
+def test_english_breaks_at_spaces() -> None:
+    assert wrap("one two three", 8) == "one two\nthree"
