@@ -36,6 +36,7 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.messages import ExitCode, UserError, message, user_error
+from experiment.model.source import text_warning
 from experiment.os_errors import os_reason
 from experiment.record import EventLog, Record, read_record, write_summary
 from experiment.report.console import ConsoleReporter
@@ -79,6 +80,9 @@ def run(config: Config, options: RunOptions) -> int:
     with _disk_errors(directory), EventLog(directory) as log:
         session = Session(directory, log, console.handle)
         session.emit(_run_started(config, options))
+        warning = text_warning(config)
+        if warning is not None:
+            console.warn(warning)  # on the first screen; the record has it with the model
         try:
             failure = _stages(session, console, config, prompts, options)
             status = "complete" if failure is None else "incomplete"

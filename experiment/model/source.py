@@ -82,6 +82,19 @@ def weight_files(directory: Path) -> list[Path]:
     return files if all(file.is_file() for file in files) else []
 
 
+def text_warning(config: Config) -> Message | None:
+    """What can be said of the generated text before anything is loaded or any hub is asked.
+
+    None where trained weights are at hand, or may be.
+    """
+    name = config.model.name
+    if name in TINY:
+        return message("model.random_text")
+    if name not in GPT2_NAMES or _cached(name) is not None:
+        return None
+    return message("model.random_text" if config.model.offline else "model.maybe_random")
+
+
 def _accepted(source: Source, accept: Accept) -> Source:
     accept(source.directory)
     return source

@@ -192,7 +192,7 @@ class ConsoleReporter:
                          head_dim=event.head_dim, element=event.element_bytes,
                          slot=event.slot_bytes))  # fmt: skip
         for note in event.notes:
-            self._warn(note)
+            self.warn(note)
 
     def _on_workload(self, event: WorkloadReady) -> None:
         t = self.t
@@ -332,7 +332,7 @@ class ConsoleReporter:
         )
 
     def _on_notice(self, event: Notice) -> None:
-        self._warn(event.text)
+        self.warn(event.text)
 
     def _on_progress(self, event: ProgressEvent) -> None:
         if self._progress is None:
@@ -349,7 +349,8 @@ class ConsoleReporter:
             amount=amount,
         )
 
-    def _warn(self, text: Message) -> None:
+    def warn(self, text: Message) -> None:
+        """Print a note that a person should not miss."""
         self.line(self.t("console.note", text=self.t.message(text)), "yellow")
 
     def _name(self, arm: str) -> str:

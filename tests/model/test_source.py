@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from mini_hub import MiniHub
 
-from experiment.config import Config
+from experiment.config import Config, load_config
 from experiment.events import Event, Notice, Progress
 from experiment.messages import UserError, user_error
 from experiment.model import hub
 from experiment.model.builtin import build_model
 from experiment.model.hub import HubModel, HubSilentError, download, wanted_files
-from experiment.model.source import find_model, weight_files
+from experiment.model.source import find_model, text_warning, weight_files
 
 
 @pytest.fixture(scope="session")
@@ -258,3 +258,21 @@ def test_one_set_of_weights_is_wanted() -> None:
     assert set(wanted_files(both)) == {"config.json", index, *sharded}
     whole = {**both, "model.safetensors": 1}
     assert set(wanted_files(whole)) == {"config.json", "model.safetensors"}
+
+
+def test_before_anything_is_loaded_it_is_known_whether_the_text_may_mean_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiment.model.source._cached", lambda name: None)
+
+    def warning(name: str, offline: bool = False) -> str | None:
+        config = load_config(None, {"model.name": name, "model.offline": offline})
+        found = text_warning(config)
+        return found.key if found else None
+
+    assert warning("tiny-llama") == "model.random_text"
+    assert warning("gpt2") == "model.maybe_random"
+    assert warning("gpt2", offline=True) == "model.random_text"
+    assert warning("gpt2-medium") is None
+    monkeypatch.setattr("experiment.model.source._cached", lambda name: tmp_path)
+    assert warning("gpt2") is None
