@@ -72,6 +72,7 @@ class ConsoleReporter:
         self._environment: Environment | None = None
         self._pending: tuple[StageEntered, dict[Channel, Reading]] | None = None
         self._own: dict[Channel, Reading] = {}
+        self._largest: dict[Channel, Reading] = {}
         self._requests: dict[int, int] = {}
         self._times: list[float] = []
         self._spinner = "line" if ascii_only else "dots"
@@ -216,7 +217,7 @@ class ConsoleReporter:
                     block_size=event.block_size))  # fmt: skip
 
     def _on_arm_started(self, event: ArmStarted) -> None:
-        self._own, self._times = {}, []
+        self._own, self._times, self._largest = {}, [], {}
         self.line("")
         self.line(arm_name(self.t, event.arm), "bold")
         about = f"arm_about.{event.arm.replace('.', '_')}"
@@ -231,6 +232,9 @@ class ConsoleReporter:
         self._own = {}
 
     def _on_reading(self, event: Reading) -> None:
+        largest = self._largest.get(event.channel)
+        if event.bytes is not None and event.bytes > ((largest and largest.bytes) or -1):
+            self._largest[event.channel] = event
         if event.stage is None:
             return
         if self._pending and self._pending[0].stage is event.stage:
@@ -306,10 +310,24 @@ class ConsoleReporter:
         self.line(Text(preview(event.text, 90), style="dim"), indent=4)
 
     def _on_arm_finished(self, event: ArmFinished) -> None:
+        self._show_largest()
         count = len(self._times)
         mean = sum(self._times) / count if count else None
         self.line(self.t("console.arm_done", total=event.generate_s, mean=mean, requests=count),
                   "green", indent=2)  # fmt: skip
+
+    def _show_largest(self) -> None:
+        """The arm's peaks: for each channel the largest of all samples and readings."""
+        if self.quiet:
+            return
+        primary = self._environment.primary.channel if self._environment else Channel.RSS
+        self._memory_line(
+            "",
+            self.t("stage.maximum"),
+            _size(self._largest.get(Channel.TENSORS)),
+            _size(self._largest.get(primary)),
+            self._device(self._largest),
+        )
 
     def _on_failed(self, event: ArmFailed) -> None:
         if event.exit_code == ExitCode.USAGE and event.arm in PREPARATION:
