@@ -11,6 +11,7 @@ from rich.text import Text
 from experiment.i18n import DASH, format_bytes
 from experiment.report.texts import arm_name
 from experiment.results import ArmResult, ChannelFigure, Claim, Results, TokenComparison
+from kvsim.prefix import PrefixStats
 
 if TYPE_CHECKING:
     from experiment.report.console import ConsoleReporter
@@ -72,8 +73,8 @@ def _show_prefix_cache(out: ConsoleReporter, results: Results) -> None:
         found = arm.prefix_cache
         if found is None:
             continue
-        hits = found["hit_cross"] + found["hit_batch"]
-        share = hits / found["queried"] if found["queried"] else None
+        stats = PrefixStats(**found)
+        hits, share = stats.hit_cross + stats.hit_batch, stats.hit_share
         name = arm_name(out.t, arm.arm)
         out.line(out.t("console.prefix_cache", arm=name, hits=hits, share=share, **found))
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TextIO
 
 from experiment.events import RunStarted
-from experiment.i18n import DASH, Translator
+from experiment.i18n import Translator
 
 _ASCII = str.maketrans({"—": "-", "·": "-", "×": "x", "→": "->", "…": "...", "÷": "/", "≥": ">="})
 
@@ -55,8 +55,3 @@ def clock(started: RunStarted, t_ns: int) -> str:
     wall_s = (started.wall_ns + t_ns - started.t_ns) / 1e9
     zone = timezone(timedelta(seconds=started.utc_offset_s))
     return datetime.fromtimestamp(wall_s, UTC).astimezone(zone).strftime("%H:%M:%S")
-
-
-def dash(value: str | None) -> str:
-    """A text, or the sign for unknown."""
-    return DASH if value is None else value
