@@ -7,26 +7,29 @@ so that any old run can be evaluated again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from pydantic import ValidationError
+
+from experiment.environment import Environment
 from experiment.events import (
     ArmFailed,
     ArmFinished,
     ArmSkipped,
-    ArmStarted,
     Baseline,
     CacheMoved,
     Channel,
+    EnvironmentProbed,
     ForeignProcesses,
+    HighWaterReset,
     Keyframe,
     PoolReserved,
     PrefixCacheUsed,
     Reading,
     RequestFinished,
     SamplerCost,
-    Stage,
     Step,
     TokenMapping,
     Usage,
@@ -41,7 +44,9 @@ from experiment.results import (
     RequestResult,
     SlotFigures,
     StepRow,
+    Watch,
 )
+from experiment.variation import process_variation, variation
 from experiment.watch import watch
 from kvsim.geometry import final_tokens, requests_that_fit
 from kvsim.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
@@ -71,12 +76,22 @@ class ArmEvents:
     baseline: Baseline | None
     foreign: ForeignProcesses | None
     sampler_cost: SamplerCost | None
+    reset: HighWaterReset | None
+
+
+def _usable_cores(probed: EnvironmentProbed | None) -> float | None:
+    """By affinity and control group; a record of another version may not say."""
+    try:
+        return Environment.model_validate(probed.environment).usable_cores if probed else None
+    except ValidationError:
+        return None
 
 
 def arm_results(record: Record) -> list[ArmResult]:
     """Results of every arm that was started or skipped, in the order of the log."""
     workload = record.first(WorkloadReady)
-    return [arm_result(events, workload) for events in split_by_arm(record)]
+    cores = _usable_cores(record.first(EnvironmentProbed))
+    return [arm_result(events, workload, cores) for events in split_by_arm(record)]
 
 
 def split_by_arm(record: Record) -> list[ArmEvents]:
@@ -113,12 +128,20 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         baseline=last(Baseline),
         foreign=last(ForeignProcesses),
         sampler_cost=last(SamplerCost),
+        reset=last(HighWaterReset),
     )
 
 
-def arm_result(events: ArmEvents, workload: WorkloadReady | None) -> ArmResult:
-    """All figures of one arm; what was not measured is None."""
+def arm_result(
+    events: ArmEvents, workload: WorkloadReady | None, cores: float | None = None
+) -> ArmResult:
+    """All figures of one arm; what was not measured is None.
+
+    ``cores`` is how many the processes of the run could use.
+    """
     rows, problem = timeline(events)
+    ran = bool(rows)  # where no step was seen nothing was counted either
+    process_varied, varied_by = process_variation(events.readings, events.steps)
     peak = max(rows, key=lambda row: (row.live, row.step), default=None)
     tokens = sum(len(request.tokens) for request in events.requests)
     done = events.finished
@@ -135,12 +158,13 @@ def arm_result(events: ArmEvents, workload: WorkloadReady | None) -> ArmResult:
         budget_bytes=events.pool.budget_bytes if events.pool else None,
         peak=peak,
         mean=_mean(rows),
-        reserved_variation=_variation([row.reserved for row in rows if row.running]),
-        allocated_variation=_variation([row.allocated for row in rows if row.running]),
-        process_variation=_process_variation(events.readings),
+        reserved_variation=variation([row.reserved for row in rows if row.running]),
+        allocated_variation=variation([row.allocated for row in rows if row.running]),
+        process_variation=process_varied,
+        process_variation_channel=varied_by.value if varied_by else None,
         fits=_fits(events, workload),
         requests=[_request(request) for request in events.requests],
-        new_tokens=tokens,
+        new_tokens=tokens if ran or done else None,
         import_s=done.import_s if done else None,
         load_s=done.load_s if done else None,
         generate_s=done.generate_s if done else None,
@@ -148,10 +172,10 @@ def arm_result(events: ArmEvents, workload: WorkloadReady | None) -> ArmResult:
         mean_request_s=_mean_service(events.requests),
         threads=done.threads if done else None,
         device_name=done.device_name if done else None,
-        preemptions=sum(row.preempted for row in rows),
+        preemptions=sum(row.preempted for row in rows) if ran else None,
         mean_running=_mean_running(rows),
-        steps=sum(1 for row in rows if row.running),
-        witnessed_steps=sum(1 for row in rows if row.witness is not None),
+        steps=sum(1 for row in rows if row.running) if ran else None,
+        witnessed_steps=sum(1 for row in rows if row.witness is not None) if ran else None,
         moved_bytes=sum(move.bytes for move in events.moved) if events.moved else None,
         mapping=events.mapping.model_dump(
             include={"request", "position", "logical", "physical", "offset", "step"}
@@ -161,16 +185,26 @@ def arm_result(events: ArmEvents, workload: WorkloadReady | None) -> ArmResult:
         prefix_cache=events.prefix.model_dump(exclude={"event", "arm", "t_ns"})
         if events.prefix
         else None,
-        shared_peak=max((row.shared for row in rows), default=0),
-        copied_blocks=sum(row.copied for row in rows),
-        swapped_blocks=sum(row.swapped for row in rows),
+        shared_peak=max((row.shared for row in rows), default=None),
+        copied_blocks=sum(row.copied for row in rows) if ran else None,
+        swapped_blocks=sum(row.swapped for row in rows) if ran else None,
         memory=memory_rows(events.readings),
         reconciliation=reconcile(
-            events.readings, peak, events.pool.slot_bytes if events.pool else None
+            events.readings, peak, events.pool.slot_bytes if events.pool else None, events.reset
         ),
-        watch=watch(
-            events.usages, events.steps, events.baseline, events.foreign, events.sampler_cost
-        ),
+        watch=_watch(events, cores),
+    )
+
+
+def _watch(events: ArmEvents, cores: float | None) -> Watch:
+    return watch(
+        events.usages,
+        events.steps,
+        events.readings,
+        events.baseline,
+        events.foreign,
+        events.sampler_cost,
+        cores,
     )
 
 
@@ -369,26 +403,6 @@ def _tensor_peak(events: ArmEvents) -> int | None:
     return max(sizes, default=None)
 
 
-def _variation(values: Sequence[float]) -> float | None:
-    """(largest - smallest) / largest."""
-    if not values or not max(values):
-        return None
-    return (max(values) - min(values)) / max(values)
-
-
-def _process_variation(readings: list[Reading]) -> float | None:
-    """How much the process's memory varied over the moments after each request."""
-    for channel in (Channel.NVML_PROCESS, Channel.TORCH_RESERVED, Channel.USS, Channel.RSS):
-        values = [
-            r.bytes
-            for r in readings
-            if r.channel is channel and r.stage is Stage.REQUEST_DONE and r.bytes is not None
-        ]
-        if len(values) > 1:
-            return _variation(values)
-    return None
-
-
 def _fits(events: ArmEvents, workload: WorkloadReady | None) -> int | None:
     """How many requests like these, repeated in order, the budget holds at the same time."""
     if workload is None or events.pool is None:
@@ -418,8 +432,3 @@ def _mean_service(requests: list[RequestFinished]) -> float | None:
     if not requests:
         return None
     return sum(r.latency_s - r.wait_s for r in requests) / len(requests)
-
-
-def started_arms(record: Record) -> list[str]:
-    """Arms whose process ran."""
-    return [event.arm for event in record.of(ArmStarted)]

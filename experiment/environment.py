@@ -141,6 +141,12 @@ class Machine(_Facts):
     vllm: Package
     pynvml_distributions: dict[str, str]
 
+    @property
+    def usable_cores(self) -> float | None:
+        """Cores that the run may keep busy: by affinity, and by the quota of its control group."""
+        known = (self.cpu.usable_cores or self.cpu.logical_cores, self.system.cgroup.cpus)
+        return min((cores for cores in known if cores), default=None)
+
 
 class Requirement(_Facts):
     """One line of the environment check. ``key`` and ``advice`` are keys of the catalogues."""

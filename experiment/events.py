@@ -36,6 +36,9 @@ class Channel(StrEnum):
     TENSORS = "tensors"
     TORCH_ALLOCATED = "torch.allocated"
     TORCH_RESERVED = "torch.reserved"
+    TORCH_ALLOCATED_PEAK = "torch.allocated_peak"  # since the cache was there; before: ever
+    TORCH_RESERVED_PEAK = "torch.reserved_peak"
+    ALLOCATOR_SLACK = "allocator.slack"  # freed and kept by torch's allocator or the C library
     NVML_PROCESS = "nvml.process"
     NVML_DEVICE = "nvml.device"
     CUDA_MEM_GET_INFO = "cuda.mem_get_info"
@@ -381,11 +384,14 @@ class ModelDirectory(_Event):
 
 
 class Check(_Event):
-    """Outcome of one check of the self-test. ``text`` says what was seen."""
+    """Outcome of one check of the self-test. ``text`` says what was seen.
+
+    ``passed`` is None where nothing could be judged, which is neither a pass nor a failure.
+    """
 
     event: Literal["check"] = "check"
     check: str
-    passed: bool
+    passed: bool | None
     text: Message
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from experiment.events import Channel, Reading, Stage
+from experiment.events import Channel, HighWaterReset, Reading, Stage
 from experiment.messages import Message, message
-from experiment.results import ChannelFigure, MemoryPart, Reconciliation, StepRow
+from experiment.parts import at, memory_parts
+from experiment.results import ChannelFigure, Reconciliation, StepRow
 
 # Relative tolerance of each channel against the formula. Shapes and counts must be exact.
 TOLERANCES: dict[Channel, float] = {
@@ -30,18 +31,33 @@ TOLERANCES: dict[Channel, float] = {
 SLACK_BYTES = 4 * 2**20
 # A smaller cache drowns in that movement, so those channels do not judge it.
 JUDGED_FROM_BYTES = 8 * SLACK_BYTES
+# What the verdicts rest on, for every table that shows them.
+ALLOWED = message(
+    "reconcile.allowed",
+    tolerance=max(TOLERANCES.values()), slack=SLACK_BYTES, limit=JUDGED_FROM_BYTES,
+)  # fmt: skip
+# These see what torch's allocator took, of which it may not have handed out everything.
+_ABOVE_TORCH = (
+    Channel.TORCH_RESERVED,
+    Channel.NVML_PROCESS,
+    Channel.NVML_DEVICE,
+    Channel.CUDA_MEM_GET_INFO,
+)
 _AT_ONCE = (Channel.TENSORS, Channel.POISON)  # read as they are; the others as a change
-_PROCESS = (Channel.NVML_PROCESS, Channel.TORCH_RESERVED, Channel.RSS)
 
 
 def reconcile(
-    readings: Sequence[Reading], peak: StepRow | None, slot_bytes: int | None
+    readings: Sequence[Reading],
+    peak: StepRow | None,
+    slot_bytes: int | None,
+    reset: HighWaterReset | None = None,
 ) -> Reconciliation | None:
     """Compare the channels of one arm; None when its cache was never there."""
     if not any(reading.stage is Stage.CACHE_READY for reading in readings):
         return None
-    expected = _at(readings, Channel.FORMULA, Stage.CACHE_READY)
+    expected = at(readings, Channel.FORMULA, Stage.CACHE_READY)
     total = expected.bytes if expected else None
+    reserved = total is not None
     if total is not None:
         rows = _reserved_rows(readings, total)
     else:
@@ -49,59 +65,43 @@ def reconcile(
         rows = _grown_rows(readings, total)
     return Reconciliation(
         expected_bytes=total,
+        reserved=reserved,
         rows=rows,
         agree=_agree(rows),
         text=_sentence(rows),
-        parts=memory_parts(readings, reserved=expected is not None and expected.bytes is not None),
+        parts=memory_parts(readings, reset, reserved),
     )
-
-
-def memory_parts(readings: Sequence[Reading], reserved: bool = True) -> list[MemoryPart]:
-    """What the process's memory consists of, by the best process channel that has figures.
-
-    ``reserved`` is whether the cache was reserved in one go, so that it can be told apart.
-    """
-    for channel in _PROCESS:
-        start = _bytes(readings, channel, Stage.START)
-        loaded = _bytes(readings, channel, Stage.LOADED)
-        ready = _bytes(readings, channel, Stage.CACHE_READY)
-        if loaded is None or ready is None:
-            continue
-        largest = _largest_since_ready(readings, channel)
-        released = _bytes(readings, channel, Stage.RELEASED)
-        parts = {
-            "runtime": start,
-            "weights": _minus(loaded, start),
-            "kv": _minus(ready, loaded) if reserved else None,
-            "work": _minus(largest, ready),
-            "left": _minus(released, start),
-        }
-        return [MemoryPart(part=p, channel=channel.value, bytes=b) for p, b in parts.items()]
-    return []
-
-
-def _largest_since_ready(readings: Sequence[Reading], channel: Channel) -> int | None:
-    """Largest figure once the cache was there: loading has spikes of its own."""
-    ready = _at(readings, channel, Stage.CACHE_READY)
-    if ready is None:
-        return None
-    sizes = [r.bytes for r in readings if r.channel is channel and r.t_ns >= ready.t_ns]
-    return max((size for size in sizes if size is not None), default=None)
 
 
 def _reserved_rows(readings: Sequence[Reading], expected: int) -> list[ChannelFigure]:
     rows = []
+    held = _allocator_growth(readings)
     for channel in TOLERANCES:
-        ready = _at(readings, channel, Stage.CACHE_READY)
+        ready = at(readings, channel, Stage.CACHE_READY)
         if ready is None:
             continue  # the channel has nothing to do with this device
         size, reason = ready.bytes, ready.reason
         if channel not in _AT_ONCE:
-            before = _at(readings, channel, Stage.LOADED)
+            before = at(readings, channel, Stage.LOADED)
             size = _minus(size, before.bytes if before else None)
             reason = reason or (before.reason if before else None)
-        rows.append(_row(channel, size, expected, reason))
+        slack = held if channel in _ABOVE_TORCH else 0
+        rows.append(_row(channel, size, expected, reason, slack))
     return rows
+
+
+def _allocator_growth(readings: Sequence[Reading]) -> int:
+    """Bytes by which what torch holds without handing it out changed with the cache.
+
+    Its CUDA allocator takes memory in pieces of up to 20 MiB and serves several tensors from one.
+    """
+    changes = []
+    for channel in (Channel.TORCH_RESERVED, Channel.TORCH_ALLOCATED):
+        ready, loaded = (at(readings, channel, s) for s in (Stage.CACHE_READY, Stage.LOADED))
+        if ready is None or loaded is None or ready.bytes is None or loaded.bytes is None:
+            return 0
+        changes.append(ready.bytes - loaded.bytes)
+    return abs(changes[0] - changes[1])
 
 
 def _grown_rows(readings: Sequence[Reading], expected: int | None) -> list[ChannelFigure]:
@@ -111,31 +111,41 @@ def _grown_rows(readings: Sequence[Reading], expected: int | None) -> list[Chann
     others = [c for c in TOLERANCES if c is not Channel.TENSORS]
     return [
         _row(Channel.TENSORS, max(sizes, default=None), expected, None),
-        *(_row(c, None, expected, reason) for c in others if _at(readings, c, Stage.CACHE_READY)),
+        *(_row(c, None, expected, reason) for c in others if at(readings, c, Stage.CACHE_READY)),
     ]
 
 
 def _row(
-    channel: Channel, size: int | None, expected: int | None, reason: Message | None
+    channel: Channel, size: int | None, expected: int | None, reason: Message | None, slack: int = 0
 ) -> ChannelFigure:
-    difference = agrees = None
+    """``slack``: bytes that the allocator below this channel is known to have moved besides."""
+    difference = agrees = allowed = None
     if size is not None and expected:
-        off = size - expected
-        difference = off / expected
-        if channel in _AT_ONCE:
-            agrees = off == 0
-        elif expected >= JUDGED_FROM_BYTES:
-            agrees = abs(off) <= max(TOLERANCES[channel] * expected, SLACK_BYTES)
-        else:
+        difference = size / expected - 1
+        allowed = _allowed(channel, expected)
+        if allowed is None:
             reason = message("reconcile.too_small", limit=JUDGED_FROM_BYTES)
+        else:
+            allowed += slack
+            agrees = abs(size - expected) <= allowed
     return ChannelFigure(
         channel=channel.value,
         bytes=size,
         reason=reason,
         difference=difference,
         agrees=agrees,
+        allowed_bytes=allowed,
         independent=channel is not Channel.TENSORS,
     )
+
+
+def _allowed(channel: Channel, expected: int) -> int | None:
+    """Bytes by which a channel may be off; None where that would be most of the cache."""
+    if channel in _AT_ONCE:
+        return 0
+    if expected < JUDGED_FROM_BYTES:
+        return None
+    return max(round(TOLERANCES[channel] * expected), SLACK_BYTES)
 
 
 def _agree(rows: Iterable[ChannelFigure]) -> bool | None:
@@ -149,21 +159,18 @@ def _sentence(rows: Sequence[ChannelFigure]) -> Message:
         return message("reconcile.unknown")
     wrong = [row for row in judged if not row.agrees]
     worst = max(wrong or judged, key=lambda row: abs(row.difference or 0))
-    channel = message(f"channel.{worst.channel}").model_dump()
+    about = {
+        "channel": message(f"channel.{worst.channel}").model_dump(),
+        "off": worst.difference,
+        "allowed": worst.allowed_bytes,
+    }
     if wrong:
-        return message("reconcile.differ", channel=channel, off=worst.difference)
+        return message("reconcile.differ", **about)
     if len(judged) == 1:
-        return message("reconcile.alone", off=worst.difference, channel=channel)
-    return message("reconcile.agree", n=len(judged), off=worst.difference, channel=channel)
-
-
-def _at(readings: Iterable[Reading], channel: Channel, stage: Stage) -> Reading | None:
-    return next((r for r in readings if r.channel is channel and r.stage is stage), None)
-
-
-def _bytes(readings: Iterable[Reading], channel: Channel, stage: Stage) -> int | None:
-    reading = _at(readings, channel, stage)
-    return reading.bytes if reading else None
+        return message("reconcile.alone", **about)
+    if any(row.bytes is not None and row.agrees is None for row in rows):
+        return message("reconcile.agree_small", n=len(judged), limit=JUDGED_FROM_BYTES)
+    return message("reconcile.agree", n=len(judged), **about)
 
 
 def _minus(larger: int | None, smaller: int | None) -> int | None:

@@ -92,8 +92,8 @@ class MemoryRow(_Result):
 class ChannelFigure(_Result):
     """The KV bytes of an arm by one channel.
 
-    ``difference`` is relative to the formula; ``agrees`` whether it is within the channel's
-    tolerance; ``independent`` that it does not rest on shapes.
+    ``difference`` is relative to the formula; ``agrees`` whether it is within ``allowed_bytes``,
+    None where it is not judged; ``independent`` that it does not rest on shapes.
     """
 
     channel: str
@@ -101,24 +101,34 @@ class ChannelFigure(_Result):
     reason: Message | None
     difference: float | None
     agrees: bool | None
+    allowed_bytes: int | None = None
     independent: bool
 
 
-class MemoryPart(_Result):
-    """A part of the process's memory: runtime, weights, kv, work (at the most), left (at the end).
+PartName = Literal["runtime", "weights", "kv", "work", "slack", "left"]
 
-    Each but the first is a change, so it can be negative.
+
+class MemoryPart(_Result):
+    """A part of the process's memory; see :mod:`experiment.parts`.
+
+    ``work`` is at the most, ``left`` after release; ``slack`` lies inside the others. Changes can
+    be negative.
     """
 
-    part: Literal["runtime", "weights", "kv", "work", "left"]
+    part: PartName
     channel: str
     bytes: int | None
+    reason: Message | None = None
 
 
 class Reconciliation(_Result):
-    """The same bytes by every channel; ``text`` says whether they agree."""
+    """The same bytes by every channel; ``text`` says whether they agree.
+
+    ``reserved`` is whether the cache was there at once; one that grows is compared at its largest.
+    """
 
     expected_bytes: int | None
+    reserved: bool = True
     rows: list[ChannelFigure]
     agree: bool | None
     text: Message
@@ -129,8 +139,11 @@ class Watch(_Result):
     """How busy an arm kept the machine while it generated, and how it was watched.
 
     ``cpu_cores`` is CPU time over wall time; GPU figures are shares of time, of the whole
-    device. ``sampler_cpu_s`` is what watching cost the runner in ``watched_s`` of wall time.
-    ``settled`` is whether the device's memory stood still before the arm began.
+    device. ``sampler_cpu_s`` is what watching cost the runner in ``watched_s`` of wall time, when
+    ``usable_cores`` could be kept busy. ``settled`` is whether the device's memory stood still
+    before the arm began, at ``baseline_bytes`` by ``device_channel``; ``device_delta_bytes`` is the
+    most that this channel showed above it, whoever it was that took it. ``foreign_*`` count the
+    processes on the GPU that were not ours.
     """
 
     cpu_cores: float | None
@@ -142,16 +155,21 @@ class Watch(_Result):
     watched_s: float | None
     settled: bool | None
     waited_s: float | None
+    usable_cores: float | None = None
+    device_channel: str | None = None
     baseline_bytes: int | None
+    device_delta_bytes: int | None = None
+    device_reason: Message | None = None
     foreign_before: int | None
     foreign_after: int | None
+    foreign_reason: Message | None = None
 
     @property
     def sampler_share(self) -> float | None:
-        """CPU time of the sampler over wall time, of one core."""
-        if self.sampler_cpu_s is None or not self.watched_s:
+        """CPU time of the sampler over wall time and all cores that the run could use."""
+        if self.sampler_cpu_s is None or not self.watched_s or not self.usable_cores:
             return None
-        return self.sampler_cpu_s / self.watched_s
+        return self.sampler_cpu_s / (self.watched_s * self.usable_cores)
 
 
 class ArmResult(_Result):
@@ -176,9 +194,10 @@ class ArmResult(_Result):
     reserved_variation: float | None
     allocated_variation: float | None
     process_variation: float | None
+    process_variation_channel: str | None = None
     fits: int | None
     requests: list[RequestResult]
-    new_tokens: int
+    new_tokens: int | None
     import_s: float | None
     load_s: float | None
     generate_s: float | None
@@ -186,19 +205,32 @@ class ArmResult(_Result):
     mean_request_s: float | None
     threads: int | None
     device_name: str | None
-    preemptions: int
+    preemptions: int | None
     mean_running: float | None
-    steps: int
-    witnessed_steps: int
+    steps: int | None
+    witnessed_steps: int | None
     moved_bytes: int | None
     mapping: dict[str, int] | None
     prefix_cache: dict[str, int] | None
-    shared_peak: int
-    copied_blocks: int
-    swapped_blocks: int
+    shared_peak: int | None
+    copied_blocks: int | None
+    swapped_blocks: int | None
     memory: list[MemoryRow]
     reconciliation: Reconciliation | None
     watch: Watch
+
+    @property
+    def process_peak(self) -> int | None:
+        """The most that the processes held, at least: by samples, and by the high-water mark.
+
+        The mark misses nothing and counts the main process alone; samples count all of them.
+        """
+        for channels in (("nvml.process",), ("process.rss", "process.hwm")):
+            sizes = [row.bytes for row in self.memory if row.channel in channels]
+            known = [size for size in sizes if size is not None]
+            if known:
+                return max(known)
+        return None
 
     def bytes_of(self, slots: float | None) -> int | None:
         """Slots of this arm's pool in bytes."""

@@ -17,7 +17,6 @@ from experiment.events import (
     TRANSIENT,
     ArmFailed,
     ArmFinished,
-    ArmStarted,
     EnvironmentProbed,
     Event,
     ModelDirectory,
@@ -40,10 +39,11 @@ _PROBE_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ChildEnd:
-    """How a child ended, and the last event of each type that it sent."""
+    """How a child ended, the last event of each type that it sent, and its processes."""
 
     exit_code: int
     last: dict[type, Event]
+    pids: frozenset[int] = frozenset()
 
     @property
     def ok(self) -> bool:
@@ -136,8 +136,7 @@ class Session:
         device = DeviceWatch(arm, environment, self.emit)
         device.before()
         end = self._run(arm, "experiment.arms", task, config.run.arm_timeout_s, monitor, config)
-        started = end.get(ArmStarted)
-        device.after([started.pid] if started else [])
+        device.after(end.pids)  # the driver may list them for a moment longer
         ended_well = end.ok and end.get(ArmFinished) is not None
         return None if ended_well else self._failure(arm, end)
 
@@ -170,7 +169,7 @@ class Session:
             finally:
                 if watcher:
                     self._stop(watcher)
-            return ChildEnd(child.wait(), last)
+            return ChildEnd(child.wait(), last, watcher.pids if watcher else frozenset())
 
     def _stop(self, watcher: Monitor) -> None:
         """End sampling; say what it cost and, where samples are missing, that they are."""

@@ -23,7 +23,7 @@ from experiment.events import (
 )
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
-from experiment.messages import ExitCode, UserError, message
+from experiment.messages import ExitCode, Message, UserError, message
 from experiment.process import Child
 from experiment.record import EventLog
 from experiment.report.console import ConsoleReporter
@@ -37,6 +37,11 @@ from experiment.selfcheck_memory import (
 )
 
 _TIMEOUT_S = 300.0
+_VERDICTS: dict[bool | None, tuple[str, str]] = {
+    True: ("selfcheck.passed", "green"),
+    False: ("selfcheck.failed", "bold red"),
+    None: ("selfcheck.not_judged", "dim"),
+}
 
 
 def selfcheck(lang: str, ascii_only: bool) -> int:
@@ -54,7 +59,8 @@ def selfcheck(lang: str, ascii_only: bool) -> int:
         for device in ("cpu", "cuda") if environment.device == "cuda" else ("cpu",):
             checks += _Examination(environment, device).run(log)
     _show(console, checks)
-    return ExitCode.OK if checks and all(check.passed for check in checks) else ExitCode.INCOMPLETE
+    judged = [check for check in checks if check.passed is not None]
+    return ExitCode.OK if judged and all(c.passed for c in judged) else ExitCode.INCOMPLETE
 
 
 def _environment(log: Path) -> Environment:
@@ -74,7 +80,7 @@ class _Examination:
         self._device = device
         self._checks: list[Check] = []
         self._readings: list[Reading] = []
-        self._mark_was_reset = True
+        self._not_reset: Message | None = None  # why the high-water mark could not be
 
     def run(self, log: Path) -> list[Check]:
         """Every check of the device.
@@ -118,19 +124,20 @@ class _Examination:
             return
         if moment is Moment.CHURN_ENDED:
             sampler.stop()
-            cores = self._environment.cpu.logical_cores or 1
-            self._checks.append(cost_check(sampler.cost(), cores))
+            cores = self._environment.usable_cores or 1
+            self._checks.append(cost_check(sampler.cost(), cores, self._device))
+            return
+        if moment is Moment.CHURN_STAGE:
+            sampler.mark(event.stage, event.request)
             return
         if moment in (Moment.GRANDCHILD_IDLE, Moment.BEFORE_SPIKE):
-            self._mark_was_reset &= ProcessTree(pid).reset_high_water() is None
+            self._not_reset = ProcessTree(pid).reset_high_water() or self._not_reset
         marker.mark(event.stage, event.request)
 
     def _memory_checks(self) -> list[Check]:
         checks = known_amount_checks(self._readings, self._environment, self._device)
         if self._device == "cpu":
-            checks += process_checks(
-                self._readings, self._environment, mark_was_reset=self._mark_was_reset
-            )
+            checks += process_checks(self._readings, self._environment, self._not_reset)
         return checks
 
 
@@ -143,7 +150,6 @@ def _show(console: ConsoleReporter, checks: list[Check]) -> None:
     t = console.t
     table = console.table(t("selfcheck.check"), t("console.verdict"))
     for check in checks:
-        verdict = t("selfcheck.passed") if check.passed else t("selfcheck.failed")
-        style = "green" if check.passed else "bold red"
-        table.add_row(Text(t.message(check.text)), Text(verdict, style))
+        verdict, style = _VERDICTS[check.passed]
+        table.add_row(Text(t.message(check.text)), Text(t(verdict), style))
     console.console.print(table)

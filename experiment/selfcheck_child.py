@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 from experiment.config import Config, ModelConfig
-from experiment.events import Check, Stage, StageEntered
+from experiment.events import Channel, Check, Stage, StageEntered
 from experiment.memory.tensors import trim
 from experiment.messages import message
 from experiment.wire import Wire, serve
@@ -23,7 +23,14 @@ ROUNDS = 3
 GRANDCHILD_BYTES = 64 * 2**20
 SPIKE_BYTES = 128 * 2**20
 SPIKE_S = 0.05
-CHURN_S = 3.0
+# layers, KV heads, head size, bytes of a number: 4 KiB for each token
+_POOL_GEOMETRY = (4, 4, 32, 4)
+_POOL_BLOCKS, _POOL_BLOCK_SIZE = 64, 16
+# An arm of the smallest walkthrough runs some 5 s and stands still at three stages at which every
+# channel is read, and at some more for the cheap ones.
+CHURN_S = 5.0
+CHURN_STAGES = 3
+CHURN_REQUESTS = 6
 _GRANDCHILD = """
 import sys
 sys.stdout.write("ready\\n"); sys.stdout.flush()
@@ -46,18 +53,43 @@ class Moment(IntEnum):
     AFTER_SPIKE = 6
     CHURN_BEGINS = 7
     CHURN_ENDED = 8
+    CHURN_STAGE = 9
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
-    """Run the checks of one device; those of the CPU's are enough for process and sampler."""
+    """Run the checks of one device; those of processes and spikes are the host's alone."""
     size, device = int(task["bytes"]), str(task["device"])
     if device == "cpu":
         _control(wire)
+    _known_pool(wire, device)
     _known_amount(wire, size, device)
     if device == "cpu":
         _grandchild(wire)
         _spike(wire)
-        _churn(wire)
+    _churn(wire, device)
+
+
+def _known_pool(wire: Wire, device: str) -> None:
+    """Shapes and count of a KV pool must be exact; the count must see one written slot."""
+    import torch
+
+    from experiment.engine.kv_pool import KVPool
+    from experiment.memory.tensors import storage_bytes
+    from kvsim.geometry import KVGeometry
+
+    geometry = KVGeometry(*_POOL_GEOMETRY)
+    pool = KVPool(geometry, _POOL_BLOCKS, _POOL_BLOCK_SIZE, torch.float32, torch.device(device))
+    known = geometry.bytes_per_token * _POOL_BLOCKS * _POOL_BLOCK_SIZE
+    _exact(wire, Channel.TENSORS, storage_bytes([pool.kv]), known)
+    _exact(wire, Channel.POISON, pool.poisoned_bytes(), known)
+    pool.kv[:, :, 1, :, 2] = 1.0
+    _exact(wire, Channel.POISON, pool.poisoned_bytes(), known - geometry.bytes_per_token)
+
+
+def _exact(wire: Wire, channel: Channel, seen: int, known: int) -> None:
+    named = message(f"channel.{channel.value}").model_dump()
+    text = message("selfcheck_memory.exact", channel=named, seen=seen, known=known)
+    wire.emit(Check(check=f"pool.{channel.value}.{known}", passed=seen == known, text=text))
 
 
 def _known_amount(wire: Wire, size: int, device: str) -> None:
@@ -99,13 +131,23 @@ def _spike(wire: Wire) -> None:
     _mark(wire, Moment.AFTER_SPIKE)
 
 
-def _churn(wire: Wire) -> None:
-    """Memory that moves as often as that of an arm at work, so that many samples are news."""
+def _churn(wire: Wire, device: str) -> None:
+    """Memory that moves as often as that of an arm at work, and stages like an arm's.
+
+    Many samples are news then, and the dear readings at stages are in what watching costs.
+    """
+    import torch
+
     _mark(wire, Moment.CHURN_BEGINS)
-    end = time.monotonic() + CHURN_S
-    held: list[bytes] = []
-    while time.monotonic() < end:
-        held = [] if len(held) == 32 else [*held, b"\1" * 2**20]
+    began = time.monotonic()
+    held: list[torch.Tensor] = []
+    marks = [Stage.LAST_STEP] * CHURN_STAGES + [Stage.REQUEST_DONE] * CHURN_REQUESTS
+    total = len(marks)
+    while (passed := time.monotonic() - began) < CHURN_S:
+        held = held if len(held) < 32 else []
+        held.append(torch.ones(2**20, dtype=torch.uint8, device=device))
+        if marks and passed * total / CHURN_S > total - len(marks):
+            wire.mark(StageEntered(arm=ARM, stage=marks.pop(), request=Moment.CHURN_STAGE))
         time.sleep(0.03)
     _mark(wire, Moment.CHURN_ENDED)
 
@@ -113,9 +155,9 @@ def _churn(wire: Wire) -> None:
 def _mark(wire: Wire, moment: Moment, device: str = "cpu") -> None:
     from experiment.memory.tensors import torch_readings
 
-    for reading in torch_readings(ARM, Stage.REQUEST_DONE, moment, device):
+    for reading in torch_readings(ARM, Stage.LAST_STEP, moment, device):
         wire.emit(reading)
-    wire.mark(StageEntered(arm=ARM, stage=Stage.REQUEST_DONE, request=moment))
+    wire.mark(StageEntered(arm=ARM, stage=Stage.LAST_STEP, request=moment))
 
 
 def _control(wire: Wire) -> None:

@@ -8,8 +8,15 @@ from typing import Any
 
 from experiment.environment import Environment
 from experiment.events import Channel, Check, Reading, SamplerCost
-from experiment.messages import message
-from experiment.selfcheck_child import GRANDCHILD_BYTES, SPIKE_BYTES, Moment
+from experiment.messages import Message, message
+from experiment.selfcheck_child import (
+    CHURN_REQUESTS,
+    CHURN_STAGES,
+    GRANDCHILD_BYTES,
+    SPIKE_BYTES,
+    Moment,
+)
+from experiment.watch import COST_LIMIT
 
 KNOWN_BYTES = 256 * 2**20
 # Relative to the known amount. The whole system moves for other reasons, so its figure is not
@@ -29,7 +36,6 @@ TREE = (Channel.RSS, Channel.USS, Channel.PSS)
 GRANDCHILD_TOLERANCE = 0.05
 SPIKE_TOLERANCE = 0.05
 ROOT_LIMIT_BYTES = 4 * 2**20
-COST_LIMIT = 0.01
 INTERVAL_MS = 20
 _ON_GPU = (
     Channel.NVML_PROCESS,
@@ -50,7 +56,11 @@ def known_amount_checks(
     """
     checks: list[Check] = []
     for channel, tolerance in TOLERANCES.items():
-        if (channel in _ON_GPU) != (device == "cuda") or not environment.status(channel).usable:
+        status = environment.status(channel)
+        if (channel in _ON_GPU) != (device == "cuda"):
+            continue
+        if status.reason is not None:
+            checks.append(_not_judged(channel, status.reason))
             continue
         came = _changes(readings, channel, Moment.EMPTY, Moment.HELD)
         left = _changes(readings, channel, Moment.HELD, Moment.FREED)
@@ -60,33 +70,47 @@ def known_amount_checks(
         checks.append(_sized("selfcheck.memory", channel, median(came), KNOWN_BYTES, tolerance))
         gone = -median(left)
         checks.append(_sized("selfcheck_memory.freed", channel, gone, KNOWN_BYTES, tolerance))
-    return checks
+    return checks + ([_system(readings)] if device == "cpu" else [])
+
+
+def _system(readings: Sequence[Reading]) -> Check:
+    """What the whole machine shows, which others move too: told, and not judged."""
+    came = _changes(readings, Channel.SYSTEM, Moment.EMPTY, Moment.HELD)
+    if came is None:
+        return _silent(readings, Channel.SYSTEM)
+    text = message(
+        "selfcheck_memory.others_move", **_named(Channel.SYSTEM), seen=round(median(came)),
+        known=KNOWN_BYTES,
+    )  # fmt: skip
+    return Check(check=f"memory.{Channel.SYSTEM.value}", passed=None, text=text)
 
 
 def process_checks(
-    readings: Sequence[Reading], environment: Environment, *, mark_was_reset: bool
+    readings: Sequence[Reading], environment: Environment, not_reset: Message | None
 ) -> list[Check]:
     """A grandchild counts for the tree and not for the root; a short spike is not missed.
 
     Args:
-        mark_was_reset: the high-water mark was reset before the grandchild and before the spike.
+        not_reset: why the high-water mark could not be reset before the grandchild and before the
+            spike; what it shows then may be of an earlier, higher moment.
     """
     usable = [channel for channel in TREE if environment.status(channel).usable]
     checks = [_grandchild(readings, channel) for channel in usable]
-    if environment.status(Channel.HIGH_WATER).usable:
-        checks += _root_alone(readings) if mark_was_reset else []
-        checks.append(_spike(readings, mark_was_reset))
-    return checks
+    reason = environment.status(Channel.HIGH_WATER).reason or not_reset
+    if reason is not None:
+        return [*checks, _not_judged(Channel.HIGH_WATER, reason)]
+    return [*checks, *_root_alone(readings), _spike(readings)]
 
 
-def cost_check(cost: SamplerCost, cores: int) -> Check:
-    """The sampler's share of all cores."""
+def cost_check(cost: SamplerCost, cores: float, device: str = "cpu") -> Check:
+    """The sampler's share of all cores that the run may use, readings at stages included."""
     share = cost.cpu_s / (cost.wall_s * cores)
     text = message(
         "selfcheck_memory.cost",
         interval=INTERVAL_MS, cpu=cost.cpu_s, wall=cost.wall_s, share=share, limit=COST_LIMIT,
+        cores=f"{cores:g}", stages=CHURN_STAGES + CHURN_REQUESTS,
     )  # fmt: skip
-    return Check(check="sampler.cost", passed=share < COST_LIMIT, text=text)
+    return Check(check=f"sampler.cost.{device}", passed=share < COST_LIMIT, text=text)
 
 
 def _grandchild(readings: Sequence[Reading], channel: Channel) -> Check:
@@ -110,7 +134,7 @@ def _root_alone(readings: Sequence[Reading]) -> list[Check]:
     return [Check(check=f"root.{channel.value}", passed=passed, text=text)]
 
 
-def _spike(readings: Sequence[Reading], mark_was_reset: bool) -> Check:
+def _spike(readings: Sequence[Reading]) -> Check:
     channel = Channel.HIGH_WATER
     before = _values(readings, Channel.RSS, Moment.BEFORE_SPIKE)
     after = _values(readings, Channel.RSS, Moment.AFTER_SPIKE)
@@ -118,13 +142,10 @@ def _spike(readings: Sequence[Reading], mark_was_reset: bool) -> Check:
     if before is None or after is None or peak is None:
         return _silent(readings, channel)
     seen = peak[0] - before[0]
-    check = _sized(
+    return _sized(
         "selfcheck_memory.spike", channel, seen, SPIKE_BYTES, SPIKE_TOLERANCE,
         between=after[0] - before[0],
     )  # fmt: skip
-    # Without a reset the mark may be that of an earlier, higher moment.
-    earlier = not mark_was_reset and seen > SPIKE_BYTES
-    return check.model_copy(update={"passed": check.passed or earlier})
 
 
 def _sized(
@@ -136,6 +157,11 @@ def _sized(
     )
     name = f"{key.removeprefix('selfcheck_').removeprefix('selfcheck.')}.{channel.value}"
     return Check(check=name, passed=abs(off) <= tolerance, text=text)
+
+
+def _not_judged(channel: Channel, reason: Message) -> Check:
+    text = message("selfcheck_memory.not_judged", **_named(channel), reason=reason.model_dump())
+    return Check(check=f"memory.{channel.value}", passed=None, text=text)
 
 
 def _silent(readings: Iterable[Reading], channel: Channel) -> Check:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from experiment.events import Baseline, ForeignProcesses, SamplerCost, Step, Usage
+from experiment.events import Baseline, ForeignProcesses, Reading, SamplerCost, Step, Usage
 from experiment.messages import Message
 from experiment.results import Watch
+
+# Looking may take so much of the cores that a run can use.
+COST_LIMIT = 0.01
 
 
 def watch(
     usages: Sequence[Usage],
     steps: Sequence[Step],
+    readings: Sequence[Reading],
     baseline: Baseline | None,
     foreign: ForeignProcesses | None,
     cost: SamplerCost | None,
+    cores: float | None,
 ) -> Watch:
     """Means over the time in which the arm generated; None, and why, where nothing was seen."""
     busy = _while_generating(usages, steps)
@@ -30,10 +35,24 @@ def watch(
         watched_s=cost.wall_s if cost else None,
         settled=baseline.settled if baseline else None,
         waited_s=baseline.waited_s if baseline else None,
+        usable_cores=cores,
+        device_channel=baseline.channel.value if baseline else None,
         baseline_bytes=baseline.bytes if baseline else None,
+        device_delta_bytes=_device_delta(readings, baseline),
+        device_reason=baseline.reason if baseline else None,
         foreign_before=foreign.before if foreign else None,
         foreign_after=foreign.after if foreign else None,
+        foreign_reason=(foreign.reason if foreign else None)
+        or (baseline.foreign_reason if baseline else None),
     )
+
+
+def _device_delta(readings: Iterable[Reading], baseline: Baseline | None) -> int | None:
+    """The most that the device showed above what it held before the arm."""
+    if baseline is None or baseline.bytes is None:
+        return None
+    sizes = [r.bytes for r in readings if r.channel is baseline.channel and r.bytes is not None]
+    return max(sizes) - baseline.bytes if sizes else None
 
 
 def _while_generating(usages: Iterable[Usage], steps: Sequence[Step]) -> list[Usage]:

@@ -18,13 +18,16 @@ from event_makers import (
     whole_run,
 )
 
-from experiment.analysis import arm_results, memory_rows, split_by_arm, started_arms, timeline
+from experiment.analysis import arm_results, memory_rows, split_by_arm, timeline
 from experiment.events import (
     ArmFailed,
     ArmFinished,
     ArmSkipped,
+    ArmStarted,
+    Baseline,
     Channel,
     Event,
+    ForeignProcesses,
     Keyframe,
     PoolReserved,
     Reading,
@@ -52,7 +55,6 @@ def test_a_clean_log_has_no_problem() -> None:
         assert (arm.new_tokens, arm.generate_s, arm.tokens_per_s) == (6, 3.0, 2.0)
         assert (arm.steps, arm.witnessed_steps, arm.preemptions) == (3, 4, 0)
         assert arm.mean_request_s == 1.5
-    assert started_arms(record(whole_run())) == [BATCH, PAGED]
 
 
 def test_the_peak_is_the_step_with_the_most_live_slots() -> None:
@@ -231,15 +233,60 @@ def test_memory_rows_are_the_stages_and_the_largest_sample_of_each_channel() -> 
     ]
 
 
-def test_the_process_varies_over_the_moments_after_requests_alone() -> None:
+def test_the_process_varies_over_steps_and_requests_and_says_by_which_channel() -> None:
+    arm = batch_arm()
+    steps = [event for event in arm if isinstance(event, Step)]
+    begin, end = steps[0].started_ns, steps[-1].t_ns
+
+    def sample(size: int, t_ns: int) -> Reading:
+        return reading(Channel.RSS, size, None).model_copy(update={"t_ns": t_ns})
+
     readings = [
-        reading(Channel.RSS, 10, Stage.REQUEST_DONE),
+        sample(1000, begin - 1),  # still loading
+        sample(10, begin),
+        sample(6, end),
         reading(Channel.RSS, 8, Stage.REQUEST_DONE),
         reading(Channel.RSS, 100, Stage.LAST_STEP),
+        sample(1, end + 1),
     ]
-    arm = results([*head(), *batch_arm(), *readings])[BATCH]
-    assert arm.process_variation == pytest.approx(0.2)
-    assert results([*head(), *batch_arm(), readings[0]])[BATCH].process_variation is None
+    found = results([*head(), *arm, *readings])[BATCH]
+    assert found.process_variation == pytest.approx(0.4)
+    assert found.process_variation_channel == "process.rss"
+    alone = results([*head(), *arm, readings[1]])[BATCH]
+    assert (alone.process_variation, alone.process_variation_channel) == (None, None)
+
+
+def test_an_arm_that_died_before_its_first_step_counted_nothing() -> None:
+    died = [
+        ArmStarted(arm=PAGED, pid=1),
+        ArmFailed(arm=PAGED, reason=message("failure.killed", signal="SIGKILL"), exit_code=-9),
+    ]
+    arm = results([*head(), *died])[PAGED]
+    assert arm.status == "failed"
+    counted = (
+        arm.steps, arm.witnessed_steps, arm.preemptions, arm.new_tokens, arm.shared_peak,
+        arm.copied_blocks, arm.swapped_blocks,
+    )  # fmt: skip
+    assert counted == (None,) * 7
+
+
+@pytest.mark.parametrize(("largest", "delta"), [(900, 200), (None, None)])
+def test_the_device_is_compared_with_what_it_held_before(
+    largest: int | None, delta: int | None
+) -> None:
+    before = Baseline(
+        arm=PAGED, channel=Channel.NVML_DEVICE, bytes=700, settled=True, waited_s=0.2, foreign=2
+    )
+    foreign = ForeignProcesses(arm=PAGED, before=2, after=3)
+    sizes = [] if largest is None else [750, largest, 800]
+    readings = [
+        reading(Channel.NVML_DEVICE, size, None).model_copy(update={"arm": PAGED}) for size in sizes
+    ]
+    watch = results([*head(), before, *paged_arm(), *readings, foreign])[PAGED].watch
+    assert (watch.baseline_bytes, watch.device_delta_bytes) == (700, delta)
+    assert (watch.device_channel, watch.foreign_before, watch.foreign_after) == (
+        "nvml.device", 2, 3,
+    )  # fmt: skip
 
 
 def test_tensor_bytes_are_the_largest_that_were_seen() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from experiment.events import Channel, Reading, Scope, Stage
-from experiment.messages import message
+from experiment.engine.kv_pool import KVPool
+from experiment.events import Channel, HighWaterReset, Reading, Scope, Stage
+from experiment.memory.tensors import storage_bytes
+from experiment.messages import Message, message
 from experiment.reconcile import reconcile
 from experiment.results import Reconciliation
+from kvsim.geometry import KVGeometry
 
 MIB = 2**20
 KV = 144 * MIB
@@ -28,6 +32,7 @@ def arm(rss_growth: int = KV, counted: int | None = KV) -> Reconciliation:
         reading(Channel.RSS, Stage.LOADED, 800 * MIB),
         reading(Channel.RSS, Stage.CACHE_READY, 800 * MIB + rss_growth),
         reading(Channel.RSS, None, 1000 * MIB),
+        reading(Channel.ALLOCATOR_SLACK, Stage.LAST_STEP, 3 * MIB),
         reading(Channel.RSS, Stage.RELEASED, 320 * MIB),
         reading(Channel.TORCH_ALLOCATED, Stage.LOADED, None),
         reading(Channel.TORCH_ALLOCATED, Stage.CACHE_READY, None),
@@ -73,6 +78,7 @@ def test_the_rest_of_the_process_is_told_part_by_part() -> None:
         "weights": 500 * MIB,
         "kv": KV,
         "work": (1000 - 944) * MIB,
+        "slack": 3 * MIB,
         "left": 20 * MIB,
     }
 
@@ -82,6 +88,7 @@ def test_a_cache_that_drowns_in_what_allocators_move_is_not_judged_by_them() -> 
         [
             reading(Channel.FORMULA, Stage.CACHE_READY, MIB),
             reading(Channel.TENSORS, Stage.CACHE_READY, MIB),
+            reading(Channel.POISON, Stage.CACHE_READY, MIB),
             reading(Channel.RSS, Stage.LOADED, 100 * MIB),
             reading(Channel.RSS, Stage.CACHE_READY, 103 * MIB),
         ],
@@ -89,8 +96,128 @@ def test_a_cache_that_drowns_in_what_allocators_move_is_not_judged_by_them() -> 
         None,
     )
     assert found is not None
-    assert figure(found, Channel.RSS) == (3 * MIB, None)
+    row = next(row for row in found.rows if row.channel == Channel.RSS.value)
+    assert (row.bytes, row.agrees, row.difference) == (3 * MIB, None, pytest.approx(2))
+    assert row.reason == message("reconcile.too_small", limit=32 * MIB)
     assert found.agree is True
+    assert found.text.key == "reconcile.agree_small"
+
+
+@pytest.mark.parametrize(("kv", "allowed"), [(144 * MIB, 4 * MIB), (1000 * MIB, 20 * MIB)])
+def test_what_is_allowed_stands_beside_the_verdict(kv: int, allowed: int) -> None:
+    def agrees(off: int) -> bool | None:
+        rows = [
+            reading(Channel.FORMULA, Stage.CACHE_READY, kv),
+            reading(Channel.RSS, Stage.LOADED, 0),
+            reading(Channel.RSS, Stage.CACHE_READY, kv + off),
+        ]
+        found = reconcile(rows, None, None)
+        assert found is not None
+        assert found.rows[-1].allowed_bytes == found.text.params["allowed"] == allowed
+        return found.agree
+
+    assert agrees(allowed) is agrees(-allowed) is True
+    assert agrees(allowed + 1) is agrees(-allowed - 1) is False
+
+
+def gpu_arm() -> list[Reading]:
+    return [
+        reading(Channel.FORMULA, Stage.CACHE_READY, KV),
+        reading(Channel.RSS, Stage.CACHE_READY, 2000 * MIB),
+        reading(Channel.TORCH_ALLOCATED, Stage.LOADED, 240 * MIB),
+        reading(Channel.TORCH_ALLOCATED, Stage.CACHE_READY, 240 * MIB + KV),
+        reading(Channel.TORCH_RESERVED, Stage.CACHE_READY, 400 * MIB),
+        reading(Channel.NVML_PROCESS, Stage.CACHE_READY, 900 * MIB),
+        reading(Channel.TORCH_ALLOCATED_PEAK, Stage.LAST_STEP, 250 * MIB + KV),
+        reading(Channel.ALLOCATOR_SLACK, Stage.LAST_STEP, 6 * MIB),
+        reading(Channel.NVML_PROCESS, Stage.RELEASED, 510 * MIB),
+    ]
+
+
+def parts_of(readings: list[Reading]) -> dict[str, tuple[str, int | None]]:
+    found = reconcile(readings, None, None)
+    assert found is not None
+    return {part.part: (part.channel, part.bytes) for part in found.parts}
+
+
+def test_on_a_gpu_the_context_is_told_from_what_torch_holds() -> None:
+    assert parts_of(gpu_arm()) == {
+        "runtime": ("nvml.process", 500 * MIB),
+        "weights": ("torch.allocated", 240 * MIB),
+        "kv": ("torch.allocated", KV),
+        "work": ("torch.allocated_peak", 10 * MIB),
+        "slack": ("allocator.slack", 6 * MIB),
+        "left": ("nvml.process", 510 * MIB),
+    }
+
+
+def test_what_torch_holds_in_larger_pieces_is_measured_and_allowed_and_no_more() -> None:
+    def verdict(nvml: int, reserved: int) -> bool | None:
+        rows = [
+            reading(Channel.FORMULA, Stage.CACHE_READY, KV),
+            reading(Channel.TORCH_ALLOCATED, Stage.LOADED, 0),
+            reading(Channel.TORCH_ALLOCATED, Stage.CACHE_READY, KV),
+            reading(Channel.TORCH_RESERVED, Stage.LOADED, 0),
+            reading(Channel.TORCH_RESERVED, Stage.CACHE_READY, reserved),
+            reading(Channel.NVML_PROCESS, Stage.LOADED, 0),
+            reading(Channel.NVML_PROCESS, Stage.CACHE_READY, nvml),
+        ]
+        found = reconcile(rows, None, None)
+        assert found is not None
+        return found.agree
+
+    assert verdict(nvml=KV + 16 * MIB, reserved=KV + 16 * MIB) is True
+    assert verdict(nvml=KV + 16 * MIB, reserved=KV) is False
+    assert verdict(nvml=KV + 40 * MIB, reserved=KV + 16 * MIB) is False
+
+
+def test_a_gpu_that_hides_its_processes_leaves_the_context_unknown_and_no_more() -> None:
+    hidden = [
+        reading(r.channel, r.stage, None if r.channel is Channel.NVML_PROCESS else r.bytes)
+        for r in gpu_arm()
+    ]
+    found = parts_of(hidden)
+    assert (found["runtime"][1], found["left"][1]) == (None, None)
+    assert found["weights"][1] == 240 * MIB
+
+
+@pytest.mark.parametrize(
+    ("reason", "work"), [(None, 90 * MIB), (message("memory.process_denied"), 6 * MIB)]
+)
+def test_a_spike_between_samples_is_work_where_the_mark_was_reset(
+    reason: Message | None, work: int
+) -> None:
+    rows = [
+        reading(Channel.FORMULA, Stage.CACHE_READY, KV),
+        reading(Channel.RSS, Stage.LOADED, 800 * MIB),
+        reading(Channel.RSS, Stage.CACHE_READY, 800 * MIB + KV),
+        reading(Channel.HIGH_WATER, Stage.CACHE_READY, 5000 * MIB),  # of loading
+    ]
+    reset = HighWaterReset(arm="a", reason=reason)
+    later = [
+        reading(Channel.RSS, None, 806 * MIB + KV),
+        reading(Channel.HIGH_WATER, Stage.LAST_STEP, 890 * MIB + KV),
+    ]
+    found = reconcile([*rows, *later], None, None, reset)
+    assert found is not None
+    assert {part.part: part.bytes for part in found.parts}["work"] == work
+
+
+def test_the_real_count_of_a_damaged_pool_is_called_a_difference() -> None:
+    geometry = KVGeometry(2, 2, 8, 4)
+    pool = KVPool(geometry, 4, 16, torch.float32, torch.device("cpu"))
+    size = 4 * 16 * geometry.bytes_per_token
+    pool.kv[:, :, 1, :, 3] = 0.0  # one slot that somebody wrote before the first request
+    rows = [
+        reading(Channel.FORMULA, Stage.CACHE_READY, size),
+        reading(Channel.TENSORS, Stage.CACHE_READY, storage_bytes([pool.kv])),
+        reading(Channel.POISON, Stage.CACHE_READY, pool.poisoned_bytes()),
+    ]
+    found = reconcile(rows, None, None)
+    assert found is not None
+    assert figure(found, Channel.TENSORS) == (size, True)
+    assert figure(found, Channel.POISON) == (size - geometry.bytes_per_token, False)
+    assert found.agree is False
 
 
 def test_a_spike_while_loading_is_not_called_work_and_an_unknown_start_is_not_zero() -> None:

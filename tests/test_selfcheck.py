@@ -12,7 +12,7 @@ import pytest
 from experiment.environment import Environment
 from experiment.events import Channel, Check, Reading, SamplerCost, Scope, Stage
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import ExitCode, message
+from experiment.messages import ExitCode, Message, message
 from experiment.selfcheck_child import GRANDCHILD_BYTES, ROUNDS, SPIKE_BYTES, Moment
 from experiment.selfcheck_memory import (
     KNOWN_BYTES,
@@ -53,7 +53,7 @@ def honest(channel: Channel) -> list[Reading]:
     return rounds(channel, [BASE + KNOWN_BYTES] * ROUNDS, [BASE] * ROUNDS)
 
 
-def verdicts(checks: list[Check]) -> dict[str, bool]:
+def verdicts(checks: list[Check]) -> dict[str, bool | None]:
     """By name; each text is rendered once in every language."""
     for lang in LANGUAGES:
         assert all(Translator(lang).message(check.text) for check in checks)
@@ -61,15 +61,24 @@ def verdicts(checks: list[Check]) -> dict[str, bool]:
     return {check.check: check.passed for check in checks}
 
 
-def known(readings: list[Reading], environment: Environment | None = None) -> dict[str, bool]:
+def known(
+    readings: list[Reading], environment: Environment | None = None
+) -> dict[str, bool | None]:
     device = "cuda" if environment else "cpu"
     return verdicts(known_amount_checks(readings, environment or cpu_environment(), device))
 
 
+def system(readings: list[Reading]) -> list[Reading]:
+    """The same of the whole machine, where twice as much moved."""
+    held: list[int | None] = [BASE + 2 * KNOWN_BYTES] * ROUNDS
+    return [*readings, *rounds(Channel.SYSTEM, held, [BASE] * ROUNDS)]
+
+
 def test_channels_that_see_all_pass() -> None:
-    readings = [r for channel in HOST for r in honest(channel)]
+    readings = system([r for channel in HOST for r in honest(channel)])
     assert known(readings) == {
-        f"{what}.{channel.value}": True for channel in HOST for what in ("memory", "memory.freed")
+        **{f"{what}.{c.value}": True for c in HOST for what in ("memory", "memory.freed")},
+        "memory.system.used": None,  # others move it
     }
 
 
@@ -77,7 +86,7 @@ def test_one_spoilt_round_is_outvoted_and_two_are_not() -> None:
     good = BASE + KNOWN_BYTES
     others = [r for channel in (Channel.USS, Channel.PSS) for r in honest(channel)]
     spoilt = rounds(Channel.RSS, [good, good + 75 * MIB, good], [BASE] * 3)
-    assert all(known(spoilt + others).values())
+    assert all(value is not False for value in known(system(spoilt + others)).values())
     worse = rounds(Channel.RSS, [good, good + 75 * MIB, good + 75 * MIB], [BASE] * 3)
     assert not known(worse + others)["memory.process.rss"]
 
@@ -102,17 +111,24 @@ def test_a_channel_that_claims_to_work_and_is_silent_fails() -> None:
     assert not any(known([]).values())
 
 
-def test_a_channel_that_claims_nothing_is_not_judged() -> None:
+def test_a_channel_that_cannot_work_is_named_and_not_judged() -> None:
     environment = cuda_environment()
+    reason = message("memory.nvml_not_supported")
     channels = tuple(
-        status.model_copy(update={"usable": status.channel is Channel.TORCH_ALLOCATED})
+        status
+        if status.channel is Channel.TORCH_ALLOCATED
+        else status.model_copy(update={"usable": False, "reason": reason})
         for status in environment.channels
     )
     environment = environment.model_copy(update={"channels": channels})
-    assert list(known(honest(Channel.TORCH_ALLOCATED), environment)) == [
-        "memory.torch.allocated",
-        "memory.freed.torch.allocated",
-    ]
+    assert known(honest(Channel.TORCH_ALLOCATED), environment) == {
+        "memory.nvml.process": None,
+        "memory.nvml.device": None,
+        "memory.torch.allocated": True,
+        "memory.freed.torch.allocated": True,
+        "memory.torch.reserved": None,
+        "memory.cuda.mem_get_info": None,
+    }
 
 
 def processes(
@@ -134,8 +150,8 @@ def processes(
     ]
 
 
-def judged(readings: list[Reading], *, reset: bool = True) -> dict[str, bool]:
-    return verdicts(process_checks(readings, cpu_environment(), mark_was_reset=reset))
+def judged(readings: list[Reading], not_reset: Message | None = None) -> dict[str, bool | None]:
+    return verdicts(process_checks(readings, cpu_environment(), not_reset))
 
 
 def test_a_grandchild_counts_for_the_tree_and_not_for_the_root() -> None:
@@ -150,17 +166,18 @@ def test_a_spike_that_is_missed_fails() -> None:
     assert not judged(processes(spike=2 * SPIKE_BYTES))["memory.spike.process.hwm"]
 
 
-def test_a_mark_that_was_not_reset_is_judged_by_what_it_can_show() -> None:
-    found = judged(processes(spike=2 * SPIKE_BYTES, moved=GRANDCHILD_BYTES), reset=False)
-    assert found["memory.spike.process.hwm"]
-    assert "root.process.hwm" not in found
-    assert not judged(processes(spike=0), reset=False)["memory.spike.process.hwm"]
+def test_a_mark_that_was_not_reset_is_not_judged() -> None:
+    denied = message("memory.process_denied")
+    for spike in (0, SPIKE_BYTES, 2 * SPIKE_BYTES):
+        found = judged(processes(spike=spike), denied)
+        assert found["memory.process.hwm"] is None
+        assert not {"memory.spike.process.hwm", "root.process.hwm"} & found.keys()
 
 
 @pytest.mark.parametrize(("cpu_s", "passed"), [(0.05, True), (0.07, False)])
 def test_the_cost_is_a_share_of_all_cores(cpu_s: float, passed: bool) -> None:
     check = cost_check(SamplerCost(arm="selfcheck", cpu_s=cpu_s, wall_s=3), cores=2)
-    assert verdicts([check]) == {"sampler.cost": passed}
+    assert verdicts([check]) == {"sampler.cost.cpu": passed}
 
 
 def run(lang: str, code: str = "") -> tuple[subprocess.CompletedProcess[str], float]:
@@ -184,7 +201,8 @@ def test_the_instrument_passes_here() -> None:
     assert done.returncode == ExitCode.OK, done.stdout
     assert "failed" not in done.stdout
     if sys.platform == "linux":
-        for text in ("RSS", "USS", "PSS", "High-water mark", "Cost of sampling"):
+        for text in ("RSS", "USS", "PSS", "High-water mark", "Cost of sampling", "Tensor bytes",
+                     "poisoned slots", "not judged"):  # fmt: skip
             assert text in done.stdout
 
 

@@ -33,7 +33,13 @@ from experiment.events import (
     WorkloadReady,
     WorkloadRequest,
 )
-from experiment.memory.tensors import storage_bytes, torch_readings, trim
+from experiment.memory.tensors import (
+    reset_torch_peaks,
+    slack_reading,
+    storage_bytes,
+    torch_readings,
+    trim,
+)
 from experiment.messages import message
 from experiment.model.load import load_model, load_tokenizer
 from experiment.wire import Wire
@@ -183,6 +189,7 @@ class ArmRun:
             )
             self._empty_cache_readings(shape, poisoned)
         self.mark(Stage.CACHE_READY)
+        reset_torch_peaks(self.task.device)  # from here on they are those of the generation
 
     def begin_generation(self) -> None:
         """Start the clock of the workload."""
@@ -190,10 +197,11 @@ class ArmRun:
         self._began = self.now()
 
     def end_generation(self) -> None:
-        """Stop the clock of the workload and mark LAST_STEP."""
+        """Stop the clock of the workload, mark LAST_STEP, see what the allocator keeps."""
         self.synchronize()
         self._generate_ns = self.now() - self._began
         self.mark(Stage.LAST_STEP)
+        self.emit(slack_reading(self.task.arm, Stage.LAST_STEP, self.task.device))
 
     def step(
         self,

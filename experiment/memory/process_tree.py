@@ -4,7 +4,7 @@
           └─ child ── child   PSS   shared pages divided among those that share them (Linux)
                               USS   pages of nobody else
 
-The list of processes is renewed every 250 ms, because finding them costs more than reading the
+The list of processes is renewed every 500 ms, because finding them costs more than reading the
 memory of those that are known already.
 """
 
@@ -26,21 +26,17 @@ import psutil
 from experiment.memory.figure import Figure, missing
 from experiment.messages import Message, message
 
-REFRESH_S = 0.25
+REFRESH_S = 0.5
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class TreeDetails:
-    """Figures too dear for every sample. ``high_water`` is the root's alone, never a sum.
-
-    Peaks of several processes need not have been at the same time.
-    """
+    """Figures too dear for every sample."""
 
     uss: Figure
     pss: Figure
-    high_water: Figure
 
 
 class ProcessTree:
@@ -52,6 +48,7 @@ class ProcessTree:
         self._members: tuple[Any, ...] = ()
         self._statm: dict[Any, IO[bytes] | None] = {}
         self._root: Any = None  # None: it has ended
+        self.seen: set[int] = {pid}  # every process that was ever found in the tree
         with contextlib.suppress(psutil.NoSuchProcess):
             self._root = psutil.Process(pid)
 
@@ -72,7 +69,7 @@ class ProcessTree:
     def rss(self, *, fresh: bool = False) -> Figure:
         """Resident bytes of all processes at this moment, added up.
 
-        ``fresh`` walks the tree first; without it a process younger than 250 ms may be missing.
+        ``fresh`` walks the tree first; without it a process younger than 500 ms may be missing.
         """
         return self._sum(self._rss, fresh=fresh)
 
@@ -115,7 +112,7 @@ class ProcessTree:
         return None
 
     def details(self) -> TreeDetails:
-        """USS and PSS of the tree and the root's high-water mark. Takes milliseconds."""
+        """USS and PSS of the tree. Takes milliseconds."""
         infos: dict[Any, Any] = {}
 
         def take(field: str) -> Callable[[Any], int | None]:
@@ -129,7 +126,6 @@ class ProcessTree:
         return TreeDetails(
             uss=self._sum(take("uss"), fresh=True),
             pss=self._sum(take("pss"), fresh=False),
-            high_water=self._high_water(),
         )
 
     def _rss(self, process: Any) -> int:
@@ -177,7 +173,8 @@ class ProcessTree:
             raise psutil.NoSuchProcess(process.pid)
         return size
 
-    def _high_water(self) -> Figure:
+    def high_water(self) -> Figure:
+        """The root's high-water mark, never a sum: peaks of several need not have met."""
         try:
             self._renew()
             if sys.platform == "win32":
@@ -205,6 +202,7 @@ class ProcessTree:
         known = {process: process for process in self._members}
         children = descendants(self._root)
         self._members = (self._root, *(known.get(child, child) for child in children))
+        self.seen |= {process.pid for process in self._members}
         for ended in self._statm.keys() - set(self._members):
             _close(self._statm.pop(ended))
         self._renewed = now

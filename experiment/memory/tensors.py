@@ -43,19 +43,43 @@ def torch_readings(
         none = missing("memory.torch_cpu")
         figures = {Channel.TORCH_ALLOCATED: none, Channel.TORCH_RESERVED: none}
     return [
-        Reading(
-            arm=arm,
-            channel=channel,
-            scope=Scope.DEVICE if channel is Channel.CUDA_MEM_GET_INFO else Scope.PROCESS,
-            bytes=figure.bytes,
-            reason=figure.reason,
-            stage=stage,
-            request=request,
-            device=device,
-            total_bytes=figure.total_bytes,
-        )
+        _reading(arm, channel, figure, stage, request, device)
         for channel, figure in figures.items()
     ]
+
+
+def reset_torch_peaks(device: str) -> None:
+    """Let the peaks of torch's CUDA allocator count from now; nothing to do on the CPU."""
+    torch: Any = importlib.import_module("torch")
+    if device.startswith("cuda") and torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def slack_reading(arm: str, stage: Stage, device: str) -> Reading:
+    """Bytes that were freed and that the allocator keeps for itself.
+
+    On CUDA what torch has reserved and not handed out. On the CPU what leaves the process when
+    the C library is asked to give back what it does not need; it has given it back then.
+    """
+    figure = _cuda_slack(device) if device.startswith("cuda") else _heap_slack()
+    return _reading(arm, Channel.ALLOCATOR_SLACK, figure, stage, None, device)
+
+
+def _reading(
+    arm: str, channel: Channel, figure: Figure, stage: Stage | None, request: int | None,
+    device: str,
+) -> Reading:  # fmt: skip
+    return Reading(
+        arm=arm,
+        channel=channel,
+        scope=Scope.DEVICE if channel is Channel.CUDA_MEM_GET_INFO else Scope.PROCESS,
+        bytes=figure.bytes,
+        reason=figure.reason,
+        stage=stage,
+        request=request,
+        device=device,
+        total_bytes=figure.total_bytes,
+    )
 
 
 def trim() -> None:
@@ -74,7 +98,13 @@ def trim() -> None:
 def _cuda_figures(device: str) -> dict[Channel, Figure]:
     # Imported as a module object: torch leaves some of these functions without types.
     torch: Any = importlib.import_module("torch")
-    channels = (Channel.TORCH_ALLOCATED, Channel.TORCH_RESERVED, Channel.CUDA_MEM_GET_INFO)
+    channels = (
+        Channel.TORCH_ALLOCATED,
+        Channel.TORCH_RESERVED,
+        Channel.TORCH_ALLOCATED_PEAK,
+        Channel.TORCH_RESERVED_PEAK,
+        Channel.CUDA_MEM_GET_INFO,
+    )
     if not torch.cuda.is_available():
         return dict.fromkeys(channels, missing("memory.cuda_missing"))
     # Before CUDA has started the counters answer 0, and asking the device would start it.
@@ -84,17 +114,39 @@ def _cuda_figures(device: str) -> dict[Channel, Figure]:
     return {
         Channel.TORCH_ALLOCATED: Figure(torch.cuda.memory_allocated(device)),
         Channel.TORCH_RESERVED: Figure(torch.cuda.memory_reserved(device)),
+        Channel.TORCH_ALLOCATED_PEAK: Figure(torch.cuda.max_memory_allocated(device)),
+        Channel.TORCH_RESERVED_PEAK: Figure(torch.cuda.max_memory_reserved(device)),
         Channel.CUDA_MEM_GET_INFO: Figure(total - free, total_bytes=total),
     }
 
 
-def _trim_heap() -> None:
+def _cuda_slack(device: str) -> Figure:
+    figures = _cuda_figures(device)
+    held, used = figures[Channel.TORCH_RESERVED], figures[Channel.TORCH_ALLOCATED]
+    if held.bytes is None or used.bytes is None:
+        return held
+    return Figure(held.bytes - used.bytes)
+
+
+def _heap_slack() -> Figure:
+    gc.collect()  # what Python's own garbage holds is not kept by the C library
+    process = psutil.Process()
+    before = process.memory_info().rss
+    if not _trim_heap():
+        return missing("memory.not_this_os")
+    # Pages that came while looking are no slack.
+    return Figure(max(0, before - process.memory_info().rss))
+
+
+def _trim_heap() -> bool:
+    """Ask the C library to give back free memory; False where that cannot be asked."""
     if hasattr(psutil, "heap_trim"):
         psutil.heap_trim()
-        return
-    if sys.platform != "linux":
-        return
+        return True
     # Other C libraries than glibc have no such function.
-    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if malloc_trim is not None:
-        malloc_trim(0)
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    malloc_trim = getattr(library, "malloc_trim", None)
+    if malloc_trim is None:
+        return False
+    malloc_trim(0)
+    return True

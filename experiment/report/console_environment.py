@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from experiment.environment import ChannelStatus, Environment, Requirement
+from experiment.i18n import format_bytes
 
 if TYPE_CHECKING:
     from experiment.report.console import ConsoleReporter
@@ -27,7 +28,19 @@ def show_environment(out: ConsoleReporter, environment: Environment) -> None:
             channels.add_row(*_channel(out, status))
     out.console.print(channels)
     _show_unused(out, environment)
+    _show_limits(out, environment)
     out.line(t("console.ladder", primary=t(_channel_key(environment.primary))))
+
+
+def _show_limits(out: ConsoleReporter, environment: Environment) -> None:
+    """What the control group allows, which binds whatever the channels show."""
+    limits = environment.system.cgroup
+    if limits.version is None:
+        return
+    none = out.t("console.no_limit")
+    memory = none if limits.memory_bytes is None else format_bytes(limits.memory_bytes)
+    cpus = none if limits.cpus is None else f"{limits.cpus:g}"
+    out.line(out.t("console.cgroup", memory=memory, cpus=cpus), "dim")
 
 
 def _show_unused(out: ConsoleReporter, environment: Environment) -> None:

@@ -9,8 +9,18 @@ from rich.table import Table
 from rich.text import Text
 
 from experiment.i18n import DASH, format_bytes
+from experiment.messages import Message
+from experiment.reconcile import ALLOWED
 from experiment.report.texts import arm_name
-from experiment.results import ArmResult, ChannelFigure, Claim, Results, TokenComparison
+from experiment.report.watched import WATCHED, Figure, watched_figure
+from experiment.results import (
+    ArmResult,
+    ChannelFigure,
+    Claim,
+    Reconciliation,
+    Results,
+    TokenComparison,
+)
 from kvsim.prefix import PrefixStats
 
 if TYPE_CHECKING:
@@ -59,15 +69,6 @@ def comparison_table(out: ConsoleReporter, results: Results) -> Table:
     return table
 
 
-def _process_peak(arm: ArmResult) -> int | None:
-    """Largest memory of the process by the best channel that has a figure."""
-    for channel in ("nvml.process", "process.rss"):
-        for row in arm.memory:
-            if row.stage == "maximum" and row.channel == channel and row.bytes is not None:
-                return row.bytes
-    return None
-
-
 def _show_prefix_cache(out: ConsoleReporter, results: Results) -> None:
     for arm in results.arms:
         found = arm.prefix_cache
@@ -88,35 +89,90 @@ def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
     for arm in arms:
         table.add_column(arm_name(out.t, arm.arm), justify="right", overflow="fold")
     found = [arm.reconciliation for arm in arms if arm.reconciliation is not None]
-    table.add_row(out.t("channel.formula"), *(format_bytes(r.expected_bytes) for r in found))
+    table.add_row(out.t("channel.formula"), *(_expected_cell(out, r) for r in found))
     for channel in dict.fromkeys(row.channel for r in found for row in r.rows):
         figures = [next((row for row in r.rows if row.channel == channel), None) for r in found]
         if any(figure is not None and figure.bytes is not None for figure in figures):
-            cells = (_channel_cell(figure) for figure in figures)
+            cells = (_channel_cell(out, figure) for figure in figures)
             table.add_row(out.t(f"channel.{channel}"), *cells)
     table.add_section()
     for part in dict.fromkeys(part.part for r in found for part in r.parts):
         sizes = [next((p.bytes for p in r.parts if p.part == part), None) for r in found]
         label = out.t("reconcile.part", part=out.t(f"reconcile.{part}"))
         table.add_row(label, *(format_bytes(size) for size in sizes))
-    table.add_section()
-    for key, write in _WATCHED.items():
-        written = [write(arm) for arm in arms]
-        if any(cell != DASH for cell in written):
-            table.add_row(out.t(f"watch.{key}"), *written)
     out.console.print(table)
+    out.line(out.t.message(ALLOWED), "dim")
+    silent = [row for one in found for row in one.rows if row.bytes is None]
+    _show_reasons(out, [(out.t(f"channel.{row.channel}"), row.reason) for row in silent])
     for arm, reconciliation in zip(arms, found, strict=True):
-        if reconciliation.agree is not True:
-            text = out.t.message(reconciliation.text)
-            out.line(out.t("console.problem", arm=arm_name(out.t, arm.arm), text=text), "yellow")
+        style = "green" if reconciliation.agree else "yellow"
+        text = out.t.message(reconciliation.text)
+        out.line(out.t("console.problem", arm=arm_name(out.t, arm.arm), text=text), style)
+    _show_watched(out, arms)
 
 
-def _channel_cell(figure: ChannelFigure | None) -> str:
+def _show_watched(out: ConsoleReporter, arms: list[ArmResult]) -> None:
+    """How steady memory was, how busy the machine, what looking cost."""
+    table = out.table(out.t("watch.title"))
+    for arm in arms:
+        table.add_column(arm_name(out.t, arm.arm), justify="right", overflow="fold")
+    unknown: list[tuple[str, Message | None]] = []
+    for key in WATCHED:
+        figures = [watched_figure(key, arm) for arm in arms]
+        label = out.t(f"watch.{key}")
+        unknown += [(label, figure.reason) for figure in figures if figure.value is None]
+        if any(figure.value is not None for figure in figures):
+            table.add_row(*_watched_row(out, label, figures))
+    out.console.print()
+    out.console.print(table)
+    _show_reasons(out, unknown)
+
+
+def _watched_row(out: ConsoleReporter, label: str, figures: list[Figure]) -> list[str]:
+    """Label and cells; a note that all cells share stands at the label."""
+    notes = [out.t.message(figure.note) if figure.note else "" for figure in figures]
+    values = [_watched_value(out, figure) for figure in figures]
+    told = {note for note, figure in zip(notes, figures, strict=True) if figure.value is not None}
+    if len(told) == 1:
+        return [_noted(out, label, told.pop()), *values]
+    return [label, *(_noted(out, value, note) for value, note in zip(values, notes, strict=True))]
+
+
+def _noted(out: ConsoleReporter, text: str, note: str) -> str:
+    return out.t("console.with_note", text=text, note=note) if note and text != DASH else text
+
+
+def _watched_value(out: ConsoleReporter, figure: Figure) -> str:
+    if figure.value is None:
+        return DASH
+    return out.t(figure.value) if figure.is_key else figure.value
+
+
+def _show_reasons(out: ConsoleReporter, unknown: list[tuple[str, Message | None]]) -> None:
+    """Why figures are missing: a line for each reason, with the names of what has none."""
+    names: dict[str, dict[str, None]] = {}
+    for name, reason in unknown:
+        if reason is not None:
+            names.setdefault(out.t.message(reason), {})[name] = None
+    for text, listed in names.items():
+        joined = out.t("console.listed").join(listed)
+        out.line(out.t("console.no_figure", names=joined, reason=text), "dim")
+
+
+def _expected_cell(out: ConsoleReporter, found: Reconciliation) -> str:
+    size = format_bytes(found.expected_bytes)
+    return size if found.reserved else f"{size}\n({out.t('reconcile.at_largest')})"
+
+
+def _channel_cell(out: ConsoleReporter, figure: ChannelFigure | None) -> str:
     if figure is None or figure.bytes is None:
         return DASH
-    if figure.difference is None or figure.agrees is None:
+    if figure.difference is None:
         return format_bytes(figure.bytes)
-    return f"{format_bytes(figure.bytes)}\n({figure.difference * 100:+.2f} %)"
+    off = f"{figure.difference * 100:+.2f} %"
+    if figure.agrees is None:
+        off = out.t("reconcile.off_not_judged", off=figure.difference)
+    return f"{format_bytes(figure.bytes)}\n({off})"
 
 
 def _show_tokens(out: ConsoleReporter, comparisons: list[TokenComparison]) -> None:
@@ -195,18 +251,9 @@ _FIGURES: dict[str, Callable[[ArmResult], str]] = {
     "live_share": _live_share,
     "fits": lambda arm: _count(arm.fits),
     "tensor_bytes": lambda arm: format_bytes(arm.tensor_bytes),
-    "process_peak": lambda arm: format_bytes(_process_peak(arm)),
+    "process_peak": lambda arm: format_bytes(arm.process_peak),
     "load_time": lambda arm: _seconds(arm.load_s),
     "generate_time": lambda arm: _seconds(arm.generate_s),
     "mean_time": lambda arm: _seconds(arm.mean_request_s),
     "tokens_per_s": lambda arm: DASH if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.1f}",
-}
-_WATCHED: dict[str, Callable[[ArmResult], str]] = {
-    "reserved_variation": lambda arm: _percent(arm.reserved_variation),
-    "allocated_variation": lambda arm: _percent(arm.allocated_variation),
-    "process_variation": lambda arm: _percent(arm.process_variation),
-    "cpu_cores": lambda arm: DASH if arm.watch.cpu_cores is None else f"{arm.watch.cpu_cores:.2f}",
-    "gpu_share": lambda arm: _percent(arm.watch.gpu_share),
-    "gpu_memory_share": lambda arm: _percent(arm.watch.gpu_memory_share),
-    "sampler_share": lambda arm: _percent(arm.watch.sampler_share),
 }

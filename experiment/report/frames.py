@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 
 from experiment.events import RunStarted
 from experiment.record import Record
 from experiment.report.series import Series
-from experiment.results import ArmResult, Results, SlotFigures, StepRow
+from experiment.results import ArmResult, PartName, Results, SlotFigures, StepRow
 
 _SLOT_FIELDS = tuple(SlotFigures.model_fields)
 _SUMMARY_BYTES = ("reserved", "allocated", "live", "wasted")
@@ -87,7 +87,35 @@ def _summary(arm: ArmResult) -> dict[str, Any]:
         row[f"mean_{name}_slots"] = getattr(mean, name) if mean else None
     fields = arm.model_dump(include=set(_SUMMARY_FIELDS))
     row |= {column: fields[name] for name, column in _SUMMARY_FIELDS.items()}
-    return row
+    return row | _memory(arm)
+
+
+def _memory(arm: ArmResult) -> dict[str, Any]:
+    """Reconciliation, parts of the process and how the arm was watched."""
+    found, watch = arm.reconciliation, arm.watch
+    parts = {part.part: part.bytes for part in found.parts} if found else {}
+    return {
+        "kv_formula_bytes": found.expected_bytes if found else None,
+        "kv_channels_agree": found.agree if found else None,
+        "process_peak_bytes": arm.process_peak,
+        **{f"process_{part}_bytes": parts.get(part) for part in get_args(PartName)},
+        **{column: getattr(watch, name) for name, column in _WATCH_FIELDS.items()},
+    }
+
+
+_WATCH_FIELDS = {
+    "settled": "device_settled_before",
+    "device_channel": "device_channel",
+    "baseline_bytes": "device_before_bytes",
+    "device_delta_bytes": "device_most_above_bytes",
+    "foreign_before": "gpu_processes_of_others_before",
+    "foreign_after": "gpu_processes_of_others_after",
+    "cpu_cores": "cpu_cores_busy",
+    "usable_cores": "cpu_cores_usable",
+    "gpu_share": "gpu_busy_share",
+    "gpu_memory_share": "gpu_memory_busy_share",
+    "sampler_share": "watching_share_of_usable_cores",
+}
 
 
 _SUMMARY_FIELDS = {
@@ -98,7 +126,9 @@ _SUMMARY_FIELDS = {
     "budget_bytes": "budget_bytes",
     "fits": "requests_that_fit_in_budget",
     "reserved_variation": "reserved_variation_share",
+    "allocated_variation": "allocated_variation_share",
     "process_variation": "process_variation_share",
+    "process_variation_channel": "process_variation_channel",
     "new_tokens": "new_tokens",
     "import_s": "import_s",
     "load_s": "load_s",

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.i18n import format_bytes
 from experiment.messages import Message
+from experiment.reconcile import ALLOWED
 from experiment.record import Record
 from experiment.report import html_memory, values
 from experiment.report import html_parts as parts
@@ -175,6 +176,7 @@ def _tables(record: Record, results: Results, series: list[Series]) -> dict[str,
         "comparison": parts.comparison(results),
         "channels": html_memory.channels(results) if html_memory.sentences(results) else [],
         "agreement": html_memory.sentences(results),
+        "allowed": ALLOWED,
         "memory_parts": html_memory.parts(results),
         "watched": html_memory.watched(results),
         "steps": [(one.arm, _step_rows(one)) for one in series],

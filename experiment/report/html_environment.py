@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiment.i18n import format_bytes
+from experiment.messages import Message, message
 
 
-def environment_rows(environment: dict[str, Any] | None) -> list[tuple[str, str | None]]:
+def environment_rows(environment: dict[str, Any] | None) -> list[tuple[str, str | Message | None]]:
     """Facts about the machine; what an older or newer version calls otherwise is left out."""
     found = environment or {}
 
@@ -27,10 +28,21 @@ def environment_rows(environment: dict[str, Any] | None) -> list[tuple[str, str 
         ("cores", _text(at("cpu", "usable_cores"))),
         ("ram", _bytes(at("ram", "total_bytes"))),
         ("ram_available", _bytes(at("ram", "available_bytes"))),
+        ("cgroup_memory", _limit(at("system", "cgroup"), "memory_bytes")),
+        ("cgroup_cpus", _limit(at("system", "cgroup"), "cpus")),
         ("load", _text(at("load", "average"))),
         ("gpu", _gpus(at("gpus"))),
         ("driver", _text(at("nvml", "driver_version"))),
     ]
+
+
+def _limit(cgroup: Any, name: str) -> str | Message | None:
+    """What a control group allows; a group without that limit says so."""
+    if not isinstance(cgroup, dict) or name not in cgroup:
+        return None
+    if cgroup[name] is None:
+        return message("report.environment.no_limit")
+    return _bytes(cgroup[name]) if name.endswith("_bytes") else _text(cgroup[name])
 
 
 def _text(value: Any) -> str | None:

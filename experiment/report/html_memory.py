@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from experiment.messages import Message, message
 from experiment.report.html_parts import Cell, Row, why_unknown
-from experiment.report.values import decimal, percent, size
+from experiment.report.values import size
+from experiment.report.watched import WATCHED, watched_figure
 from experiment.results import ArmResult, ChannelFigure, Results
 
 
 def channels(results: Results) -> list[Row]:
-    """A row per channel that has a figure for any arm; the formula first."""
+    """A row per channel that has to do with this device; the formula first."""
     arms = results.arms
     rows = [Row("channel.formula", [_expected(arm) for arm in arms])]
     names = dict.fromkeys(
-        row.channel
-        for arm in arms
-        if arm.reconciliation
-        for row in arm.reconciliation.rows
-        if row.bytes is not None
+        row.channel for arm in arms if arm.reconciliation for row in arm.reconciliation.rows
     )
     rows += [Row(f"channel.{name}", [_figure(arm, name) for arm in arms]) for name in names]
     return rows
@@ -34,25 +29,13 @@ def parts(results: Results) -> list[Row]:
 
 def watched(results: Results) -> list[Row]:
     """How much memory varied, how busy the machine was, what watching cost; unknown rows stay."""
-    writers: dict[str, Callable[[ArmResult], str | None]] = {
-        "reserved_variation": lambda arm: percent(arm.reserved_variation),
-        "allocated_variation": lambda arm: percent(arm.allocated_variation),
-        "process_variation": lambda arm: percent(arm.process_variation),
-        "cpu_cores": lambda arm: decimal(arm.watch.cpu_cores),
-        "gpu_share": lambda arm: percent(arm.watch.gpu_share),
-        "gpu_memory_share": lambda arm: percent(arm.watch.gpu_memory_share),
-        "sampler_share": lambda arm: percent(arm.watch.sampler_share),
-    }
-    return [
-        Row(f"watch.{name}", [_watched(arm, name, write(arm)) for arm in results.arms])
-        for name, write in writers.items()
-    ]
+    return [Row(f"watch.{key}", [_watched(arm, key) for arm in results.arms]) for key in WATCHED]
 
 
-def _watched(arm: ArmResult, name: str, value: str | None) -> Cell:
-    reasons = {"gpu_share": arm.watch.gpu_reason, "gpu_memory_share": arm.watch.gpu_reason}
-    reasons["cpu_cores"] = arm.watch.cpu_reason
-    return Cell(value, reason=reasons.get(name) or why_unknown(arm))
+def _watched(arm: ArmResult, key: str) -> Cell:
+    figure = watched_figure(key, arm)
+    value = message(figure.value) if figure.is_key and figure.value else figure.value
+    return Cell(value, figure.note, figure.reason or why_unknown(arm))
 
 
 def sentences(results: Results) -> list[tuple[str, Message, bool]]:
@@ -65,8 +48,11 @@ def sentences(results: Results) -> list[tuple[str, Message, bool]]:
 
 
 def _expected(arm: ArmResult) -> Cell:
-    figure = arm.reconciliation.expected_bytes if arm.reconciliation else None
-    return Cell(size(figure), reason=why_unknown(arm))
+    found = arm.reconciliation
+    if found is None:
+        return Cell(None, reason=why_unknown(arm))
+    note = None if found.reserved else message("reconcile.at_largest")
+    return Cell(size(found.expected_bytes), note, why_unknown(arm))
 
 
 def _figure(arm: ArmResult, channel: str) -> Cell:
@@ -78,12 +64,15 @@ def _figure(arm: ArmResult, channel: str) -> Cell:
 
 
 def _difference(figure: ChannelFigure) -> Message | None:
-    if figure.difference is None or figure.agrees is None:
+    if figure.difference is None:
         return figure.reason if figure.bytes is not None else None
-    return message("reconcile.off", off=figure.difference)
+    key = "reconcile.off" if figure.agrees is not None else "reconcile.off_not_judged"
+    return message(key, off=figure.difference)
 
 
 def _part(arm: ArmResult, name: str) -> Cell:
     rows = arm.reconciliation.parts if arm.reconciliation else []
-    figure = next((row.bytes for row in rows if row.part == name), None)
-    return Cell(size(figure), reason=why_unknown(arm))
+    part = next((row for row in rows if row.part == name), None)
+    if part is None or part.bytes is None:
+        return Cell(None, reason=(part.reason if part else None) or why_unknown(arm))
+    return Cell(size(part.bytes), message(f"channel.{part.channel}"))

@@ -27,7 +27,7 @@ _TEXT_CHARACTERS = 120
 class Cell:
     """A value with what it amounts to in another unit, or no value and the reason."""
 
-    main: str | None
+    main: str | Message | None
     sub: str | Message | None = None
     reason: Message | None = None
 

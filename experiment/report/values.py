@@ -15,6 +15,11 @@ def size(value: int | None) -> str | None:
     return None if value is None else format_bytes(value)
 
 
+def signed_size(value: int | None) -> str | None:
+    """A change of bytes in binary units, with its sign."""
+    return None if value is None else f"{'+' if value >= 0 else '−'}{format_bytes(abs(value))}"
+
+
 def count(value: float | None) -> str | None:
     """A whole number."""
     return None if value is None else f"{value:,.0f}"

@@ -6,22 +6,28 @@ The pool is 512 MiB by the closed formula; each channel may be off by 2 %.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from experiment.conclusions import evaluate
 from experiment.engine.kv_pool import KVPool
 from experiment.environment import NvmlFacts
 from experiment.memory.gpu_probe import device_reason, probe_gpus, torch_facts
 from experiment.memory.nvml import NvmlDevice, NvmlError, open_nvml
 from experiment.memory.tensors import storage_bytes, trim
+from experiment.record import read_record
 from kvsim.geometry import KVGeometry
 
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
 ]
+ROOT = Path(__file__).parent.parent.parent
 MIB = 2**20
 POOL_BYTES = 512 * MIB
 TOLERANCE = 0.02
@@ -145,3 +151,48 @@ def test_this_process_is_no_stranger(device: NvmlDevice, facts: NvmlFacts) -> No
 
 def test_torch_is_what_the_probe_says() -> None:
     assert torch_facts(torch).cuda_available
+
+
+# GPT-2's shape in half precision: 1,024 blocks of 16 slots of 36 KiB are 576 MiB.
+WHOLE_RUN = """
+[model]
+name = "gpt2"
+[cache]
+budget = "576 MiB"
+max_length = 512
+[workload]
+max_new_tokens = 20
+[run]
+device = "cuda"
+arms = ["contiguous.batch", "paged"]
+"""
+
+
+def test_a_whole_run_on_the_gpu_is_reconciled_by_channels_that_are_independent(
+    tmp_path: Path,
+) -> None:
+    """The product's own path: arms in processes, monitor, ladder, reconciliation."""
+    config = tmp_path / "gpu.toml"
+    config.write_text(WHOLE_RUN, encoding="utf-8")
+    words = ["--config", str(config), "--yes", "--lang", "en", "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run_experiment.py"), *words],
+        capture_output=True, text=True, encoding="utf-8", timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = evaluate(read_record(tmp_path / "run"))
+    usable = {c["channel"] for c in (results.environment or {})["channels"] if c["usable"]}
+    for arm in results.arms:
+        found = arm.reconciliation
+        assert arm.status == "finished"
+        assert found is not None
+        assert found.agree is True, found.text
+        judged = {row.channel: row.difference for row in found.rows if row.agrees is not None}
+        expected = {"tensors", "torch.allocated", "torch.reserved", "cuda.mem_get_info"}
+        assert expected | ({"nvml.process", "nvml.device"} & usable) <= judged.keys()
+        if arm.arm == "paged":  # one tensor; the other cache is many, in pieces of 20 MiB
+            assert all(abs(off or 0) <= TOLERANCE for off in judged.values()), judged
+        parts = {part.part: part.bytes for part in found.parts}
+        assert all(parts[name] is not None for name in ("weights", "kv", "work", "slack"))
+        assert ("nvml.process" in usable) == (parts["runtime"] is not None)
+        assert arm.watch.gpu_share is not None or arm.watch.gpu_reason is not None

@@ -162,10 +162,10 @@ def test_a_channel_that_the_system_lacks_is_marked_with_its_reason(log: Log) -> 
         for status in environment.channels
     )
     environment = environment.model_copy(update={"channels": channels})
-    monitor(os.getpid(), log, environment=environment).mark(Stage.START)
-    (reading,) = log.of(Channel.PSS, Stage.START)
+    monitor(os.getpid(), log, environment=environment).mark(Stage.LOADED)
+    (reading,) = log.of(Channel.PSS, Stage.LOADED)
     assert (reading.bytes, reading.reason) == (None, reason)
-    assert log.of(Channel.USS, Stage.START)[0].bytes
+    assert log.of(Channel.USS, Stage.LOADED)[0].bytes
 
 
 def test_a_process_killed_while_it_is_watched_ends_in_one_unknown(
@@ -302,3 +302,26 @@ def test_a_run_on_the_cpu_leaves_nvml_alone(log: Log) -> None:
     watch.mark(Stage.LAST_STEP)
     watch.stop()
     assert fake.calls == []
+
+
+def test_small_changes_wait_and_the_largest_figure_never_does(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two keepalives: a thousandth is the least that counts, but a peak is exact."""
+    sizes = iter([1000 * MIB, 999 * MIB + MIB // 2, 1000 * MIB + 1, 998 * MIB])
+    monkeypatch.setattr(ProcessTree, "rss", lambda self, **_: Figure(next(sizes)))
+    watch = monitor(os.getpid(), log)
+    for _ in range(4):
+        watch._sample()
+    assert [r.bytes for r in log.readings] == [1000 * MIB, 1000 * MIB + 1, 998 * MIB]
+
+
+def test_what_takes_milliseconds_is_read_at_three_stages_alone(log: Log) -> None:
+    watch = monitor(os.getpid(), log)
+    for stage in Stage:
+        watch.mark(stage)
+    for channel in (Channel.USS, Channel.PSS):
+        assert {stage for stage in Stage if log.of(channel, stage)} == {
+            Stage.LOADED, Stage.CACHE_READY, Stage.LAST_STEP,
+        }  # fmt: skip
+    assert all(log.of(Channel.RSS, stage) for stage in Stage)

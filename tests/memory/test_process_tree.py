@@ -150,13 +150,13 @@ def test_details_see_an_allocation_of_child_and_grandchild(child: Child) -> None
 @linux_only
 def test_the_high_water_mark_stays_and_is_the_roots_alone(child: Child) -> None:
     tree = ProcessTree(child.pid)
-    before = size(tree.details().high_water)
+    before = size(tree.high_water())
     child.ask("grow")
     child.ask("drop")
-    peak = size(tree.details().high_water)
+    peak = size(tree.high_water())
     assert peak - before == pytest.approx(SIZE, abs=TOLERANCE)
     child.ask("spawn")
-    assert size(tree.details().high_water) - peak < SIZE / 2
+    assert size(tree.high_water()) - peak < SIZE / 2
 
 
 def test_a_child_that_ends_leaves_the_sum(child: Child) -> None:
@@ -177,7 +177,7 @@ def test_a_root_that_ended_and_was_not_waited_for_is_unknown(child: Child) -> No
     child.process.kill()
     until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
     details = tree.details()
-    assert all(map(gone, (tree.rss(), details.uss, details.pss, details.high_water)))
+    assert all(map(gone, (tree.rss(), details.uss, details.pss, tree.high_water())))
 
 
 def test_a_root_that_is_gone_is_unknown_even_while_its_children_live(child: Child) -> None:
@@ -188,7 +188,7 @@ def test_a_root_that_is_gone_is_unknown_even_while_its_children_live(child: Chil
     child.process.wait()
     try:
         details = tree.details()
-        assert all(map(gone, (details.uss, details.pss, details.high_water)))
+        assert all(map(gone, (details.uss, details.pss, tree.high_water())))
         assert gone(tree.rss())
         assert gone(tree.rss())
         assert tree.pids() == frozenset()
@@ -201,7 +201,7 @@ def test_a_pid_that_was_never_there_is_unknown(child: Child) -> None:
     child.process.wait()
     tree = ProcessTree(child.pid)
     assert gone(tree.rss())
-    assert gone(tree.details().high_water)
+    assert gone(tree.high_water())
 
 
 def test_a_root_killed_while_it_is_sampled_never_reads_as_0(child: Child) -> None:
