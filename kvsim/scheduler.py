@@ -19,65 +19,18 @@ met a stop token, and gives keys for full blocks.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from kvsim.blocks import BlockPool, blocks_needed
+from kvsim.draft import Draft, missing_blocks, next_chunk, take_blocks
+from kvsim.limits import RequestRefusedError, SchedulerConfig
+from kvsim.preemption import Preemption
 from kvsim.prefix import PrefixStats
-from kvsim.queues import Policy, victim, waiting_queue
+from kvsim.prefix_cache import PrefixCache
+from kvsim.queues import victim, waiting_queue
 from kvsim.request import Request
 from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 __all__ = ["Request", "RequestRefusedError", "Scheduler", "SchedulerConfig"]
-
-
-class RequestRefusedError(Exception):
-    """The request could never run, whatever else ends: it was not queued.
-
-    ``needed`` and ``available`` are blocks.
-    """
-
-    def __init__(self, request: int, needed: int, available: int) -> None:
-        super().__init__(f"request {request} needs {needed} blocks, the pool has {available}")
-        self.request = request
-        self.needed = needed
-        self.available = available
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """Limits and policies.
-
-    Attributes:
-        max_num_seqs: requests running at the same time.
-        max_num_batched_tokens: tokens computed in one step.
-        watermark_blocks: free blocks that admission leaves for requests already running.
-        policy: fcfs, or priority (priority, then arrival).
-        preemption: what becomes of a victim's blocks.
-        host_blocks: blocks of host memory for swapped requests; without room, recompute.
-        prefix_caching: keep and find full blocks by their content.
-
-    Raises:
-        ValueError: a limit out of range, an unknown policy.
-    """
-
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
-    watermark_blocks: int = 0
-    policy: Policy = "fcfs"
-    preemption: Literal["recompute", "swap"] = "recompute"
-    host_blocks: int = 0
-    prefix_caching: bool = False
-
-    def __post_init__(self) -> None:
-        if self.max_num_seqs < 1 or self.max_num_batched_tokens < 1:
-            raise ValueError(f"limits must be positive: {self}")
-        if self.watermark_blocks < 0 or self.host_blocks < 0:
-            raise ValueError(f"limits must not be negative: {self}")
-        if self.policy not in ("fcfs", "priority"):
-            raise ValueError(f"unknown policy {self.policy!r}")
-        if self.preemption not in ("recompute", "swap"):
-            raise ValueError(f"unknown preemption {self.preemption!r}")
 
 
 class Scheduler:
@@ -86,9 +39,8 @@ class Scheduler:
     def __init__(self, pool: BlockPool, config: SchedulerConfig | None = None) -> None:
         self.pool = pool
         self.config = config or SchedulerConfig()
-        self.stats = PrefixStats()
-        host = self.config.host_blocks
-        self.host = BlockPool(host, pool.block_size) if host else None
+        self._cache = PrefixCache(pool, self.config.prefix_caching)
+        self._preemption = Preemption(pool, self._cache, self.config)
         self._waiting = waiting_queue(self.config.policy)
         self._running: list[Request] = []
         self._requests: dict[int, Request] = {}
@@ -97,8 +49,6 @@ class Scheduler:
         self._finished: list[Finish] = []
         # Operations done since the last plan, in order: the next plan lists them first.
         self._pending: list[BlockOp] = []
-        # Who published a block, and in which step: tells the kinds of hits apart.
-        self._publisher: dict[int, tuple[int, int]] = {}
 
     # -- what is there ---------------------------------------------------------------------
 
@@ -106,6 +56,16 @@ class Scheduler:
     def has_work(self) -> bool:
         """True while a request waits or runs, or something done has not been planned yet."""
         return bool(self._waiting or self._running or self._finished or self._pending)
+
+    @property
+    def stats(self) -> PrefixStats:
+        """What the prefix cache found."""
+        return self._cache.stats
+
+    @property
+    def host(self) -> BlockPool | None:
+        """Host blocks of requests that are swapped out; None where there are none."""
+        return self._preemption.host
 
     @property
     def waiting(self) -> tuple[int, ...]:
@@ -176,7 +136,7 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """Plan the next step. Blocks are already handed out when it returns."""
-        draft = _Draft(self.config.max_num_batched_tokens, ops=self._pending)
+        draft = Draft(self._step, self.config.max_num_batched_tokens, self._pending)
         finished, self._finished, self._pending = self._finished, [], []
         self._continue_running(draft)
         if not draft.preempted:
@@ -223,18 +183,18 @@ class Scheduler:
                     self._end(one.id, FinishReason.LENGTH)
         return tuple(self._finished[before:])
 
-    def _continue_running(self, draft: _Draft) -> None:
+    def _continue_running(self, draft: Draft) -> None:
         index = 0
         while index < len(self._running) and draft.budget:
             request = self._running[index]
-            chunk = _next_chunk(request, draft.budget)
+            chunk = next_chunk(request, draft.budget)
             if not self._make_room(request, chunk, draft):
                 continue  # the request itself had to give way; the next one stands in its place
             self._take(request, chunk, draft)
             # A victim further up the list has moved this request down.
             index = (self._running.index(request) if draft.preempted else index) + 1
 
-    def _admit_waiting(self, draft: _Draft) -> None:
+    def _admit_waiting(self, draft: Draft) -> None:
         while self._waiting and draft.budget and len(self._running) < self.config.max_num_seqs:
             request = self._waiting.peek()
             if not (
@@ -242,9 +202,9 @@ class Scheduler:
             ):
                 return  # nobody overtakes
 
-    def _start(self, request: Request, draft: _Draft) -> bool:
+    def _start(self, request: Request, draft: Draft) -> bool:
         """Admit a request that holds nothing, with the prefix that is cached; False: no room."""
-        hits = self._cached_prefix(request)
+        hits = self._cache.find(request)
         size = self.pool.block_size
         start = len(hits) * size
         count = min(request.known - start, draft.budget)
@@ -254,28 +214,25 @@ class Scheduler:
             return False
         self._waiting.pop()
         self._running.append(request)
-        self._count_hits(request, hits)
+        self._cache.count(request, hits, draft.step)
         if hits:
             self.pool.share(request.id, hits)
             draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(hits), tokens=start))
         request.computed, request.published = start, len(hits)
-        self._take(request, _next_chunk(request, draft.budget), draft)
+        self._take(request, next_chunk(request, draft.budget), draft)
         return True
 
-    def _swap_in(self, request: Request, draft: _Draft) -> bool:
+    def _swap_in(self, request: Request, draft: Draft) -> bool:
         """Bring a swapped request back with all its blocks and let it go on; False: no room."""
         assert self.host is not None
-        chunk = _next_chunk(request, draft.budget)
+        chunk = next_chunk(request, draft.budget)
         held = len(self.host.table(request.id))
         needed = max(blocks_needed(chunk.start + chunk.count, self.pool.block_size), held)
         if needed + self._reserve() > self.pool.num_free:
             return False
         self._waiting.pop()
         self._running.append(request)
-        blocks = self._allocate(request, held, draft)
-        sources = self.host.free(request.id)
-        draft.ops.append(BlockOp(OpKind.SWAP_IN, request.id, blocks, sources))
-        request.swapped = False
+        self._preemption.swap_in(request, draft)
         self._take(request, chunk, draft)
         return True
 
@@ -283,123 +240,24 @@ class Scheduler:
         """Blocks that admission leaves free; a lone request may use them."""
         return self.config.watermark_blocks if self._running else 0
 
-    def _take(self, request: Request, chunk: Chunk, draft: _Draft) -> None:
-        """Give ``request`` what ``chunk`` writes to; there is room."""
-        logical = chunk.start // self.pool.block_size
-        table = self.pool.table(request.id)
-        if logical < len(table) and self.pool.references(table[logical]) > 1:
-            old, new = self.pool.copy_on_write(request.id, logical)
-            self._log_evicted(draft)
-            draft.ops.append(BlockOp(OpKind.COPY, request.id, (new,), (old,)))
-        missing = blocks_needed(chunk.start + chunk.count, self.pool.block_size) - len(table)
-        if missing > 0:
-            blocks = self._allocate(request, missing, draft)
-            draft.ops.append(BlockOp(OpKind.ALLOCATE, request.id, blocks))
-        draft.chunks.append(chunk)
-        draft.budget -= chunk.count
-        self._publish(request, chunk.start + chunk.count)
-
-    def _allocate(self, request: Request, count: int, draft: _Draft) -> tuple[int, ...]:
-        blocks = self.pool.allocate(request.id, count)
-        self._log_evicted(draft)
-        return blocks
-
-    def _log_evicted(self, draft: _Draft) -> None:
-        evicted = self.pool.drain_evicted()
-        if evicted:
-            draft.ops.append(BlockOp(OpKind.EVICT, None, evicted))
-
-    def _missing_blocks(self, request: Request, chunk: Chunk) -> int:
-        """Blocks that ``chunk`` takes out of the pool: new ones, and a copy of a shared one."""
-        table = self.pool.table(request.id)
-        size = self.pool.block_size
-        logical = chunk.start // size
-        copy = logical < len(table) and self.pool.references(table[logical]) > 1
-        return max(blocks_needed(chunk.start + chunk.count, size) - len(table), 0) + int(copy)
+    def _take(self, request: Request, chunk: Chunk, draft: Draft) -> None:
+        """Plan ``chunk`` with the blocks that it writes to; there is room."""
+        take_blocks(self.pool, chunk, draft)
+        draft.compute(chunk)
+        self._cache.publish(request, chunk.start + chunk.count, draft.step)
 
     # -- preemption ------------------------------------------------------------------------
 
-    def _make_room(self, request: Request, chunk: Chunk, draft: _Draft) -> bool:
+    def _make_room(self, request: Request, chunk: Chunk, draft: Draft) -> bool:
         """Preempt until ``chunk`` fits; False if that took ``request`` itself."""
-        while self._missing_blocks(request, chunk) > self.pool.num_free:
+        while missing_blocks(self.pool, chunk) > self.pool.num_free:
             loser = victim(self._running, self.config.policy)
-            self._preempt(loser, draft)
+            self._running.remove(loser)
+            self._preemption.preempt(loser, draft)
+            self._waiting.push_back_in(loser)
             if loser is request:
                 return False
         return True
-
-    def _preempt(self, request: Request, draft: _Draft) -> None:
-        self._running.remove(request)
-        draft.withdraw(request.id)
-        request.preemptions += 1
-        draft.preempted.append(request.id)
-        if self._can_swap(request):
-            assert self.host is not None
-            hosts = self.host.allocate(request.id, len(self.pool.table(request.id)))
-            draft.ops.append(self._give_back(request, OpKind.SWAP_OUT, hosts))
-            request.swapped = True
-        else:
-            draft.ops.append(self._give_back(request, OpKind.FREE))
-            request.computed = request.published = 0
-        self._waiting.push_back_in(request)
-
-    def _give_back(self, request: Request, kind: OpKind, hosts: tuple[int, ...] = ()) -> BlockOp:
-        """Free the blocks of ``request``; what it published and has not written is retracted."""
-        table = self.pool.table(request.id)
-        for block in table[request.computed // self.pool.block_size : request.published]:
-            if self._publisher.get(block, (None,))[0] == request.id:
-                self.pool.retract(block)
-        blocks = self.pool.free(request.id)
-        kept = tuple(block for block in blocks if self.pool.is_cached(block))
-        return BlockOp(kind, request.id, blocks, hosts, kept)
-
-    def _can_swap(self, request: Request) -> bool:
-        if self.config.preemption != "swap" or self.host is None or not request.computed:
-            return False
-        return len(self.pool.table(request.id)) <= self.host.num_free
-
-    # -- prefix cache ----------------------------------------------------------------------
-
-    def _cached_prefix(self, request: Request) -> list[int]:
-        """Blocks that hold the beginning of ``request``; at least one token is left to compute."""
-        if not self.config.prefix_caching or request.keys is None:
-            return []
-        return self.pool.lookup(request.keys((request.known - 1) // self.pool.block_size))
-
-    def _publish(self, request: Request, written: int) -> None:
-        """Let others find the blocks that this step fills.
-
-        They may be found in the same step: every layer writes the keys and values of all
-        requests before any of them attends.
-        """
-        full = written // self.pool.block_size
-        if not self.config.prefix_caching or request.keys is None or full <= request.published:
-            return
-        table, keys = self.pool.table(request.id), request.keys(full)
-        for logical in range(request.published, full):
-            if self.pool.publish(table[logical], keys[logical]):
-                self._publisher[table[logical]] = (request.id, self._step)
-        request.published = full
-
-    def _count_hits(self, request: Request, hits: list[int]) -> None:
-        if not self.config.prefix_caching or request.keys is None:
-            return
-        size, stats = self.pool.block_size, self.stats
-        again = request.preemptions > 0
-        if again:
-            stats.requeried += request.known
-        else:
-            stats.queried += request.known
-        for block in hits:
-            publisher, step = self._publisher[block]
-            if again and publisher == request.id:
-                stats.hit_own += size
-            elif again:
-                stats.hit_again += size
-            elif step == self._step:
-                stats.hit_batch += size
-            else:
-                stats.hit_cross += size
 
     # -- ends ------------------------------------------------------------------------------
 
@@ -417,33 +275,8 @@ class Scheduler:
         else:
             self._waiting.remove(request)
         self._finished.append(Finish(request_id, reason))
-        if request.swapped:
-            assert self.host is not None
+        if request.swapped and self.host is not None:
             self.host.free(request_id)
         if self.pool.table(request_id):
-            self._pending.append(self._give_back(request, OpKind.FREE))
+            self._pending.append(self._preemption.give_back(request))
         return True
-
-
-class _Draft:
-    """A plan in the making, and the token budget that is left for it."""
-
-    def __init__(self, budget: int, ops: list[BlockOp]) -> None:
-        self.budget = budget
-        self.ops = ops
-        self.chunks: list[Chunk] = []
-        self.preempted: list[int] = []
-
-    def withdraw(self, request: int) -> None:
-        """Take back the chunk of a request that is preempted after it was planned."""
-        for chunk in self.chunks:
-            if chunk.request == request:
-                self.chunks.remove(chunk)
-                self.budget += chunk.count
-                return
-
-
-def _next_chunk(request: Request, budget: int) -> Chunk:
-    count = min(request.known - request.computed, budget)
-    last = request.computed + count == request.known
-    return Chunk(request.id, request.computed, count, samples=last)

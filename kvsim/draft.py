@@ -1,0 +1,74 @@
+"""A step plan in the making, and how its chunks take blocks out of the pool."""
+
+from __future__ import annotations
+
+from kvsim.blocks import BlockPool, blocks_needed
+from kvsim.request import Request
+from kvsim.step import BlockOp, Chunk, OpKind
+
+
+class Draft:
+    """A plan in the making, and the token budget that is left for it."""
+
+    def __init__(self, step: int, budget: int, ops: list[BlockOp]) -> None:
+        self.step = step
+        self.budget = budget
+        self.ops = ops
+        self.chunks: list[Chunk] = []
+        self.preempted: list[int] = []
+
+    def compute(self, chunk: Chunk) -> None:
+        """Plan ``chunk``; its blocks are there."""
+        self.chunks.append(chunk)
+        self.budget -= chunk.count
+
+    def withdraw(self, request: int) -> None:
+        """Take back the chunk of a request that is preempted after it was planned."""
+        for chunk in self.chunks:
+            if chunk.request == request:
+                self.chunks.remove(chunk)
+                self.budget += chunk.count
+                return
+
+
+def next_chunk(request: Request, budget: int) -> Chunk:
+    """All that is left to compute of ``request``, or as much as the budget allows."""
+    count = min(request.known - request.computed, budget)
+    last = request.computed + count == request.known
+    return Chunk(request.id, request.computed, count, samples=last)
+
+
+def missing_blocks(pool: BlockPool, chunk: Chunk) -> int:
+    """Blocks that ``chunk`` takes out of the pool: new ones, and a copy of a shared one."""
+    table = pool.table(chunk.request)
+    logical = chunk.start // pool.block_size
+    copy = logical < len(table) and pool.references(table[logical]) > 1
+    end = blocks_needed(chunk.start + chunk.count, pool.block_size)
+    return max(end - len(table), 0) + int(copy)
+
+
+def take_blocks(pool: BlockPool, chunk: Chunk, draft: Draft) -> None:
+    """Give a request what ``chunk`` writes to; there is room."""
+    logical = chunk.start // pool.block_size
+    table = pool.table(chunk.request)
+    if logical < len(table) and pool.references(table[logical]) > 1:
+        old, new = pool.copy_on_write(chunk.request, logical)
+        _log_evicted(pool, draft)
+        draft.ops.append(BlockOp(OpKind.COPY, chunk.request, (new,), (old,)))
+    missing = blocks_needed(chunk.start + chunk.count, pool.block_size) - len(table)
+    if missing > 0:
+        blocks = allocate(pool, chunk.request, missing, draft)
+        draft.ops.append(BlockOp(OpKind.ALLOCATE, chunk.request, blocks))
+
+
+def allocate(pool: BlockPool, request: int, count: int, draft: Draft) -> tuple[int, ...]:
+    """Append blocks to the table of ``request``; what they evicted is in the draft before them."""
+    blocks = pool.allocate(request, count)
+    _log_evicted(pool, draft)
+    return blocks
+
+
+def _log_evicted(pool: BlockPool, draft: Draft) -> None:
+    evicted = pool.drain_evicted()
+    if evicted:
+        draft.ops.append(BlockOp(OpKind.EVICT, None, evicted))

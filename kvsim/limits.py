@@ -1,0 +1,57 @@
+"""What a scheduler is told once: limits, policies; and how it says no."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvsim.queues import Policy
+
+
+class RequestRefusedError(Exception):
+    """The request could never run, whatever else ends: it was not queued.
+
+    ``needed`` and ``available`` are blocks.
+    """
+
+    def __init__(self, request: int, needed: int, available: int) -> None:
+        super().__init__(f"request {request} needs {needed} blocks, the pool has {available}")
+        self.request = request
+        self.needed = needed
+        self.available = available
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Limits and policies.
+
+    Attributes:
+        max_num_seqs: requests running at the same time.
+        max_num_batched_tokens: tokens computed in one step.
+        watermark_blocks: free blocks that admission leaves for requests already running.
+        policy: fcfs, or priority (priority, then arrival).
+        preemption: what becomes of a victim's blocks.
+        host_blocks: blocks of host memory for swapped requests; without room, recompute.
+        prefix_caching: keep and find full blocks by their content.
+
+    Raises:
+        ValueError: a limit out of range, an unknown policy.
+    """
+
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    watermark_blocks: int = 0
+    policy: Policy = "fcfs"
+    preemption: Literal["recompute", "swap"] = "recompute"
+    host_blocks: int = 0
+    prefix_caching: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_num_seqs < 1 or self.max_num_batched_tokens < 1:
+            raise ValueError(f"limits must be positive: {self}")
+        if self.watermark_blocks < 0 or self.host_blocks < 0:
+            raise ValueError(f"limits must not be negative: {self}")
+        if self.policy not in ("fcfs", "priority"):
+            raise ValueError(f"unknown policy {self.policy!r}")
+        if self.preemption not in ("recompute", "swap"):
+            raise ValueError(f"unknown preemption {self.preemption!r}")
