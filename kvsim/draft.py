@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from kvsim.blocks import BlockPool, blocks_needed
 from kvsim.request import Request
 from kvsim.step import BlockOp, Chunk, OpKind
@@ -38,13 +41,22 @@ def next_chunk(request: Request, budget: int) -> Chunk:
     return Chunk(request.id, request.computed, count, samples=last)
 
 
-def missing_blocks(pool: BlockPool, chunk: Chunk) -> int:
-    """Blocks that ``chunk`` takes out of the pool: new ones, and a copy of a shared one."""
-    table = pool.table(chunk.request)
-    logical = chunk.start // pool.block_size
-    copy = logical < len(table) and pool.references(table[logical]) > 1
-    end = blocks_needed(chunk.start + chunk.count, pool.block_size)
-    return max(end - len(table), 0) + int(copy)
+def missing_blocks(pool: BlockPool, chunks: Iterable[Chunk]) -> int:
+    """Blocks that ``chunks`` take out of the pool: new ones, and copies of shared ones.
+
+    If all owners of a shared block write to it, the last one needs no copy.
+    """
+    missing = 0
+    writers: Counter[int] = Counter()
+    for chunk in chunks:
+        table = pool.table(chunk.request)
+        logical = chunk.start // pool.block_size
+        if logical < len(table):
+            writers[table[logical]] += 1
+        end = blocks_needed(chunk.start + chunk.count, pool.block_size)
+        missing += max(end - len(table), 0)
+    copies = (min(count, pool.references(block) - 1) for block, count in writers.items())
+    return missing + sum(copies)
 
 
 def take_blocks(pool: BlockPool, chunk: Chunk, draft: Draft) -> None:

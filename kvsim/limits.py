@@ -11,14 +11,22 @@ from kvsim.queues import Policy
 class RequestRefusedError(Exception):
     """The request could never run, whatever else ends: it was not queued.
 
-    ``needed`` and ``available`` are blocks.
+    ``needed`` and ``available`` are in units of ``limit``: blocks of the pool, running sequences
+    (seqs), or tokens computed in one step.
     """
 
-    def __init__(self, request: int, needed: int, available: int) -> None:
-        super().__init__(f"request {request} needs {needed} blocks, the pool has {available}")
+    def __init__(
+        self,
+        request: int,
+        needed: int,
+        available: int,
+        limit: Literal["blocks", "seqs", "tokens"] = "blocks",
+    ) -> None:
+        super().__init__(f"request {request} needs {needed} {limit}, there are {available}")
         self.request = request
         self.needed = needed
         self.available = available
+        self.limit = limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +34,7 @@ class SchedulerConfig:
     """Limits and policies.
 
     Attributes:
-        max_num_seqs: requests running at the same time.
+        max_num_seqs: requests running at the same time; a beam search counts as its width.
         max_num_batched_tokens: tokens computed in one step.
         watermark_blocks: free blocks that admission leaves for requests already running.
         policy: fcfs, or priority (priority, then arrival).

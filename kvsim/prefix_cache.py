@@ -33,6 +33,15 @@ class PrefixCache:
             return []
         return self.pool.lookup(request.keys((request.known - 1) // self.pool.block_size))
 
+    def find_written(self, request: Request, step: int) -> list[int]:
+        """As :meth:`find`, but only what was written before ``step``.
+
+        While running requests are planned, one that publishes may still be preempted.
+        """
+        found = self.find(request)
+        fresh = (i for i, block in enumerate(found) if self._publisher[block][1] >= step)
+        return found[: next(fresh, len(found))]
+
     def publish(self, request: Request, written: int, step: int) -> None:
         """Let others find the blocks that this step fills.
 

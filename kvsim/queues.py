@@ -7,30 +7,30 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
-from kvsim.request import Request
+from kvsim.group import Group
 
 Policy = Literal["fcfs", "priority"]
 
 
 class WaitingQueue(Protocol):
-    """Requests that wait for their first or next blocks."""
+    """Requests, and beam searches as a whole, that wait for their first or next blocks."""
 
-    def push(self, request: Request) -> None:
+    def push(self, group: Group) -> None:
         """Queue a request that has just come."""
 
-    def push_back_in(self, request: Request) -> None:
+    def push_back_in(self, group: Group) -> None:
         """Queue a request that ran before and was preempted."""
 
-    def peek(self) -> Request:
+    def peek(self) -> Group:
         """Return the next one; the queue must not be empty."""
 
-    def pop(self) -> Request:
+    def pop(self) -> Group:
         """Take the next one out."""
 
-    def remove(self, request: Request) -> None:
+    def remove(self, group: Group) -> None:
         """Take any one out."""
 
-    def __iter__(self) -> Iterator[Request]: ...
+    def __iter__(self) -> Iterator[Group]: ...
 
     def __len__(self) -> int: ...
 
@@ -39,29 +39,29 @@ class FcfsQueue:
     """First come, first served; a preempted request goes to the front."""
 
     def __init__(self) -> None:
-        self._queue: deque[Request] = deque()
+        self._queue: deque[Group] = deque()
 
-    def push(self, request: Request) -> None:
+    def push(self, group: Group) -> None:
         """Queue at the end."""
-        self._queue.append(request)
+        self._queue.append(group)
 
-    def push_back_in(self, request: Request) -> None:
+    def push_back_in(self, group: Group) -> None:
         """Queue at the front: it came before all who wait."""
-        self._queue.appendleft(request)
+        self._queue.appendleft(group)
 
-    def peek(self) -> Request:
+    def peek(self) -> Group:
         """Return the first."""
         return self._queue[0]
 
-    def pop(self) -> Request:
+    def pop(self) -> Group:
         """Take the first out."""
         return self._queue.popleft()
 
-    def remove(self, request: Request) -> None:
+    def remove(self, group: Group) -> None:
         """Take any one out."""
-        self._queue.remove(request)
+        self._queue.remove(group)
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[Group]:
         return iter(self._queue)
 
     def __len__(self) -> int:
@@ -72,27 +72,27 @@ class PriorityQueue:
     """Smallest priority number first, then first come, first served; kept sorted."""
 
     def __init__(self) -> None:
-        self._queue: list[Request] = []
+        self._queue: list[Group] = []
 
-    def push(self, request: Request) -> None:
+    def push(self, group: Group) -> None:
         """Queue behind its equals."""
-        bisect.insort(self._queue, request, key=lambda r: r.rank)
+        bisect.insort(self._queue, group, key=lambda g: g.rank)
 
     push_back_in = push
 
-    def peek(self) -> Request:
+    def peek(self) -> Group:
         """Return the most urgent."""
         return self._queue[0]
 
-    def pop(self) -> Request:
+    def pop(self) -> Group:
         """Take the most urgent out."""
         return self._queue.pop(0)
 
-    def remove(self, request: Request) -> None:
+    def remove(self, group: Group) -> None:
         """Take any one out."""
-        self._queue.remove(request)
+        self._queue.remove(group)
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[Group]:
         return iter(self._queue)
 
     def __len__(self) -> int:
@@ -104,8 +104,8 @@ def waiting_queue(policy: Policy) -> WaitingQueue:
     return PriorityQueue() if policy == "priority" else FcfsQueue()
 
 
-def victim(running: Sequence[Request], policy: Policy) -> Request:
+def victim(running: Sequence[Group], policy: Policy) -> Group:
     """Who gives way: the newest, or the least urgent and among those the newest."""
     if policy == "fcfs":
         return running[-1]
-    return max(running, key=lambda request: request.rank)
+    return max(running, key=lambda group: group.rank)

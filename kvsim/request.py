@@ -21,6 +21,7 @@ class Request:
     Attributes:
         keys: keys of the request's first so many full blocks, for the prefix cache; None keeps
             the request out of it.
+        beams: width of the beam search that the request is or belongs to.
         priority: a smaller number is more urgent (priority policy only).
         arrival: order among equals; the scheduler sets it.
         generated: new tokens so far.
@@ -35,6 +36,7 @@ class Request:
     max_new_tokens: int
     keys: Keys | None = None
     priority: int = 0
+    beams: int = 1
     arrival: int = 0
     generated: int = 0
     computed: int = 0

@@ -10,7 +10,8 @@ memory and back (swap).
 With a prefix cache, full blocks are published under keys as they are filled, and a request that
 is admitted begins with the longest prefix that is there; its last known token is always
 computed. Forked requests share all their blocks, and a shared block is copied when it is
-written.
+written. The beams of a beam search are forks that run, wait and give way as one (see
+:mod:`kvsim.group`).
 
 The scheduler counts tokens and never sees one: whoever executes a plan tells it which requests
 met a stop token, and gives keys for full blocks.
@@ -20,9 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kvsim.blocks import BlockPool, blocks_needed
-from kvsim.draft import Draft, missing_blocks, next_chunk, take_blocks
+from kvsim.blocks import BlockPool
+from kvsim.draft import Draft, missing_blocks
+from kvsim.group import Group, most_blocks
 from kvsim.limits import RequestRefusedError, SchedulerConfig
+from kvsim.placement import Placement
 from kvsim.preemption import Preemption
 from kvsim.prefix import PrefixStats
 from kvsim.prefix_cache import PrefixCache
@@ -41,9 +44,11 @@ class Scheduler:
         self.config = config or SchedulerConfig()
         self._cache = PrefixCache(pool, self.config.prefix_caching)
         self._preemption = Preemption(pool, self._cache, self.config)
+        self._placement = Placement(pool, self._cache, self._preemption)
         self._waiting = waiting_queue(self.config.policy)
-        self._running: list[Request] = []
+        self._running: list[Group] = []
         self._requests: dict[int, Request] = {}
+        self._groups: dict[int, Group] = {}
         self._arrivals = 0
         self._step = 0
         self._finished: list[Finish] = []
@@ -70,67 +75,76 @@ class Scheduler:
     @property
     def waiting(self) -> tuple[int, ...]:
         """Ids of queued requests, next first."""
-        return tuple(request.id for request in self._waiting)
+        return tuple(member.id for group in self._waiting for member in group.members)
 
     @property
     def running(self) -> tuple[int, ...]:
         """Ids of running requests, oldest first."""
-        return tuple(request.id for request in self._running)
+        return tuple(member.id for group in self._running for member in group.members)
 
     def computed(self) -> dict[int, int]:
         """Positions computed, and so written, for each running request."""
-        return {request.id: request.computed for request in self._running}
+        return {m.id: m.computed for group in self._running for m in group.members}
 
     # -- requests come and go --------------------------------------------------------------
 
     def add(self, request: Request) -> None:
-        """Queue a request.
+        """Queue a request; with ``beams`` above 1, the first of that many beams.
 
         Raises:
             ValueError: the id is in use, no prompt token, or no token to generate.
-            RequestRefusedError: even alone it would not fit into the pool.
+            RequestRefusedError: even alone it would not fit: into the pool, with all its beams
+                parting at the first token, or as so many sequences into one step.
         """
         if request.id in self._requests:
             raise ValueError(f"request {request.id} is already there")
-        if request.prompt_tokens < 1 or request.max_new_tokens < 1:
-            raise ValueError(f"request {request.id} needs a prompt and at least one new token")
-        needed = blocks_needed(request.final, self.pool.block_size)
-        if needed > self.pool.num_blocks:
-            raise RequestRefusedError(request.id, needed, self.pool.num_blocks)
-        self._arrive(request)
-        self._waiting.push(request)
+        if min(request.prompt_tokens, request.max_new_tokens, request.beams) < 1:
+            raise ValueError(f"request {request.id} needs a prompt, a beam and a new token")
+        self._refuse_if_too_large(request)
+        self._waiting.push(self._arrive(request))
 
     def fork(self, parent_id: int, child: Request) -> None:
         """Let ``child`` go on from where its running parent is, sharing all its blocks.
 
         The child's counts of tokens are set to the parent's; its ``max_new_tokens`` is its own.
-        It runs at once, beyond the limit of running requests if need be.
+        It runs at once, beyond the limit of running requests if need be; as a beam of the same
+        search if the parent is one.
 
         Raises:
-            ValueError: the parent does not run, or the child's id is in use.
+            ValueError: the parent does not run, the child's id is in use, or the search has all
+                its beams or some that are not computed.
         """
-        parent = self._requests.get(parent_id)
-        if parent is None or parent not in self._running:
+        parent, group = self._requests.get(parent_id), self._groups.get(parent_id)
+        if parent is None or group not in self._running:
             raise ValueError(f"request {parent_id} does not run and cannot be forked")
         if child.id in self._requests:
             raise ValueError(f"request {child.id} is already there")
+        if group.width > 1 and (len(group.members) == group.width or not group.level):
+            raise ValueError(f"request {parent_id} cannot be forked into one more beam now")
         child.prompt_tokens, child.generated = parent.prompt_tokens, parent.generated
         child.computed, child.published = parent.computed, parent.published
         blocks = self.pool.share(child.id, self.pool.table(parent_id))
         self._pending.append(BlockOp(OpKind.SHARE, child.id, blocks, tokens=child.computed))
-        self._arrive(child)
-        self._running.append(child)
+        if group.width > 1:
+            self._arrive(child, group)
+        else:
+            self._running.append(self._arrive(child))
 
     def abort(self, request_id: int) -> bool:
         """End a waiting or running request now; its blocks are free at once.
 
-        Returns whether there was such a request.
+        A beam takes the beams of its search with it. Returns whether there was such a request.
         """
-        return self._end(request_id, FinishReason.ABORTED)
+        return self.finish(request_id, FinishReason.ABORTED)
 
     def finish(self, request_id: int, reason: FinishReason) -> bool:
-        """End a request for a reason that the scheduler cannot know, such as a pruned beam."""
-        return self._end(request_id, reason)
+        """As :meth:`abort`, for any reason that the scheduler cannot know."""
+        group = self._groups.get(request_id)
+        if group is None:
+            return False
+        for member in tuple(group.members):
+            self._end(member, reason)
+        return True
 
     # -- steps -----------------------------------------------------------------------------
 
@@ -157,126 +171,117 @@ class Scheduler:
         plan: StepPlan,
         stopped: Collection[int] = (),
         forks: Mapping[int, Sequence[Request]] | None = None,
+        pruned: Collection[int] = (),
     ) -> tuple[Finish, ...]:
         """Take note that ``plan`` was executed; ``stopped`` met a stop token in it.
 
-        ``forks`` are children that begin with this step's token (see :meth:`fork`). Requests
-        that end here give their blocks back at once; the next plan lists both. Chunks of
-        requests that were aborted while the plan ran are ignored.
+        ``forks`` are children that begin with this step's token (see :meth:`fork`); ``pruned``
+        are beams without a continuation. Requests that end here give their blocks back at once;
+        the next plan lists both. Chunks of requests that were aborted while the plan ran are
+        ignored.
         """
         before = len(self._finished)
-        for chunk in plan.chunks:
-            request = self._requests.get(chunk.request)
-            if request is None:
+        sampled = self._note_computed(plan)
+        # Beams that end make room in their search for those that begin.
+        for request in sampled:
+            if request.id in pruned:
+                self._end(request, FinishReason.PRUNED)
+            elif request.beams > 1 and request.id in stopped:
+                self._end(request, FinishReason.STOP)
+        for request in sampled:
+            if request.id not in self._requests:
                 continue
-            request.computed = chunk.start + chunk.count
-            if not chunk.samples:
-                continue
-            request.generated += 1
             children = (forks or {}).get(request.id, ())
             for child in children:
                 self.fork(request.id, child)
             for one in (request, *children):
                 if one.id in stopped:
-                    self._end(one.id, FinishReason.STOP)
+                    self._end(one, FinishReason.STOP)
                 elif one.generated >= one.max_new_tokens:
-                    self._end(one.id, FinishReason.LENGTH)
+                    self._end(one, FinishReason.LENGTH)
         return tuple(self._finished[before:])
+
+    def _note_computed(self, plan: StepPlan) -> list[Request]:
+        """Count what ``plan`` computed; the requests that have a new token now."""
+        sampled = []
+        for chunk in plan.chunks:
+            request = self._requests.get(chunk.request)
+            if request is None:
+                continue
+            request.computed = chunk.start + chunk.count
+            if chunk.samples:
+                request.generated += 1
+                sampled.append(request)
+        return sampled
 
     def _continue_running(self, draft: Draft) -> None:
         index = 0
         while index < len(self._running) and draft.budget:
-            request = self._running[index]
-            chunk = next_chunk(request, draft.budget)
-            if not self._make_room(request, chunk, draft):
-                continue  # the request itself had to give way; the next one stands in its place
-            self._take(request, chunk, draft)
-            # A victim further up the list has moved this request down.
-            index = (self._running.index(request) if draft.preempted else index) + 1
+            group = self._running[index]
+            if not self._advance(group, draft):
+                continue  # the group itself had to give way; the next one stands in its place
+            # A victim further up the list has moved this group down.
+            index = (self._running.index(group) if draft.preempted else index) + 1
 
     def _admit_waiting(self, draft: Draft) -> None:
-        while self._waiting and draft.budget and len(self._running) < self.config.max_num_seqs:
-            request = self._waiting.peek()
-            if not (
-                self._swap_in(request, draft) if request.swapped else self._start(request, draft)
-            ):
+        seats = self.config.max_num_seqs - sum(group.width for group in self._running)
+        while self._waiting and draft.budget:
+            group = self._waiting.peek()
+            seats -= group.width
+            # A lone group may use the blocks that admission leaves free.
+            reserve = self.config.watermark_blocks if self._running else 0
+            if seats < 0 or not self._placement.admit(group, draft, reserve):
                 return  # nobody overtakes
+            self._waiting.pop()
+            self._running.append(group)
+            self._advance(group, draft)
 
-    def _start(self, request: Request, draft: Draft) -> bool:
-        """Admit a request that holds nothing, with the prefix that is cached; False: no room."""
-        hits = self._cache.find(request)
-        size = self.pool.block_size
-        start = len(hits) * size
-        count = min(request.known - start, draft.budget)
-        new = blocks_needed(start + count, size) - len(hits)
-        revived = sum(map(self.pool.is_cached, hits))
-        if new + self._reserve() > self.pool.num_free - revived:
-            return False
-        self._waiting.pop()
-        self._running.append(request)
-        self._cache.count(request, hits, draft.step)
-        if hits:
-            self.pool.share(request.id, hits)
-            draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(hits), tokens=start))
-        request.computed, request.published = start, len(hits)
-        self._take(request, next_chunk(request, draft.budget), draft)
-        return True
+    def _advance(self, group: Group, draft: Draft) -> bool:
+        """Plan the next chunks of a running group; False if it had to give way."""
 
-    def _swap_in(self, request: Request, draft: Draft) -> bool:
-        """Bring a swapped request back with all its blocks and let it go on; False: no room."""
-        assert self.host is not None
-        chunk = next_chunk(request, draft.budget)
-        held = len(self.host.table(request.id))
-        needed = max(blocks_needed(chunk.start + chunk.count, self.pool.block_size), held)
-        if needed + self._reserve() > self.pool.num_free:
-            return False
-        self._waiting.pop()
-        self._running.append(request)
-        self._preemption.swap_in(request, draft)
-        self._take(request, chunk, draft)
-        return True
+        def make_room(group: Group, chunks: Sequence[Chunk]) -> bool:
+            while missing_blocks(self.pool, chunks) > self.pool.num_free:
+                loser = victim(self._running, self.config.policy)
+                self._running.remove(loser)
+                self._preemption.preempt(loser, draft)
+                self._waiting.push_back_in(loser)
+                if loser is group:
+                    return False
+            return True
 
-    def _reserve(self) -> int:
-        """Blocks that admission leaves free; a lone request may use them."""
-        return self.config.watermark_blocks if self._running else 0
-
-    def _take(self, request: Request, chunk: Chunk, draft: Draft) -> None:
-        """Plan ``chunk`` with the blocks that it writes to; there is room."""
-        take_blocks(self.pool, chunk, draft)
-        draft.compute(chunk)
-        self._cache.publish(request, chunk.start + chunk.count, draft.step)
-
-    # -- preemption ------------------------------------------------------------------------
-
-    def _make_room(self, request: Request, chunk: Chunk, draft: Draft) -> bool:
-        """Preempt until ``chunk`` fits; False if that took ``request`` itself."""
-        while missing_blocks(self.pool, chunk) > self.pool.num_free:
-            loser = victim(self._running, self.config.policy)
-            self._running.remove(loser)
-            self._preemption.preempt(loser, draft)
-            self._waiting.push_back_in(loser)
-            if loser is request:
-                return False
-        return True
+        return self._placement.advance(group, draft, make_room)
 
     # -- ends ------------------------------------------------------------------------------
 
-    def _arrive(self, request: Request) -> None:
+    def _refuse_if_too_large(self, request: Request) -> None:
+        size, config, beams = self.pool.block_size, self.config, request.beams
+        needed = most_blocks(request, beams, size)
+        if needed > self.pool.num_blocks:
+            raise RequestRefusedError(request.id, needed, self.pool.num_blocks)
+        if beams > config.max_num_seqs:
+            raise RequestRefusedError(request.id, beams, config.max_num_seqs, "seqs")
+        if beams > config.max_num_batched_tokens:
+            raise RequestRefusedError(request.id, beams, config.max_num_batched_tokens, "tokens")
+
+    def _arrive(self, request: Request, group: Group | None = None) -> Group:
+        """Register a request, in a group of its own unless one is given."""
         request.arrival = self._arrivals
         self._arrivals += 1
-        self._requests[request.id] = request
+        if group is None:
+            group = Group([], request.beams, request.rank)
+        group.members.append(request)
+        request.beams = group.width
+        self._requests[request.id], self._groups[request.id] = request, group
+        return group
 
-    def _end(self, request_id: int, reason: FinishReason) -> bool:
-        request = self._requests.pop(request_id, None)
-        if request is None:
-            return False
-        if request in self._running:
-            self._running.remove(request)
-        else:
-            self._waiting.remove(request)
-        self._finished.append(Finish(request_id, reason))
+    def _end(self, request: Request, reason: FinishReason) -> None:
+        del self._requests[request.id]
+        group = self._groups.pop(request.id)
+        group.members.remove(request)
+        if not group.members:
+            (self._running if group in self._running else self._waiting).remove(group)
+        self._finished.append(Finish(request.id, reason))
         if request.swapped and self.host is not None:
-            self.host.free(request_id)
-        if self.pool.table(request_id):
+            self.host.free(request.id)
+        if self.pool.table(request.id):
             self._pending.append(self._preemption.give_back(request))
-        return True

@@ -28,7 +28,7 @@ class OpKind(StrEnum):
     EVICT = "evict"  # cached blocks without an owner lose their content
     FREE = "free"  # a request gives these blocks back
     SWAP_OUT = "swap_out"  # device `blocks` move to host blocks `sources`
-    SWAP_IN = "swap_in"  # host blocks `sources` move to device `blocks`
+    SWAP_IN = "swap_in"  # host blocks `sources` move to device `blocks`, behind shared ones
 
 
 class FinishReason(StrEnum):
@@ -37,6 +37,7 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     STOP = "stop"
     ABORTED = "aborted"
+    PRUNED = "pruned"  # a beam of which no continuation is among the best
     REFUSED = "refused"
 
 
@@ -90,7 +91,10 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """All that one step does. ``waiting`` counts the requests left in the queue after admission."""
+    """All that one step does.
+
+    ``waiting`` counts the requests left in the queue after admission, a beam search as one.
+    """
 
     step: int
     ops: tuple[BlockOp, ...] = ()
