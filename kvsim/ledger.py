@@ -67,7 +67,9 @@ class Ledger:
         # Blocks with more than one owner.
         self.shared_blocks = 0
         self._sums = dict.fromkeys(SlotState, 0)
-        self._owned_blocks = 0
+        # Different blocks that requests hold, and entries of their tables: more, if some share.
+        self.owned_blocks = 0
+        self.table_entries = 0
         self.last_step = -1
 
     def apply(self, plan: StepPlan) -> SlotCounts:
@@ -94,7 +96,7 @@ class Ledger:
 
     def counts(self) -> SlotCounts:
         """Slots in each state now."""
-        return count_slots(self.shape, self._sums, self._owned_blocks + len(self.cached))
+        return count_slots(self.shape, self._sums, self.owned_blocks + len(self.cached))
 
     @property
     def written_slots(self) -> int:
@@ -197,20 +199,22 @@ class Ledger:
                 self._logical[block] == logical, f"block {block} has two places in sequences"
             )
         else:
-            self._owned_blocks += 1
+            self.owned_blocks += 1
         self._logical[block] = logical
         self._owners[block].add(request)
+        self.table_entries += 1
         self.shared_blocks += len(self._owners[block]) == 2
         self._account(block, +1)
 
     def _disown(self, request: int, block: int) -> None:
         self._account(block, -1)
         self._owners[block].discard(request)
+        self.table_entries -= 1
         self.shared_blocks -= len(self._owners[block]) == 1
         if self._owners[block]:
             self._account(block, +1)
         else:
-            self._owned_blocks -= 1
+            self.owned_blocks -= 1
 
     def _uncache(self, block: int) -> None:
         self.cached.discard(block)

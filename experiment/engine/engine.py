@@ -10,10 +10,13 @@ Everything about blocks is decided by :mod:`kvsim`; the engine carries it out on
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import torch
 
+from experiment.engine.beam_search import BeamParams, Hypothesis
+from experiment.engine.beams import FIRST_BEAM_ID, Beams
+from experiment.engine.generation import EngineStatus, Generation, StepOutcome
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.sampling import GREEDY, Sampler, SamplingParams, sample_all
@@ -23,45 +26,7 @@ from kvsim.prefix import KeyChain
 from kvsim.scheduler import Request, Scheduler, SchedulerConfig
 from kvsim.step import Finish, StepPlan
 
-
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
-    """What a step did: its plan, and the token that it gave to each request that sampled.
-
-    ``forked`` are parallel samples that begin here, each with the id of its parent.
-    """
-
-    plan: StepPlan
-    tokens: dict[int, int]
-    forked: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    """The engine at one moment: block ids and request ids."""
-
-    free_blocks: int
-    cached_blocks: int
-    owners: dict[int, tuple[int, ...]]
-    running: tuple[int, ...]
-    waiting: tuple[int, ...]
-
-
-@dataclass(slots=True, eq=False)
-class _Generation:
-    """A request's tokens and how it samples."""
-
-    tokens: list[int]
-    prompt_tokens: int
-    max_new_tokens: int
-    sampler: Sampler
-    chain: KeyChain
-    priority: int
-    children: tuple[int, ...]
-
-    @property
-    def generated(self) -> int:
-        return len(self.tokens) - self.prompt_tokens
+__all__ = ["FIRST_BEAM_ID", "Engine", "EngineStatus", "StepOutcome"]
 
 
 class Engine:
@@ -86,7 +51,8 @@ class Engine:
         self.scheduler = Scheduler(self.blocks, config)
         self.eos_token_id = eos_token_id
         self.vocab_size = vocab_size
-        self._generations: dict[int, _Generation] = {}
+        self._generations: dict[int, Generation] = {}
+        self._beams = Beams(self._generations)
 
     @property
     def pool(self) -> KVPool:
@@ -120,40 +86,76 @@ class Engine:
 
         Raises:
             kvsim.scheduler.RequestRefusedError: the pool could never hold it.
-            ValueError: an id is in use, there is nothing to compute, or a token id is not one.
+            ValueError: an id is in use or not the caller's to choose, there is nothing to
+                compute, or a token id is not one.
         """
-        ids = (request, *children)
-        if len(set(ids)) != len(ids) or any(i in self._generations for i in ids):
-            raise ValueError(f"request {request} or a child of it is already there")
-        if self.vocab_size is not None:
-            wrong = [token for token in prompt if not 0 <= token < self.vocab_size]
-            if wrong:
-                raise ValueError(f"request {request}: no such token: {wrong[0]}")
-        chain = KeyChain(self.blocks.block_size, salt)
-        generation = _Generation(
+        self._check_new((request, *children), prompt)
+        generation = Generation(
             tokens=list(prompt),
             prompt_tokens=len(prompt),
             max_new_tokens=max_new_tokens,
             sampler=Sampler(self._with_eos(sampling)),
-            chain=chain,
+            chain=KeyChain(self.blocks.block_size, salt),
             priority=priority,
             children=tuple(children),
         )
-        self.scheduler.add(self._request(request, generation))
-        self._generations[request] = generation
+        self._queue(request, generation)
+
+    def add_beam_search(
+        self,
+        request: int,
+        prompt: Sequence[int],
+        max_new_tokens: int,
+        params: BeamParams,
+        *,
+        priority: int = 0,
+        salt: str = "",
+    ) -> None:
+        """Queue a beam search; its arguments and errors are those of :meth:`add`.
+
+        Its beams are sequences of their own in the step plans: the first has the id of the
+        request, the others ids from :data:`FIRST_BEAM_ID` on. The caller hears of the request
+        alone: :meth:`complete` reports it once, when the whole search has ended.
+        """
+        self._check_new((request,), prompt)
+        if self.eos_token_id is not None:
+            params = replace(params, stop_token_ids=params.stop_token_ids | {self.eos_token_id})
+        generation = Generation(
+            tokens=list(prompt),
+            prompt_tokens=len(prompt),
+            max_new_tokens=max_new_tokens,
+            sampler=Sampler(GREEDY),
+            chain=KeyChain(self.blocks.block_size, salt),
+            priority=priority,
+        )
+        self._beams.begin(request, generation, params)
+        self._queue(request, generation)
 
     def abort(self, request: int) -> bool:
         """End a request now and give its blocks back; False when it does not wait or run."""
-        return self.scheduler.abort(request)
+        live = self._beams.searches.get(request)
+        if live is None:
+            return self.scheduler.abort(request)
+        # Any beam takes the others with it; after the end of the search there is none.
+        aborted = any(self.scheduler.abort(beam) for beam in live.scores)
+        if aborted:
+            self._beams.drop(live)
+        return aborted
 
     def generated(self, request: int) -> list[int]:
-        """Tokens generated so far for ``request``."""
-        generation = self._generations[request]
-        return generation.tokens[generation.prompt_tokens :]
+        """Tokens generated so far for ``request``; of a beam search the best, at its end."""
+        if request in self._beams.searches:
+            return list(next((h.tokens for h in self.hypotheses(request)), ()))
+        return self._generations[request].new_tokens
+
+    def hypotheses(self, request: int) -> tuple[Hypothesis, ...]:
+        """What a beam search found, best first; empty until it has ended, or if aborted."""
+        return self._beams.searches[request].hypotheses
 
     def forget(self, request: int) -> None:
         """Drop the tokens of a request that has ended."""
         del self._generations[request]
+        self._beams.searches.pop(request, None)
 
     def status(self) -> EngineStatus:
         """Who holds what, who runs and who waits."""
@@ -168,12 +170,16 @@ class Engine:
     def stream(self) -> Iterator[tuple[int, int | None]]:
         """Run to the end; yield (request, token) as they come, and (request, None) at its end.
 
-        Requests may be added and aborted between two tokens.
+        Requests may be added and aborted between two tokens. The tokens of a beam search come
+        at its end.
         """
         while self.scheduler.has_work:
             outcome, finished = self.step()
             yield from outcome.tokens.items()
             for finish in finished:
+                if finish.request in self._beams.searches:
+                    for token in self.generated(finish.request):
+                        yield finish.request, token
                 yield finish.request, None
 
     def shutdown(self) -> None:
@@ -204,12 +210,20 @@ class Engine:
         return self._sample(plan, inputs.sampled_requests, logits)
 
     def complete(self, outcome: StepOutcome) -> tuple[Finish, ...]:
-        """Fork what begins here and end what is done; its blocks are free from now on."""
+        """Fork what begins here and end what is done; its blocks are free from now on.
+
+        Returns the requests that ended, as the caller named them.
+        """
         forks: dict[int, list[Request]] = {}
         for child, parent in outcome.forked.items():
-            forks.setdefault(parent, []).append(self._request(child, self._generations[child]))
-        stopped = [r for r, t in outcome.tokens.items() if self._generations[r].sampler.stops(t)]
-        return self.scheduler.complete(outcome.plan, stopped, forks)
+            generation = self._generations.get(child)
+            if generation is not None:  # else its search was aborted while the step ran
+                forks.setdefault(parent, []).append(generation.as_request(child))
+        ended = [r for r, t in outcome.tokens.items() if self._generations[r].sampler.stops(t)]
+        finished = self.scheduler.complete(
+            outcome.plan, {*ended, *outcome.stopped}, forks, outcome.pruned
+        )
+        return tuple(self._beams.report(finished))
 
     def _inputs(self, plan: StepPlan) -> StepInputs:
         requests = [chunk.request for chunk in plan.chunks]
@@ -222,22 +236,32 @@ class Engine:
         )
 
     def _sample(self, plan: StepPlan, requests: Sequence[int], logits: torch.Tensor) -> StepOutcome:
+        moves = self._beams.move(requests, logits)
+        rows = [i for i, r in enumerate(requests) if self._generations[r].search is None]
+        if len(rows) < len(requests):
+            requests, logits = [requests[row] for row in rows], logits[rows]
+        tokens = self._sample_alone(requests, logits, moves.forked) if rows else {}
+        return StepOutcome(plan, tokens, moves.forked, tuple(moves.pruned), tuple(moves.stopped))
+
+    def _sample_alone(
+        self, requests: Sequence[int], logits: torch.Tensor, forked: dict[int, int]
+    ) -> dict[int, int]:
+        """The next token of each request that is no beam, and first ones of its samples."""
         generations = [self._generations[request] for request in requests]
         samplers = [generation.sampler for generation in generations]
         chosen = sample_all(logits, samplers, [g.generated for g in generations])
         tokens = dict(zip(requests, chosen, strict=True))
-        forked: dict[int, int] = {}
         for row, (request, generation) in enumerate(zip(requests, generations, strict=True)):
             if generation.children and not generation.generated:
                 self._fork(request, generation, logits[row], tokens, forked)
         for request, token in tokens.items():
             self._generations[request].tokens.append(token)
-        return StepOutcome(plan, tokens, forked)
+        return tokens
 
     def _fork(
         self,
         request: int,
-        parent: _Generation,
+        parent: Generation,
         logits: torch.Tensor,
         tokens: dict[int, int],
         forked: dict[int, int],
@@ -245,32 +269,29 @@ class Engine:
         """Draw the first token of every further sample from the logits of the same prompt."""
         for index, child in enumerate(parent.children, 1):
             sampler = Sampler(parent.sampler.params, index)
-            self._generations[child] = _Generation(
-                tokens=list(parent.tokens),
-                prompt_tokens=parent.prompt_tokens,
-                max_new_tokens=parent.max_new_tokens,
-                sampler=sampler,
-                chain=parent.chain.fork(),
-                priority=parent.priority,
-                children=(),
-            )
+            self._generations[child] = parent.fork(sampler=sampler)
             tokens[child] = sampler(logits, 0)
             forked[child] = request
 
-    def _request(self, request: int, generation: _Generation) -> Request:
-        return Request(
-            request,
-            generation.prompt_tokens,
-            generation.max_new_tokens,
-            keys=lambda count: generation.chain.keys(generation.tokens, count),
-            priority=generation.priority,
-        )
+    def _queue(self, request: int, generation: Generation) -> None:
+        try:
+            self.scheduler.add(generation.as_request(request))
+        except Exception:
+            self._beams.searches.pop(request, None)
+            raise
+        self._generations[request] = generation
+
+    def _check_new(self, ids: Sequence[int], prompt: Sequence[int]) -> None:
+        if len(set(ids)) != len(ids) or any(i in self._generations for i in ids):
+            raise ValueError(f"request {ids[0]} or a child of it is already there")
+        if max(ids) >= FIRST_BEAM_ID:
+            raise ValueError(f"ids from {FIRST_BEAM_ID} on are given to beams")
+        if self.vocab_size is not None:
+            wrong = [token for token in prompt if not 0 <= token < self.vocab_size]
+            if wrong:
+                raise ValueError(f"request {ids[0]}: no such token: {wrong[0]}")
 
     def _with_eos(self, sampling: SamplingParams) -> SamplingParams:
         if self.eos_token_id is None:
             return sampling
-        stops = sampling.stop_token_ids | {self.eos_token_id}
-        return SamplingParams(
-            sampling.temperature, sampling.top_k, sampling.top_p, sampling.seed, stops,
-            sampling.min_new_tokens,
-        )  # fmt: skip
+        return replace(sampling, stop_token_ids=sampling.stop_token_ids | {self.eos_token_id})

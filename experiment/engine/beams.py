@@ -1,0 +1,125 @@
+"""The beam searches of an engine: who the beams are, where they go, and what the caller hears.
+
+    request 5    live beams     5   1000000   1000003          sequences of the scheduler
+                 scores      -4.1      -4.3      -5.0
+                 hypotheses  [eos, -0.6]                       finished; they hold no blocks
+
+A beam that goes on keeps its id and its blocks; a fork gets an id that was never used before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import torch
+
+from experiment.engine.beam_search import BeamParams, BeamSearch, LiveSearch
+from experiment.engine.generation import Generation
+from kvsim.step import Finish, FinishReason
+
+# Sequences with ids from here on are beams that the engine has named itself.
+FIRST_BEAM_ID = 1_000_000
+
+
+@dataclass(slots=True)
+class BeamMoves:
+    """What becomes of the beams of all searches in one step; see :class:`StepOutcome`."""
+
+    forked: dict[int, int] = field(default_factory=dict)
+    pruned: list[int] = field(default_factory=list)
+    stopped: list[int] = field(default_factory=list)
+
+    def move(
+        self,
+        live: LiveSearch,
+        logits: torch.Tensor,
+        generations: dict[int, Generation],
+        new_ids: Iterator[int],
+    ) -> None:
+        """Choose what becomes of the beams of ``live`` and give each its next token.
+
+        The best continuation of a beam goes on in its place, any other one is a fork of it.
+
+        Args:
+            logits: [live beams, vocabulary], in the order of ``live.scores``.
+            generations: of all sequences; forks are added.
+            new_ids: names forks.
+        """
+        ids = list(live.scores)
+        tokens = [generations[beam].new_tokens for beam in ids]
+        log_probs = logits.float().log_softmax(-1)
+        chosen, stopped = live.search.step(log_probs, list(live.scores.values()), tokens)
+        scores: dict[int, float] = {}
+        first: dict[int, int] = {}
+        for place, token, score in chosen:
+            beam = ids[place]
+            if beam in first:
+                parent, beam = beam, next(new_ids)
+                self.forked[beam] = parent
+                generations[beam] = generations[parent].fork(token)
+            else:
+                first[beam] = token
+            scores[beam] = score
+        for place, beam in enumerate(ids):
+            if beam not in first and len(tokens[place]) + 1 < live.search.max_new_tokens:
+                (self.stopped if place in stopped else self.pruned).append(beam)
+        # Forks have copied the tokens as they were.
+        for beam, token in first.items():
+            generations[beam].tokens.append(token)
+        live.scores = scores
+
+
+class Beams:
+    """All searches of one engine, by the request that each belongs to.
+
+    Args:
+        generations: of all sequences of the engine; beams are added and dropped here.
+    """
+
+    def __init__(self, generations: dict[int, Generation]) -> None:
+        self.searches: dict[int, LiveSearch] = {}
+        self._generations = generations
+        self._ids = count(FIRST_BEAM_ID)
+
+    def begin(self, request: int, generation: Generation, params: BeamParams) -> None:
+        """Make ``generation`` the first beam of a search."""
+        search = BeamSearch(params, generation.max_new_tokens)
+        generation.search = self.searches[request] = LiveSearch(request, search, {request: 0.0})
+
+    def move(self, requests: Sequence[int], logits: torch.Tensor) -> BeamMoves:
+        """Choose what becomes of the beams among ``requests``; one row of logits for each."""
+        rows: dict[int, dict[int, int]] = {}
+        for row, request in enumerate(requests):
+            live = self._generations[request].search
+            if live is not None:
+                rows.setdefault(live.request, {})[request] = row
+        moves = BeamMoves()
+        for request, beams in rows.items():
+            live = self.searches[request]
+            places = [beams[beam] for beam in live.scores]
+            moves.move(live, logits[places], self._generations, self._ids)
+        return moves
+
+    def report(self, finished: Sequence[Finish]) -> Iterator[Finish]:
+        """Requests instead of beams, each search once, when it is done."""
+        ended: set[int] = set()
+        for finish in finished:
+            generation = self._generations.get(finish.request)
+            live = generation.search if generation else None
+            if live is None:
+                yield finish
+                continue
+            if live.search.done and live.request not in ended:
+                ended.add(live.request)
+                stopped = live.hypotheses[0].stopped
+                yield Finish(live.request, FinishReason.STOP if stopped else FinishReason.LENGTH)
+            if finish.request != live.request:
+                del self._generations[finish.request]
+
+    def drop(self, live: LiveSearch) -> None:
+        """Forget the beams of an aborted search; the request itself stays known."""
+        for request, generation in tuple(self._generations.items()):
+            if generation.search is live and request != live.request:
+                del self._generations[request]

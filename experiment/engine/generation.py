@@ -1,0 +1,88 @@
+"""What the engine keeps of a request, and what it says of a step and of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from experiment.engine.beam_search import LiveSearch
+from experiment.engine.sampling import Sampler
+from kvsim.prefix import KeyChain
+from kvsim.request import Request
+from kvsim.step import StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What a step did: its plan, and the token that it gave to each request that sampled.
+
+    A beam search gives no token before its end: any beam may still be pruned.
+
+    Attributes:
+        forked: parallel samples and beams that begin here, each with the id of its parent.
+        pruned: beams that end here without a continuation.
+        stopped: beams that end here because their only continuations are stop tokens.
+    """
+
+    plan: StepPlan
+    tokens: dict[int, int]
+    forked: dict[int, int] = field(default_factory=dict)
+    pruned: tuple[int, ...] = ()
+    stopped: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """The engine at one moment: block ids and request ids."""
+
+    free_blocks: int
+    cached_blocks: int
+    owners: dict[int, tuple[int, ...]]
+    running: tuple[int, ...]
+    waiting: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """A request's tokens, and how it samples or which search it is a beam of."""
+
+    tokens: list[int]
+    prompt_tokens: int
+    max_new_tokens: int
+    sampler: Sampler
+    chain: KeyChain
+    priority: int
+    children: tuple[int, ...] = ()
+    search: LiveSearch | None = None
+
+    @property
+    def new_tokens(self) -> list[int]:
+        """Tokens generated so far."""
+        return self.tokens[self.prompt_tokens :]
+
+    @property
+    def generated(self) -> int:
+        """Number of tokens generated so far."""
+        return len(self.tokens) - self.prompt_tokens
+
+    def fork(self, token: int | None = None, sampler: Sampler | None = None) -> Generation:
+        """A generation with the same tokens so far, and one more, that goes on by itself."""
+        return Generation(
+            tokens=[*self.tokens] if token is None else [*self.tokens, token],
+            prompt_tokens=self.prompt_tokens,
+            max_new_tokens=self.max_new_tokens,
+            sampler=sampler or self.sampler,
+            chain=self.chain.fork(),
+            priority=self.priority,
+            search=self.search,
+        )
+
+    def as_request(self, request: int) -> Request:
+        """What the scheduler is told of it."""
+        return Request(
+            request,
+            self.prompt_tokens,
+            self.max_new_tokens,
+            keys=lambda count: self.chain.keys(self.tokens, count),
+            priority=self.priority,
+            beams=self.search.search.params.num_beams if self.search else 1,
+        )
