@@ -6,7 +6,13 @@ import pytest
 from scheduling import chunks, ends, freed, make_scheduler, step
 
 from kvsim.blocks import BlockPool
+from kvsim.draft import Draft
+from kvsim.group import Group
 from kvsim.ledger import Ledger, PoolShape
+from kvsim.placement import Placement
+from kvsim.preemption import Preemption
+from kvsim.prefix import KeyChain
+from kvsim.prefix_cache import PrefixCache
 from kvsim.request import Request
 from kvsim.scheduler import RequestRefusedError, Scheduler, SchedulerConfig
 from kvsim.step import BlockOp, Finish, FinishReason, OpKind, StepPlan
@@ -202,3 +208,31 @@ def test_a_search_counts_as_its_width_from_the_beginning() -> None:
     scheduler.add(Request(1, 4, 5))
     scheduler.add(Request(2, 4, 5))
     assert [c[0] for c in chunks(step(scheduler))] == [0, 1]
+
+
+@pytest.mark.parametrize(("published", "shared"), [(5, 1), (4, 2)])
+def test_a_beam_that_catches_up_takes_no_block_that_may_still_be_withdrawn(
+    published: int, shared: int
+) -> None:
+    """A stranger has published what the beam needs: in an earlier step, or in this one.
+
+    In this step the stranger may yet be preempted, and then never writes the block.
+    """
+    pool, config = BlockPool(12, 2), SchedulerConfig(prefix_caching=True)
+    cache = PrefixCache(pool, enabled=True)
+    placement = Placement(pool, cache, Preemption(pool, cache, config))
+    chain, tokens = KeyChain(2), [7, 7, 1, 2, 3]
+
+    def request(name: int) -> Request:
+        return Request(name, 2, 9, lambda count: chain.keys(tokens, count), generated=3, beams=2)
+
+    stranger, first, second = request(0), request(1), request(2)
+    stranger.computed = first.computed = 4
+    for one in (stranger, first):
+        pool.allocate(one.id, 2)
+    cache.publish(stranger, 4, published)
+    group = Group([first, second], 2, (0, 0), origins={2: (1, 1)})
+    draft = Draft(5, 10, [])
+    assert placement.advance(group, draft, lambda group, chunks: True)
+    (share,) = (op for op in draft.ops if op.kind is OpKind.SHARE)
+    assert share.blocks == (pool.table(1)[0], pool.table(0)[1])[:shared]
