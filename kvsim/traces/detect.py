@@ -1,0 +1,171 @@
+"""Which format a file has, which unit its times, which size the blocks of its hash ids.
+
+A prompt of L tokens in n blocks of B says that ``ceil(L / B) == n``, so that B lies from
+``ceil(L / n)`` to ``(L - 1) // (n - 1)``. A few rows leave one power of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from kvsim.traces.formats import FORMATS, Format
+from kvsim.traces.parse import UNITS
+from kvsim.traces.rows import jsonl_rows, load_json, opened, require_keys, split_csv
+from kvsim.traces.types import Source, TraceError
+
+_SAMPLE_ROWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a file was found, or declared, to be."""
+
+    format: Format
+    format_source: Source
+    unit: str | None
+    unit_source: Source
+    block_size: int | None
+    block_size_source: Source
+
+
+def identify(path: Path, format_name: str | None, unit: str | None, block_size: int | None) -> Kind:
+    """Look at the beginning of a file; what is declared goes before what is found.
+
+    Raises:
+        TraceError: ``unknown_format``, ``other_format``, ``empty``, ``unreadable``,
+            ``unit_needed``, ``block_size_needed``, ``no_such_format``, ``no_such_unit``,
+            ``no_clock``, ``bad_block_size``.
+    """
+    _check_declared(path, format_name, unit, block_size)
+    number, line = _first_line(path)
+    sizes = possible_block_sizes(path) if line.startswith("{") else None
+    if format_name is not None:
+        format_, format_source = FORMATS[format_name], _DECLARED
+        _check_first(format_, path, number, line)
+    else:
+        format_, format_source = _detect(path, number, line, sizes), _DETECTED
+    used_unit, unit_source = _unit(format_, path, unit)
+    used_size, size_source = _block_size(format_, path, block_size, sizes)
+    return Kind(format_, format_source, used_unit, unit_source, used_size, size_source)
+
+
+_DECLARED: Source = "declared"
+_DETECTED: Source = "detected"
+
+
+def possible_block_sizes(path: Path, rows: int = _SAMPLE_ROWS) -> tuple[int, ...] | None:
+    """Powers of two that fit the lengths and hash ids of the first ``rows`` rows.
+
+    Returns None where no row has hash ids.
+    """
+    with opened(path) as (_, stream):
+        sample = [row for _, row in islice(jsonl_rows(stream), rows) if isinstance(row, dict)]
+    return fitting_block_sizes(sample)
+
+
+def fitting_block_sizes(sample: Iterable[dict[str, Any]]) -> tuple[int, ...] | None:
+    """Powers of two that fit every row of ``sample``; None where no row has hash ids."""
+    low, high, found = 1, 1 << 20, False
+    for row in sample:
+        length, ids = row.get("input_length"), row.get("hash_ids")
+        if type(length) is not int or not isinstance(ids, list) or not ids or length < 1:
+            continue
+        found = True
+        low = max(low, -(-length // len(ids)))
+        if len(ids) > 1:
+            high = min(high, (length - 1) // (len(ids) - 1))
+    if not found:
+        return None
+    return tuple(1 << order for order in range(21) if low <= 1 << order <= high)
+
+
+def _check_declared(
+    path: Path, format_name: str | None, unit: str | None, block_size: int | None
+) -> None:
+    if format_name is not None and format_name not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise TraceError("no_such_format", file=str(path), format=format_name, known=known)
+    if unit is not None and unit not in UNITS:
+        raise TraceError("no_such_unit", file=str(path), unit=unit, known=", ".join(UNITS))
+    if block_size is not None and block_size < 1:
+        raise TraceError("bad_block_size", file=str(path), block_size=block_size)
+
+
+def _first_line(path: Path) -> tuple[int, str]:
+    with opened(path) as (_, stream):
+        for number, data in enumerate(stream, 1):
+            line = data.decode("utf-8-sig", errors="replace").strip()
+            if line:
+                return number, line
+    raise TraceError("empty", file=str(path))
+
+
+def _first_object(line: str) -> dict[str, Any]:
+    try:
+        row = load_json(line)
+    except (ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _detect(path: Path, number: int, line: str, sizes: tuple[int, ...] | None) -> Format:
+    if line.startswith("["):
+        return FORMATS["sharegpt"]
+    if line.startswith("{"):
+        kind, found = "jsonl", set(_first_object(line))
+    else:
+        kind, found = "csv", {value.strip() for value in split_csv(line)}
+    fitting = [f for f in FORMATS.values() if f.container == kind and found.issuperset(f.keys)]
+    if not fitting:
+        raise TraceError("unknown_format", file=str(path), line=number, found=line[:80])
+    if fitting[0].name == "mooncake" and (sizes is None or sizes != (512,)):
+        return FORMATS["timed-trace"]
+    return fitting[0]
+
+
+def _check_first(format_: Format, path: Path, number: int, line: str) -> None:
+    if format_.container == "csv":
+        require_keys([v.strip() for v in split_csv(line)], path, number, format_.keys, format_.name)
+    elif format_.container == "json":
+        if not line.startswith("["):
+            raise TraceError("other_format", file=str(path), line=number, format=format_.name,
+                             missing="[", found=line[:80])  # fmt: skip
+    else:
+        # Chats and turns tell Qwen-Bailian from others; its rows are read without them as well.
+        keys = [key for key in format_.keys if key not in ("chat_id", "turn")]
+        require_keys(list(_first_object(line)), path, number, keys, format_.name)
+
+
+def _unit(format_: Format, path: Path, declared: str | None) -> tuple[str | None, Source]:
+    if format_.unit is None and not format_.declare_unit:
+        if declared is not None:
+            raise TraceError("no_clock", file=str(path), format=format_.name, unit=declared)
+        return None, "none"
+    if declared is not None:
+        if format_.unit == "date":
+            raise TraceError("no_clock", file=str(path), format=format_.name, unit=declared)
+        return declared, _DECLARED
+    if format_.unit is None:
+        raise TraceError("unit_needed", file=str(path), format=format_.name)
+    return format_.unit, "format"
+
+
+def _block_size(
+    format_: Format, path: Path, declared: int | None, sizes: tuple[int, ...] | None
+) -> tuple[int | None, Source]:
+    hashed = "input_length" in format_.keys and sizes is not None
+    if not hashed:
+        return None, "none"
+    if declared is not None:
+        return declared, _DECLARED
+    if format_.block_size is not None:
+        return format_.block_size, "format"
+    if sizes is None or len(sizes) != 1:
+        raise TraceError(
+            "block_size_needed", file=str(path), possible=", ".join(map(str, sizes or ()))
+        )
+    return sizes[0], _DETECTED

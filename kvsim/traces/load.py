@@ -1,0 +1,183 @@
+"""A trace file as a stream of requests; every row that is refused is counted and has a place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from kvsim.traces.detect import identify
+from kvsim.traces.formats import Reading, Turns
+from kvsim.traces.parse import BadRowError, Raw
+from kvsim.traces.rows import Numbered, csv_rows, json_list_rows, jsonl_rows, opened
+from kvsim.traces.types import Policy, Rejection, TraceError, TraceInfo, TraceRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a file is to be read.
+
+    Attributes:
+        format: a name of :data:`kvsim.traces.formats.FORMATS`; None: found out.
+        unit: ``s``, ``ms``, ``us`` or ``ns``; None: that of the format.
+        block_size: tokens in a block of hash ids; None: that of the format, or found out.
+        policy: ``strict`` stops at the first bad row, ``skip`` counts it and goes on.
+        limit: accepted requests after which reading stops (the hash goes on); None: all.
+        count_tokens, output_tokens, turns: see :class:`kvsim.traces.formats.Reading`.
+    """
+
+    format: str | None = None
+    unit: str | None = None
+    block_size: int | None = None
+    policy: Policy = "strict"
+    limit: int | None = None
+    count_tokens: Callable[[str], int] | None = None
+    output_tokens: int | None = None
+    turns: Turns = "first"
+
+
+class TraceFile:
+    """Requests of a file; each iteration reads it anew, and ``info`` tells of the latest.
+
+    Raises:
+        TraceError: see :func:`kvsim.traces.detect.identify`; ``tokens_needed``: the format holds
+            texts and ``count_tokens`` is missing; while iterating ``bad_row`` (strict), with
+            ``line``, ``reason`` and ``value``; ``empty``; ``nothing_accepted``; ``not_json``.
+    """
+
+    def __init__(self, path: Path, options: ReadOptions | None = None) -> None:
+        self.path = path
+        self.options = options = options or ReadOptions()
+        if options.limit is not None and options.limit < 1:
+            raise ValueError(f"a limit of {options.limit} requests leaves nothing")
+        self.kind = identify(path, options.format, options.unit, options.block_size)
+        if self.kind.format.texts and options.count_tokens is None:
+            raise TraceError("tokens_needed", file=str(path), format=self.kind.format.name)
+        self._pass = _Pass(self)
+
+    @property
+    def info(self) -> TraceInfo:
+        """What is known so far of the latest pass; complete when it has ended."""
+        return self._pass.info()
+
+    def __iter__(self) -> Iterator[TraceRequest]:
+        self._pass = _Pass(self)
+        return self._pass.requests()
+
+
+class _Pass:
+    """One reading of the file from its beginning, and its counts."""
+
+    def __init__(self, trace: TraceFile) -> None:
+        self.path, self.options, self.kind = trace.path, trace.options, trace.kind
+        self.reading = Reading(
+            unit=self.kind.unit,
+            block_size=self.kind.block_size,
+            count_tokens=self.options.count_tokens,
+            output_tokens=self.options.output_tokens,
+            turns=self.options.turns,
+        )
+        self.rows = self.accepted = 0
+        self.unread = False
+        self.rejected: Counter[str] = Counter()
+        self.first: dict[str, tuple[int, str]] = {}
+        self.origin: int | None = None
+        self.latest = 0
+        self.bytes: int | None = None
+        self.sha256: str | None = None
+
+    def info(self) -> TraceInfo:
+        kind = self.kind
+        rejected = (Rejection(r, n, *self.first[r]) for r, n in self.rejected.items())
+        return TraceInfo(
+            name=self.path.name,
+            format=kind.format.name,
+            format_source=kind.format_source,
+            unit=kind.unit,
+            unit_source=kind.unit_source,
+            block_size=kind.block_size,
+            block_size_source=kind.block_size_source,
+            rows=self.rows,
+            accepted=self.accepted,
+            unread_rows=self.unread,
+            rejected=tuple(rejected),
+            ignored={name: count for name, count in self.reading.ignored.items() if count},
+            bytes=self.bytes,
+            sha256=self.sha256,
+            origin_ns=self.origin,
+            span_ns=self.latest - self.origin if self.origin is not None else None,
+        )
+
+    def requests(self) -> Iterator[TraceRequest]:
+        with opened(self.path) as (hashed, stream):
+            for number, row in self._rows(stream):
+                if row is None:
+                    self.reading.ignored["blank_lines"] += 1
+                elif self.accepted == self.options.limit:
+                    self.unread = True
+                    break
+                else:
+                    yield from self._row(number, row)
+            self.sha256 = hashed.drain()
+            self.bytes = hashed.passed
+        self._check_end()
+
+    def _rows(self, stream: IO[bytes]) -> Iterator[Numbered]:
+        format_ = self.kind.format
+        if format_.container == "csv":
+            return csv_rows(stream, self.path, format_.keys, format_.name)
+        if format_.container == "json":
+            return json_list_rows(stream, self.path)
+        return jsonl_rows(stream)
+
+    def _row(self, number: int, row: object) -> Iterator[TraceRequest]:
+        self.rows += 1
+        try:
+            if isinstance(row, BadRowError):
+                raise row
+            assert isinstance(row, dict)
+            # A row is taken whole or not at all.
+            for raw in list(self.kind.format.parse(row, self.reading)):
+                if self.accepted == self.options.limit:
+                    self.unread = True
+                    return
+                yield self._accept(raw)
+        except BadRowError as error:
+            self._reject(number, error)
+
+    def _accept(self, raw: Raw) -> TraceRequest:
+        time = raw.time_ns or 0
+        if self.origin is None:
+            self.origin = self.latest = time
+        if time < self.latest:
+            behind = f"{(self.latest - time) / 1e9:g} s"
+            raise BadRowError("clock_backwards", behind)
+        self.latest = time
+        size = self.kind.block_size if raw.hash_ids is not None else None
+        request = TraceRequest(
+            self.accepted, time - self.origin, raw.prompt, raw.output, raw.hash_ids, size,
+            raw.chat, raw.parent, raw.turn,
+        )  # fmt: skip
+        self.accepted += 1
+        return request
+
+    def _reject(self, number: int, error: BadRowError) -> None:
+        if self.options.policy == "strict":
+            raise TraceError(
+                "bad_row", file=str(self.path), line=number, reason=error.reason, value=error.value
+            ) from error
+        self.rejected[error.reason] += 1
+        self.first.setdefault(error.reason, (number, error.value))
+
+    def _check_end(self) -> None:
+        if self.accepted:
+            return
+        if not self.rows:
+            raise TraceError("empty", file=str(self.path))
+        reason, (line, value) = next(iter(self.first.items()))
+        raise TraceError(
+            "nothing_accepted", file=str(self.path), line=line, rows=self.rows,
+            reason=reason, value=value,
+        )  # fmt: skip

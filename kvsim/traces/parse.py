@@ -1,0 +1,144 @@
+"""Values of a row: whole numbers, exact times, hash ids; each refusal has a reason.
+
+Times become whole nanoseconds through decimals, never through binary fractions: a file's own
+digits decide, and the same file gives the same numbers on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+from kvsim.traces.types import NANOSECONDS
+
+UNITS = {"s": NANOSECONDS, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# A token count beyond this is a damaged row, not a prompt.
+_MOST_TOKENS = 1 << 40
+
+
+class BadRowError(Exception):
+    """A row that cannot be a request: the reason, and the value as far as it is worth showing."""
+
+    def __init__(self, reason: str, value: object = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.value = str(value)[:80]
+
+
+class Raw(NamedTuple):
+    """A row as its format means it: time in nanoseconds on the file's own clock."""
+
+    time_ns: int | None
+    prompt: int
+    output: int
+    hash_ids: tuple[int, ...] | None = None
+    chat: int | str | None = None
+    parent: int | str | None = None
+    turn: int | None = None
+
+
+def tokens(value: object, name: str) -> int:
+    """A number of tokens, at least 1.
+
+    Raises:
+        BadRowError: ``<name>_missing``, ``<name>_not_a_number`` or ``<name>_not_positive``.
+    """
+    if value is None or value == "":
+        raise BadRowError(f"{name}_missing")
+    count = _whole(value)
+    if count is None or count > _MOST_TOKENS:
+        raise BadRowError(f"{name}_not_a_number", value)
+    if count < 1:
+        raise BadRowError(f"{name}_not_positive", value)
+    return count
+
+
+def scaled_time(value: object, unit: str) -> int:
+    """A number in ``unit`` as nanoseconds, rounded to the nearest.
+
+    Raises:
+        BadRowError: ``time_missing`` or ``time_not_a_number``.
+    """
+    if value is None or value == "":
+        raise BadRowError("time_missing")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value * UNITS[unit]
+    number = _decimal(value)
+    if number is None:
+        raise BadRowError("time_not_a_number", value)
+    return int((number * UNITS[unit]).to_integral_value())
+
+
+def date_time(value: str) -> int:
+    """A date and time with up to nine fractional digits as nanoseconds since 1970, UTC.
+
+    Without an offset the time is taken as UTC.
+
+    Raises:
+        BadRowError: ``time_missing`` or ``time_not_a_date``.
+    """
+    if not value:
+        raise BadRowError("time_missing")
+    seconds, dot, rest = value.partition(".")
+    digits = rest
+    if dot:
+        end = next((i for i, char in enumerate(rest) if char in "+-Z"), len(rest))
+        digits, seconds = rest[:end], seconds + rest[end:]
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
+            raise BadRowError("time_not_a_date", value)
+    try:
+        moment = datetime.fromisoformat(seconds)
+    except ValueError as error:
+        raise BadRowError("time_not_a_date", value) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since = moment - _EPOCH
+    whole = since.days * 86_400 + since.seconds
+    return whole * NANOSECONDS + since.microseconds * 1_000 + int(digits.ljust(9, "0") or 0)
+
+
+def hash_ids(value: object) -> tuple[int, ...] | None:
+    """Ids of a prompt's blocks; None where the row has none.
+
+    Raises:
+        BadRowError: ``hash_ids_not_a_list``: not a list of whole numbers.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(type(each) is int for each in value):
+        raise BadRowError("hash_ids_not_a_list", value)
+    return tuple(value)
+
+
+def name_of(row: Mapping[str, Any], key: str) -> int | str | None:
+    """A conversation's name: a number or a text; None for none and for -1, which means none."""
+    value = row.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | str) or value in (-1, "", "-1"):
+        return None
+    return value
+
+
+def _whole(value: object) -> int | None:
+    if type(value) is int:
+        return value
+    if isinstance(value, str) and value.isdigit() and value.isascii() and len(value) < 20:
+        return int(value)
+    number = _decimal(value)
+    return int(number) if number is not None and number == number.to_integral_value() else None
+
+
+def _decimal(value: object) -> Decimal | None:
+    """A number as it is written; None for what is none, for infinities, and beyond 20 digits."""
+    # Decimal would also read 1_000 and digits of other scripts.
+    if isinstance(value, str) and (not value.isascii() or "_" in value):
+        return None
+    if not isinstance(value, str | Decimal):
+        return None
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() and number.adjusted() < 20 else None

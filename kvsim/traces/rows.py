@@ -1,0 +1,253 @@
+"""Bytes of a file as numbered rows, while its sha256 is taken.
+
+file ─► Hashed ─► (gzip) ─► lines ─► CSV by the header │ JSON a line │ one JSON list
+          │                             └── (line number, row or reason against it)
+          └─ sha256 of the bytes as they lie on the disk
+
+A row is an object, or the reason why it is none, or None for a blank line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any
+
+from kvsim.traces.parse import BadRowError
+from kvsim.traces.types import TraceError
+
+Numbered = tuple[int, "dict[str, Any] | BadRowError | None"]
+_CHUNK = 1 << 16
+_GZIP = b"\x1f\x8b"
+
+
+class Hashed(io.RawIOBase):
+    """Bytes of a file, counted and hashed as they pass."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self.passed = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer from the file; returns how far."""
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._digest.update(data)
+        self.passed += len(data)
+        return len(data)
+
+    def drain(self) -> str:
+        """Read what is left and return the sha256 of all of it."""
+        while data := self._file.read(_CHUNK):
+            self._digest.update(data)
+            self.passed += len(data)
+        return self._digest.hexdigest()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[Hashed, IO[bytes]]]:
+    """A file, hashed, and its bytes unpacked where it is a gzip file.
+
+    Raises:
+        TraceError: ``unreadable``: it cannot be opened or read, or its packing is damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            hashed = Hashed(file)
+            buffered = io.BufferedReader(hashed, _CHUNK)
+            packed = buffered.peek(2)[:2] == _GZIP
+            yield hashed, gzip.GzipFile(fileobj=buffered) if packed else buffered  # type: ignore[misc]
+    except (OSError, EOFError, zlib.error) as error:
+        detail = getattr(error, "strerror", None) or str(error)
+        raise TraceError("unreadable", file=str(path), detail=detail) from error
+
+
+def csv_rows(stream: IO[bytes], path: Path, keys: Sequence[str], name: str) -> Iterator[Numbered]:
+    """Rows under the header of the first line; None stands for a blank line.
+
+    Raises:
+        TraceError: ``empty``, or ``other_format``: the header has not all of ``keys``.
+    """
+    header: list[str] | None = None
+    for number, data in enumerate(stream, 1):
+        try:
+            line = data.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
+        except UnicodeDecodeError:
+            yield number, BadRowError("not_utf8")
+            continue
+        if not line.strip():
+            yield number, None
+            continue
+        values = split_csv(line)
+        if header is None:
+            header = [value.strip() for value in values]
+            require_keys(header, path, number, keys, name)
+        elif len(values) != len(header):
+            yield number, BadRowError("columns", len(values))
+        else:
+            yield number, dict(zip(header, map(str.strip, values), strict=True))
+    if header is None:
+        raise TraceError("empty", file=str(path))
+
+
+def split_csv(line: str) -> list[str]:
+    """Values of one line; quotes as in RFC 4180, within the line."""
+    if '"' not in line:
+        return line.split(",")
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
+
+
+def require_keys(
+    found: Sequence[str], path: Path, line: int, keys: Sequence[str], name: str
+) -> None:
+    """Refuse a file whose first row is not of the format.
+
+    Raises:
+        TraceError: ``other_format``.
+    """
+    missing = [key for key in keys if key not in found]
+    if missing:
+        raise TraceError(
+            "other_format",
+            file=str(path),
+            line=line,
+            format=name,
+            missing=", ".join(missing),
+            found=", ".join(found)[:120],
+        )
+
+
+def jsonl_rows(stream: IO[bytes]) -> Iterator[Numbered]:
+    """An object in each line; None stands for a blank line."""
+    for number, data in enumerate(stream, 1):
+        if not data.strip():
+            yield number, None
+            continue
+        try:
+            row = load_json(data.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError:
+            yield number, BadRowError("not_utf8")
+        except (ValueError, RecursionError) as error:
+            yield number, BadRowError("not_json", error)
+        else:
+            good = isinstance(row, dict)
+            yield number, row if good else BadRowError("not_an_object", type(row).__name__)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_constant)
+
+
+def load_json(text: str) -> Any:
+    """One JSON value; fractions come as decimals, infinities and NaN are refused.
+
+    Raises:
+        ValueError: not JSON.
+    """
+    return _DECODER.decode(text)
+
+
+def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Numbered]:
+    """Objects of one JSON list, without holding the list; numbered by the line they begin in.
+
+    Raises:
+        TraceError: ``not_json``: after a broken element nothing can be told apart any more;
+            ``empty``; ``other_format``: not a list.
+    """
+    text = _Text(stream, path)
+    if not text.skip():
+        raise TraceError("empty", file=str(path))
+    if text.take() != "[":
+        raise TraceError("other_format", file=str(path), line=text.line, format="json list")
+    first = True
+    while text.skip() and text.peek() != "]":
+        if not first and text.take() != ",":
+            raise TraceError("not_json", file=str(path), line=text.line, detail="no comma")
+        text.skip()
+        line, value = text.value()
+        first = False
+        good = isinstance(value, dict)
+        yield line, value if good else BadRowError("not_an_object", type(value).__name__)
+    if not text.skip():
+        raise TraceError("not_json", file=str(path), line=text.line, detail="the list has no end")
+
+
+class _Text:
+    """A window over a long text: what was taken is let go."""
+
+    def __init__(self, stream: IO[bytes], path: Path) -> None:
+        self._stream, self._path = stream, path
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._text = ""
+        self._at = 0
+        self._ended = False
+        self.line = 1
+
+    def _more(self, size: int) -> bool:
+        if self._ended:
+            return False
+        data = self._stream.read(size)
+        self._ended = not data
+        try:
+            self._text = self._text[self._at :] + self._decoder.decode(data, self._ended)
+        except UnicodeDecodeError as error:
+            raise TraceError("not_utf8", file=str(self._path), line=self.line) from error
+        self._at = 0
+        return True
+
+    def skip(self) -> bool:
+        """Move to the next character that is no white space; False at the end."""
+        while True:
+            while self._at < len(self._text) and self._text[self._at] in " \t\r\n":
+                self.line += self._text[self._at] == "\n"
+                self._at += 1
+            if self._at < len(self._text):
+                return True
+            if not self._more(_CHUNK):
+                return False
+
+    def peek(self) -> str:
+        return self._text[self._at]
+
+    def take(self) -> str:
+        self._at += 1
+        return self._text[self._at - 1]
+
+    def value(self) -> tuple[int, Any]:
+        """The next JSON value and the line in which it begins."""
+        size = _CHUNK
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except (ValueError, RecursionError) as error:
+                # Half a value looks like a broken one; twice as much each time keeps this linear.
+                if isinstance(error, ValueError) and self._more(size):
+                    size *= 2
+                    continue
+                raise TraceError(
+                    "not_json", file=str(self._path), line=self.line, detail=str(error)[:80]
+                ) from error
+            line = self.line
+            self.line += self._text.count("\n", self._at, end)
+            self._at = end
+            return line, value

@@ -1,0 +1,153 @@
+"""What a trace is made of: requests, what was read and refused on the way, and errors with a place.
+
+    file ─► rows ─► parse ─► check ─► TraceRequest ...        (streamed)
+              │       └───────┴─────► Rejection per reason    (counted, first line kept)
+              └─ sha256, rows, unit, block size ────────────► TraceInfo
+
+No text is rendered here: a :class:`TraceError` holds a code and its parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+NANOSECONDS = 1_000_000_000
+
+Policy = Literal["strict", "skip"]
+Source = Literal["declared", "detected", "format", "none"]
+
+
+class TraceError(Exception):
+    """A trace that cannot be read as it is.
+
+    Attributes:
+        code: what is wrong, for instance ``empty`` or ``bad_row``; a key for a translation.
+        params: its numbers and names; ``file`` always, ``line`` (from 1) where there is one.
+    """
+
+    def __init__(self, code: str, **params: object) -> None:
+        self.code = code
+        self.params: dict[str, object] = params
+        given = ", ".join(f"{name}={value}" for name, value in params.items())
+        super().__init__(f"{code}: {given}")
+
+
+class TraceRequest(NamedTuple):
+    """One request of a trace.
+
+    Attributes:
+        id: its number among the accepted requests, from 0.
+        arrival_ns: nanoseconds after the first accepted request; 0 for all in a trace without
+            a clock.
+        prompt_tokens: at least 1.
+        output_tokens: at least 1.
+        hash_ids: an id for each block of the prompt, chained over the prefix: equal ids mean
+            equal prompts up to the end of that block. None where the trace says nothing.
+        hash_block_size: tokens in a block of ``hash_ids``; the last block may be shorter.
+        chat: the trace's own name for it: of the turn where turns have parents (Qwen-Bailian),
+            of the conversation elsewhere.
+        parent: the ``chat`` of the turn that it continues.
+        turn: its turn in the conversation, from 1.
+        samples: sequences generated from the one prompt.
+    """
+
+    id: int
+    arrival_ns: int
+    prompt_tokens: int
+    output_tokens: int
+    hash_ids: tuple[int, ...] | None = None
+    hash_block_size: int | None = None
+    chat: int | str | None = None
+    parent: int | str | None = None
+    turn: int | None = None
+    samples: int = 1
+
+    @property
+    def arrival_s(self) -> float:
+        """Seconds after the first accepted request."""
+        return self.arrival_ns / NANOSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Rows that were not accepted for one reason: how many, and where the first one stands."""
+
+    reason: str
+    count: int
+    first_line: int
+    first_value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One thing done to a trace after it was read or drawn, with its parameters."""
+
+    kind: str
+    params: Mapping[str, int | float | str]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceInfo:
+    """All that must be said about a trace beside results that come from it.
+
+    Attributes:
+        name: the file's name, or that of the generator.
+        format: see :data:`kvsim.traces.formats.FORMATS`; ``generated`` for drawn ones.
+        unit: of the file's times; None where the format has no clock.
+        block_size: tokens in a block of ``hash_ids``; None without them.
+        rows: data rows read (header and blank lines are none).
+        accepted: requests handed out.
+        unread_rows: whether rows were left after the limit that was asked for.
+        ignored: parts of accepted rows that were not used, by name.
+        sha256: of the file's bytes, or of the numbers drawn; None until the end was reached.
+        origin_ns: what was subtracted from every time; since the epoch for dates.
+        span_ns: from the first to the last accepted arrival; None without a request.
+        seed: of a drawn trace.
+        edits: in order.
+    """
+
+    name: str
+    format: str
+    format_source: Source
+    unit: str | None
+    unit_source: Source
+    block_size: int | None
+    block_size_source: Source
+    rows: int = 0
+    accepted: int = 0
+    unread_rows: bool = False
+    rejected: tuple[Rejection, ...] = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    bytes: int | None = None
+    sha256: str | None = None
+    origin_ns: int | None = None
+    span_ns: int | None = None
+    seed: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    edits: tuple[Edit, ...] = ()
+
+    @property
+    def rejected_rows(self) -> int:
+        """Rows that were not accepted, whatever the reason."""
+        return sum(rejection.count for rejection in self.rejected)
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether requests come at times of their own."""
+        return self.unit is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, numbers and names."""
+        return asdict(self)
+
+
+class RequestStream(Protocol):
+    """Requests in order of arrival, as often as one iterates; ``info`` is complete after a pass."""
+
+    @property
+    def info(self) -> TraceInfo:
+        """What is known so far."""
+
+    def __iter__(self) -> Iterator[TraceRequest]: ...
