@@ -1,0 +1,87 @@
+"""Random times between arrivals and random lengths, by their means.
+
+Gamma arrivals with a coefficient of variation above 1 come in bursts; Poisson is 1, an even
+clock 0. (vLLM's benchmark names ``burstiness`` what is 1 / CV² here.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvsim.traces.types import NANOSECONDS
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """When requests come.
+
+    Attributes:
+        rate: requests in a second, on average; None: all at once.
+        cv: standard deviation / mean of the time between two: 1 is a Poisson process, 0 even.
+    """
+
+    rate: float | None
+    cv: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.rate is not None and not 0 < self.rate < math.inf:
+            raise ValueError(f"a rate of {self.rate} requests a second")
+        if not 0 <= self.cv < math.inf:
+            raise ValueError(f"a coefficient of variation of {self.cv}")
+
+    def draw(self, count: int, random: np.random.Generator) -> Ints:
+        """``count`` times in nanoseconds; the first is 0."""
+        if self.rate is None or not count:
+            return np.zeros(count, np.int64)
+        mean = NANOSECONDS / self.rate
+        if self.cv == 0:
+            gaps = np.full(count, mean)
+        else:
+            shape = 1 / self.cv**2
+            gaps = random.gamma(shape, mean / shape, count)
+        gaps[0] = 0
+        return _whole(np.cumsum(gaps))
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long prompts or outputs are.
+
+    Attributes:
+        kind: ``fixed``, ``lognormal`` (``spread`` is sigma, the deviation of the logarithm) or
+            ``gamma`` (``spread`` is the standard deviation in tokens).
+        mean: tokens, before rounding and limits.
+    """
+
+    kind: Literal["fixed", "lognormal", "gamma"]
+    mean: float
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.mean < math.inf:
+            raise ValueError(f"a mean length of {self.mean} tokens")
+        if not 0 <= self.spread < math.inf or (self.kind == "gamma" and not self.spread):
+            raise ValueError(f"a spread of {self.spread} for {self.kind} lengths")
+
+    def draw(self, count: int, random: np.random.Generator) -> Ints:
+        """``count`` lengths, rounded to whole tokens; they may be 0."""
+        if self.kind == "fixed":
+            values: NDArray[Any] = np.full(count, self.mean)
+        elif self.kind == "lognormal":
+            values = random.lognormal(math.log(self.mean) - self.spread**2 / 2, self.spread, count)
+        else:
+            shape = (self.mean / self.spread) ** 2
+            values = random.gamma(shape, self.mean / shape, count)
+        return _whole(values)
+
+
+def _whole(values: NDArray[Any]) -> Ints:
+    rounded: Ints = np.rint(values).astype(np.int64)
+    return rounded

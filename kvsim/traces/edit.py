@@ -1,0 +1,146 @@
+"""What may be done to a stream of requests: the first N, tiled to N, another rate, other arrivals.
+
+    source   |a---b--c|
+    tiled    |a---b--c|..|a---b--c|..|a---b-        gap: the source's mean time between arrivals
+
+Every edit is written into the info of what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+
+from kvsim.traces.types import Edit, RequestStream, TraceInfo, TraceRequest
+
+
+class _Edited:
+    """A stream that is another one, changed."""
+
+    def __init__(self, source: RequestStream, edit: Edit) -> None:
+        self.source = source
+        self.edit = edit
+        self._accepted = 0
+        self._first = self._last = 0
+
+    @property
+    def info(self) -> TraceInfo:
+        """That of the source, with this edit; counts are of what came out in the latest pass."""
+        info = self.source.info
+        span = self._last - self._first if self._accepted else None
+        edits = (*info.edits, self.edit)
+        return replace(info, accepted=self._accepted, span_ns=span, edits=edits)
+
+    def __iter__(self) -> Iterator[TraceRequest]:
+        self._accepted = 0
+        for request in self._requests():
+            if not self._accepted:
+                self._first = request.arrival_ns
+            self._last = request.arrival_ns
+            self._accepted += 1
+            yield request
+
+    def _requests(self) -> Iterator[TraceRequest]:
+        raise NotImplementedError
+
+
+class Head(_Edited):
+    """The first ``count`` requests."""
+
+    def __init__(self, source: RequestStream, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"a head of {count} requests is empty")
+        super().__init__(source, Edit("head", {"requests": count}))
+        self.count = count
+
+    def _requests(self) -> Iterator[TraceRequest]:
+        yield from islice(self.source, self.count)
+
+
+class ScaleRate(_Edited):
+    """The same requests, ``factor`` times as many in a second."""
+
+    def __init__(self, source: RequestStream, factor: float) -> None:
+        if not 0 < factor < float("inf"):
+            raise ValueError(f"a rate cannot be scaled by {factor}")
+        super().__init__(source, Edit("scale_rate", {"factor": factor}))
+        self.factor = factor
+
+    def _requests(self) -> Iterator[TraceRequest]:
+        for request in self.source:
+            yield request._replace(arrival_ns=round(request.arrival_ns / self.factor))
+
+
+class Tile(_Edited):
+    """The source over and over, until there are ``count`` requests (or fewer: then it is cut).
+
+    Args:
+        source: is held in memory once.
+        count: requests that come out.
+        fresh_prefixes: each copy has hash ids of its own, so that a copy never finds what an
+            earlier one left behind; else the copies are the same prompts again.
+    """
+
+    def __init__(self, source: RequestStream, count: int, fresh_prefixes: bool = True) -> None:
+        if count < 1:
+            raise ValueError(f"{count} requests are nothing to tile to")
+        params = {"requests": count, "fresh_prefixes": int(fresh_prefixes)}
+        super().__init__(source, Edit("tile", params))
+        self.count = count
+        self.fresh_prefixes = fresh_prefixes
+
+    def _requests(self) -> Iterator[TraceRequest]:
+        source = list(islice(self.source, self.count))
+        span = source[-1].arrival_ns - source[0].arrival_ns
+        period = span + (span // (len(source) - 1) if len(source) > 1 else 0)
+        ids = self._ids(source)
+        done = 0
+        while done < self.count:
+            copy = done // len(source)
+            shift, offset = copy * period, copy * ids
+            for request in islice(source, self.count - done):
+                hashes = request.hash_ids
+                if offset and hashes is not None:
+                    hashes = tuple([each + offset for each in hashes])
+                yield TraceRequest(
+                    done, request.arrival_ns + shift, request.prompt_tokens, request.output_tokens,
+                    hashes, *request[5:],
+                )  # fmt: skip
+                done += 1
+
+    def _ids(self, source: list[TraceRequest]) -> int:
+        """Size of the range that a copy's hash ids move by; 0 where they stay."""
+        held = [each for r in source if r.hash_ids for each in (min(r.hash_ids), max(r.hash_ids))]
+        return max(held) - min(held) + 1 if held and self.fresh_prefixes else 0
+
+
+class WithArrivals(_Edited):
+    """The same requests in the same order at other times, for a trace without a clock.
+
+    Args:
+        source: the requests.
+        arrivals: nanoseconds, never decreasing; at least as many as there are requests.
+        params: where the times come from, for the info.
+    """
+
+    def __init__(
+        self, source: RequestStream, arrivals: Iterable[int], **params: int | float | str
+    ) -> None:
+        super().__init__(source, Edit("with_arrivals", params))
+        self.arrivals = list(arrivals)
+
+    @property
+    def info(self) -> TraceInfo:
+        """That of the source, and a clock in nanoseconds."""
+        return replace(super().info, unit="ns", unit_source="declared")
+
+    def _requests(self) -> Iterator[TraceRequest]:
+        latest = 0
+        for index, request in enumerate(self.source):
+            if index == len(self.arrivals):
+                raise ValueError(f"only {index} arrivals for more requests")
+            if self.arrivals[index] < latest:
+                raise ValueError(f"arrival {index} lies before the one in front of it")
+            latest = self.arrivals[index]
+            yield request._replace(arrival_ns=latest)

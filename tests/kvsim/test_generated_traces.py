@@ -1,0 +1,198 @@
+"""Drawn traces and edits: means, seeds, limits, shared prefixes; and that every edit is told."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvsim.traces import (
+    PRESETS,
+    Arrivals,
+    Generated,
+    Head,
+    Lengths,
+    Prefixes,
+    Recipe,
+    RequestStream,
+    ScaleRate,
+    Tile,
+    WithArrivals,
+    from_preset,
+)
+
+FIVE = Lengths("fixed", 5)
+
+
+def small(requests: int = 7, **more: Any) -> Generated:
+    lengths = Lengths("gamma", 20, 9)
+    return Generated(Recipe(requests, Arrivals(3.0), lengths, lengths, **more))
+
+
+@pytest.mark.parametrize("cv", [0.0, 0.5, 1.0, 3.0])
+def test_gaps_have_the_mean_and_the_variation_asked_for(cv: float) -> None:
+    trace = Generated(Recipe(40_000, Arrivals(8.0, cv), FIVE, FIVE, seed=1))
+    times = [request.arrival_s for request in trace]
+    gaps = [b - a for a, b in itertools.pairwise(times)]
+    assert times[0] == 0
+    assert statistics.mean(gaps) == pytest.approx(1 / 8, rel=0.05)
+    assert statistics.pstdev(gaps) / statistics.mean(gaps) == pytest.approx(cv, rel=0.05, abs=1e-6)
+
+
+def test_without_a_rate_all_come_at_once() -> None:
+    trace = Generated(Recipe(9, Arrivals(None), FIVE, FIVE))
+    assert {request.arrival_ns for request in trace} == {0}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_has_the_published_means(name: str) -> None:
+    trace = Generated(from_preset(name, 60_000, Arrivals(2.0), seed=3))
+    requests = list(trace)
+    preset = PRESETS[name]
+    for mean, values in (
+        (preset.prompt.mean, [r.prompt_tokens for r in requests]),
+        (preset.output.mean, [r.output_tokens for r in requests]),
+    ):
+        assert statistics.mean(values) == pytest.approx(mean, rel=0.02)
+    told = trace.info.parameters["provenance"]
+    assert told["prompt.mean"].startswith("published")
+    assert not told["output.spread"].startswith("published")
+
+
+def test_the_seed_decides_and_is_told() -> None:
+    one, same, other = small(seed=4), small(seed=4), small(seed=5)
+    assert list(one) == list(one) == list(same) != list(other)
+    assert one.info == same.info
+    assert one.info.sha256 != other.info.sha256
+    assert one.info.seed == 4
+    json.dumps(one.info.to_json())
+
+
+def test_a_limit_draws_again_and_counts() -> None:
+    trace = Generated(from_preset("sharegpt-like", 5_000, Arrivals(None), max_length=1024))
+    assert max(r.prompt_tokens + r.output_tokens for r in trace) <= 1024
+    free = Generated(from_preset("sharegpt-like", 5_000, Arrivals(None)))
+    assert max(r.prompt_tokens + r.output_tokens for r in free) > 1024
+    assert trace.info.parameters["redrawn_for_max_length"] > 0
+    assert free.info.parameters["redrawn_for_max_length"] == 0
+    with pytest.raises(ValueError, match="hardly ever"):
+        Generated(from_preset("sharegpt-like", 500, Arrivals(None), max_length=4))
+
+
+def test_lengths_below_one_token_are_raised_and_counted() -> None:
+    trace = Generated(Recipe(2_000, Arrivals(None), Lengths("gamma", 1, 2), FIVE))
+    assert min(r.prompt_tokens for r in trace) == 1
+    assert trace.info.parameters["raised_to_one_token"] > 0
+
+
+@given(
+    groups=st.integers(1, 4),
+    tokens=st.integers(1, 40),
+    size=st.integers(1, 17),
+    seed=st.integers(0, 9),
+)
+def test_prompts_of_a_group_share_the_full_blocks_of_its_prefix_and_no_other(
+    groups: int, tokens: int, size: int, seed: int
+) -> None:
+    trace = small(30, prefixes=Prefixes(groups, tokens, size), samples=3, seed=seed)
+    assert [r.output_tokens for r in trace] == [r.output_tokens for r in small(30, seed=seed)]
+    seen: dict[int, tuple[int, ...]] = {}
+    heads = set()
+    for request in trace:
+        assert (request.samples, request.hash_block_size) == (3, size)
+        assert request.prompt_tokens >= tokens
+        ids = request.hash_ids
+        assert ids is not None
+        assert len(ids) == -(-request.prompt_tokens // size)
+        heads.add(ids[: tokens // size])
+        for place, each in enumerate(ids):
+            # Equal ids mean equal prompts up to there.
+            assert seen.setdefault(each, ids[:place]) == ids[:place]
+            assert place < tokens // size or list(seen).count(each) == 1
+    assert len(heads) <= groups
+    own = [each for r in trace for each in (r.hash_ids or ())[tokens // size :]]
+    assert len(own) == len(set(own))
+
+
+def test_head_and_rate() -> None:
+    source = small()
+    head = Head(source, 3)
+    assert list(head) == list(source)[:3]
+    assert [edit.kind for edit in head.info.edits] == ["head"]
+    assert head.info.accepted == 3
+    fast = ScaleRate(head, 2.0)
+    assert [r.arrival_ns for r in fast] == [round(r.arrival_ns / 2) for r in head]
+    assert [(e.kind, dict(e.params)) for e in fast.info.edits] == [
+        ("head", {"requests": 3}),
+        ("scale_rate", {"factor": 2.0}),
+    ]
+
+
+@given(count=st.integers(1, 40), fresh=st.booleans(), requests=st.integers(1, 9))
+def test_tiles_repeat_the_source_later_and_with_ids_of_their_own(
+    count: int, fresh: bool, requests: int
+) -> None:
+    source = small(requests, prefixes=Prefixes(2, 8, 4))
+    tiled = Tile(source, count, fresh_prefixes=fresh)
+    out, base = list(tiled), list(source)
+    assert [r.id for r in out] == list(range(count))
+    assert [r.prompt_tokens for r in out] == [
+        base[i % len(base)].prompt_tokens for i in range(count)
+    ]
+    assert all(a.arrival_ns <= b.arrival_ns for a, b in itertools.pairwise(out))
+    copies = [{each for r in out[i : i + requests] for each in r.hash_ids or ()}
+              for i in range(0, count, requests)]  # fmt: skip
+    for one, two in itertools.pairwise(copies):
+        assert one.isdisjoint(two) if fresh else two <= one
+    assert tiled.info.accepted == count
+    assert out[-1].arrival_ns == tiled.info.span_ns
+
+
+def test_tiles_keep_the_rate() -> None:
+    tiled = Tile(small(500), 5_000)
+    out = list(tiled)
+    one = small(500).info.span_ns
+    assert one is not None
+    assert out[-1].arrival_ns == pytest.approx(10 * one, rel=0.01)
+
+
+def test_other_arrivals() -> None:
+    source = small(3)
+    moved = WithArrivals(source, [0, 5, 5], rate=2.0)
+    assert [r.arrival_ns for r in moved] == [0, 5, 5]
+    assert moved.info.edits[-1].params == {"rate": 2.0}
+    with pytest.raises(ValueError, match="only 2"):
+        list(WithArrivals(source, [0, 1]))
+    with pytest.raises(ValueError, match="before"):
+        list(WithArrivals(source, [0, 2, 1]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Arrivals(0),
+        lambda: Arrivals(float("nan")),
+        lambda: Arrivals(1, -1),
+        lambda: Lengths("gamma", 5),
+        lambda: Lengths("lognormal", 0.5, 1),
+        lambda: Prefixes(0, 4),
+        lambda: Recipe(0, Arrivals(1), FIVE, FIVE),
+        lambda: from_preset("gpt", 3, Arrivals(1)),
+        lambda: Head(small(), 0),
+        lambda: ScaleRate(small(), 0),
+        lambda: Tile(small(), 0),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(make: Any) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        make()
+
+
+def test_all_of_them_are_streams() -> None:
+    streams: list[RequestStream] = [small(), Head(small(), 2), Tile(small(), 9)]
+    assert [len(list(stream)) for stream in streams] == [7, 2, 9]
