@@ -1,0 +1,69 @@
+"""Which layers of a model forget: sliding windows as configs spell them.
+
+    position      0 1 2 3 4 5 6 7
+    full layer    k k k k k k k k        every token stays
+    sliding, 3    . . . . . k k k        a token leaves when it is 3 behind
+
+A config made by Transformers lists ``layer_types``. Published files are often older: there the
+type of the model decides, by the rule of its own configuration class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+_ALL_SLIDE = ("mistral", "mixtral", "phi3", "phimoe", "starcoder2")
+_UPPER_SLIDE = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
+_PATTERNS = {"gemma2": 2, "gemma3_text": 6, "gemma3": 6, "cohere2": 4}
+
+
+class UnsupportedGeometryError(ValueError):
+    """A model whose KV cache these formulas do not describe.
+
+    Attributes:
+        reason: a code: ``encoder_decoder``, ``layer_types``, ``recurrent``, ``window_unknown``,
+            ``shared_layers``, ``head_sizes``, ``indexer``, ``chunked``, ``cross_attention``.
+        detail: the field or value that says so.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"no KV geometry: {reason} ({detail})")
+        self.reason = reason
+        self.detail = detail
+
+
+def sliding_layers(config: Mapping[str, Any], layers: int) -> tuple[int, int | None]:
+    """How many of the ``layers`` have a window, and how many tokens it holds.
+
+    Raises:
+        UnsupportedGeometryError: a kind of layer that neither keeps all nor slides, or a window
+            whose layers cannot be told.
+    """
+    types = config.get("layer_types")
+    window = config.get("sliding_window")
+    if types:
+        others = sorted({str(kind) for kind in types} - {FULL, SLIDING})
+        if others:
+            raise UnsupportedGeometryError("layer_types", ", ".join(others))
+        count = sum(kind == SLIDING for kind in types)
+        if count and not window:
+            raise UnsupportedGeometryError("window_unknown", "layer_types without sliding_window")
+    else:
+        count = _by_type(config, layers) if window else 0
+    return (count, int(window)) if count and window else (0, None)
+
+
+def _by_type(config: Mapping[str, Any], layers: int) -> int:
+    kind = config.get("model_type")
+    if kind in _ALL_SLIDE:
+        return layers
+    if kind in _UPPER_SLIDE:
+        if not config.get("use_sliding_window"):
+            return 0
+        return layers - min(layers, int(config.get("max_window_layers", 28)))
+    if kind in _PATTERNS:
+        period = int(config.get("sliding_window_pattern") or _PATTERNS[kind])
+        return layers - layers // period
+    raise UnsupportedGeometryError("window_unknown", f"sliding_window of {kind}")

@@ -1,0 +1,228 @@
+"""The catalogue against Transformers: caches of small random models, and counts of all weights."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+
+from kvsim.geometry import KVGeometry, UnsupportedGeometryError, geometry_from_config
+from kvsim.gpus import GIB, GPUS, UnknownGPUError, find_gpu
+from kvsim.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
+
+WINDOW = 6
+TOKENS = 9
+# One model of each kind of attention; its sizes are replaced by small ones that keep the kind.
+KINDS = (
+    "gpt2", "opt-125m", "llama-2-7b", "llama-3-8b", "llama-3.2-3b", "mistral-7b-v0.1",
+    "mistral-7b-v0.3", "mixtral-8x7b", "qwen2.5-7b", "qwen3-8b", "qwen3-30b-a3b", "gemma-2b",
+    "gemma-2-2b", "phi-2", "phi-3-mini-4k", "falcon-7b", "gpt-j-6b", "pythia-70m", "bloom-7b1",
+    "starcoder-15b", "deepseek-v2-lite", "deepseek-v3",
+)  # fmt: skip
+SMALL = {
+    "num_hidden_layers": 4, "n_layer": 4, "hidden_size": 48, "n_embd": 48, "vocab_size": 40,
+    "num_attention_heads": 6, "n_head": 6, "intermediate_size": 16, "ffn_dim": 16, "n_inner": 16,
+    "word_embed_proj_dim": 48, "max_position_embeddings": 64, "n_positions": 64, "head_dim": 12,
+    "num_local_experts": 2, "num_experts": 4, "num_experts_per_tok": 2, "n_routed_experts": 8,
+    "moe_intermediate_size": 16, "kv_lora_rank": 20, "qk_rope_head_dim": 6, "v_head_dim": 10,
+    "qk_nope_head_dim": 10, "num_kv_heads": 2, "first_k_dense_replace": 1,
+}  # fmt: skip
+
+
+def shrunk(facts: ModelFacts) -> dict[str, Any]:
+    """The fields of a published config with small values; groups, windows and flags stay."""
+    config = {key: SMALL.get(key, value) for key, value in facts.config.items()}
+    kv, heads = config.get("num_key_value_heads"), facts.config.get("num_attention_heads")
+    if kv is not None:
+        config["num_key_value_heads"] = 6 if kv == heads else min(kv, 2)
+    if config.get("sliding_window"):
+        config["sliding_window"] = WINDOW
+    if facts.config.get("q_lora_rank"):
+        config["q_lora_rank"] = 8
+    if config["model_type"] == "gptj":
+        config["rotary_dim"] = 4
+    if config["model_type"].startswith("deepseek"):
+        config |= {"n_group": 2, "topk_group": 1}
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        config[key] = None
+    return config
+
+
+def transformers_config(config: dict[str, Any]) -> Any:
+    given = {key: value for key, value in config.items() if key != "model_type"}
+    return AutoConfig.for_model(config["model_type"], **given)
+
+
+def cache_of(config: Any, dtype: torch.dtype) -> DynamicCache:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+    cache = DynamicCache(config=config)
+    with torch.inference_mode():
+        model(input_ids=torch.arange(TOKENS)[None], past_key_values=cache, use_cache=True)
+    return cache
+
+
+def cache_bytes(cache: DynamicCache) -> int:
+    # Each layer's tensors as they are; a latent cache has a compressed and a rotary part.
+    return sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_catalogue_s_rule_is_the_size_of_a_real_cache(name: str) -> None:
+    published = shrunk(MODELS[name])
+    config = transformers_config(published)
+    cache = cache_of(config, torch.bfloat16)
+    geometry = geometry_from_config(published, 2)
+    assert geometry == geometry_from_config(config.to_dict(), 2)
+    assert geometry.layers == len(cache.layers) == 4
+    held = cache_bytes(cache)
+    if geometry.window is None:
+        assert held == geometry.bytes_per_token * TOKENS == geometry.sequence_bytes(TOKENS)
+        return
+    # Transformers drops the token that the next one will push out; during a step there are
+    # as many as the window says.
+    assert geometry.window == WINDOW
+    dropped = geometry.sliding_layers * geometry.layer_bytes
+    assert held == geometry.sequence_bytes(TOKENS) - dropped
+    sliding = [layer for layer in cache.layers if layer.keys.shape[2] < TOKENS]
+    assert geometry.sliding_layers == len(sliding) > 0
+
+
+def test_falcon_s_groups_are_what_its_repeated_cache_holds_once() -> None:
+    published = shrunk(MODELS["falcon-40b"])
+    cache = cache_of(transformers_config(published), torch.float32)
+    geometry = geometry_from_config(published, 4)
+    keys = cache.layers[0].keys[0]
+    assert keys.shape[0] == 6
+    assert len(torch.unique(keys.flatten(1), dim=0)) == geometry.kv_heads == 2
+    assert cache_bytes(cache) == 3 * geometry.bytes_per_token * TOKENS
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_number_of_weights_is_what_transformers_builds(name: str) -> None:
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    facts = MODELS[name]
+    config = transformers_config(dict(facts.config))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.tie_weights()
+    total = sum(weight.numel() for weight in model.parameters())
+    experts = sum(w.numel() for key, w in model.named_parameters() if ".experts." in key)
+    fields = ("num_local_experts", "num_experts", "n_routed_experts")
+    number = next((facts.config[key] for key in fields if key in facts.config), 1)
+    used = facts.config.get("num_experts_per_tok", 1)
+    assert total == facts.parameters
+    assert total - experts + experts * used // number == facts.active_parameters
+    assert facts.geometry() == geometry_from_config(
+        config.to_dict(), facts.geometry().element_bytes
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "kib"),
+    [
+        ("gpt2", 36), ("opt-13b", 800), ("opt-66b", 2304), ("opt-175b", 4608), ("llama-13b", 800),
+        ("llama-2-7b", 512), ("llama-2-70b", 320), ("llama-3.1-8b", 128), ("llama-3.1-405b", 504),
+        ("mistral-7b-v0.1", 128), ("qwen2.5-7b", 56), ("falcon-7b", 8), ("falcon-40b", 120),
+        ("deepseek-v3", 61 * 1.125), ("gemma-7b", 448), ("bloom-176b", 3920),
+    ],
+)  # fmt: skip
+def test_bytes_per_token_by_hand(name: str, kib: float) -> None:
+    assert find_model(name).geometry().bytes_per_token == kib * 1024
+
+
+def test_windows_bound_what_a_sequence_needs() -> None:
+    geometry = find_model("gemma-2-9b").geometry()
+    assert (geometry.layers, geometry.sliding_layers, geometry.window) == (42, 21, 4096)
+    assert geometry.sequence_bytes(4096) == 4096 * geometry.bytes_per_token
+    assert geometry.sequence_bytes(8192) == 3 * 4096 * 21 * geometry.layer_bytes
+    assert find_model("mistral-7b-v0.3").geometry().window is None
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "sliding"),
+    [
+        ({"model_type": "gemma3_text", "sliding_window": 512}, 26, 22),
+        ({"model_type": "gemma3_text", "sliding_window": 512, "sliding_window_pattern": 3}, 26, 18),
+        ({"model_type": "cohere2", "sliding_window": 4096}, 40, 30),
+        ({"model_type": "qwen2", "sliding_window": 99, "use_sliding_window": False}, 32, 0),
+        ({"model_type": "qwen2", "sliding_window": 99, "use_sliding_window": True}, 32, 4),
+        ({"model_type": "qwen3", "sliding_window": 99, "use_sliding_window": True,
+          "max_window_layers": 0}, 32, 32),
+    ],
+)  # fmt: skip
+def test_a_config_without_layer_types_gives_what_transformers_makes_of_it(
+    config: dict[str, Any], layers: int, sliding: int
+) -> None:
+    shape = {"num_hidden_layers": layers, "num_attention_heads": 4, "hidden_size": 64}
+    geometry = geometry_from_config(config | shape, 2)
+    assert geometry.sliding_layers == sliding
+    real = transformers_config(config | shape | {"num_key_value_heads": 4})
+    assert sum(kind == "sliding_attention" for kind in real.layer_types) == sliding
+
+
+BASE = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"is_encoder_decoder": True}, "encoder_decoder"),
+        ({"model_type": "jamba"}, "recurrent"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "layer_types"),
+        ({"layer_types": ["full_attention", "chunked_attention"]}, "layer_types"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "window_unknown"),
+        ({"attention_chunk_size": 8192}, "chunked"),
+        ({"num_kv_shared_layers": 10}, "shared_layers"),
+        ({"index_head_dim": 128, "kv_lora_rank": 512}, "indexer"),
+        ({"cross_attention_layers": [3]}, "cross_attention"),
+        ({"sliding_window": 128, "model_type": "something_new"}, "window_unknown"),
+        ({"num_key_value_heads": [1, 2]}, "head_sizes"),
+        ({"v_head_dim": 8}, "head_sizes"),
+        ({"text_config": BASE | {"is_encoder_decoder": True}}, "encoder_decoder"),
+    ],
+)
+def test_a_cache_of_another_kind_is_refused_by_name(more: dict[str, Any], reason: str) -> None:
+    config = more if "text_config" in more else BASE | more
+    with pytest.raises(UnsupportedGeometryError) as caught:
+        geometry_from_config(config, 2)
+    assert caught.value.reason == reason
+
+
+def test_a_wrapped_language_model_is_read_inside() -> None:
+    assert geometry_from_config({"text_config": BASE}, 2) == KVGeometry(2, 4, 16, 2)
+
+
+def test_names_are_found_and_close_ones_offered() -> None:
+    assert find_model("meta-llama/Llama-3.1-8B") is find_model("LLAMA-3.1-8b")
+    with pytest.raises(UnknownModelError) as caught:
+        find_model("llama3.1-8b")
+    assert "llama-3.1-8b" in caught.value.close
+    for name, reason in REFUSED.items():
+        with pytest.raises(UnknownModelError) as caught:
+            find_model(name)
+        assert caught.value.reason == reason
+    assert find_gpu("NVIDIA GeForce RTX 4090") is find_gpu("rtx-4090")
+    with pytest.raises(UnknownGPUError) as gpu:
+        find_gpu("a100")
+    assert gpu.value.close == ("a100-40gb", "a100-80gb", "a100-80gb-pcie")
+
+
+def test_what_weights_are_served_in() -> None:
+    assert find_model("gpt2").weight_bytes() == 2 * 124_439_808
+    assert find_model("gpt2").weight_bytes("float32") == 4 * 124_439_808
+    assert find_model("opt-13b").weight_bytes() == pytest.approx(26e9, rel=0.02)
+    assert find_model("deepseek-v3").weight_bytes() == 671_026_404_352
+    assert find_model("deepseek-v3").kv_dtype == "bfloat16"
+
+
+def test_gpus_are_plausible_and_say_where_from() -> None:
+    for gpu in GPUS.values():
+        assert 8 * GIB <= gpu.memory_bytes <= 512 * GIB
+        # Operations that a byte read must pay for: tens to hundreds on all of these.
+        assert 70 < gpu.flops / gpu.bandwidth < 500
+        assert gpu.bandwidth > 9 * gpu.link_bandwidth
+        assert "sheet" in gpu.source or "white paper" in gpu.source

@@ -1,0 +1,250 @@
+"""Buddy allocator and reservation: against a plain model, and the paper's own figures."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvsim.buddy import BuddyAllocator, BuddyError, OutOfSlotsError, round_up
+from kvsim.reservation import (
+    POLICIES,
+    ReservationError,
+    ReservationPolicy,
+    ReservationPool,
+    reserved_slots,
+)
+from kvsim.slots import SlotState
+from kvsim.traces import Arrivals, Generated, from_preset
+
+Operations = st.lists(st.tuples(st.booleans(), st.integers(1, 70)), max_size=60)
+
+
+@given(capacity=st.integers(1, 300), operations=Operations)
+def test_every_slot_is_held_once_or_free_and_buddies_are_joined(
+    capacity: int, operations: list[tuple[bool, int]]
+) -> None:
+    buddy = BuddyAllocator(capacity)
+    owner: list[int | None] = [None] * capacity
+    starts: list[int] = []
+    for number, (allocate, size) in enumerate(operations):
+        if allocate:
+            fits = buddy.fits(size)
+            assert fits == (round_up(size) <= buddy.largest_free_piece)
+            if not fits:
+                with pytest.raises(OutOfSlotsError):
+                    buddy.allocate(size)
+                continue
+            piece = buddy.allocate(size)
+            assert (piece.asked, piece.size) == (size, round_up(size))
+            assert owner[piece.start : piece.start + piece.size] == [None] * piece.size
+            owner[piece.start : piece.start + piece.size] = [number] * piece.size
+            starts.append(piece.start)
+        elif starts:
+            piece = buddy.free(starts.pop(size % len(starts)))
+            owner[piece.start : piece.start + piece.size] = [None] * piece.size
+        buddy.check_integrity()
+        assert buddy.free_slots == owner.count(None)
+        runs = "".join("." if held is None else "x" for held in owner).split("x")
+        assert buddy.largest_free_run() == max(map(len, runs))
+        assert buddy.holes(size) == sum(
+            count << k for k, count in enumerate(buddy.free_pieces()) if 1 << k < size
+        )
+    for start in starts:
+        buddy.free(start)
+    buddy.check_integrity()
+    # As on the first day: its binary digits.
+    assert buddy.free_pieces() == tuple(int(digit) for digit in reversed(f"{capacity:b}"))
+
+
+def test_a_pool_of_the_paper_holds_seven_requests_of_2048() -> None:
+    buddy = BuddyAllocator(15_728)
+    for _ in range(7):
+        buddy.allocate(2048)
+    assert not buddy.fits(2048)
+    assert buddy.free_slots == 1_392
+    assert buddy.largest_free_piece == 1024
+    assert not buddy.ever_fits(8193)
+    assert BuddyAllocator(16_384).ever_fits(8193)
+
+
+def test_misuse_is_refused_and_changes_nothing() -> None:
+    buddy = BuddyAllocator(16)
+    piece = buddy.allocate(5)
+    for start in (piece.start + 1, 8 - piece.start, 99):
+        with pytest.raises(BuddyError):
+            buddy.free(start)
+    with pytest.raises(ValueError, match="slots"):
+        buddy.allocate(0)
+    with pytest.raises(ValueError, match="nothing"):
+        BuddyAllocator(0)
+    buddy.check_integrity()
+    assert buddy.held == (piece,)
+
+
+@pytest.mark.parametrize("damage", ["lost", "twice", "apart", "count"])
+def test_the_check_finds_damage(damage: str) -> None:
+    buddy = BuddyAllocator(16)
+    buddy.allocate(4)
+    if damage == "lost":
+        buddy._free[3].clear()
+    elif damage == "twice":
+        buddy._free[2][0] = None
+    elif damage == "apart":
+        buddy._free[3].clear()
+        buddy._free[2] |= {8: None, 12: None}
+    else:
+        buddy._free_slots -= 1
+    with pytest.raises(BuddyError):
+        buddy.check_integrity()
+
+
+@pytest.mark.parametrize(
+    ("policy", "slots"), [("max", 2048), ("pow2", 100 + 32 - 1), ("oracle", 100 + 25 - 1)]
+)
+def test_25_new_tokens_are_foreseen_as_32(policy: ReservationPolicy, slots: int) -> None:
+    assert reserved_slots(policy, 100, 25, 2048) == slots
+
+
+@given(prompt=st.integers(1, 500), new=st.integers(1, 500))
+def test_pow2_foresees_at_most_twice_the_output_and_each_policy_less_than_the_one_before(
+    prompt: int, new: int
+) -> None:
+    slots = [reserved_slots(policy, prompt, new, 1000) for policy in POLICIES]
+    assert slots == sorted(slots, reverse=True)
+    assert slots[2] == prompt + new - 1
+    assert slots[1] - prompt + 1 < 2 * new
+    assert slots[0] == 1000
+
+
+def test_what_can_never_be_served_is_told_apart_from_what_must_wait() -> None:
+    pool = ReservationPool(100, "oracle", 80)
+    with pytest.raises(ReservationError, match="maximum length"):
+        pool.fits(80, 2)
+    with pytest.raises(ReservationError, match="in a row"):
+        pool.fits(70, 2)
+    with pytest.raises(ReservationError, match="new tokens"):
+        pool.fits(7, 0)
+    pool.admit(1, 60, 2)
+    assert not pool.fits(60, 2)
+    with pytest.raises(OutOfSlotsError):
+        pool.admit(2, 60, 2)
+    with pytest.raises(ReservationError, match="already"):
+        pool.admit(1, 1, 1)
+    with pytest.raises(ReservationError, match="nothing"):
+        pool.release(2)
+    with pytest.raises(ReservationError, match="writes 62"):
+        pool.write(1, 62)
+    pool.write(1, 61)
+    pool.check_integrity()
+
+
+Steps = st.lists(
+    st.tuples(st.sampled_from("awr"), st.integers(1, 40), st.integers(1, 40)), max_size=60
+)
+
+
+@given(
+    policy=st.sampled_from(POLICIES), capacity=st.integers(80, 400), steps=Steps,
+    waiting=st.none() | st.integers(1, 80),
+)  # fmt: skip
+def test_the_states_sum_to_the_pool_after_every_event(
+    policy: ReservationPolicy, capacity: int, steps: list[tuple[str, int, int]], waiting: int | None
+) -> None:
+    # The largest piece of any pool from 80 slots holds 64.
+    pool = ReservationPool(capacity, policy, 64)
+    plain: dict[int, list[int]] = {}  # request: final, written, asked, size
+    for number, (kind, one, two) in enumerate(steps):
+        some = sorted(plain)[one % len(plain)] if plain else None
+        if kind == "a" and one + two - 1 <= 64 and pool.fits(one, two):
+            piece = pool.admit(number, one, two)
+            plain[number] = [one + two - 1, 0, piece.asked, piece.size]
+        elif kind == "w" and some is not None:
+            tokens = min(two, plain[some][0] - plain[some][1])
+            pool.write(some, tokens)
+            plain[some][1] += tokens
+        elif kind == "r" and some is not None:
+            pool.release(some)
+            del plain[some]
+        pool.check_integrity()
+        counts = pool.counts(waiting)
+        assert counts.total == capacity
+        assert counts.slot_counts.reserved == capacity
+        final, written, asked, size = (sum(row[i] for row in plain.values()) for i in range(4))
+        assert counts.live == written
+        assert counts.written_later == final - written
+        assert counts.never_written == asked - final
+        assert counts.rounding == size - asked
+        assert counts.hole + counts.free == capacity - size
+        assert counts.slot_counts[SlotState.UNWRITTEN] == asked - written
+        if waiting is None or not counts.free:
+            assert counts.hole == 0 or waiting is not None
+        assert min(counts.hole, counts.free, counts.never_written) >= 0
+        if policy == "oracle":
+            assert counts.never_written == 0
+        if waiting is not None:
+            assert pool.buddy.fits(waiting) == (counts.free > 0)
+
+
+# Fig. 2 of the paper: token states, reservation, internal and external fragmentation, in percent.
+PAPER = {
+    "max": (20.4, 13.3, 57.3, 8.9),
+    "pow2": (26.8, 17.9, 13.6, 41.6),
+    "oracle": (38.2, 25.2, 0.0, 36.6),
+}
+
+
+def saturated(policy: ReservationPolicy, seed: int, requests: int) -> tuple[float, ...]:
+    """Time-weighted shares while requests always wait; a token of each running one a step."""
+    trace = Generated(
+        from_preset("sharegpt-like", requests, Arrivals(None), seed=seed, max_length=2048)
+    )
+    queue = deque((r.id, r.prompt_tokens, r.output_tokens) for r in trace)
+    pool = ReservationPool(15_728, policy, 2048)
+    ends: list[tuple[int, int]] = []
+    now, weight, sums = 0, 0, [0.0] * 4
+    while queue:
+        while queue and pool.fits(*queue[0][1:]):
+            request, prompt, new = queue.popleft()
+            pool.admit(request, prompt, new)
+            pool.write(request, prompt)
+            heapq.heappush(ends, (now + new - 1, request))
+        if not queue:
+            break
+        step = ends[0][0] - now
+        before = pool.counts(pool.asks(*queue[0][1:]))
+        # Live slots grow evenly from here to the next end.
+        grown = len(pool) * (step - 1) / 2 if step else 0
+        states = (
+            before.live + grown,
+            before.written_later - grown,
+            before.never_written,
+            before.rounding + before.hole + before.free,
+        )
+        sums = [total + state * step for total, state in zip(sums, states, strict=True)]
+        weight += step
+        for _, request in ends:
+            pool.write(request, step)
+        now += step
+        pool.release(heapq.heappop(ends)[1])
+    return tuple(100 * total / weight / 15_728 for total in sums)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_paper_s_figure_2_within_3_points_over_5_seeds(policy: ReservationPolicy) -> None:
+    runs = [saturated(policy, seed, 400) for seed in range(5)]
+    means = [sum(values) / len(runs) for values in zip(*runs, strict=True)]
+    assert sum(means) == pytest.approx(100)
+    for ours, paper in zip(means, PAPER[policy], strict=True):
+        assert ours == pytest.approx(paper, abs=3.0)
+
+
+@settings(max_examples=30)
+@given(capacity=st.integers(1, 1 << 20), size=st.integers(1, 1 << 20))
+def test_an_empty_pool_gives_what_it_said_it_would(capacity: int, size: int) -> None:
+    buddy = BuddyAllocator(capacity)
+    assert buddy.fits(size) == buddy.ever_fits(size)
+    assert buddy.largest_free_run() == capacity
