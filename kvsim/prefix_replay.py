@@ -1,0 +1,248 @@
+"""A trace's prefix hits without a clock: requests one after another through a cache of blocks.
+
+    request   a b c d        cache of 3, least recently used first
+    hits      a b . .        [ x a b ] ─► touch a, b ─► c evicts x, d evicts a ─► [ b c d ]
+
+Requests are looked up in order of arrival; a request's blocks are found up to the first one that
+is missing, and all of them are in the cache afterwards. Nothing is held by running requests and
+the last token of a prompt is not left over, so a timed replay gives other figures.
+
+Two shares of hits, and neither is "the" hit rate: blocks found / blocks asked for, and tokens in
+blocks found / prompt tokens asked for (last blocks are shorter).
+
+``optimal`` evicts what is asked for again last (Belady, IBM Systems Journal 5(2), 1966): no order
+of eviction that knows only the past does better by blocks when blocks are found one by one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from kvsim.traces.types import TraceRequest
+
+Eviction = Literal["lru", "fifo", "optimal"]
+EVICTIONS: tuple[Eviction, ...] = ("lru", "fifo", "optimal")
+_NEVER = 1 << 62
+
+
+class NoHashIdsError(ValueError):
+    """A trace that says nothing about the content of its prompts."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixReplay:
+    """What a replay found.
+
+    Attributes:
+        capacity: blocks; None: none is ever evicted.
+        requests: requests that have hash ids; others were skipped and are in ``skipped``.
+        orphaned: blocks that were in the cache and not reached, because one before them in the
+            same prompt was missing.
+        evicted: blocks that lost their content.
+    """
+
+    eviction: Eviction
+    capacity: int | None
+    requests: int
+    skipped: int
+    blocks: int
+    hit_blocks: int
+    tokens: int
+    hit_tokens: int
+    orphaned: int
+    evicted: int
+
+    @property
+    def hit_share_blocks(self) -> float | None:
+        """Blocks found / blocks asked for, over the whole trace; None without any."""
+        return self.hit_blocks / self.blocks if self.blocks else None
+
+    @property
+    def bound_share_blocks(self) -> float | None:
+        """With ``optimal``: no cache of this size finds a larger share of the blocks.
+
+        Blocks that an unreachable one hides are counted here, as if each were found alone.
+        """
+        return (self.hit_blocks + self.orphaned) / self.blocks if self.blocks else None
+
+    @property
+    def hit_share_tokens(self) -> float | None:
+        """Tokens in blocks found / prompt tokens, over the whole trace; None without any."""
+        return self.hit_tokens / self.tokens if self.tokens else None
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """All the blocks that a trace asks for, in order, in flat arrays.
+
+    Attributes:
+        blocks: ids renumbered from 0, one after another.
+        ends: for each request, where its blocks end in ``blocks``.
+        prompts: tokens of each request.
+        block_size: tokens in a block.
+    """
+
+    blocks: Sequence[int]
+    ends: Sequence[int]
+    prompts: Sequence[int]
+    block_size: int
+    distinct: int
+    skipped: int
+
+
+def collect(requests: Iterable[TraceRequest]) -> References:
+    """Flatten a trace; ids are renumbered so that caches can be arrays.
+
+    Raises:
+        NoHashIdsError: no request has hash ids, or their block sizes differ.
+    """
+    numbers: dict[int, int] = {}
+    blocks: list[int] = []
+    ends: list[int] = []
+    prompts: list[int] = []
+    sizes: set[int | None] = set()
+    skipped = 0
+    for request in requests:
+        if request.hash_ids is None:
+            skipped += 1
+            continue
+        sizes.add(request.hash_block_size)
+        blocks.extend([numbers.setdefault(each, len(numbers)) for each in request.hash_ids])
+        ends.append(len(blocks))
+        prompts.append(request.prompt_tokens)
+    (size,) = sizes if len(sizes) == 1 else (None,)
+    if size is None:
+        raise NoHashIdsError(f"no hash ids of one block size: {sorted(map(str, sizes))}")
+    return References(blocks, ends, prompts, size, len(numbers), skipped)
+
+
+def replay_prefixes(
+    references: References, eviction: Eviction, capacity: int | None
+) -> PrefixReplay:
+    """Replay a trace through a cache of ``capacity`` blocks; None keeps everything.
+
+    Raises:
+        ValueError: a capacity below 1.
+    """
+    if capacity is not None and capacity < 1:
+        raise ValueError(f"a cache of {capacity} blocks")
+    room = references.distinct if capacity is None else capacity
+    cache = _cache(eviction, references, room)
+    size = references.block_size
+    hit_blocks = hit_tokens = orphaned = at = 0
+    for end, prompt in zip(references.ends, references.prompts, strict=True):
+        run, found = 0, 0
+        for place, block in enumerate(references.blocks[at:end]):
+            if cache.touch(at + place, block):
+                found += 1
+                run += run == place
+        at = end
+        hit_blocks += run
+        hit_tokens += min(run * size, prompt)
+        orphaned += found - run
+    return PrefixReplay(
+        eviction,
+        capacity,
+        len(references.ends),
+        references.skipped,
+        len(references.blocks),
+        hit_blocks,
+        sum(references.prompts),
+        hit_tokens,
+        orphaned,
+        cache.evicted,
+    )
+
+
+def sweep_capacities(
+    references: References, eviction: Eviction, capacities: Iterable[int | None]
+) -> Iterator[PrefixReplay]:
+    """One replay for each capacity."""
+    for capacity in capacities:
+        yield replay_prefixes(references, eviction, capacity)
+
+
+class _Cache(Protocol):
+    evicted: int
+
+    def touch(self, at: int, block: int, /) -> bool:
+        """Ask for ``block`` as reference number ``at``: whether it was there; it is now."""
+
+
+class _Recent:
+    """Least recently used goes first."""
+
+    _move = True
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._blocks: OrderedDict[int, None] = OrderedDict()
+        self.evicted = 0
+
+    def touch(self, _: int, block: int, /) -> bool:
+        if block in self._blocks:
+            if self._move:
+                self._blocks.move_to_end(block)
+            return True
+        if len(self._blocks) == self._capacity:
+            self._blocks.popitem(last=False)
+            self.evicted += 1
+        self._blocks[block] = None
+        return False
+
+
+class _Oldest(_Recent):
+    """The one that came first goes first, however often it was found since."""
+
+    _move = False
+
+
+class _Optimal:
+    """The one that is asked for again last, or never, goes first."""
+
+    def __init__(self, references: References, capacity: int) -> None:
+        self._capacity = capacity
+        self._next = _next_uses(references)
+        self._until: dict[int, int] = {}
+        # (-next use, block); entries that a later touch made wrong stay and are passed over.
+        self._heap: list[tuple[int, int]] = []
+        self.evicted = 0
+
+    def touch(self, at: int, block: int, /) -> bool:
+        found = block in self._until
+        if not found and len(self._until) == self._capacity:
+            self._evict()
+        self._until[block] = until = self._next[at]
+        heapq.heappush(self._heap, (-until, block))
+        return found
+
+    def _evict(self) -> None:
+        while True:
+            until, block = heapq.heappop(self._heap)
+            if self._until.get(block) == -until:
+                del self._until[block]
+                self.evicted += 1
+                return
+
+
+def _cache(eviction: Eviction, references: References, capacity: int) -> _Cache:
+    if eviction == "optimal":
+        return _Optimal(references, capacity)
+    return _Recent(capacity) if eviction == "lru" else _Oldest(capacity)
+
+
+def _next_uses(references: References) -> list[int]:
+    """For each reference, where the same block is asked for next; far away for never."""
+    blocks = np.asarray(references.blocks, np.int64)
+    order = np.argsort(blocks, kind="stable")
+    following = np.full(len(blocks), _NEVER, np.int64)
+    same = blocks[order[1:]] == blocks[order[:-1]]
+    following[order[:-1][same]] = order[1:][same]
+    uses: list[int] = following.tolist()
+    return uses
