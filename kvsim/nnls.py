@@ -1,0 +1,68 @@
+"""Least squares with coefficients that are not negative.
+
+After Lawson and Hanson, "Solving Least Squares Problems", 1974, chapter 23: coefficients are
+freed one at a time, the one that would help most first, and those that turn negative go back to 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+def nnls(columns: Floats, target: Floats) -> Floats:
+    """Coefficients x >= 0 that minimise the sum of squares of ``columns @ x - target``.
+
+    Args:
+        columns: [rows, coefficients].
+        target: [rows].
+
+    Returns:
+        [coefficients]; a column of zeros gets 0.
+
+    Raises:
+        ValueError: no rows, or shapes that do not match, or values that are not finite.
+    """
+    rows, width = columns.shape
+    if not rows or target.shape != (rows,):
+        raise ValueError(f"{columns.shape} columns for {target.shape} values")
+    if not (np.isfinite(columns).all() and np.isfinite(target).all()):
+        raise ValueError("values that are not finite")
+    # Columns of one length: seconds and tokens differ by many orders of magnitude.
+    norms = np.linalg.norm(columns, axis=0)
+    scale = np.where(norms > 0, norms, 1.0)
+    found = _solve(columns / scale, target, np.zeros(width))
+    return np.asarray(np.where(norms > 0, found / scale, 0.0))
+
+
+def _solve(columns: Floats, target: Floats, x: Floats) -> Floats:
+    freed: Bools = np.zeros(len(x), np.bool_)
+    tolerance = 1e-12 * max(1.0, float(np.linalg.norm(target)))
+    # Each round lowers the residual, so no set of freed ones comes twice; the bound is a guard.
+    for _ in range(3 * len(x) + 10):
+        gain = columns.T @ (target - columns @ x)
+        gain[freed] = -np.inf
+        best = int(np.argmax(gain))
+        if freed.all() or gain[best] <= tolerance:
+            break
+        freed[best] = True
+        x = _step_back(columns, target, x, freed)
+    return x
+
+
+def _step_back(columns: Floats, target: Floats, x: Floats, freed: Bools) -> Floats:
+    """Solve for the freed coefficients; walk there only as far as none turns negative."""
+    while freed.any():
+        goal = np.zeros(len(x))
+        goal[freed] = np.linalg.lstsq(columns[:, freed], target, rcond=None)[0]
+        negative = freed & (goal <= 0)
+        if not negative.any():
+            return goal
+        reach = x[negative] / (x[negative] - goal[negative])
+        x = x + float(reach.min()) * (goal - x)
+        freed &= np.asarray(x > 1e-15)
+        x = np.where(freed, x, 0.0)
+    return x

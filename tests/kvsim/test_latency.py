@@ -1,0 +1,254 @@
+"""Step durations, least squares without negative costs, and errors on what was not fitted."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvsim.calibrate import (
+    StepRecord,
+    calibrate_linear,
+    calibrate_roofline,
+    cross_validated,
+    fit_error,
+    fold_blocks,
+    relative_fit,
+)
+from kvsim.gpus import find_gpu
+from kvsim.models import find_model
+from kvsim.nnls import Floats, nnls
+from kvsim.roofline import LinearLatency, Roofline, StepWork, roofline
+from kvsim.run_records import RequestRecord, calibrate_requests, read_request_records
+
+RUN = Path(__file__).resolve().parents[3] / "shared/traces/vllm_rtxpro6000_llama-3.1-8b"
+
+
+def residual(columns: Floats, target: Floats, x: Floats) -> float:
+    return float(((columns @ x - target) ** 2).sum())
+
+
+@given(seed=st.integers(0, 10_000), width=st.integers(1, 4), rows=st.integers(1, 9))
+def test_nnls_is_the_best_of_all_choices_of_zeros(seed: int, width: int, rows: int) -> None:
+    random = np.random.default_rng(seed)
+    columns, target = random.normal(size=(rows, width)), random.normal(size=rows)
+    columns[:, 0] *= 1e-6
+    found = nnls(columns, target)
+    assert found.min() >= 0
+    best = float((target**2).sum())
+    for chosen in itertools.product([False, True], repeat=width):
+        x = np.zeros(width)
+        if any(chosen):
+            mask = np.array(chosen)
+            x[mask] = np.linalg.lstsq(columns[:, mask], target, rcond=None)[0]
+        if x.min() >= 0:
+            best = min(best, residual(columns, target, x))
+    assert residual(columns, target, found) == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+def test_nnls_refuses_what_is_no_data() -> None:
+    with pytest.raises(ValueError, match="columns for"):
+        nnls(np.ones((0, 2)), np.ones(0))
+    with pytest.raises(ValueError, match="finite"):
+        nnls(np.array([[np.nan]]), np.ones(1))
+    assert nnls(np.zeros((3, 1)), np.ones(3)) == 0
+
+
+@given(chunks=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6), st.booleans()), max_size=5))
+def test_work_is_what_counting_each_query_and_key_gives(
+    chunks: list[tuple[int, int, bool]],
+) -> None:
+    work = StepWork.of(chunks)
+    assert work.tokens == sum(count for _, count, _ in chunks)
+    assert work.decode_tokens == sum(count for _, count, decode in chunks if decode)
+    assert work.kv_read_tokens == sum(start + count for start, count, _ in chunks)
+    pairs = [position + 1 for s, c, _ in chunks for position in range(s, s + c)]
+    assert work.attention_pairs == sum(pairs)
+
+
+def test_a_decode_step_reads_all_weights_and_a_long_prompt_is_arithmetic() -> None:
+    model, gpu = find_model("llama-2-7b"), find_gpu("a100-80gb")
+    ideal = roofline(model, gpu)
+    decode = StepWork.of([(1000, 1, True)])
+    moved = 2 * 6_738_415_616 + 524_288 * (1001 + 1)
+    assert ideal.seconds(decode) == pytest.approx(moved / 2039e9)
+    prompt = StepWork.of([(0, 4096, False)])
+    # 2 operations a weight and token, 4 a head element and pair of tokens.
+    done = 2 * 6_738_415_616 * 4096 + 4 * 32 * 4096 * (4096 * 4097 // 2)
+    assert ideal.seconds(prompt) == pytest.approx(done / 312e12)
+    assert ideal.seconds(StepWork()) == LinearLatency(1.0).seconds(StepWork()) == 0
+    both = replace(ideal, overlap="sum", fixed_s=1.0)
+    assert both.seconds(prompt) == pytest.approx(
+        1 + ideal.memory_s(prompt) + ideal.compute_s(prompt)
+    )
+    two = roofline(model, gpu, gpus=2)
+    assert two.seconds(prompt) == pytest.approx(ideal.seconds(prompt) / 2)
+    with pytest.raises(ValueError, match="0 GPUs"):
+        roofline(model, gpu, gpus=0)
+
+
+def test_one_token_reads_its_experts_and_many_tokens_read_all() -> None:
+    model = find_model("mixtral-8x7b")
+    ideal = roofline(model, find_gpu("h100"))
+    one = ideal.memory_s(StepWork(decode_tokens=1)) * ideal.bandwidth
+    assert one == pytest.approx(2 * model.active_parameters, rel=1e-4)
+    many = ideal.memory_s(StepWork(decode_tokens=200)) * ideal.bandwidth
+    assert many == pytest.approx(2 * model.parameters, rel=1e-3)
+
+
+def works(seed: int, count: int) -> list[StepWork]:
+    random = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        chunks = [(int(random.integers(1, 4000)), 1, True) for _ in range(random.integers(1, 60))]
+        if random.random() < 0.5:
+            chunks.append((0, int(random.integers(16, 4000)), False))
+        made.append(StepWork.of(chunks))
+    return made
+
+
+def test_a_linear_fit_finds_the_costs_that_made_the_records() -> None:
+    true = LinearLatency(5e-3, 4e-5, 7e-5, 6e-8, 2e-10)
+    records = [StepRecord(work, true.seconds(work)) for work in works(0, 80)]
+    found = calibrate_linear(records)
+    for name in LinearLatency.__dataclass_fields__:
+        assert getattr(found.latency, name) == pytest.approx(getattr(true, name), rel=1e-4)
+    assert found.held_out.p95_percent < 0.01
+    assert found.constant.mean_percent > 20
+    assert found.held_out.count == 80
+
+
+@pytest.mark.parametrize("overlap", ["max", "sum"])
+def test_a_roofline_fit_finds_form_and_efficiencies(overlap: str) -> None:
+    ideal = roofline(find_model("llama-3.1-8b"), find_gpu("a100-80gb"))
+    true = replace(
+        ideal, fixed_s=2e-3, memory_efficiency=0.8, compute_efficiency=0.55, overlap=overlap
+    )
+    random = np.random.default_rng(1)
+    records = [
+        StepRecord(work, true.seconds(work) * float(random.normal(1, 0.01)))
+        for work in works(2, 120)
+    ]
+    found = calibrate_roofline(records, ideal)
+    assert found.latency.overlap == overlap
+    assert found.latency.memory_efficiency == pytest.approx(0.8, rel=0.05)
+    assert found.latency.compute_efficiency == pytest.approx(0.55, rel=0.05)
+    assert found.latency.fixed_s == pytest.approx(2e-3, rel=0.2)
+    assert found.held_out.mean_percent < 1.2
+
+
+def test_noise_is_told_as_error_and_not_learnt() -> None:
+    random = np.random.default_rng(3)
+    records = [StepRecord(work, float(random.uniform(1, 2))) for work in works(4, 60)]
+    found = calibrate_linear(records)
+    assert found.held_out.mean_percent > 15
+    assert found.held_out.mean_percent >= found.fit.mean_percent
+
+
+def test_a_held_out_block_is_predicted_without_itself() -> None:
+    columns = np.ones((10, 1))
+    seconds = np.array([1.0] * 8 + [9.0] * 2)
+    predicted = cross_validated(columns, seconds, 5, relative_fit)
+    assert predicted[8:] == pytest.approx(1.0)
+    assert predicted[0] > 1.0
+    assert fold_blocks(10, 3) == [slice(0, 3), slice(3, 6), slice(6, 10)]
+    for count, folds in ((3, 4), (3, 1)):
+        with pytest.raises(ValueError, match="folds"):
+            fold_blocks(count, folds)
+
+
+def test_errors_are_percentages_of_what_was_recorded() -> None:
+    error = fit_error(np.array([1.1, 2.0]), np.array([1.0, 4.0]))
+    assert error.mean_percent == pytest.approx(30)
+    assert error.bias_percent == pytest.approx(100 * (3.1 - 5) / 5)
+    with pytest.raises(ValueError, match="positive"):
+        fit_error(np.ones(1), np.zeros(1))
+    with pytest.raises(ValueError, match="positive"):
+        calibrate_linear([StepRecord(StepWork(), 0.0)] * 9)
+
+
+def recorded(costs: LinearLatency, count: int) -> list[RequestRecord]:
+    """Requests of an engine that decodes all who run and computes one prompt a step."""
+    random = np.random.default_rng(5)
+    waiting = [
+        (i, int(random.integers(50, 900)), int(random.integers(20, 90))) for i in range(count)
+    ]
+    now, running, done = 0.0, [], []
+    while waiting or running:
+        chunks = [(r["prompt"] + r["made"] - 1, 1, True) for r in running]
+        new = None
+        if waiting and random.random() < 0.3:
+            _, prompt, output = waiting.pop(0)
+            new = {"prompt": prompt, "output": output, "made": 0, "at": now}
+            chunks.append((0, prompt, False))
+        now += costs.seconds(StepWork.of(chunks)) if chunks else 1e-3
+        for r in running:
+            r["made"] += 1
+        if new:
+            new |= {"made": 1, "first": now}
+            running.append(new)
+        for r in [r for r in running if r["made"] >= r["output"]]:
+            running.remove(r)
+            done.append(RequestRecord(r["prompt"], r["output"], r["at"], r["at"], r["first"], now))
+    return done
+
+
+def test_request_times_give_back_the_costs_of_the_steps_behind_them() -> None:
+    true = LinearLatency(5e-3, 4e-5, 3e-4, 4e-7)
+    found = calibrate_requests(recorded(true, 600))
+    latency = found.decode.latency
+    assert latency.fixed_s == pytest.approx(true.fixed_s, rel=0.1)
+    assert latency.per_prefill_token_s == pytest.approx(true.per_prefill_token_s, rel=0.1)
+    assert latency.per_decode_token_s == pytest.approx(true.per_decode_token_s, rel=0.1)
+    assert latency.per_kv_token_s == pytest.approx(true.per_kv_token_s, rel=0.1)
+    assert found.decode.held_out.mean_percent < 1
+    assert found.decode_forward is not None
+    assert found.decode_forward.mean_percent < 1.5
+    assert found.prefill.costs.per_own_token_s == pytest.approx(4e-5, rel=0.1)
+    # One prompt a step: nobody ever waited for another's.
+    assert found.prefill.costs.per_other_token_s == 0
+
+
+def test_bad_records_are_counted(tmp_path: Path) -> None:
+    good = {"input_toks": 5, "output_toks": 2, "queued_ts": 1, "scheduled_ts": 1.5,
+            "first_token_ts": 2, "last_token_ts": 3}  # fmt: skip
+    rows = [good, good | {"first_token_ts": 0}, good | {"output_toks": 0},
+            good | {"first_token_ts": 1.5}]  # fmt: skip
+    path = tmp_path / "requests.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    records, refused = read_request_records(path)
+    assert records == [RequestRecord(5, 2, 1.0, 1.5, 2.0, 3.0)]
+    assert [(r.reason, r.count, r.first_line) for r in refused] == [
+        ("clock_backwards", 1, 2), ("output_not_positive", 1, 3), ("no_duration", 1, 4),
+    ]  # fmt: skip
+
+
+def test_a_real_run_of_vllm_is_predicted_on_requests_it_was_not_fitted_to() -> None:
+    if not RUN.exists():
+        pytest.skip("the recorded vLLM run is not beside this checkout (../shared/traces)")
+    records, refused = read_request_records(RUN / "requests.jsonl")
+    assert (len(records), refused) == (300, ())
+    found = calibrate_requests(records)
+    # A constant is off by 14.6 %, and for prefill by 27 %.
+    assert found.decode.held_out.mean_percent < 1
+    assert found.decode_forward is not None
+    assert found.decode_forward.mean_percent < 1.5
+    assert found.decode.constant.mean_percent > 10
+    assert found.prefill.held_out.mean_percent < 15
+    assert found.prefill.constant.mean_percent > 20
+    # 16 GB of weights at 1.6 TB/s take 10 ms: what a step costs beside its requests.
+    assert 0.009 < found.decode.latency.fixed_s < 0.013
+
+
+def test_the_ideal_roofline_is_below_a_fitted_one() -> None:
+    ideal = roofline(find_model("opt-13b"), find_gpu("a100-40gb"))
+    slower = replace(ideal, memory_efficiency=0.7, compute_efficiency=0.5, fixed_s=1e-3)
+    assert isinstance(slower, Roofline)
+    for work in works(6, 20):
+        assert ideal.seconds(work) < slower.seconds(work)
