@@ -85,6 +85,8 @@ class BlockPool:
         self._by_key: dict[Key, int] = {}
         self._keys: dict[int, Key] = {}
         self._evicted: list[int] = []
+        # Owners beyond the first, over all blocks: where there are none, whole tables move at once.
+        self._extra = 0
 
     # -- what is there ---------------------------------------------------------------------
 
@@ -92,6 +94,16 @@ class BlockPool:
     def num_free(self) -> int:
         """Blocks that can be handed out: nobody owns them. Cached ones count."""
         return len(self._free) + len(self._evictable)
+
+    @property
+    def num_owned(self) -> int:
+        """Blocks that at least one request owns."""
+        return self.num_blocks - self.num_free
+
+    @property
+    def extra_references(self) -> int:
+        """Table entries beyond one for each owned block: what sharing saves."""
+        return self._extra
 
     @property
     def num_cached(self) -> int:
@@ -158,7 +170,9 @@ class BlockPool:
             if not self._refs[block] and block not in self._evictable:
                 raise PoolError(f"block {block} holds nothing to share")
         for block in shared:
-            if not self._refs[block]:
+            if self._refs[block]:
+                self._extra += 1
+            else:
                 del self._evictable[block]
             self._refs[block] += 1
         if shared:
@@ -183,6 +197,7 @@ class BlockPool:
         old = table[logical]
         table[logical] = new
         self._refs[old] -= 1
+        self._extra -= 1
         return old, new
 
     def free(self, request: int) -> tuple[int, ...]:
@@ -197,9 +212,15 @@ class BlockPool:
         table = self._tables.pop(request, None)
         if table is None:
             raise PoolError(f"request {request} holds no blocks")
+        if not self._extra and not self._keys:
+            for block in table:
+                self._refs[block] = 0
+            self._free.extend(reversed(table))
+            return tuple(table)
         for block in reversed(table):
             self._refs[block] -= 1
             if self._refs[block]:
+                self._extra -= 1
                 continue
             if block in self._keys:
                 self._evictable[block] = None
@@ -284,6 +305,8 @@ class BlockPool:
         for request, table in self._tables.items():
             if not table or len(set(table)) != len(table):
                 raise PoolError(f"the table of request {request} is empty or repeats a block")
+        if self._extra != sum(held.values()) - len(held):
+            raise PoolError(f"{self._extra} extra owners are counted, which is wrong")
         for block, refs in enumerate(self._refs):
             if held[block] != refs:
                 raise PoolError(f"block {block} has {refs} references and {held[block]} owners")

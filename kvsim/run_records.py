@@ -12,8 +12,8 @@ them. From that follow
     prefill   first - scheduled  =  fixed + own prompt + prompts beside it + decodes beside it
 
 The load is taken from the record, as averages over time, not over steps: where steps differ much
-and requests are few, costs move from one to another while their sum stays right. These errors are those of durations under a given load, not of
-a whole simulation, which has to foresee the load as well.
+and requests are few, costs move from one to another while their sum stays right. These errors are
+those of durations under a given load, not of a whole simulation, which has to foresee the load.
 
 Requests that run side by side share their steps, so a request that was held out is not quite
 unseen. ``forward`` has no such help: fitted to requests that had ended before the first of the

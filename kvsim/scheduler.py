@@ -181,7 +181,7 @@ class Scheduler:
         ignored.
         """
         before = len(self._finished)
-        sampled = self._note_computed(plan)
+        sampled = self._note_chunks(plan.chunks)
         # Beams that end make room in their search for those that begin.
         for request in sampled:
             if request.id in pruned:
@@ -201,10 +201,10 @@ class Scheduler:
                     self._end(one, FinishReason.LENGTH)
         return tuple(self._finished[before:])
 
-    def _note_computed(self, plan: StepPlan) -> list[Request]:
-        """Count what ``plan`` computed; the requests that have a new token now."""
+    def _note_chunks(self, chunks: Sequence[Chunk]) -> list[Request]:
+        """Count what was computed; the requests that have a new token now."""
         sampled = []
-        for chunk in plan.chunks:
+        for chunk in chunks:
             request = self._requests.get(chunk.request)
             if request is None:
                 continue

@@ -1,0 +1,233 @@
+"""The scheduler's plans in time proportional to what they change, for replays of long traces.
+
+Most of what a step does is the same as in the step before: every running request computes one
+more token into a block that it has. Those requests form the cohort, of which only totals are
+kept; a calendar tells which of them need a block, and which end, at which tick.
+
+    tick             17   18   19   20  ...       one for each step
+    needs a block    -    r3   -    r1, r7        by the tick modulo the block size
+    ends             r7   -    -    r2            by the tick
+
+Admission, prefills and everything rare (preemption above all) are the scheduler's own code; for
+the rare things the cohort is dissolved into plain requests first. A property test holds both to
+the same plans, block for block.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvsim.blocks import BlockPool
+from kvsim.draft import Draft, allocate, missing_blocks
+from kvsim.group import Group
+from kvsim.limits import SchedulerConfig
+from kvsim.request import Request
+from kvsim.roofline import StepWork
+from kvsim.scheduler import Scheduler
+from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
+
+
+class Work(NamedTuple):
+    """A planned step. ``chunks`` are those of requests outside of the cohort.
+
+    ``ops``, ``preempted``, ``finished`` and ``waiting`` are as in a plan. ``logical_tokens`` are
+    the positions that running requests have written after it; shared ones count for each.
+    """
+
+    chunks: tuple[Chunk, ...]
+    step_work: StepWork
+    logical_tokens: int
+    ops: tuple[BlockOp, ...]
+    preempted: tuple[int, ...]
+    finished: tuple[Finish, ...]
+    waiting: int
+
+
+class _Seat(NamedTuple):
+    """A member of the cohort: its place among the running, and how far it was when it joined."""
+
+    number: int
+    tick: int
+    computed: int
+    generated: int
+
+
+class CohortScheduler(Scheduler):
+    """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`settle`, to ends that are known.
+
+    Raises:
+        ValueError: limits under which running requests would wait for each other.
+    """
+
+    def __init__(self, pool: BlockPool, config: SchedulerConfig | None = None) -> None:
+        super().__init__(pool, config)
+        if self.config.max_num_batched_tokens < self.config.max_num_seqs:
+            raise ValueError("a step must have room for a token of every running request")
+        self._tick = 0
+        self._seats: dict[Group, _Seat] = {}
+        # Members by what the calendar says of them, with their seats' numbers.
+        self._crossing: list[dict[Group, int]] = [{} for _ in range(pool.block_size)]
+        self._ends: dict[int, dict[Group, int]] = {}
+        self._others: list[Group] = []  # running, and not in the cohort
+        self._context = 0  # positions that the cohort has computed
+        self._next_seat = 0
+        self._plain: StepPlan | None = None  # a plan of the scheduler's own, being executed
+
+    @property
+    def num_running(self) -> int:
+        """Requests that run."""
+        return len(self._running)
+
+    # -- a step ----------------------------------------------------------------------------
+
+    def plan(self) -> Work:
+        """Plan the next step. Blocks are already handed out when it returns."""
+        return self._plan_cohort() if self._cohort_may_go_on() else self._plan_plainly()
+
+    def settle(self, work: Work) -> tuple[Finish, ...]:
+        """Take note that ``work`` was done; who has ended gives its blocks back."""
+        before = len(self._finished)
+        if self._plain is not None:
+            self.complete(self._plain)
+            self._plain = None
+            self._form()
+        else:
+            self._tick += 1
+            self._end_members()
+            self._settle_others(work)
+        return tuple(self._finished[before:])
+
+    def _cohort_may_go_on(self) -> bool:
+        """Whether no one has to give way, and the one that is still being prefilled is last."""
+        others = self._others
+        if others and (len(others) > 1 or self._running[-1] is not others[0]):
+            return False
+        needed = len(self._crossing[self._tick % self.pool.block_size])
+        budget = self.config.max_num_batched_tokens - len(self._seats)
+        if others and budget:
+            needed += missing_blocks(self.pool, others[0].chunks(budget))
+        return needed <= self.pool.num_free
+
+    def _plan_cohort(self) -> Work:
+        draft = Draft(self._step, self.config.max_num_batched_tokens, self._pending)
+        finished, self._finished, self._pending = self._finished, [], []
+        decodes, context = len(self._seats), self._context
+        draft.budget -= decodes
+        self._context += decodes
+        self._move_members(draft)
+        if draft.budget and self._others:
+            self._advance(self._others[0], draft)
+        before = len(self._running)
+        if self._waiting:
+            self._admit_waiting(draft)
+        self._others += self._running[before:]
+        self._step += 1
+        return self._work(draft, tuple(finished), decodes, context)
+
+    def _plan_plainly(self) -> Work:
+        self._dissolve()
+        plan = self._plain = self.schedule()
+        self._others = list(self._running)
+        draft = Draft(plan.step, 0, list(plan.ops))
+        draft.chunks, draft.preempted = list(plan.chunks), list(plan.preempted)
+        return self._work(draft, plan.finished, 0, 0)
+
+    def _work(self, draft: Draft, finished: tuple[Finish, ...], decodes: int, context: int) -> Work:
+        # Each member reads what it has, and the token that it writes.
+        read = pairs = context + decodes
+        prefill = 0
+        logical = self._context + sum(group.members[0].computed for group in self._others)
+        for chunk in draft.chunks:
+            request = self._requests[chunk.request]
+            logical += chunk.count
+            read += chunk.start + chunk.count
+            pairs += chunk.count * chunk.start + chunk.count * (chunk.count + 1) // 2
+            if request.generated and chunk.start == request.known - 1:
+                decodes += 1
+            else:
+                prefill += chunk.count
+        return Work(
+            chunks=tuple(draft.chunks),
+            step_work=StepWork(prefill, decodes, read, pairs),
+            logical_tokens=logical,
+            ops=tuple(draft.ops),
+            preempted=tuple(draft.preempted),
+            finished=finished,
+            waiting=len(self._waiting),
+        )
+
+    def _move_members(self, draft: Draft) -> None:
+        """New blocks for those that need one, and keys for blocks that this step fills."""
+        size = self.pool.block_size
+        needing = self._crossing[self._tick % size]
+        moving = needing
+        if self.config.prefix_caching:
+            moving = needing | self._crossing[(self._tick + 1) % size]
+        for group in sorted(moving, key=moving.__getitem__):
+            request = group.members[0]
+            if group in needing:
+                blocks = allocate(self.pool, request.id, 1, draft)
+                draft.ops.append(BlockOp(OpKind.ALLOCATE, request.id, blocks))
+            if self.config.prefix_caching:
+                self._cache.publish(request, self._written(group) + 1, draft.step)
+
+    def _end_members(self) -> None:
+        ending = self._ends.pop(self._tick, None)
+        if ending is None:
+            return
+        for group in sorted(ending, key=ending.__getitem__):
+            self._leave(group)
+            self._end(group.members[0], FinishReason.LENGTH)
+
+    def _settle_others(self, work: Work) -> None:
+        for request in self._note_chunks(work.chunks):
+            group = self._groups[request.id]
+            self._others.remove(group)
+            if request.generated >= request.max_new_tokens:
+                self._end(request, FinishReason.LENGTH)
+            else:
+                self._join(group)
+
+    # -- in and out of the cohort ----------------------------------------------------------
+
+    def _form(self) -> None:
+        """Make a cohort of the running requests; those that are not level stay outside."""
+        self._others = []
+        self._next_seat = 0
+        for group in self._running:
+            if group.level:
+                self._join(group)
+            else:
+                self._others.append(group)
+
+    def _dissolve(self) -> None:
+        for group in tuple(self._seats):
+            self._leave(group)
+
+    def _join(self, group: Group) -> None:
+        request, tick = group.members[0], self._tick
+        number = self._next_seat
+        self._next_seat += 1
+        self._seats[group] = _Seat(number, tick, request.computed, request.generated)
+        self._context += request.computed
+        self._crossing[(tick - request.computed) % self.pool.block_size][group] = number
+        self._ends.setdefault(self._end_of(request, tick), {})[group] = number
+
+    def _leave(self, group: Group) -> None:
+        """Write into the request what it has become."""
+        request, seat = group.members[0], self._seats.pop(group)
+        del self._crossing[(seat.tick - seat.computed) % self.pool.block_size][group]
+        ends = self._end_of(request, seat.tick)  # its counts are still those of the seat
+        if ends in self._ends:
+            del self._ends[ends][group]
+        request.computed = seat.computed + self._tick - seat.tick
+        request.generated = seat.generated + self._tick - seat.tick
+        self._context -= request.computed
+
+    def _written(self, group: Group) -> int:
+        seat = self._seats[group]
+        return seat.computed + self._tick - seat.tick
+
+    @staticmethod
+    def _end_of(request: Request, tick: int) -> int:
+        return tick + request.max_new_tokens - request.generated

@@ -1,0 +1,161 @@
+"""Jumping to what changes gives the plans of stepping: same blocks, same order, same counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvsim.blocks import BlockPool, Key
+from kvsim.cohort import CohortScheduler, Work
+from kvsim.ledger import Ledger
+from kvsim.limits import RequestRefusedError, SchedulerConfig
+from kvsim.request import Request
+from kvsim.roofline import StepWork
+from kvsim.scheduler import Scheduler
+from kvsim.slots import PoolShape, SlotCounts, SlotState
+from kvsim.step import StepPlan
+from kvsim.tally import tally
+
+MOST_STEPS = 5000
+
+
+@dataclass(frozen=True)
+class Case:
+    """Requests of (step of arrival, prompt, new tokens, group of equal prompts)."""
+
+    blocks: int
+    block_size: int
+    config: SchedulerConfig
+    requests: tuple[tuple[int, int, int, int], ...]
+
+    def scheduler(self, kind: type[Scheduler]) -> Scheduler:
+        return kind(BlockPool(self.blocks, self.block_size), self.config)
+
+    def arrivals(self, step: int) -> list[Request]:
+        return [
+            Request(number, prompt, new, keys=self.keys(number, prompt, group))
+            for number, (at, prompt, new, group) in enumerate(self.requests)
+            if at == step
+        ]
+
+    def keys(self, number: int, prompt: int, group: int) -> object:
+        """Equal for the prompts of a group, as far as the shorter one goes; then its own."""
+
+        def first(count: int) -> Sequence[Key]:
+            whole = prompt // self.block_size
+            return [(group, i) if i < whole else (group, number, i) for i in range(count)]
+
+        return first
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    seqs = draw(st.integers(1, 8))
+    size = draw(st.sampled_from([1, 2, 3, 4, 8]))
+    config = SchedulerConfig(
+        max_num_seqs=seqs,
+        max_num_batched_tokens=draw(st.integers(seqs, 24)),
+        watermark_blocks=draw(st.integers(0, 2)),
+        preemption=draw(st.sampled_from(["recompute", "swap"])),
+        host_blocks=draw(st.sampled_from([0, 6, 40])),
+        prefix_caching=draw(st.booleans()),
+        policy=draw(st.sampled_from(["fcfs", "fcfs", "priority"])),
+    )
+    request = st.tuples(
+        st.integers(0, 12), st.integers(1, 30), st.integers(1, 12), st.integers(0, 2)
+    )
+    requests = draw(st.lists(request, min_size=1, max_size=12))
+    return Case(draw(st.integers(4, 30)), size, config, tuple(requests))
+
+
+def feed(scheduler: Scheduler, requests: Sequence[Request]) -> int:
+    refused = 0
+    for request in requests:
+        try:
+            scheduler.add(request)
+        except RequestRefusedError:
+            refused += 1
+    return refused
+
+
+def step_work(scheduler: Scheduler, plan: StepPlan) -> StepWork:
+    requests = scheduler._requests
+    return StepWork.of(
+        (c.start, c.count, bool(requests[c.request].generated) and c.count == 1 and c.samples)
+        for c in plan.chunks
+    )
+
+
+def both(case: Case) -> int:
+    """Step both side by side and compare everything; how many steps it took."""
+    plain, fast = case.scheduler(Scheduler), case.scheduler(CohortScheduler)
+    assert isinstance(fast, CohortScheduler)
+    shape = PoolShape(case.blocks, case.block_size, 1, case.config.watermark_blocks)
+    ledger = Ledger(shape)
+    last = max(at for at, *_ in case.requests)
+    for step in range(MOST_STEPS):
+        assert feed(plain, case.arrivals(step)) == feed(fast, case.arrivals(step))
+        assert plain.has_work == fast.has_work
+        if not plain.has_work and step > last:
+            return step
+        plan, work = plain.schedule(), fast.plan()
+        compare(plain, plan, fast, work)
+        assert tally(shape, fast.pool, work.logical_tokens).states == nonzero(ledger.apply(plan))
+        assert plain.complete(plan) == fast.settle(work)
+        fast.pool.check_integrity()
+    raise AssertionError("no end")
+
+
+def nonzero(counts: SlotCounts) -> dict[SlotState, int]:
+    return {state: count for state, count in counts.states.items() if count}
+
+
+def compare(plain: Scheduler, plan: StepPlan, fast: CohortScheduler, work: Work) -> None:
+    assert (plan.ops, plan.preempted, plan.finished, plan.waiting) == (
+        work.ops, work.preempted, work.finished, work.waiting,
+    )  # fmt: skip
+    assert work.step_work == step_work(plain, plan)
+    assert len(plain.running) == fast.num_running
+    for pool, other in ((plain.pool, fast.pool), (plain.host, fast.host)):
+        if pool is None or other is None:
+            assert pool is other
+            continue
+        assert {r: list(pool.table(r)) for r in pool.owners} == {
+            r: list(other.table(r)) for r in other.owners
+        }
+        assert pool._free == other._free
+        assert list(pool._evictable) == list(other._evictable)
+    assert plain.stats == fast.stats
+
+
+@settings(max_examples=400, deadline=None)
+@given(cases())
+def test_the_cohort_does_what_stepping_does(case: Case) -> None:
+    both(case)
+
+
+def test_a_long_quiet_replay_forms_a_cohort() -> None:
+    """The fast path is really taken: plans without the cohort's chunks."""
+    config = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=64)
+    case = Case(100, 4, config, tuple((i, 10, 40, i) for i in range(4)))
+    fast = case.scheduler(CohortScheduler)
+    assert isinstance(fast, CohortScheduler)
+    feed(fast, [r for step in range(4) for r in case.arrivals(step)])
+    seen = []
+    while fast.has_work:
+        work = fast.plan()
+        seen.append((len(work.chunks), work.step_work.decode_tokens))
+        fast.settle(work)
+    assert seen[0] == (4, 0)
+    assert seen[1:-1] == [(0, 4)] * 39
+    assert seen[-1] == (0, 0)
+
+
+def test_limits_under_which_requests_wait_for_each_other_are_refused() -> None:
+    config = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=7)
+    with pytest.raises(ValueError, match="token of every running"):
+        CohortScheduler(BlockPool(4, 4), config)
