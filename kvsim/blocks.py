@@ -111,6 +111,11 @@ class BlockPool:
         return len(self._evictable)
 
     @property
+    def cached(self) -> tuple[int, ...]:
+        """The cached blocks, in the order in which they would be evicted."""
+        return tuple(self._evictable)
+
+    @property
     def owners(self) -> tuple[int, ...]:
         """Requests that hold at least one block."""
         return tuple(self._tables)

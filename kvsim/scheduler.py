@@ -146,6 +146,19 @@ class Scheduler:
             self._end(member, reason)
         return True
 
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content, as after a change of weights; the next plan evicts it.
+
+        False, and nothing done, while a request holds blocks. Counters go on.
+        """
+        cached = self.pool.cached
+        if not self.pool.reset_cache():
+            return False
+        if cached:
+            self._pending.append(BlockOp(OpKind.EVICT, None, cached))
+        self._publisher.clear()
+        return True
+
     # -- steps -----------------------------------------------------------------------------
 
     def schedule(self) -> StepPlan:
