@@ -92,6 +92,7 @@ class EngineConfig(_Section):
 
     max_num_seqs: int = Field(256, ge=1)
     max_num_batched_tokens: int = Field(2048, ge=1)
+    long_prefill_token_threshold: int = Field(0, ge=0)
     policy: Literal["fcfs", "priority"] = "fcfs"
     preemption: Literal["recompute", "swap"] = "recompute"
     swap_space: Size = Field(0, ge=0)

@@ -103,13 +103,15 @@ class CohortScheduler(Scheduler):
         if others and (len(others) > 1 or self._running[-1] is not others[0]):
             return False
         needed = len(self._crossing[self._tick % self.pool.block_size])
-        budget = self.config.max_num_batched_tokens - len(self._seats)
-        if others and budget:
-            needed += missing_blocks(self.pool, others[0].chunks(budget))
+        draft = self._draft()
+        draft.budget -= len(self._seats)
+        if others and draft.budget:
+            chunks = others[0].chunks(draft.budget, draft.allowance)
+            needed += missing_blocks(self.pool, chunks)
         return needed <= self.pool.num_free
 
     def _plan_cohort(self) -> Work:
-        draft = Draft(self._step, self.config.max_num_batched_tokens, self._pending)
+        draft = self._draft()
         finished, self._finished, self._pending = self._finished, [], []
         decodes, context = len(self._seats), self._context
         draft.budget -= decodes

@@ -11,14 +11,24 @@ from kvsim.step import BlockOp, Chunk, OpKind
 
 
 class Draft:
-    """A plan in the making, and the token budget that is left for it."""
+    """A plan in the making, and the token budget that is left for it.
 
-    def __init__(self, step: int, budget: int, ops: list[BlockOp]) -> None:
+    Args:
+        cap: tokens of one request that the step computes at most; None: all that is left.
+    """
+
+    def __init__(self, step: int, budget: int, ops: list[BlockOp], cap: int | None = None) -> None:
         self.step = step
         self.budget = budget
+        self.cap = cap
         self.ops = ops
         self.chunks: list[Chunk] = []
         self.preempted: list[int] = []
+
+    @property
+    def allowance(self) -> int:
+        """Tokens that one request may have of what is left."""
+        return self.budget if self.cap is None else min(self.budget, self.cap)
 
     def compute(self, chunk: Chunk) -> None:
         """Plan ``chunk``; its blocks are there."""

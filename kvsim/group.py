@@ -50,10 +50,15 @@ class Group:
         """Whether each member has but its newest token to compute."""
         return all(member.computed == member.known - 1 for member in self.members)
 
-    def chunks(self, budget: int) -> list[Chunk]:
-        """What a request alone, or a level group, computes next; none if it is to wait."""
+    def chunks(self, budget: int, allowance: int) -> list[Chunk]:
+        """What a request alone, or a level group, computes next; none if it is to wait.
+
+        Args:
+            budget: tokens that are left of the step.
+            allowance: of those, what one request may have.
+        """
         if len(self.members) == 1:
-            return [next_chunk(self.members[0], budget)]
+            return [next_chunk(self.members[0], allowance)]
         if len(self.members) > budget:
             return []
         return [next_chunk(member, 1) for member in self.members]

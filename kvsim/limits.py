@@ -36,6 +36,8 @@ class SchedulerConfig:
     Attributes:
         max_num_seqs: requests running at the same time; a beam search counts as its width.
         max_num_batched_tokens: tokens computed in one step.
+        long_prefill_token_threshold: tokens that a step computes of one request while there are
+            others, so that a long prompt does not keep them waiting; 0: no such limit.
         watermark_blocks: free blocks that admission leaves for requests already running.
         policy: fcfs, or priority (priority, then arrival).
         preemption: what becomes of a victim's blocks.
@@ -48,6 +50,7 @@ class SchedulerConfig:
 
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
+    long_prefill_token_threshold: int = 0
     watermark_blocks: int = 0
     policy: Policy = "fcfs"
     preemption: Literal["recompute", "swap"] = "recompute"
@@ -57,7 +60,7 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1 or self.max_num_batched_tokens < 1:
             raise ValueError(f"limits must be positive: {self}")
-        if self.watermark_blocks < 0 or self.host_blocks < 0:
+        if min(self.watermark_blocks, self.host_blocks, self.long_prefill_token_threshold) < 0:
             raise ValueError(f"limits must not be negative: {self}")
         if self.policy not in ("fcfs", "priority"):
             raise ValueError(f"unknown policy {self.policy!r}")

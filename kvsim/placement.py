@@ -46,7 +46,7 @@ class Placement:
         """
         if len(group.members) > 1 and not group.level:
             return self._catch_up(group, draft, make_room)
-        chunks = group.chunks(draft.budget)
+        chunks = group.chunks(draft.budget, draft.allowance)
         if not make_room(group, chunks):
             return False
         for member, chunk in zip(group.members, chunks, strict=False):
@@ -61,7 +61,7 @@ class Placement:
             needed = group.known_blocks(size)
         else:
             start = len(hits) * size
-            needed = blocks_needed(start + min(leader.known - start, draft.budget), size)
+            needed = blocks_needed(start + min(leader.known - start, draft.allowance), size)
         revived = sum(map(self.pool.is_cached, hits))
         if needed - len(hits) + reserve > self.pool.num_free - revived:
             return False
@@ -72,7 +72,7 @@ class Placement:
     def _swap_in(self, group: Group, draft: Draft, reserve: int) -> bool:
         host = self.preemption.host
         assert host is not None
-        chunks = group.chunks(draft.budget)
+        chunks = group.chunks(draft.budget, draft.allowance)
         needed = self.preemption.host_blocks(group) + missing_blocks(host, chunks)
         if not chunks or needed + reserve > self.pool.num_free:
             return False
@@ -86,7 +86,7 @@ class Placement:
                 break
             if not self.pool.table(member.id):
                 self._rejoin(member, group, draft)
-            count = min(member.known - 1 - member.computed, draft.budget)
+            count = min(member.known - 1 - member.computed, draft.allowance)
             if not count:
                 continue
             chunk = Chunk(member.id, member.computed, count, samples=False)

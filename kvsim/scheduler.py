@@ -163,7 +163,7 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """Plan the next step. Blocks are already handed out when it returns."""
-        draft = Draft(self._step, self.config.max_num_batched_tokens, self._pending)
+        draft = self._draft()
         finished, self._finished, self._pending = self._finished, [], []
         self._continue_running(draft)
         if not draft.preempted:
@@ -213,6 +213,12 @@ class Scheduler:
                 elif one.generated >= one.max_new_tokens:
                     self._end(one, FinishReason.LENGTH)
         return tuple(self._finished[before:])
+
+    def _draft(self) -> Draft:
+        """An empty plan; a long prefill is cut short in it while there are others."""
+        threshold = self.config.long_prefill_token_threshold
+        cap = threshold if threshold and len(self._groups) > 1 else None
+        return Draft(self._step, self.config.max_num_batched_tokens, self._pending, cap)
 
     def _note_chunks(self, chunks: Sequence[Chunk]) -> list[Request]:
         """Count what was computed; the requests that have a new token now."""

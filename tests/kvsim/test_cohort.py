@@ -59,6 +59,7 @@ def cases(draw: st.DrawFn) -> Case:
     config = SchedulerConfig(
         max_num_seqs=seqs,
         max_num_batched_tokens=draw(st.integers(seqs, 24)),
+        long_prefill_token_threshold=draw(st.sampled_from([0, 0, 3])),
         watermark_blocks=draw(st.integers(0, 2)),
         preemption=draw(st.sampled_from(["recompute", "swap"])),
         host_blocks=draw(st.sampled_from([0, 6, 40])),
