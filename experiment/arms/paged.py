@@ -52,7 +52,9 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     shape = PoolShape(blocks, block_size, task.geometry.bytes_per_token, limits.watermark_blocks)
     tensors = [pool.kv]
     run.pool_reserved(shape, lambda: tensors, pool.poisoned_bytes)
-    engine = Engine(ModelRunner(model, pool, _kernel(run)), limits, _eos(run))
+    runner = ModelRunner(model, pool, _kernel(run))
+    vocabulary, length = task.model.vocab_size, task.workload.max_length
+    engine = Engine(runner, limits, _eos(run), vocabulary, length)
     _Loop(run, engine).run_all()
     if limits.prefix_caching:
         stats = engine.scheduler.stats

@@ -16,6 +16,7 @@ import torch
 
 from experiment.engine.beam_search import BeamParams, Hypothesis
 from experiment.engine.beams import FIRST_BEAM_ID, Beams
+from experiment.engine.checks import InvalidRequestError, RequestLimits
 from experiment.engine.generation import EngineStatus, Generation, StepOutcome
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
@@ -37,6 +38,8 @@ class Engine:
         config: limits and policies of the scheduler.
         eos_token_id: ends a request when generated; None to ignore.
         vocab_size: token ids from this on are refused; None to leave that to the caller.
+        max_length: slots that the model has positions for; a request that would hold more is
+            refused. None to leave that to the caller.
     """
 
     def __init__(
@@ -45,14 +48,17 @@ class Engine:
         config: SchedulerConfig | None = None,
         eos_token_id: int | None = None,
         vocab_size: int | None = None,
+        max_length: int | None = None,
     ) -> None:
         self.runner = runner
         self.blocks = BlockPool(runner.pool.num_blocks, runner.pool.block_size)
         self.scheduler = Scheduler(self.blocks, config)
         self.eos_token_id = eos_token_id
-        self.vocab_size = vocab_size
+        self.limits = RequestLimits(vocab_size, max_length)
         self._generations: dict[int, Generation] = {}
         self._beams = Beams(self._generations)
+        # Ids of parallel samples that have not begun yet.
+        self._promised: set[int] = set()
 
     @property
     def pool(self) -> KVPool:
@@ -86,10 +92,11 @@ class Engine:
 
         Raises:
             kvsim.scheduler.RequestRefusedError: the pool could never hold it.
-            ValueError: an id is in use or not the caller's to choose, there is nothing to
-                compute, or a token id is not one.
+            InvalidRequestError: an id is in use or not the caller's to choose, there is nothing to
+                compute, a token id is not one, or it would outgrow the maximum length.
         """
-        self._check_new((request, *children), prompt)
+        self._check_ids((request, *children))
+        self.limits.check(request, prompt, max_new_tokens, sampling)
         generation = Generation(
             tokens=list(prompt),
             prompt_tokens=len(prompt),
@@ -100,6 +107,7 @@ class Engine:
             children=tuple(children),
         )
         self._queue(request, generation)
+        self._promised.update(children)
 
     def add_beam_search(
         self,
@@ -117,7 +125,8 @@ class Engine:
         request, the others ids from :data:`FIRST_BEAM_ID` on. The caller hears of the request
         alone: :meth:`complete` reports it once, when the whole search has ended.
         """
-        self._check_new((request,), prompt)
+        self._check_ids((request,))
+        self.limits.check(request, prompt, max_new_tokens, GREEDY)
         if self.eos_token_id is not None:
             params = replace(params, stop_token_ids=params.stop_token_ids | {self.eos_token_id})
         generation = Generation(
@@ -154,7 +163,7 @@ class Engine:
 
     def forget(self, request: int) -> None:
         """Drop the tokens of a request that has ended."""
-        del self._generations[request]
+        self._promised.difference_update(self._generations.pop(request).children)
         self._beams.searches.pop(request, None)
 
     def status(self) -> EngineStatus:
@@ -199,7 +208,7 @@ class Engine:
         """Plan one step and run it; afterwards tables and tensors are as the plan left them.
 
         Raises:
-            InvalidLogitsError: the model returned NaN.
+            InvalidLogitsError: the model returned NaN, or logits of which none is finite.
         """
         plan = self.scheduler.schedule()
         self.pool.apply(plan)
@@ -272,6 +281,7 @@ class Engine:
             self._generations[child] = parent.fork(sampler=sampler)
             tokens[child] = sampler(logits, 0)
             forked[child] = request
+        self._promised.difference_update(parent.children)
 
     def _queue(self, request: int, generation: Generation) -> None:
         try:
@@ -281,15 +291,12 @@ class Engine:
             raise
         self._generations[request] = generation
 
-    def _check_new(self, ids: Sequence[int], prompt: Sequence[int]) -> None:
-        if len(set(ids)) != len(ids) or any(i in self._generations for i in ids):
-            raise ValueError(f"request {ids[0]} or a child of it is already there")
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        taken = any(i in self._generations or i in self._promised for i in ids)
+        if taken or len(set(ids)) != len(ids):
+            raise InvalidRequestError(f"request {ids[0]} or a child of it is already there")
         if max(ids) >= FIRST_BEAM_ID:
-            raise ValueError(f"ids from {FIRST_BEAM_ID} on are given to beams")
-        if self.vocab_size is not None:
-            wrong = [token for token in prompt if not 0 <= token < self.vocab_size]
-            if wrong:
-                raise ValueError(f"request {ids[0]}: no such token: {wrong[0]}")
+            raise InvalidRequestError(f"ids from {FIRST_BEAM_ID} on are given to beams")
 
     def _with_eos(self, sampling: SamplingParams) -> SamplingParams:
         if self.eos_token_id is None:

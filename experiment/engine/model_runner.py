@@ -5,15 +5,12 @@ from __future__ import annotations
 import torch
 
 from experiment.engine.attention import ATTENTION, PagedStep, UnsupportedModelError
+from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.kernels import KERNELS, Kernel
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.step_inputs import StepInputs, build_inputs
 from kvsim.geometry import KVGeometry
 from kvsim.step import Chunk, StepPlan
-
-
-class InvalidLogitsError(Exception):
-    """Logits are not numbers: weights are broken, or a slot was read that nobody wrote."""
 
 
 class ModelRunner:
@@ -22,9 +19,14 @@ class ModelRunner:
     Args:
         model: loaded with ``attn_implementation=ATTENTION``, in eval mode.
         kernel: a key of :data:`experiment.engine.kernels.KERNELS`.
+
+    Raises:
+        ValueError: no such kernel.
     """
 
     def __init__(self, model: torch.nn.Module, pool: KVPool, kernel: str = "torch") -> None:
+        if kernel not in KERNELS:
+            raise ValueError(f"unknown kernel {kernel!r}; there are {', '.join(KERNELS)}")
         self.model = model
         self.pool = pool
         self.kernel: Kernel = KERNELS[kernel]
@@ -34,7 +36,7 @@ class ModelRunner:
         """Run the packed step: [requests that sample, vocabulary].
 
         Raises:
-            InvalidLogitsError: NaN among them.
+            InvalidLogitsError: NaN or infinity among them, or a row of nothing but -infinity.
         """
         return self._forward(inputs, PagedStep(self.pool, inputs, self.kernel))
 
@@ -47,7 +49,8 @@ class ModelRunner:
             paged_step=step,
         )
         logits: torch.Tensor = output.logits[0]
-        if inputs.sampled_requests and torch.isnan(logits).any():
+        # The largest of a row is NaN where one of them is.
+        if inputs.sampled_requests and not torch.isfinite(logits.amax(-1)).all():
             raise InvalidLogitsError
         return logits
 

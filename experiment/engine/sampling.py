@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
+from experiment.engine.checks import InvalidLogitsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,8 @@ class SamplingParams:
     min_new_tokens: int = 0
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature {self.temperature} is below 0")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature {self.temperature} is not a number from 0")
         if self.top_k < 0 or not 0 < self.top_p <= 1 or self.min_new_tokens < 0:
             raise ValueError(f"out of range: {self}")
 
@@ -61,14 +64,22 @@ class Sampler:
         Args:
             logits: [vocabulary] of the request's last position.
             generated: tokens that it has generated before this one.
+
+        Raises:
+            InvalidLogitsError: no token is left to choose.
         """
         params = self.params
         if params.stop_token_ids and generated < params.min_new_tokens:
             logits = logits.clone()
             logits[list(params.stop_token_ids)] = float("-inf")
+            if not torch.isfinite(logits.max()):
+                raise InvalidLogitsError
         if self._generator is None:
             return int(logits.argmax())
-        weights = _nucleus(_top_k(logits.float().cpu() / params.temperature, params), params)
+        # Relative to the largest, so that no temperature, however low, ends in infinity.
+        scores = logits.double().cpu()
+        scores = ((scores - scores.max()) / params.temperature).float()
+        weights = _nucleus(_top_k(scores, params), params)
         return int(torch.multinomial(weights, 1, generator=self._generator))
 
     def stops(self, token: int) -> bool:

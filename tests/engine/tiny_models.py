@@ -93,7 +93,7 @@ def make_engine(
     where = torch.device("cpu")
     shape = geometry(family)
     pool = KVPool(shape, blocks, block_size, torch.float32, where, config.host_blocks)
-    return Engine(ModelRunner(tiny(family), pool), config, eos, VOCABULARY)
+    return Engine(ModelRunner(tiny(family), pool), config, eos, VOCABULARY, POSITIONS)
 
 
 def solo(family: str, prompt: Sequence[int], new_tokens: int) -> list[int]:

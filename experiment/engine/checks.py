@@ -1,0 +1,64 @@
+"""What the engine refuses before anything is queued or allocated, and what ends a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvsim.geometry import final_tokens
+
+if TYPE_CHECKING:
+    from experiment.engine.sampling import SamplingParams
+
+
+class InvalidRequestError(ValueError):
+    """The request makes no sense for this engine: nothing was queued, no block handed out."""
+
+
+class InvalidLogitsError(Exception):
+    """No token can be chosen: weights are broken, or a slot was read that nobody wrote.
+
+    The step is lost, the engine is not: abort the requests, and every block is free again.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What a model sets to its requests; None leaves a limit to the caller.
+
+    Attributes:
+        vocab_size: token ids are below it.
+        max_length: slots that a request may hold at its end.
+    """
+
+    vocab_size: int | None = None
+    max_length: int | None = None
+
+    def check(
+        self, request: int, prompt: Sequence[int], max_new_tokens: int, sampling: SamplingParams
+    ) -> None:
+        """See that a request can be computed.
+
+        Raises:
+            InvalidRequestError: it cannot; the message says why.
+        """
+
+        def refuse(why: str) -> None:
+            raise InvalidRequestError(f"request {request}: {why}")
+
+        if not prompt or max_new_tokens < 1:
+            refuse("it needs a prompt and at least one new token")
+        needed = final_tokens(len(prompt), max_new_tokens)
+        if self.max_length is not None and needed > self.max_length:
+            refuse(f"it needs {needed} slots, more than the maximum length {self.max_length}")
+        for token in (*prompt, *sampling.stop_token_ids):
+            # A float that passed here would be cut to a whole number somewhere below.
+            if isinstance(token, bool | float) or not self._is_token(token):
+                refuse(f"no such token: {token}")
+        stops = len(sampling.stop_token_ids)
+        if self.vocab_size is not None and sampling.min_new_tokens and stops >= self.vocab_size:
+            refuse("its stop tokens leave no token to generate")
+
+    def _is_token(self, token: int) -> bool:
+        return token >= 0 and (self.vocab_size is None or token < self.vocab_size)
