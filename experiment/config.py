@@ -9,7 +9,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from experiment.messages import UserError, message, user_error
 
@@ -37,6 +46,8 @@ def parse_bytes(text: str) -> int:
 
 
 def _budget(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(value)
     if isinstance(value, str) and value != "auto":
         return parse_bytes(value)
     return value
@@ -49,6 +60,18 @@ class _Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true where a number belongs; it would pass as 1."""
+        if isinstance(value, bool) and info.field_name:
+            annotation = cls.model_fields[info.field_name].annotation
+            if annotation in (int, int | None):
+                raise PydanticCustomError("int_type", "a truth value")
+            if annotation is float:
+                raise PydanticCustomError("float_type", "a truth value")
+        return value
 
 
 class ModelConfig(_Section):
@@ -225,6 +248,19 @@ def _unknown_key(key: str) -> UserError:
     return user_error("error.unknown_key", config_key=key, choices=", ".join(config_keys()))
 
 
+# What was expected where pydantic's error types begin so; their rest says how it was missed.
+_KINDS = {
+    "int": "error.kind.whole",
+    "float": "error.kind.number",
+    "finite": "error.kind.number",
+    "bool": "error.kind.yes_no",
+    "string": "error.kind.text",
+    "tuple": "error.kind.list",
+    "model": "error.kind.section",
+    "dict": "error.kind.section",
+}
+
+
 def _explain(error: ValidationError) -> UserError:
     """The first problem, as one line in the user's language."""
     first = error.errors()[0]
@@ -250,7 +286,14 @@ def _explain(error: ValidationError) -> UserError:
             )
     if key in ("cache.budget", "engine.swap_space"):
         return user_error("error.not_a_size", config_key=key, value=_shown(first["input"]))
-    return UserError(message("error.bad_value", config_key=key, value=_shown(first["input"])))
+    if first["type"] == "string_too_short":
+        return user_error("error.empty", config_key=key)
+    kind = _KINDS.get(first["type"].partition("_")[0])
+    if kind is None:
+        return user_error("error.bad_value", config_key=key, value=_shown(first["input"]))
+    return user_error(
+        "error.not_a_kind", config_key=key, value=_shown(first["input"]), kind=message(kind)
+    )
 
 
 def _shown(value: Any) -> str:
