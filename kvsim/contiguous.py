@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvsim.blocks import BlockPool
+from kvsim.blocks import BlockPool, OutOfBlocksError
 from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 
@@ -107,48 +107,74 @@ class StaticBatchPlanner:
 
 
 class GrowingPlanner:
-    """Plans for one request at a time in a cache that grows by what each step writes.
+    """Plans for one prompt at a time in a cache that grows by what each step writes.
 
     The pool is elastic: blocks of one slot, taken from the device with every token and given
-    back when the request ends.
+    back when the prompt's samples have ended. All rows of a cache grow together, so one that
+    ends early goes on being computed and written for nothing.
+
+    Args:
+        max_length: slots that a row may grow to.
+        rows: samples of a prompt that are generated side by side.
     """
 
-    def __init__(self, max_length: int) -> None:
-        self._pool = BlockPool(max_length, 1)
-        self._written = 0
+    def __init__(self, max_length: int, rows: int = 1) -> None:
+        self._pool = BlockPool(max_length * rows, 1)
+        self._max_length = max_length
+        self._rows: dict[int, _Row] = {}
+        self._finished: list[Finish] = []
         self._step = 0
 
-    def start(self, request: int, prompt_tokens: int, waiting: int = 0) -> StepPlan:
-        """Prefill one request."""
-        self._written = 0
-        return self._grow(request, prompt_tokens, waiting)
+    def start(self, requests: Sequence[int], prompt_tokens: int, waiting: int = 0) -> StepPlan:
+        """Prefill the samples of one prompt."""
+        self._rows = {request: _Row(0) for request in requests}
+        return self._grow(prompt_tokens, waiting)
 
-    def decode(self, request: int, waiting: int = 0) -> StepPlan:
-        """One more token."""
-        return self._grow(request, 1, waiting)
+    def decode(
+        self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
+    ) -> StepPlan:
+        """One more token for every row; those that have ``finished`` sample nothing.
 
-    def release(self, request: int, reason: FinishReason, waiting: int = 0) -> StepPlan:
-        """End the request; its memory goes back to the device."""
-        op = BlockOp(OpKind.FREE, request, self._pool.free(request))
-        return self._plan([op], [], [Finish(request, reason)], waiting)
+        Raises:
+            kvsim.blocks.OutOfBlocksError: a row would outgrow the maximum length.
+        """
+        self._end(finished)
+        return self._grow(1, waiting)
+
+    def release(
+        self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
+    ) -> StepPlan:
+        """End the rows that are left; their memory goes back to the device."""
+        self._end(finished)
+        ops = [BlockOp(OpKind.FREE, r, self._pool.free(r)) for r in self._pool.owners]
+        self._rows = {}
+        return self._plan(ops, [], waiting)
 
     def tables(self) -> dict[int, list[int]]:
-        """Slots of the request that runs."""
+        """Slots of the rows."""
         return {request: list(self._pool.table(request)) for request in self._pool.owners}
 
     def written(self) -> dict[int, int]:
-        """Positions written for the request that runs."""
-        return dict.fromkeys(self._pool.owners, self._written)
+        """Positions written for every request that still runs."""
+        return {request: row.written for request, row in self._rows.items() if not row.ended}
 
-    def _grow(self, request: int, count: int, waiting: int) -> StepPlan:
-        op = BlockOp(OpKind.ALLOCATE, request, self._pool.allocate(request, count))
-        chunk = Chunk(request, self._written, count, samples=True)
-        self._written += count
-        return self._plan([op], [chunk], [], waiting)
+    def _end(self, finished: Sequence[tuple[int, FinishReason]]) -> None:
+        for request, reason in finished:
+            self._rows[request].ended = True
+            self._finished.append(Finish(request, reason))
 
-    def _plan(
-        self, ops: list[BlockOp], chunks: list[Chunk], finished: list[Finish], waiting: int
-    ) -> StepPlan:
-        plan = StepPlan(self._step, tuple(ops), tuple(chunks), (), tuple(finished), waiting)
+    def _grow(self, count: int, waiting: int) -> StepPlan:
+        if any(row.written + count > self._max_length for row in self._rows.values()):
+            raise OutOfBlocksError(f"a row would outgrow {self._max_length} slots")
+        ops, chunks = [], []
+        for request, row in self._rows.items():
+            ops.append(BlockOp(OpKind.ALLOCATE, request, self._pool.allocate(request, count)))
+            chunks.append(Chunk(request, row.written, count, samples=not row.ended))
+            row.written += count
+        return self._plan(ops, chunks, waiting)
+
+    def _plan(self, ops: list[BlockOp], chunks: list[Chunk], waiting: int) -> StepPlan:
+        finished, self._finished = tuple(self._finished), []
+        plan = StepPlan(self._step, tuple(ops), tuple(chunks), (), finished, waiting)
         self._step += 1
         return plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,14 +154,22 @@ def final_tokens(prompt_tokens: int, new_tokens: int) -> int:
     return prompt_tokens + new_tokens - 1
 
 
-def requests_that_fit(lengths: list[int], blocks: int, block_size: int) -> int:
+def requests_that_fit(
+    lengths: list[int], blocks: int, block_size: int, shared: Sequence[int] = ()
+) -> int:
     """How many requests of the given final lengths, repeated in order, ``blocks`` can hold at once.
 
-    ``lengths`` are slots per request (see :func:`final_tokens`).
+    ``lengths`` are slots per request (see :func:`final_tokens`). ``shared``, where given, says how
+    many positions at the beginning of each are those of the request before it: whole blocks of
+    these are not taken again.
     """
     if not lengths or min(lengths) < 1:
         raise ValueError("lengths must be positive")
     per_cycle = [blocks_needed(length, block_size) for length in lengths]
+    if shared:
+        per_cycle = [
+            need - same // block_size for need, same in zip(per_cycle, shared, strict=True)
+        ]
     cycles, left = divmod(blocks, sum(per_cycle))
     fitting = cycles * len(lengths)
     for need in per_cycle:

@@ -106,16 +106,16 @@ def test_a_growing_cache_takes_what_each_step_writes_and_nothing_more() -> None:
     ledger = Ledger(PoolShape(32, 1, 8, elastic=True))
     reserved = []
     for request, prompt in ((0, 3), (1, 5)):
-        plans = [planner.start(request, prompt, waiting=1 - request)]
+        plans = [planner.start([request], prompt, waiting=1 - request)]
         assert plans[0].chunks == (Chunk(request, 0, prompt, samples=True),)
-        plans += [planner.decode(request), planner.decode(request)]
+        plans += [planner.decode(), planner.decode()]
         for written, plan in enumerate(plans, prompt):
             counts = ledger.apply(plan)
             assert counts.reserved == counts.allocated == counts.live == written
             reserved.append(counts.reserved)
         assert planner.written() == {request: prompt + 2}
         assert planner.tables() == {r: list(t) for r, t in ledger.tables().items()}
-        plan = planner.release(request, LENGTH)
+        plan = planner.release([(request, LENGTH)])
         assert plan.finished == (Finish(request, LENGTH),)
         reserved.append(ledger.apply(plan).reserved)
     assert reserved == [3, 4, 5, 0, 5, 6, 7, 0]
@@ -123,6 +123,32 @@ def test_a_growing_cache_takes_what_each_step_writes_and_nothing_more() -> None:
 
 def test_a_growing_cache_does_not_outgrow_the_maximum_length() -> None:
     planner = GrowingPlanner(4)
-    planner.start(0, 4)
+    planner.start([0], 4)
     with pytest.raises(OutOfBlocksError):
-        planner.decode(0)
+        planner.decode()
+
+
+def test_samples_of_a_prompt_grow_together_and_none_is_shared() -> None:
+    planner = GrowingPlanner(8, rows=3)
+    shape = PoolShape(24, 1, 8, elastic=True)
+    ledger = Ledger(shape)
+    ledger.apply(planner.start([0, 1, 2], 4))
+    plans = [planner.decode(), planner.decode([(1, LENGTH)]), planner.decode()]
+    seen = []
+    for plan in plans:
+        counts = ledger.apply(plan)
+        assert counts == recount(shape, ledger.holders)
+        seen.append((counts.reserved, counts.live, counts[SlotState.FINISHED]))
+    assert seen == [(15, 15, 0), (18, 12, 6), (21, 14, 7)]
+    assert ledger.written_slots == 21
+    assert planner.written() == {0: 7, 2: 7}
+    assert [c.samples for c in plans[-1].chunks] == [True, False, True]
+    last = ledger.apply(planner.release([(0, LENGTH), (2, LENGTH)]))
+    assert last.reserved == 0
+
+
+def test_a_row_outgrows_its_length_even_where_another_has_not_used_its_own() -> None:
+    planner = GrowingPlanner(4, rows=2)
+    planner.start([0], 4)
+    with pytest.raises(OutOfBlocksError):
+        planner.decode()

@@ -115,6 +115,16 @@ def test_requests_that_fit_is_what_taking_them_one_by_one_gives(
     assert requests_that_fit(lengths, blocks, size) == fit_one_by_one(lengths, blocks, size)
 
 
+def test_samples_of_one_prompt_take_its_whole_blocks_once() -> None:
+    """Prompts of 9 and 2 final slots more: 3 blocks of 4, of which 2 hold prompt alone."""
+    lengths, shared = [11, 11, 11], [0, 9, 9]
+    assert requests_that_fit(lengths, 9, 4) == 3
+    assert requests_that_fit(lengths, 5, 4, shared) == 3
+    assert requests_that_fit(lengths, 9, 4, shared) == 5
+    assert requests_that_fit(lengths, 10, 4, shared) == 6
+    assert requests_that_fit(lengths, 3, 512, shared) == requests_that_fit(lengths, 3, 512) == 3
+
+
 @pytest.mark.parametrize("lengths", [[], [0], [3, 0], [-1]])
 def test_lengths_that_hold_nothing_are_refused(lengths: list[int]) -> None:
     with pytest.raises(ValueError, match="positive"):
