@@ -410,7 +410,9 @@ def _fits(events: ArmEvents, workload: WorkloadReady | None) -> int | None:
     lengths = [final_tokens(len(r.token_ids), r.max_new_tokens) for r in workload.requests]
     pool = events.pool
     blocks = pool.budget_bytes // (pool.block_size * pool.slot_bytes)
-    return requests_that_fit(lengths, blocks, pool.block_size)
+    # Samples of a prompt share its whole blocks where the arm has a block table.
+    shared = [0 if r.sample_of is None else len(r.token_ids) for r in workload.requests]
+    return requests_that_fit(lengths, blocks, pool.block_size, () if pool.elastic else shared)
 
 
 def _request(event: RequestFinished) -> RequestResult:

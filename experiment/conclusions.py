@@ -7,6 +7,7 @@ where the run could not tell, it says so and why. No sentence stands here: only 
 from __future__ import annotations
 
 from experiment.analysis import arm_results
+from experiment.config import SamplingConfig
 from experiment.events import (
     EnvironmentProbed,
     ModelPrepared,
@@ -23,6 +24,8 @@ _SAME_SHARE = 0.01
 # Each arm runs once: a smaller difference is within what machines do by themselves.
 _FASTER = 1.1
 _CONTIGUOUS = ("contiguous.batch", "contiguous.sequential")
+# Each of their requests draws from a generator of its own, so what else runs changes no token.
+_OWN_GENERATORS = ("slabs", "paged")
 
 
 def evaluate(record: Record) -> Results:
@@ -33,7 +36,7 @@ def evaluate(record: Record) -> Results:
     results = Results(
         status=finished[-1].status if finished else "failed",
         arms=arms,
-        tokens=compare_tokens(arms),
+        tokens=compare_tokens(arms, _sampling(record).greedy),
         headline=message("headline.none"),
         claims=[],
         fairness=_fairness(record),
@@ -48,14 +51,22 @@ def evaluate(record: Record) -> Results:
     )
 
 
-def compare_tokens(arms: list[ArmResult]) -> list[TokenComparison]:
-    """Each arm that finished against the first one that did, token by token."""
+def compare_tokens(arms: list[ArmResult], greedy: bool = True) -> list[TokenComparison]:
+    """Each arm that finished against the first one that did, token by token.
+
+    Where random numbers are drawn, only arms that draw the same ones can be compared.
+    """
     finished = [arm for arm in arms if arm.status == "finished"]
     if not finished:
         return []
-    reference = finished[0]
+    like = finished if greedy else [arm for arm in finished if arm.arm in _OWN_GENERATORS]
+    reference = (like or finished)[0]
     expected = {request.request: request.tokens for request in reference.requests}
-    return [_compare(arm, reference.arm, expected) for arm in finished[1:]]
+    return [
+        _compare(arm, reference.arm, expected) if arm in like else _not_compared(arm, reference)
+        for arm in finished
+        if arm is not reference
+    ]
 
 
 def headline(results: Results) -> Message:
@@ -203,17 +214,45 @@ def _compare(arm: ArmResult, reference: str, expected: dict[int, list[int]]) -> 
     )
 
 
+def _not_compared(arm: ArmResult, reference: ArmResult) -> TokenComparison:
+    return TokenComparison(
+        arm=arm.arm,
+        reference=reference.arm,
+        requests=max(len(arm.requests), len(reference.requests)),
+        equal_requests=None,
+        first_difference=None,
+        reason=message("tokens.random"),
+    )
+
+
+def _sampling(record: Record) -> SamplingConfig:
+    workload = record.first(WorkloadReady)
+    return workload.sampling if workload else SamplingConfig()
+
+
+def _choice(sampling: SamplingConfig) -> list[Message]:
+    """How tokens are chosen, in every arm alike."""
+    if sampling.greedy:
+        texts = [message("fairness.stop")]
+    else:
+        figures = sampling.model_dump(include={"temperature", "top_k", "top_p", "seed"})
+        texts = [message("fairness.random", **figures)]
+    if sampling.n > 1:
+        texts.append(message("fairness.samples", n=sampling.n))
+    return texts
+
+
 def _fairness(record: Record) -> list[Message]:
     model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
     if model is None or workload is None:
         return []
     return [
         message("fairness.weights", sha256=model.weights_sha256[:12]),
-        message("fairness.tokens", n=sum(len(r.token_ids) for r in workload.requests)),
+        message("fairness.tokens", n=sum(len(r[0].token_ids) for r in workload.samples())),
         message("fairness.dtype", dtype=model.dtype),
         message("fairness.budget", budget=workload.budget_bytes),
         message("fairness.length", length=workload.max_length),
-        message("fairness.stop"),
+        *_choice(workload.sampling),
         message("fairness.process"),
     ]
 

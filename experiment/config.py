@@ -28,6 +28,8 @@ ARM_GROUPS = {
     "paged": ("paged",),
 }
 MAX_CONFIG_BYTES = 1 << 20
+# Below it, Transformers' logits divided by it are infinite in half precision.
+MIN_TEMPERATURE = 0.01
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", re.IGNORECASE)
 _UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40, "KI": 10, "MI": 20, "GI": 30}
 _UNITS |= {"K": 10, "M": 20, "G": 30, "T": 40, "TI": 40}
@@ -96,6 +98,27 @@ class WorkloadConfig(_Section):
     ignore_eos: bool = True
 
 
+class SamplingConfig(_Section):
+    """How tokens are chosen in every arm; temperature 0 takes the likeliest.
+
+    ``top_k`` 0 and ``top_p`` 1 leave all tokens to choose from. ``n`` samples of each prompt are
+    generated side by side. Until ``min_new_tokens`` are generated, no stop token is.
+    """
+
+    temperature: float = Field(0.0, ge=0, le=100)
+    top_k: int = Field(0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    seed: int = Field(0, ge=0, lt=2**32)
+    stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    min_new_tokens: int = Field(0, ge=0)
+    n: int = Field(1, ge=1, le=1024)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether no random number is drawn."""
+        return self.temperature == 0
+
+
 class CacheConfig(_Section):
     """The KV cache. ``budget`` is bytes, or auto: one slab of the maximum length per request."""
 
@@ -141,6 +164,7 @@ class Config(_Section):
 
     model: ModelConfig = ModelConfig()
     workload: WorkloadConfig = WorkloadConfig()
+    sampling: SamplingConfig = SamplingConfig()
     cache: CacheConfig = CacheConfig()
     engine: EngineConfig = EngineConfig()
     run: RunSection = RunSection()
@@ -183,6 +207,7 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         raise _explain(error) from error
     expand_arms(config.run.arms)
+    _check_sampling(config)
     return config
 
 
@@ -246,6 +271,19 @@ def _unknown_key(key: str) -> UserError:
     if near:
         return user_error("error.unknown_key_near", config_key=key, near=near[0])
     return user_error("error.unknown_key", config_key=key, choices=", ".join(config_keys()))
+
+
+def _check_sampling(config: Config) -> None:
+    """What no single field can say.
+
+    Raises:
+        UserError: settings that contradict each other.
+    """
+    sampling, most = config.sampling, config.workload.max_new_tokens
+    if 0 < sampling.temperature < MIN_TEMPERATURE:
+        raise user_error("error.low_temperature", value=sampling.temperature, limit=MIN_TEMPERATURE)
+    if sampling.min_new_tokens > most:
+        raise user_error("error.min_above_max", value=sampling.min_new_tokens, limit=most)
 
 
 # What was expected where pydantic's error types begin so; their rest says how it was missed.

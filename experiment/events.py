@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from experiment.config import SamplingConfig
 from experiment.messages import Message
 
 SCHEMA_VERSION = 1
@@ -117,7 +118,11 @@ class ModelPrepared(_Event):
 
 
 class WorkloadRequest(BaseModel):
-    """One request: its text, its token ids and how many tokens it may generate."""
+    """One request: its text, its token ids and how many tokens it may generate.
+
+    ``sample_of`` is None for the first sample of a prompt; for further ones, which follow it
+    with ids without a gap, the id of the first.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -125,16 +130,27 @@ class WorkloadRequest(BaseModel):
     prompt: str
     token_ids: list[int]
     max_new_tokens: int
+    sample_of: int | None = None
 
 
 class WorkloadReady(_Event):
-    """The requests of the run, and the KV budget in bytes that each arm may reserve."""
+    """The requests of the run, how they sample, and the KV bytes that each arm may reserve."""
 
     event: Literal["workload"] = "workload"
     requests: list[WorkloadRequest]
     max_length: int
     block_size: int
     budget_bytes: int
+    sampling: SamplingConfig = SamplingConfig()
+
+    def samples(self) -> list[list[WorkloadRequest]]:
+        """The requests, those of the same prompt together."""
+        groups: list[list[WorkloadRequest]] = []
+        for request in self.requests:
+            if request.sample_of is None:
+                groups.append([])
+            groups[-1].append(request)
+        return groups
 
 
 class ArmStarted(_Event):

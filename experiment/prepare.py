@@ -19,7 +19,13 @@ from experiment.model.load import load_tokenizer
 from experiment.model.precision import slow_on_cpu
 from experiment.model.source import Source, find_model, use_plain_http
 from experiment.wire import Wire, serve
-from experiment.workload import check_prompts, choose_prompts, make_requests, make_workload
+from experiment.workload import (
+    check_prompts,
+    check_stop_tokens,
+    choose_prompts,
+    make_requests,
+    make_workload,
+)
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
@@ -45,7 +51,9 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
         model.vocab_size,
         config.workload.max_new_tokens,
         config.cache.max_length,
+        config.sampling.n,
     )
+    check_stop_tokens(config.sampling.stop_token_ids, model.vocab_size)
     wire.emit(make_workload(config, requests, model.slot_bytes, arms))
 
 

@@ -242,19 +242,21 @@ class ArmResult(_Result):
 class TokenComparison(_Result):
     """Generated tokens of one arm against those of the reference arm.
 
-    ``first_difference`` is (request, index of the first other token).
+    ``first_difference`` is (request, index of the first other token). ``reason`` says why the
+    tokens were not compared; ``equal_requests`` is None then.
     """
 
     arm: str
     reference: str
     requests: int
-    equal_requests: int
+    equal_requests: int | None
     first_difference: tuple[int, int] | None
+    reason: Message | None = None
 
     @property
-    def equal(self) -> bool:
-        """Whether every token of every request is the same."""
-        return self.requests == self.equal_requests
+    def equal(self) -> bool | None:
+        """Whether every token of every request is the same; None where nothing was compared."""
+        return None if self.equal_requests is None else self.requests == self.equal_requests
 
 
 class Claim(_Result):
@@ -276,6 +278,16 @@ class Results(_Result):
     fairness: list[Message]
     notes: list[Message]
     environment: dict[str, Any] | None
+
+    @property
+    def compared(self) -> list[TokenComparison]:
+        """Comparisons of tokens that were made."""
+        return [one for one in self.tokens if one.equal is not None]
+
+    @property
+    def not_compared(self) -> list[TokenComparison]:
+        """Arms whose tokens were not compared; each says why."""
+        return [one for one in self.tokens if one.equal is None]
 
     @property
     def equal_reserved(self) -> int:

@@ -247,7 +247,7 @@ def resolved_config(record: Record) -> dict[str, Any]:
         config["run"]["device"] = model.device
     if workload is not None:
         config["cache"]["budget"] = workload.budget_bytes
-        config["workload"]["prompts"] = [request.prompt for request in workload.requests]
+        config["workload"]["prompts"] = [samples[0].prompt for samples in workload.samples()]
     finished = record.first(ArmFinished)
     if finished is not None:
         config["run"]["threads"] = finished.threads

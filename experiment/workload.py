@@ -77,8 +77,9 @@ def make_requests(
     vocab_size: int,
     max_new_tokens: int,
     max_length: int,
+    samples: int = 1,
 ) -> list[WorkloadRequest]:
-    """Turn prompts into requests, numbered from 0.
+    """Turn prompts into requests, numbered from 0; each sample of a prompt is one.
 
     Args:
         prompts: texts.
@@ -86,12 +87,13 @@ def make_requests(
         vocab_size: token ids must be below it.
         max_new_tokens: tokens each request may generate.
         max_length: slots that a request may hold at most.
+        samples: how many of each prompt.
 
     Raises:
         UserError: a prompt is empty, too long, or has tokens that the model does not know.
     """
     check_prompts(prompts)
-    requests = []
+    requests: list[WorkloadRequest] = []
     for index, prompt in enumerate(prompts):
         ids = [int(token) for token in encode(prompt)]
         _check_ids(ids, index + 1, vocab_size)
@@ -105,10 +107,29 @@ def make_requests(
                 needed=needed,
                 max_length=max_length,
             )
-        requests.append(
-            WorkloadRequest(id=index, prompt=prompt, token_ids=ids, max_new_tokens=max_new_tokens)
-        )
+        first = len(requests)
+        requests += [
+            WorkloadRequest(
+                id=first + sample,
+                prompt=prompt,
+                token_ids=ids,
+                max_new_tokens=max_new_tokens,
+                sample_of=first if sample else None,
+            )
+            for sample in range(samples)
+        ]
     return requests
+
+
+def check_stop_tokens(stop_token_ids: Sequence[int], vocab_size: int) -> None:
+    """See that the model can generate every stop token.
+
+    Raises:
+        UserError: one of them is no token of its vocabulary.
+    """
+    for token in stop_token_ids:
+        if token >= vocab_size:
+            raise user_error("error.workload.unknown_stop", token=token, vocab_size=vocab_size)
 
 
 def make_workload(
@@ -123,9 +144,13 @@ def make_workload(
         arms: single arms, as ``Config.arm_names``.
 
     Raises:
-        UserError: an arm could not run even one request in the budget.
+        UserError: an arm could not run even one request in the budget, or a block is longer than
+            any request.
     """
     cache = config.cache
+    if cache.block_size > cache.max_length:
+        sizes = {"block_size": cache.block_size, "max_length": cache.max_length}
+        raise user_error("error.workload.block_too_large", **sizes)
     slab = cache.max_length * slot_bytes
     # Rounded up to whole blocks, so that no arm gets less than it could use.
     blocks = blocks_needed(len(requests) * cache.max_length, cache.block_size)
@@ -147,6 +172,7 @@ def make_workload(
         max_length=cache.max_length,
         block_size=cache.block_size,
         budget_bytes=budget,
+        sampling=config.sampling,
     )
 
 
@@ -161,7 +187,7 @@ def _check_blocks(
             "error.workload.no_blocks",
             budget=budget,
             needed=needed,
-            n=largest.id + 1,
+            n=1 + sum(each.sample_of is None for each in requests[: largest.id]),
             tokens=tokens,
             block_size=block_size,
         )

@@ -194,6 +194,7 @@ class ArmRun:
     def begin_generation(self) -> None:
         """Start the clock of the workload."""
         self._progress()
+        torch.manual_seed(self.task.workload.sampling.seed)
         self._began = self.now()
 
     def end_generation(self) -> None:
@@ -210,10 +211,12 @@ class ArmRun:
         tables: Callable[[], Mapping[int, Sequence[int]]],
         written: Callable[[], Mapping[int, int]],
         witness: Callable[[], int] | None = None,
+        first_tokens: int = 0,
     ) -> None:
         """Log one executed step; every so often, a whole picture from ``tables`` and ``written``.
 
         ``witness`` counts written slots from the tensors; it is asked where the config says so.
+        ``first_tokens`` are those of samples that begin here, beside the tokens of the chunks.
         """
         ended = time.monotonic_ns()
         with self.paused():
@@ -230,7 +233,7 @@ class ArmRun:
             if plan.step % KEYFRAME_EVERY == 0:
                 self._keyframe(plan.step, tables(), written())
             self._last_step = plan.step
-            self._tokens_done += sum(chunk.samples for chunk in plan.chunks)
+            self._tokens_done += sum(chunk.samples for chunk in plan.chunks) + first_tokens
             self._progress()
 
     def request_finished(

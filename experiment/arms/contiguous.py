@@ -7,7 +7,9 @@ Three modes, an arm each:
     contiguous.growing      one request after another, DynamicCache: what Transformers does
                             when it is given nothing; each step reallocates every tensor
 
-Where the budget holds fewer slabs than there are requests, the batch runs in waves.
+Where the budget holds fewer slabs than there are requests, the batch runs in waves. Several
+samples of a prompt are rows with the same input, which is what ``num_return_sequences`` makes
+of them: each has a whole copy of the prompt's keys and values.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import torch
 from transformers import DynamicCache, StaticCache, StoppingCriteria, StoppingCriteriaList
 
 from experiment.arms.base import ArmRun, RequestTimes
+from experiment.arms.choice import choice
 from experiment.events import CacheMoved, WorkloadRequest
 from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
 from kvsim.ledger import PoolShape
@@ -35,17 +38,21 @@ _WITNESS_DIMS = 4
 
 
 def run_sequential(run: ArmRun) -> None:
-    """One request after another in one slab."""
-    _run_static(run, rows=1)
+    """One prompt after another, a slab for each of its samples."""
+    prompts = run.task.workload.samples()
+    rows = min(run.task.slabs, max(map(len, prompts)))
+    _run_static(run, rows, [part for samples in prompts for part in _parts(samples, rows)])
 
 
 def run_batch(run: ArmRun) -> None:
     """Padded batches of as many requests as the budget holds slabs."""
-    _run_static(run, rows=min(run.task.slabs, len(run.task.workload.requests)))
+    requests = run.task.workload.requests
+    rows = min(run.task.slabs, len(requests))
+    _run_static(run, rows, _parts(requests, rows))
 
 
 def run_growing(run: ArmRun) -> None:
-    """One request after another; the cache grows with every token."""
+    """One prompt after another; the cache grows with every token."""
     model: Any = run.load(ATTENTION)
     _generate_growing(run, model)
     del model
@@ -56,32 +63,41 @@ def _generate_growing(run: ArmRun, model: Any) -> None:
     task = run.task
     caches: list[Any] = []
     slot_bytes = task.geometry.bytes_per_token
-    shape = PoolShape(task.workload.max_length, 1, slot_bytes, elastic=True)
+    prompts = task.workload.samples()
+    rows = max(map(len, prompts))
+    shape = PoolShape(rows * task.workload.max_length, 1, slot_bytes, elastic=True)
     run.pool_reserved(shape, lambda: [t for cache in caches for t in _cache_tensors(cache)])
-    planner = GrowingPlanner(task.workload.max_length)
+    planner = GrowingPlanner(task.workload.max_length, rows)
     run.begin_generation()
-    requests = task.workload.requests
-    for index, request in enumerate(requests):
+    waiting = len(task.workload.requests)
+    for samples in prompts:
+        waiting -= len(samples)
         cache = DynamicCache(config=model.config)
         caches[:] = [cache]
-        hook = _GrowingHook(run, planner, request, cache, waiting=len(requests) - index - 1)
-        _generate(model, [request], cache, hook)
-        if index == len(requests) - 1:
+        hook = _GrowingHook(run, planner, samples, cache, waiting)
+        _generate(model, samples, cache, hook)
+        if not waiting:
             run.end_generation()
         caches.clear()
         del cache
         hook.release()
-        run.emit(CacheMoved(arm=task.arm, request=request.id, bytes=hook.moved_bytes))
+        run.emit(CacheMoved(arm=task.arm, request=samples[0].id, bytes=hook.moved_bytes))
 
 
-def _run_static(run: ArmRun, rows: int) -> None:
+def _parts(requests: Sequence[WorkloadRequest], rows: int) -> list[Sequence[WorkloadRequest]]:
+    return [requests[start : start + rows] for start in range(0, len(requests), rows)]
+
+
+def _run_static(run: ArmRun, rows: int, batches: Sequence[Sequence[WorkloadRequest]]) -> None:
     model: Any = run.load(ATTENTION)
-    _generate_static(run, model, rows)
+    _generate_static(run, model, rows, batches)
     del model
     run.finish()
 
 
-def _generate_static(run: ArmRun, model: Any, rows: int) -> None:
+def _generate_static(
+    run: ArmRun, model: Any, rows: int, batches: Sequence[Sequence[WorkloadRequest]]
+) -> None:
     task = run.task
     cache = _reserve(model, rows, run)
     layers = [(layer.keys, layer.values) for layer in cache.layers]
@@ -89,12 +105,11 @@ def _generate_static(run: ArmRun, model: Any, rows: int) -> None:
     shape = PoolShape(rows, task.workload.max_length, task.geometry.bytes_per_token)
     run.pool_reserved(shape, lambda: tensors, lambda: unwritten_bytes(tensors))
     planner = StaticBatchPlanner(rows, task.workload.max_length)
-    requests = task.workload.requests
     run.begin_generation()
-    for start in range(0, len(requests), rows):
-        batch = requests[start : start + rows]
-        _reset(cache, layers, len(batch), refill=start > 0)
-        waiting = len(requests) - start - len(batch)
+    waiting = len(task.workload.requests)
+    for index, batch in enumerate(batches):
+        _reset(cache, layers, len(batch), refill=index > 0)
+        waiting -= len(batch)
         hook = _StaticHook(run, planner, batch, layers, waiting)
         _generate(model, batch, cache, hook)
         if not waiting:
@@ -152,10 +167,10 @@ def _generate(model: Any, batch: Sequence[WorkloadRequest], cache: Any, hook: _H
         attention_mask=torch.tensor(mask, device=device),
         past_key_values=cache,
         max_new_tokens=max(request.max_new_tokens for request in batch),
-        do_sample=False,
         num_beams=1,
         eos_token_id=None,  # the hook applies the stop rule that all arms share
         pad_token_id=0,
+        **choice(hook.run.task.workload.sampling, hook.stops, longest),
         stopping_criteria=StoppingCriteriaList([hook]),
         disable_compile=True,
     )
@@ -177,8 +192,10 @@ class _Hook(StoppingCriteria):  # type: ignore[misc]
     def __init__(self, run: ArmRun, batch: Sequence[WorkloadRequest]) -> None:
         self.run = run
         self.rows = [_Progress(request) for request in batch]
-        config = run.task.config.workload
-        self.eos = None if config.ignore_eos else run.task.model.eos_token_id
+        self.stops = set(run.task.workload.sampling.stop_token_ids)
+        eos = run.task.model.eos_token_id
+        if eos is not None and not run.task.config.workload.ignore_eos:
+            self.stops.add(eos)
         self.started = 0
         self.step_started_ns = 0
 
@@ -213,7 +230,7 @@ class _Hook(StoppingCriteria):  # type: ignore[misc]
         row.tokens.append(token)
         if row.first_token is None:
             row.first_token = now
-        if token == self.eos:
+        if token in self.stops:
             row.reason = FinishReason.STOP
         elif len(row.tokens) >= row.request.max_new_tokens:
             row.reason = FinishReason.LENGTH
@@ -268,30 +285,32 @@ class _StaticHook(_Hook):
 
 
 class _GrowingHook(_Hook):
-    """Logs the steps of one request in a growing cache."""
+    """Logs the steps of the samples of one prompt in a growing cache."""
 
     def __init__(
         self,
         run: ArmRun,
         planner: GrowingPlanner,
-        request: WorkloadRequest,
+        samples: Sequence[WorkloadRequest],
         cache: Any,
         waiting: int,
     ) -> None:
-        super().__init__(run, [request])
+        super().__init__(run, samples)
         self.planner = planner
         self.cache = cache
         self.waiting = waiting
         self.moved_bytes = 0
         self._held_bytes = 0
-        self._reason = FinishReason.LENGTH
+        self._finished: list[tuple[int, FinishReason]] = []
 
     def log_step(self) -> None:
-        row = self.rows[0]
-        if row.tokens:
-            plan = self.planner.decode(row.request.id, self.waiting)
+        if self.rows[0].tokens:
+            plan = self.planner.decode(self._finished, self.waiting)
+            self._finished = []
         else:
-            plan = self.planner.start(row.request.id, len(row.request.token_ids), self.waiting)
+            prompt = len(self.rows[0].request.token_ids)
+            ids = [row.request.id for row in self.rows]
+            plan = self.planner.start(ids, prompt, self.waiting)
         # Concatenation writes every tensor anew: what was there before is copied.
         self.moved_bytes += self._held_bytes
         self._held_bytes = sum(t.nbytes for t in _cache_tensors(self.cache))
@@ -299,19 +318,20 @@ class _GrowingHook(_Hook):
             plan, self.step_started_ns, self.planner.tables, self.planner.written, self.witness
         )
 
-    def newly_finished(self, row: _Progress, reason: FinishReason) -> None:  # noqa: ARG002
-        self._reason = reason
+    def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
+        self._finished.append((row.request.id, reason))
 
     def release(self) -> None:
         """Log that the cache is given back."""
         self.cache = None
-        plan = self.planner.release(self.rows[0].request.id, self._reason, self.waiting)
+        plan = self.planner.release(self._finished, self.waiting)
         started = _monotonic(self.run)
         self.run.step(plan, started, self.planner.tables, self.planner.written)
 
     def witness(self) -> int:
-        """Positions that the cache's tensors hold."""
-        return int(self.cache.layers[0].keys.shape[-2])
+        """Positions that the cache's tensors hold, over all rows."""
+        keys = self.cache.layers[0].keys
+        return int(keys.shape[0] * keys.shape[-2])
 
 
 def unwritten_bytes(tensors: Sequence[torch.Tensor]) -> int:

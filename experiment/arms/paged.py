@@ -13,7 +13,8 @@ from experiment.engine.engine import Engine, StepOutcome
 from experiment.engine.kernels import choose_kernel, warm_up
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, probe
-from experiment.events import PrefixCacheUsed, TokenMapping
+from experiment.engine.sampling import SamplingParams
+from experiment.events import PrefixCacheUsed, TokenMapping, WorkloadRequest
 from experiment.messages import user_error
 from kvsim.geometry import final_tokens
 from kvsim.ledger import PoolShape
@@ -107,8 +108,11 @@ class _Loop:
 
     def run_all(self) -> None:
         """Run the workload to its end."""
-        for request in self.requests.values():
-            self.engine.add(request.id, request.token_ids, request.max_new_tokens)
+        for first, *others in self.run.task.workload.samples():
+            children = [request.id for request in others]
+            sampling = self._sampling(first)
+            tokens, most = first.token_ids, first.max_new_tokens
+            self.engine.add(first.id, tokens, most, sampling, children=children)
         self.run.begin_generation()
         while self.engine.scheduler.has_work:
             began_ns, clock = time.monotonic_ns(), self.run.now()
@@ -121,6 +125,18 @@ class _Loop:
             with self.run.paused():
                 self._log_requests(outcome, finished, clock, now)
 
+    def _sampling(self, request: WorkloadRequest) -> SamplingParams:
+        """How a request samples: each with a seed of its own, its further samples count on."""
+        asked = self.run.task.workload.sampling
+        return SamplingParams(
+            temperature=asked.temperature,
+            top_k=asked.top_k,
+            top_p=asked.top_p,
+            seed=asked.seed + request.id,
+            stop_token_ids=frozenset(asked.stop_token_ids),
+            min_new_tokens=asked.min_new_tokens,
+        )
+
     def _log_step(self, outcome: StepOutcome, began_ns: int) -> None:
         """Before completion, while tables and tensors are as the plan left them."""
         plan = outcome.plan
@@ -131,6 +147,7 @@ class _Loop:
             self._tables,
             lambda: {**self.engine.scheduler.computed(), **written},
             self.engine.pool.written_slots,
+            first_tokens=len(outcome.forked),
         )
         self._log_mapping(plan)
 
@@ -139,6 +156,8 @@ class _Loop:
     ) -> None:
         for chunk in outcome.plan.chunks:
             self.started.setdefault(chunk.request, clock)
+        for child, parent in outcome.forked.items():
+            self.started[child] = self.started[parent]
         for request in outcome.tokens:
             self.first_token.setdefault(request, now)
         for finish in finished:

@@ -42,6 +42,7 @@ from experiment.i18n import DASH, Translator, format_bytes
 from experiment.messages import ExitCode, Message
 from experiment.report.console_environment import show_environment
 from experiment.report.console_results import show_results
+from experiment.report.sharing import sampling_message
 from experiment.report.texts import AsciiFile, arm_name, clock, preview, translator
 from experiment.report.wrap import wrap
 from experiment.results import Results
@@ -204,7 +205,7 @@ class ConsoleReporter:
             t("console.request"), t("console.prompt"), t("console.characters"),
             t("console.tokens_in"), t("console.new_tokens"), right=(2, 3, 4),
         )  # fmt: skip
-        for request in event.requests:
+        for request in (samples[0] for samples in event.samples()):
             table.add_row(
                 str(request.id),
                 Text(preview(request.prompt, _PROMPT_CHARACTERS)),
@@ -213,6 +214,7 @@ class ConsoleReporter:
                 f"{request.max_new_tokens:,}",
             )
         self.console.print(table)
+        self.line(t.message(sampling_message(event.sampling)))
         self.line(t("console.budget", budget=event.budget_bytes, length=event.max_length,
                     block_size=event.block_size))  # fmt: skip
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from experiment.i18n import DASH, format_bytes
 from experiment.messages import Message
 from experiment.reconcile import ALLOWED
+from experiment.report.sharing import explanations
 from experiment.report.texts import arm_name
 from experiment.report.watched import WATCHED, Figure, watched_figure
 from experiment.results import (
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 _VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 _NOT_WHOLE = ("left", "interrupted", "incomplete", "failed")
-_EXPLANATIONS = ("paging", "cow", "prefix")
 
 
 def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> None:
@@ -41,7 +41,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         out.console.print(comparison_table(out, results))
         if results.equal_reserved:
             out.line(out.t("console.reserved_equal", n=results.equal_reserved), "dim")
-    _show_tokens(out, results.tokens)
+    _show_tokens(out, results)
     _show_prefix_cache(out, results)
     _show_reconciliation(out, results)
     for arm in results.arms:
@@ -53,7 +53,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
     for claim in results.claims:
         _show_claim(out, claim)
     if not out.quiet and results.status not in _NOT_WHOLE:
-        _explain(out)
+        _explain(out, results)
     out.section("section.files")
     for name in files:
         out.paragraph(name, indent=2)
@@ -175,12 +175,24 @@ def _channel_cell(out: ConsoleReporter, figure: ChannelFigure | None) -> str:
     return f"{format_bytes(figure.bytes)}\n({off})"
 
 
-def _show_tokens(out: ConsoleReporter, comparisons: list[TokenComparison]) -> None:
+def _show_tokens(out: ConsoleReporter, results: Results) -> None:
+    comparisons = results.compared
     if comparisons and all(comparison.equal for comparison in comparisons):
         requests = comparisons[0].requests
-        text = out.t("console.tokens_equal", arms=len(comparisons) + 1, requests=requests)
-        out.paragraph(text, "green")
-        return
+        key = "console.tokens_equal_some" if results.not_compared else "console.tokens_equal"
+        out.paragraph(out.t(key, arms=len(comparisons) + 1, requests=requests), "green")
+    else:
+        _show_differences(out, comparisons)
+    if results.not_compared:
+        names = [arm_name(out.t, one.arm) for one in results.not_compared]
+        text = results.not_compared[0].reason
+        if text is not None:
+            arms = out.t("console.listed").join(names)
+            reason = out.t.message(text)
+            out.paragraph(out.t("console.tokens_not_compared", arms=arms, reason=reason))
+
+
+def _show_differences(out: ConsoleReporter, comparisons: list[TokenComparison]) -> None:
     for comparison in comparisons:
         if comparison.equal:
             continue
@@ -208,11 +220,13 @@ def _show_claim(out: ConsoleReporter, claim: Claim) -> None:
     out.paragraph(out.t.message(claim.text), indent=2)
 
 
-def _explain(out: ConsoleReporter) -> None:
-    for name in _EXPLANATIONS:
+def _explain(out: ConsoleReporter, results: Results) -> None:
+    for name, seen in explanations(results).items():
         out.console.print()
         out.line(out.t(f"explain.{name}.title"), "bold")
         out.line(out.t(f"explain.{name}.text"), indent=2)
+        for text in seen:
+            out.line(out.t.message(text), indent=2)
 
 
 def _slots(name: str) -> Callable[[ArmResult], str]:

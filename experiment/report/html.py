@@ -40,6 +40,7 @@ from experiment.report.frames import (
 from experiment.report.html_environment import environment_rows
 from experiment.report.mapping import mapping_figure
 from experiment.report.series import MARKED_STAGES, Series, all_series, picture
+from experiment.report.sharing import explanations
 from experiment.report.slotmap import MapOf, map_of, slot_map
 from experiment.report.svg import patterns, swatch
 from experiment.results import Results
@@ -183,6 +184,7 @@ def _tables(record: Record, results: Results, series: list[Series]) -> dict[str,
         "requests": {arm.arm: parts.requests(record, arm) for arm in results.arms},
         "most_requests": parts.MOST_REQUESTS,
         "readings": {arm.arm: parts.readings(record, arm) for arm in results.arms},
+        "explanations": explanations(results),
         "terms": _TERMS,
         "slot_bytes": model.slot_bytes if model else None,
         "environment": environment_rows(results.environment),
@@ -235,6 +237,7 @@ def _short_workload(workload: WorkloadReady | None) -> dict[str, Any] | None:
             "prompt_characters": len(request.prompt),
             "prompt_tokens": len(request.token_ids),
             "max_new_tokens": request.max_new_tokens,
+            "sample_of": request.sample_of,
         }
         for request in workload.requests
     ]

@@ -15,6 +15,7 @@ from experiment.i18n import format_bytes
 from experiment.messages import Message, message
 from experiment.record import Record
 from experiment.report.frames import wall_clock
+from experiment.report.sharing import sampling_message
 from experiment.report.values import count, percent, rate, readable, seconds, size
 from experiment.results import ArmResult, Claim, MemoryRow, RequestResult, Results, SlotFigures
 
@@ -102,6 +103,7 @@ class RequestLine:
     """One request of an arm."""
 
     number: int
+    sample: Message | None
     prompt: str | None
     characters: str | None
     tokens_in: str
@@ -120,6 +122,7 @@ def requests(record: Record, arm: ArmResult) -> list[RequestLine]:
 def _request(done: RequestResult, asked: WorkloadRequest | None) -> RequestLine:
     return RequestLine(
         number=done.request,
+        sample=_sample(asked) if asked else None,
         prompt=readable(asked.prompt, _PROMPT_CHARACTERS) if asked else None,
         characters=count(len(asked.prompt)) if asked else None,
         tokens_in=f"{done.prompt_tokens:,}",
@@ -127,6 +130,14 @@ def _request(done: RequestResult, asked: WorkloadRequest | None) -> RequestLine:
         time=seconds(done.latency_s - done.wait_s),
         text=readable(done.text, _TEXT_CHARACTERS),
     )
+
+
+def _sample(asked: WorkloadRequest) -> Message | None:
+    """Which sample of which request's prompt this is; None for the first."""
+    first = asked.sample_of
+    if first is None:
+        return None
+    return message("report.requests.sample", number=asked.id - first + 1, request=first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +230,7 @@ def subject(record: Record, results: Results) -> list[tuple[str, str | Message]]
         rows.append(("device", str(device)))
     if workload:
         rows.append(("requests", _request_counts(workload)))
+        rows.append(("sampling", sampling_message(workload.sampling)))
         rows.append(("budget", format_bytes(workload.budget_bytes)))
         lengths = {"length": workload.max_length, "block": workload.block_size}
         rows.append(("lengths", message("report.subject.lengths_value", **lengths)))

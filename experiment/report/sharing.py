@@ -1,0 +1,55 @@
+"""Texts on sampling and sharing that follow what a run did, for console and page alike."""
+
+from __future__ import annotations
+
+from experiment.config import SamplingConfig
+from experiment.messages import Message, message
+from experiment.results import ArmResult, Results
+
+
+def sampling_message(sampling: SamplingConfig) -> Message:
+    """How the arms choose tokens. A filter that is off is written as a dash."""
+    how = message("sampling.greedy")
+    if not sampling.greedy:
+        how = message(
+            "sampling.random",
+            temperature=sampling.temperature,
+            top_k=sampling.top_k or None,
+            top_p=sampling.top_p if sampling.top_p < 1 else None,
+            seed=sampling.seed,
+        )
+    summary = message("sampling.summary", how=how, n=sampling.n)
+    if not sampling.stop_token_ids:
+        return summary
+    stops = ", ".join(map(str, sampling.stop_token_ids))
+    first = sampling.min_new_tokens + 1
+    return message("sampling.stops", summary=summary, stops=stops, first=first)
+
+
+def explanations(results: Results) -> dict[str, list[Message]]:
+    """For each part of ``explain`` what this run saw of it, arm by arm."""
+    shared = [arm for arm in results.arms if arm.shared_peak or arm.copied_blocks]
+    cached = [arm for arm in results.arms if arm.prefix_cache]
+    return {
+        "paging": [],
+        "cow": [_copies(arm) for arm in shared] or [message("explain.cow.off")],
+        "prefix": [_hits(arm) for arm in cached] or [message("explain.prefix.off")],
+    }
+
+
+def _copies(arm: ArmResult) -> Message:
+    figures = {"shared": arm.shared_peak, "copied": arm.copied_blocks}
+    return message("explain.cow.on", arm=_name(arm), **figures)
+
+
+def _hits(arm: ArmResult) -> Message:
+    found = arm.prefix_cache or {}
+    figures = {
+        "queried": found["queried"],
+        "hits": found["hit_cross"] + found["hit_batch"],
+    }
+    return message("explain.prefix.on", arm=_name(arm), **figures)
+
+
+def _name(arm: ArmResult) -> Message:
+    return message(f"arm_name.{arm.arm.replace('.', '_')}")
