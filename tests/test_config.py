@@ -93,6 +93,15 @@ def test_a_key_like_no_other_gets_the_list() -> None:
         ("run.arms", ["pagd"], "error.unknown_arm"),
         ("run.arms", [], "error.no_arms"),
         ("workload.max_new_tokens", 0, "error.limit_ge"),
+        ("sampling.top_p", 0, "error.limit_gt"),
+        ("sampling.top_p", 1.5, "error.limit_le"),
+        ("sampling.n", 0, "error.limit_ge"),
+        ("sampling.seed", 2**32, "error.limit_lt"),
+        ("sampling.stop_token_ids", [3, -1], "error.limit_ge"),
+        ("sampling.stop_token_ids", 3, "error.kind.list"),
+        ("sampling.temperature", "hot", "error.kind.number"),
+        ("sampling.temperature", 0.001, "error.low_temperature"),
+        ("sampling.min_new_tokens", 51, "error.min_above_max"),
         ("cache", 3, "error.kind.section"),
     ],
 )
@@ -103,6 +112,11 @@ def test_a_value_that_does_not_fit_is_refused_in_one_line(
     kind = error.text.params.get("kind")
     assert expected == (error.text.key if kind is None else kind.key)
     assert error.text.params.get("config_key", key) == key
+
+
+def test_as_few_new_tokens_as_are_generated_may_be_asked_for() -> None:
+    config = load_config(None, {"sampling.min_new_tokens": 7, "workload.max_new_tokens": 7})
+    assert config.sampling.min_new_tokens == config.workload.max_new_tokens
 
 
 def test_a_choice_lists_the_choices() -> None:

@@ -16,6 +16,7 @@ from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.workload import (
     DEFAULT_PROMPTS,
     check_prompts,
+    check_stop_tokens,
     choose_prompts,
     make_requests,
     make_workload,
@@ -121,6 +122,40 @@ def test_prompts_become_numbered_requests() -> None:
         (0, "a bb", [1, 2], 7),
         (1, "ccc", [3], 7),
     ]
+
+
+def test_each_sample_of_a_prompt_is_a_request_that_follows_the_first() -> None:
+    made = make_requests(["a bb", "ccc"], _words, 10, 7, 16, samples=3)
+    assert [(r.id, r.prompt, r.sample_of) for r in made] == [
+        (0, "a bb", None), (1, "a bb", 0), (2, "a bb", 0),
+        (3, "ccc", None), (4, "ccc", 3), (5, "ccc", 3),
+    ]  # fmt: skip
+    ready = make_workload(_config(), made, SLOT, ARMS)
+    assert [[r.id for r in samples] for samples in ready.samples()] == [[0, 1, 2], [3, 4, 5]]
+    assert ready.budget_bytes == 6 * 512 * SLOT  # a slab for each sample
+
+
+def test_a_request_that_fits_in_no_block_is_named_by_its_prompt() -> None:
+    made = make_requests(["a", "a b c d e f"], _words, 10, 9, 16, samples=2)
+    with pytest.raises(UserError) as caught:
+        make_workload(
+            _config(max_length=16, block_size=4, budget=3 * 4 * SLOT), made, SLOT, ["paged"]
+        )
+    assert (_key(caught), caught.value.text.params["n"]) == ("no_blocks", 2)
+
+
+def test_a_stop_token_must_be_one_of_the_vocabulary() -> None:
+    check_stop_tokens([0, 9], 10)
+    with pytest.raises(UserError) as caught:
+        check_stop_tokens([3, 10], 10)
+    assert (_key(caught), caught.value.text.params["token"]) == ("unknown_stop", 10)
+
+
+def test_a_block_may_not_be_longer_than_a_request() -> None:
+    make_workload(_config(max_length=64, block_size=64), _requests(3, new=5), SLOT, ARMS)
+    with pytest.raises(UserError) as caught:
+        make_workload(_config(max_length=64, block_size=65), _requests(3, new=5), SLOT, ARMS)
+    assert _key(caught) == "block_too_large"
 
 
 def test_no_prompts_and_empty_prompts_are_refused() -> None:

@@ -1,0 +1,106 @@
+"""What is said of sampling and sharing is what the run did."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample import make_record
+
+from experiment.conclusions import evaluate
+from experiment.config import SamplingConfig
+from experiment.events import WorkloadReady
+from experiment.i18n import LANGUAGES, Translator
+from experiment.record import Record
+from experiment.report.console import ConsoleReporter
+from experiment.report.html import report_html
+from experiment.report.sharing import explanations, sampling_message
+from experiment.results import Results
+
+PREFIX = {
+    "queried": 70, "hit_cross": 30, "hit_batch": 3, "requeried": 0, "hit_own": 0, "hit_again": 0,
+}  # fmt: skip
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    return make_record(tmp_path / "run", arms=("contiguous.batch", "paged"))
+
+
+def with_paged(results: Results, **values: Any) -> Results:
+    arms = [a.model_copy(update=values) if a.arm == "paged" else a for a in results.arms]
+    return results.model_copy(update={"arms": arms})
+
+
+def sampled(record: Record) -> Record:
+    """The same run as if its tokens had been drawn, two for each prompt."""
+    sampling = SamplingConfig(temperature=0.5, n=2)
+    events = [
+        e.model_copy(update={"sampling": sampling}) if isinstance(e, WorkloadReady) else e
+        for e in record.events
+    ]
+    return Record(record.directory, tuple(events), record.damaged_lines)
+
+
+def test_without_sharing_nothing_is_said_to_be_shared(record: Record) -> None:
+    found = explanations(evaluate(record))
+    assert [text.key for text in found["cow"]] == ["explain.cow.off"]
+    assert [text.key for text in found["prefix"]] == ["explain.prefix.off"]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_what_was_shared_is_said_with_its_figures(record: Record, lang: str) -> None:
+    results = with_paged(evaluate(record), shared_peak=6, copied_blocks=12, prefix_cache=PREFIX)
+    found = explanations(results)
+    t = Translator(lang)
+    [copies], [hits] = found["cow"], found["prefix"]
+    assert re.findall(r"\d+", t.message(copies)) == ["6", "12"]
+    assert re.findall(r"\d+", t.message(hits)) == ["70", "33"]
+    assert t("arm_name.paged") in t.message(copies)
+
+
+def test_page_and_console_say_the_same_of_sharing(
+    record: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = with_paged(evaluate(record), shared_peak=6, copied_blocks=12, prefix_cache=PREFIX)
+    results = results.model_copy(update={"status": "complete"})
+    page = report_html(record, results, "en")
+    ConsoleReporter("en", ascii_only=True).show_results(results, [])
+    console = " ".join(capsys.readouterr().out.split())
+    for text in (page, console):
+        assert "12 were copied before a write" in text
+        assert "the prefix cache is on" in text
+        assert "switched off" not in text
+
+
+def test_tokens_that_were_drawn_are_neither_equal_nor_different(
+    record: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = evaluate(sampled(record))
+    assert [(one.arm, one.equal) for one in results.tokens] == [("contiguous.batch", None)]
+    page = report_html(sampled(record), results, "en")
+    fact = page.partition("Generated tokens")[2].partition("</dd>")[0]
+    assert "not compared" in fact
+    assert "未比较" in fact
+    assert "same" not in fact
+    ConsoleReporter("zh").show_results(results, [])
+    console = "".join(capsys.readouterr().out.split())
+    assert "未比较" in console
+    assert "token完全相同" not in console
+    assert any(text.key == "fairness.random" for text in results.fairness)
+    assert any(text.key == "fairness.samples" for text in results.fairness)
+    assert not any(text.key == "fairness.stop" for text in results.fairness)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_how_tokens_are_chosen_is_one_line(lang: str) -> None:
+    t = Translator(lang)
+    assert t("sampling.greedy") in t.message(sampling_message(SamplingConfig()))
+    drawn = SamplingConfig(
+        temperature=0.7, top_k=9, seed=4, n=3, stop_token_ids=(8, 6), min_new_tokens=2
+    )
+    text = t.message(sampling_message(drawn))
+    assert re.findall(r"[\d.]*\d", text) == ["0.7", "9", "4", "3", "8", "6", "3"]
+    assert "—" in text  # top-p is off
