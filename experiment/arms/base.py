@@ -192,7 +192,7 @@ class ArmRun:
         reset_torch_peaks(self.task.device)  # from here on they are those of the generation
 
     def begin_generation(self) -> None:
-        """Start the clock of the workload."""
+        """Start the clock of the workload; the random numbers that torch draws begin anew."""
         self._progress()
         torch.manual_seed(self.task.workload.sampling.seed)
         self._began = self.now()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import torch
 
 from experiment.arms.base import ArmRun, RequestTimes
 from experiment.engine.attention import ATTENTION, UnsupportedModelError
+from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine, StepOutcome
 from experiment.engine.kernels import choose_kernel, warm_up
 from experiment.engine.kv_pool import KVPool
@@ -66,11 +69,26 @@ def _check(model: torch.nn.Module, run: ArmRun) -> None:
     task = run.task
     warm_up(_kernel(run), run.device, task.dtype)
     try:
-        probe(model, task.geometry, kernel=_kernel(run))
+        with _valid_logits(run):
+            probe(model, task.geometry, kernel=_kernel(run))
     except UnsupportedModelError as error:
         raise user_error(
             "error.model_attention", model=task.model.name, feature=error.feature
         ) from error
+
+
+@contextmanager
+def _valid_logits(run: ArmRun) -> Iterator[None]:
+    """A model whose logits are no numbers is nothing that this program did wrong.
+
+    Raises:
+        UserError: no token can be chosen from what the model returned.
+    """
+    try:
+        yield
+    except InvalidLogitsError as error:
+        model = run.task.model
+        raise user_error("error.model_logits", model=model.name, dtype=model.dtype) from error
 
 
 def _kernel(run: ArmRun) -> str:
@@ -116,7 +134,8 @@ class _Loop:
         self.run.begin_generation()
         while self.engine.scheduler.has_work:
             began_ns, clock = time.monotonic_ns(), self.run.now()
-            outcome = self.engine.execute()
+            with _valid_logits(self.run):
+                outcome = self.engine.execute()
             self.run.synchronize()
             now = self.run.now()
             with self.run.paused():
