@@ -193,11 +193,11 @@ class CohortScheduler(Scheduler):
     # -- in and out of the cohort ----------------------------------------------------------
 
     def _form(self) -> None:
-        """Make a cohort of the running requests; those that are not level stay outside."""
+        """Make a cohort of the running requests; those that do not decode stay outside."""
         self._others = []
         self._next_seat = 0
         for group in self._running:
-            if group.level:
+            if group.level and group.members[0].generated:
                 self._join(group)
             else:
                 self._others.append(group)

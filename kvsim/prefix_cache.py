@@ -27,6 +27,14 @@ class PrefixCache:
         # Who published a block, and in which step: tells the kinds of hits apart.
         self._publisher: dict[int, tuple[int, int]] = {}
 
+    def reset(self) -> tuple[int, ...] | None:
+        """Forget all content and return its blocks; None, and nothing done, while any is owned."""
+        cached = self.pool.cached
+        if not self.pool.reset_cache():
+            return None
+        self._publisher.clear()
+        return cached
+
     def find(self, request: Request) -> list[int]:
         """Blocks that hold the beginning of ``request``; at least one token is left to compute."""
         if not self.enabled or request.keys is None:

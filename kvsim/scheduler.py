@@ -151,12 +151,11 @@ class Scheduler:
 
         False, and nothing done, while a request holds blocks. Counters go on.
         """
-        cached = self.pool.cached
-        if not self.pool.reset_cache():
+        cached = self._cache.reset()
+        if cached is None:
             return False
         if cached:
             self._pending.append(BlockOp(OpKind.EVICT, None, cached))
-        self._publisher.clear()
         return True
 
     # -- steps -----------------------------------------------------------------------------
