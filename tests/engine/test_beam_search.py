@@ -322,3 +322,17 @@ def test_beams_share_more_than_parallel_samples() -> None:
         assert share is not None
         shares.append(share)
     assert shares[0] > shares[1] > 0
+
+
+def test_each_rule_of_ending_is_that_of_transformers() -> None:
+    search = Search(searches(2)[0].prompt, 14)
+    eos = some_eos("gpt2", PEAKED, search, 3)
+    found = set()
+    for early_stopping in (False, True, "never"):
+        params = BeamParams(3, early_stopping=early_stopping)  # type: ignore[arg-type]
+        engine = engine_for("gpt2", PEAKED, 60, 4, eos)
+        engine.add_beam_search(0, search.prompt, search.new, params)
+        CheckedRun(engine).to_the_end()
+        assert_as_transformers(engine, "gpt2", PEAKED, [search], params)
+        found.add(tuple(h.tokens for h in engine.hypotheses(0)))
+    assert len(found) == 3  # the rules do differ here

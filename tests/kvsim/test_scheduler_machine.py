@@ -284,7 +284,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=500, stateful_step_count=30, deadline=None)
+TestSchedulerMachine.settings = settings(max_examples=400, stateful_step_count=30, deadline=None)
 
 
 def test_the_machine_has_met_everything() -> None:
