@@ -20,6 +20,7 @@ from experiment.events import (
     ArmSkipped,
     Baseline,
     CacheMoved,
+    CacheQuantized,
     Channel,
     EnvironmentProbed,
     ForeignProcesses,
@@ -72,6 +73,7 @@ class ArmEvents:
     mapping: TokenMapping | None
     moved: list[CacheMoved]
     prefix: PrefixCacheUsed | None
+    quantized: CacheQuantized | None
     usages: list[Usage]
     baseline: Baseline | None
     foreign: ForeignProcesses | None
@@ -124,6 +126,7 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         mapping=last(TokenMapping),
         moved=of(CacheMoved),
         prefix=last(PrefixCacheUsed),
+        quantized=last(CacheQuantized),
         usages=of(Usage),
         baseline=last(Baseline),
         foreign=last(ForeignProcesses),
@@ -151,6 +154,8 @@ def arm_result(
         reason=_reason(events),
         problems=[problem] if problem else _witness_problems(rows),
         slot_bytes=events.pool.slot_bytes if events.pool else None,
+        scale_bytes=events.pool.scale_bytes if events.pool else 0,
+        kv_dtype=events.pool.kv_dtype if events.pool else None,
         block_size=events.pool.block_size if events.pool else None,
         blocks=events.pool.blocks if events.pool else None,
         elastic=events.pool.elastic if events.pool else False,
@@ -163,6 +168,10 @@ def arm_result(
         process_variation=process_varied,
         process_variation_channel=varied_by.value if varied_by else None,
         fits=_fits(events, workload),
+        fits_plain=_fits(events, workload, plain=True),
+        quantization=events.quantized.model_dump(exclude={"event", "arm", "t_ns"})
+        if events.quantized
+        else None,
         requests=[_request(request) for request in events.requests],
         new_tokens=tokens if ran or done else None,
         import_s=done.import_s if done else None,
@@ -251,8 +260,9 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
 def pool_shape(pool: PoolReserved) -> PoolShape:
     """The pool of an arm as kvsim describes it."""
     return PoolShape(
-        pool.blocks, pool.block_size, pool.slot_bytes, pool.watermark_blocks, pool.elastic
-    )
+        pool.blocks, pool.block_size, pool.slot_bytes, pool.watermark_blocks, pool.elastic,
+        pool.scale_bytes,
+    )  # fmt: skip
 
 
 def memory_rows(readings: Iterable[Reading]) -> list[MemoryRow]:
@@ -403,13 +413,21 @@ def _tensor_peak(events: ArmEvents) -> int | None:
     return max(sizes, default=None)
 
 
-def _fits(events: ArmEvents, workload: WorkloadReady | None) -> int | None:
-    """How many requests like these, repeated in order, the budget holds at the same time."""
+def _fits(events: ArmEvents, workload: WorkloadReady | None, plain: bool = False) -> int | None:
+    """How many requests like these, repeated in order, the budget holds at the same time.
+
+    ``plain``: were the cache in the model's own precision.
+    """
     if workload is None or events.pool is None:
         return None
+    block_bytes = events.pool.block_bytes
+    if plain and events.pool.kv_dtype is not None:
+        if events.quantized is None:
+            return None
+        block_bytes = events.quantized.plain_block_bytes
     lengths = [final_tokens(len(r.token_ids), r.max_new_tokens) for r in workload.requests]
     pool = events.pool
-    blocks = pool.budget_bytes // (pool.block_size * pool.slot_bytes)
+    blocks = pool.budget_bytes // block_bytes
     # Samples of a prompt share its whole blocks where the arm has a block table.
     shared = [0 if r.sample_of is None else len(r.token_ids) for r in workload.requests]
     return requests_that_fit(lengths, blocks, pool.block_size, () if pool.elastic else shared)

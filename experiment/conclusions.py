@@ -6,12 +6,15 @@ where the run could not tell, it says so and why. No sentence stands here: only 
 
 from __future__ import annotations
 
+from typing import Any
+
 from experiment.analysis import arm_results
 from experiment.config import SamplingConfig
 from experiment.events import (
     EnvironmentProbed,
     ModelPrepared,
     Notice,
+    PoolReserved,
     RunFinished,
     WorkloadReady,
 )
@@ -41,6 +44,7 @@ def evaluate(record: Record) -> Results:
         claims=[],
         fairness=_fairness(record),
         notes=_notes(record),
+        quantized=quantized_caches(record, arms),
         environment=environment.environment if environment else None,
     )
     return results.model_copy(
@@ -61,12 +65,36 @@ def compare_tokens(arms: list[ArmResult], greedy: bool = True) -> list[TokenComp
         return []
     like = finished if greedy else [arm for arm in finished if arm.arm in _OWN_GENERATORS]
     reference = (like or finished)[0]
-    expected = {request.request: request.tokens for request in reference.requests}
     return [
-        _compare(arm, reference.arm, expected) if arm in like else _not_compared(arm, reference)
+        _compare(arm, reference) if arm in like else _not_compared(arm, reference)
         for arm in finished
         if arm is not reference
     ]
+
+
+def quantized_caches(record: Record, arms: list[ArmResult]) -> list[Message]:
+    """For each cache in another precision: what it saves, and the error that was measured."""
+    model = record.first(ModelPrepared)
+    found: list[Message] = []
+    for arm in arms:
+        if arm.quantization is None:
+            continue
+        figures: dict[str, Any] = dict(arm.quantization)
+        name = _arm_name(arm)
+        small, plain = figures["block_bytes"], figures["plain_block_bytes"]
+        size = figures["block_size"]
+        per_token = {"bytes": small / size, "plain_bytes": plain / size, "share": small / plain}
+        found.append(message("quantized.memory", **{**figures, "arm": name, **per_token}))
+        same = figures["same_token"] / figures["positions"]
+        dtype = model.dtype if model else None
+        found.append(
+            message("quantized.error", **{**figures, "arm": name, "dtype": dtype, "same": same})
+        )
+    return found
+
+
+def _arm_name(arm: ArmResult) -> dict[str, Any]:
+    return message(f"arm_name.{arm.arm.replace('.', '_')}").model_dump()
 
 
 def headline(results: Results) -> Message:
@@ -74,15 +102,18 @@ def headline(results: Results) -> Message:
     contiguous, paged = _pair(results)
     if contiguous is None or paged is None or not contiguous.peak or not paged.peak:
         return message("headline.none")
-    return message(
-        "headline.both",
-        arm=message(f"arm_name.{contiguous.arm.replace('.', '_')}").model_dump(),
-        contiguous_share=contiguous.peak.utilisation,
-        paged_share=paged.peak.utilisation,
-        contiguous_fits=contiguous.fits,
-        paged_fits=paged.fits,
-        budget=paged.budget_bytes,
-    )
+    figures: dict[str, Any] = {
+        "arm": _arm_name(contiguous),
+        "contiguous_share": contiguous.peak.utilisation,
+        "paged_share": paged.peak.utilisation,
+        "contiguous_fits": contiguous.fits,
+        "paged_fits": paged.fits_plain,
+        "budget": paged.budget_bytes,
+    }
+    if paged.kv_dtype is None:
+        return message("headline.both", **figures)
+    # What a smaller precision adds is no gain of paging.
+    return message("headline.quantized", kv_dtype=paged.kv_dtype, kv_fits=paged.fits, **figures)
 
 
 def waste(results: Results) -> Claim:
@@ -192,25 +223,31 @@ def _untested(claim: str) -> Claim:
     )
 
 
-def _compare(arm: ArmResult, reference: str, expected: dict[int, list[int]]) -> TokenComparison:
-    equal = 0
+def _compare(arm: ArmResult, reference: ArmResult) -> TokenComparison:
+    expected = {request.request: request.tokens for request in reference.requests}
+    equal = tokens_in_both = tokens_equal = 0
     first: tuple[int, int] | None = None
     generated = {request.request: request.tokens for request in arm.requests}
     for request, tokens in generated.items():
         wanted = expected.get(request, [])
+        same = _common_beginning(tokens, wanted)
+        if request in expected:
+            tokens_in_both += max(len(tokens), len(wanted))
+            tokens_equal += same
         if tokens == wanted:
             equal += 1
         elif first is None:
-            pairs = zip(tokens, wanted, strict=False)
-            index = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-            shorter = min(len(tokens), len(wanted))
-            first = (request, shorter if index is None else index)
+            first = (request, same)
     return TokenComparison(
         arm=arm.arm,
-        reference=reference,
+        reference=reference.arm,
         requests=max(len(arm.requests), len(expected)),
         equal_requests=equal,
         first_difference=first,
+        tokens=tokens_in_both,
+        equal_tokens=tokens_equal,
+        kv_dtype=arm.kv_dtype,
+        reference_kv_dtype=reference.kv_dtype,
     )
 
 
@@ -242,6 +279,13 @@ def _choice(sampling: SamplingConfig) -> list[Message]:
     return texts
 
 
+def _common_beginning(tokens: list[int], wanted: list[int]) -> int:
+    """Tokens before the first other one."""
+    pairs = zip(tokens, wanted, strict=False)
+    index = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+    return min(len(tokens), len(wanted)) if index is None else index
+
+
 def _fairness(record: Record) -> list[Message]:
     model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
     if model is None or workload is None:
@@ -249,12 +293,19 @@ def _fairness(record: Record) -> list[Message]:
     return [
         message("fairness.weights", sha256=model.weights_sha256[:12]),
         message("fairness.tokens", n=sum(len(r[0].token_ids) for r in workload.samples())),
-        message("fairness.dtype", dtype=model.dtype),
+        _precision(record, model.dtype),
         message("fairness.budget", budget=workload.budget_bytes),
         message("fairness.length", length=workload.max_length),
         *_choice(workload.sampling),
         message("fairness.process"),
     ]
+
+
+def _precision(record: Record, dtype: str) -> Message:
+    small = next((pool.kv_dtype for pool in record.of(PoolReserved) if pool.kv_dtype), None)
+    if small is None:
+        return message("fairness.dtype", dtype=dtype)
+    return message("fairness.kv_dtype", dtype=dtype, kv_dtype=small)
 
 
 def _notes(record: Record) -> list[Message]:

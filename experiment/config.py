@@ -128,6 +128,7 @@ class CacheConfig(_Section):
         "auto"
     )
     watermark_blocks: int = Field(0, ge=0)
+    kv_dtype: Literal["auto", "int8", "fp8"] = "auto"  # of the paged engine; auto: the model's
 
 
 class EngineConfig(_Section):

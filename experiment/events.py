@@ -258,7 +258,11 @@ class HighWaterReset(_Event):
 
 
 class PoolReserved(_Event):
-    """The KV cache of an arm exists: its shape, and the bytes of its tensors."""
+    """The KV cache of an arm exists: its shape, and the bytes of its tensors.
+
+    ``scale_bytes`` are those of a block beside its slots; ``kv_dtype`` is None where the cache
+    holds the model's own precision.
+    """
 
     event: Literal["pool"] = "pool"
     arm: str
@@ -269,6 +273,45 @@ class PoolReserved(_Event):
     elastic: bool = False
     tensor_bytes: int | None
     budget_bytes: int
+    scale_bytes: int = 0
+    kv_dtype: str | None = None
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block, its scales included."""
+        return self.block_size * self.slot_bytes + self.scale_bytes
+
+    @property
+    def bytes_per_slot(self) -> float:
+        """A block's bytes shared evenly among its slots."""
+        return self.block_bytes / self.block_size
+
+
+class CacheQuantized(_Event):
+    """A paged cache in another precision than the model's: bytes, and its error as measured.
+
+    Bytes of a block and the blocks in the budget stand beside those in the model's precision
+    (``plain_...``). The error was measured before the arm began, on ``tokens`` tokens that begin
+    with those of request ``request``; see :class:`experiment.engine.kv_error.KVError`.
+    """
+
+    event: Literal["cache_quantized"] = "cache_quantized"
+    arm: str
+    kv_dtype: str
+    block_size: int
+    block_bytes: int
+    plain_block_bytes: int
+    blocks: int
+    plain_blocks: int
+    request: int
+    tokens: int
+    attention: float
+    attention_worst: float
+    logit_mean: float
+    logit_largest: float
+    logit_spread: float
+    positions: int
+    same_token: int
 
 
 class Step(_Event):
@@ -439,6 +482,7 @@ Event = Annotated[
     | SamplerCost
     | HighWaterReset
     | PoolReserved
+    | CacheQuantized
     | Step
     | Keyframe
     | TokenMapping

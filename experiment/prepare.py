@@ -12,6 +12,7 @@ from typing import Any
 
 from experiment.config import Config, expand_arms
 from experiment.events import ModelDirectory, ModelPrepared, Notice, Progress
+from experiment.kv_dtype import Capability, cache_geometry, check_kv_dtype
 from experiment.messages import message
 from experiment.model.checks import check_model, read_model_config
 from experiment.model.facts import describe
@@ -26,6 +27,7 @@ from experiment.workload import (
     make_requests,
     make_workload,
 )
+from kvsim.geometry import KVGeometry
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
@@ -39,6 +41,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     prompts = task["prompts"] if "prompts" in task else choose_prompts(config)
     arms = expand_arms(task["arms"])
     check_prompts(prompts)
+    check_kv_dtype(config.cache.kv_dtype, arms, task["device"], _capability(task["device"]))
     wire.emit(Progress(task=message("prepare.libraries"), done=0))
     model, directory = prepare_model(wire, config, task["device"])
     wire.emit(model)
@@ -54,7 +57,17 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
         config.sampling.n,
     )
     check_stop_tokens(config.sampling.stop_token_ids, model.vocab_size)
-    wire.emit(make_workload(config, requests, model.slot_bytes, arms))
+    shape = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
+    cache = cache_geometry(shape, config.cache.kv_dtype)
+    wire.emit(make_workload(config, requests, model.slot_bytes, arms, cache.block_bytes))
+
+
+def _capability(device: str) -> Capability | None:
+    if device != "cuda":
+        return None
+    import torch
+
+    return torch.cuda.get_device_capability()
 
 
 def prepare_model(wire: Wire, config: Config, device: str) -> tuple[ModelPrepared, Path]:

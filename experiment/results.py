@@ -5,6 +5,7 @@ Every field says its unit; None means unknown, and the reason stands beside it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -176,7 +177,9 @@ class ArmResult(_Result):
     """One arm. Bytes and seconds; slots in ``peak`` and ``mean``.
 
     ``fits`` is how many requests like those of the workload the budget holds at the same time
-    with this arm's way of allocating. ``problems`` are contradictions found while replaying.
+    with this arm's way of allocating, ``fits_plain`` the same in the model's own precision.
+    ``kv_dtype`` is None where that is what the cache holds; ``scale_bytes`` are those of a block
+    beside its slots. ``problems`` are contradictions found while replaying.
     """
 
     arm: str
@@ -196,6 +199,10 @@ class ArmResult(_Result):
     process_variation: float | None
     process_variation_channel: str | None = None
     fits: int | None
+    fits_plain: int | None = None
+    scale_bytes: int = 0
+    kv_dtype: str | None = None
+    quantization: dict[str, int | float | str] | None = None
     requests: list[RequestResult]
     new_tokens: int | None
     import_s: float | None
@@ -232,11 +239,25 @@ class ArmResult(_Result):
                 return max(known)
         return None
 
+    @property
+    def bytes_per_slot(self) -> float | None:
+        """Bytes of a slot, with its even share of what belongs to the whole block."""
+        if self.slot_bytes is None or not self.scale_bytes or not self.block_size:
+            return self.slot_bytes
+        return self.slot_bytes + self.scale_bytes / self.block_size
+
     def bytes_of(self, slots: float | None) -> int | None:
-        """Slots of this arm's pool in bytes."""
+        """Slots of this arm's pool in bytes; whole blocks exactly."""
         if slots is None or self.slot_bytes is None:
             return None
-        return round(slots * self.slot_bytes)
+        scales = slots * self.scale_bytes / self.block_size if self.block_size else 0
+        return round(slots * self.slot_bytes + scales)
+
+
+def common_bytes(arms: Sequence[ArmResult]) -> float | None:
+    """Bytes of a slot where it is the same in all arms: only then slots and bytes share an axis."""
+    sizes = {arm.bytes_per_slot for arm in arms}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 class TokenComparison(_Result):
@@ -244,6 +265,10 @@ class TokenComparison(_Result):
 
     ``first_difference`` is (request, index of the first other token). ``reason`` says why the
     tokens were not compared; ``equal_requests`` is None then.
+
+    ``first_difference`` is (request, index of the first other token). ``tokens`` are those of
+    the requests that both arms finished, ``equal_tokens`` of them stand before the first other
+    one of their request. ``kv_dtype`` is None where the cache holds the model's own precision.
     """
 
     arm: str
@@ -252,11 +277,25 @@ class TokenComparison(_Result):
     equal_requests: int | None
     first_difference: tuple[int, int] | None
     reason: Message | None = None
+    tokens: int = 0
+    equal_tokens: int = 0
+    kv_dtype: str | None = None
+    reference_kv_dtype: str | None = None
 
     @property
     def equal(self) -> bool | None:
         """Whether every token of every request is the same; None where nothing was compared."""
         return None if self.equal_requests is None else self.requests == self.equal_requests
+
+    @property
+    def same_cache(self) -> bool:
+        """Whether both caches hold the same precision, so that tokens must be equal."""
+        return self.kv_dtype == self.reference_kv_dtype
+
+    @property
+    def equal_token_share(self) -> float | None:
+        """Tokens before the first other one of each request, over all of them."""
+        return self.equal_tokens / self.tokens if self.tokens else None
 
 
 class Claim(_Result):
@@ -277,6 +316,7 @@ class Results(_Result):
     claims: list[Claim]
     fairness: list[Message]
     notes: list[Message]
+    quantized: list[Message] = []
     environment: dict[str, Any] | None
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.events import WorkloadReady, WorkloadRequest
+from experiment.kv_dtype import ENGINE_ARMS
 from experiment.messages import user_error
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
@@ -133,15 +134,20 @@ def check_stop_tokens(stop_token_ids: Sequence[int], vocab_size: int) -> None:
 
 
 def make_workload(
-    config: Config, requests: Sequence[WorkloadRequest], slot_bytes: int, arms: Sequence[str]
+    config: Config,
+    requests: Sequence[WorkloadRequest],
+    slot_bytes: int,
+    arms: Sequence[str],
+    block_bytes: Callable[[int], int] | None = None,
 ) -> WorkloadReady:
     """Fix the budget and see that every arm can work within it.
 
     Args:
         config: the run.
         requests: from :func:`make_requests`.
-        slot_bytes: bytes of one token's K and V over all layers.
+        slot_bytes: bytes of one token's K and V over all layers, in the model's precision.
         arms: single arms, as ``Config.arm_names``.
+        block_bytes: bytes of a block of so many slots in the paged engine, where they differ.
 
     Raises:
         UserError: an arm could not run even one request in the budget, or a block is longer than
@@ -156,17 +162,19 @@ def make_workload(
     blocks = blocks_needed(len(requests) * cache.max_length, cache.block_size)
     auto = blocks * cache.block_size * slot_bytes
     budget = auto if cache.budget == "auto" else cache.budget
-    slab_arms = [arm for arm in arms if arm in SLAB_ARMS]
-    if slab_arms and budget < slab:
-        raise user_error(
-            "error.workload.no_slab",
-            budget=budget,
-            needed=slab,
-            max_length=cache.max_length,
-            arm=slab_arms[0],
-        )
+    in_engine = block_bytes or (lambda block_size: block_size * slot_bytes)
+    for arm in (arm for arm in arms if arm in SLAB_ARMS):
+        needed = in_engine(cache.max_length) if arm in ENGINE_ARMS else slab
+        if budget < needed:
+            raise user_error(
+                "error.workload.no_slab",
+                budget=budget,
+                needed=needed,
+                max_length=cache.max_length,
+                arm=arm,
+            )
     if "paged" in arms:
-        _check_blocks(requests, budget, cache.block_size, slot_bytes)
+        _check_blocks(requests, budget, cache.block_size, in_engine(cache.block_size))
     return WorkloadReady(
         requests=list(requests),
         max_length=cache.max_length,
@@ -177,11 +185,11 @@ def make_workload(
 
 
 def _check_blocks(
-    requests: Sequence[WorkloadRequest], budget: int, block_size: int, slot_bytes: int
+    requests: Sequence[WorkloadRequest], budget: int, block_size: int, block_bytes: int
 ) -> None:
     largest = max(requests, key=lambda each: len(each.token_ids) + each.max_new_tokens)
     tokens = final_tokens(len(largest.token_ids), largest.max_new_tokens)
-    needed = blocks_needed(tokens, block_size) * block_size * slot_bytes
+    needed = blocks_needed(tokens, block_size) * block_bytes
     if budget < needed:
         raise user_error(
             "error.workload.no_blocks",

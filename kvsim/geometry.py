@@ -47,6 +47,7 @@ class KVGeometry:
         tensors: 2 for keys and values.
         sliding_layers: how many of ``layers`` have a window.
         window: tokens that those layers keep, the newest included.
+        scale_bytes: what a quantised cache adds for each block, layer, KV head and K or V.
     """
 
     layers: int
@@ -56,6 +57,7 @@ class KVGeometry:
     tensors: int = 2
     sliding_layers: int = 0
     window: int | None = None
+    scale_bytes: int = 0
 
     @property
     def bytes_per_token(self) -> int:
@@ -77,9 +79,18 @@ class KVGeometry:
         full = self.layers - self.sliding_layers
         return (full * tokens + self.sliding_layers * kept) * self.layer_bytes
 
+    @property
+    def scales_per_block(self) -> int:
+        """Bytes of one block that belong to no slot: layers x (K and V) x KV heads x scale size."""
+        return self.layers * self.tensors * self.kv_heads * self.scale_bytes
+
+    def block_bytes(self, block_size: int) -> int:
+        """Bytes of a block of ``block_size`` slots, its scales included."""
+        return block_size * self.bytes_per_token + self.scales_per_block
+
     def blocks_in(self, budget_bytes: int, block_size: int) -> int:
         """Whole blocks of ``block_size`` slots that fit in ``budget_bytes``."""
-        return budget_bytes // (block_size * self.bytes_per_token)
+        return budget_bytes // self.block_bytes(block_size)
 
 
 def geometry_from_config(config: Mapping[str, Any], element_bytes: int) -> KVGeometry:

@@ -42,6 +42,7 @@ class PoolShape:
         watermark_blocks: free blocks that admission holds back.
         elastic: memory is taken from the device as it is handed out and returned when freed
             (a growing cache), so reserved equals allocated.
+        scale_bytes: bytes of a block beside its slots: the scales of a quantised cache.
     """
 
     blocks: int
@@ -49,6 +50,7 @@ class PoolShape:
     slot_bytes: int
     watermark_blocks: int = 0
     elastic: bool = False
+    scale_bytes: int = 0
 
     @property
     def slots(self) -> int:
@@ -58,7 +60,12 @@ class PoolShape:
     @property
     def block_bytes(self) -> int:
         """Bytes of one block."""
-        return self.block_size * self.slot_bytes
+        return self.block_size * self.slot_bytes + self.scale_bytes
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the whole pool."""
+        return self.blocks * self.block_bytes
 
 
 @dataclass(frozen=True, slots=True)

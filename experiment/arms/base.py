@@ -33,6 +33,7 @@ from experiment.events import (
     WorkloadReady,
     WorkloadRequest,
 )
+from experiment.kv_dtype import cache_geometry
 from experiment.memory.tensors import (
     reset_torch_peaks,
     slack_reading,
@@ -73,8 +74,13 @@ class ArmTask(BaseModel):
         return KVGeometry(m.layers, m.kv_heads, m.head_dim, m.element_bytes)
 
     @property
+    def cache_geometry(self) -> KVGeometry:
+        """Shape of the cache of the paged engine, in the precision that the config names."""
+        return cache_geometry(self.geometry, self.config.cache.kv_dtype)
+
+    @property
     def dtype(self) -> torch.dtype:
-        """Precision of weights and cache."""
+        """Precision of weights, and of the cache where the config names no other."""
         dtype = getattr(torch, self.model.dtype)
         assert isinstance(dtype, torch.dtype)
         return dtype
@@ -166,12 +172,13 @@ class ArmRun:
         shape: PoolShape,
         tensors: Callable[[], Iterable[torch.Tensor]],
         poisoned: Callable[[], int] | None = None,
+        kv_dtype: str | None = None,
     ) -> None:
         """Announce the KV cache and mark CACHE_READY.
 
         ``tensors`` yields the tensors that hold keys and values now; it is asked at each stage.
         ``poisoned`` counts the bytes of the empty cache by what its slots hold; None where nothing
-        is there to count.
+        is there to count. ``kv_dtype`` names another precision than the model's.
         """
         self._kv_tensors = tensors
         with self.paused():
@@ -185,6 +192,8 @@ class ArmRun:
                     elastic=shape.elastic,
                     tensor_bytes=storage_bytes(tensors()),
                     budget_bytes=self.task.workload.budget_bytes,
+                    scale_bytes=shape.scale_bytes,
+                    kv_dtype=kv_dtype,
                 )
             )
             self._empty_cache_readings(shape, poisoned)
@@ -314,7 +323,7 @@ class ArmRun:
 
     def _empty_cache_readings(self, shape: PoolShape, poisoned: Callable[[], int] | None) -> None:
         """Size of the cache by its shape and, independently, by counting unwritten slots."""
-        formula = None if shape.elastic else self.task.geometry.bytes_per_token * shape.slots
+        formula = None if shape.elastic else shape.bytes
         counted = None if poisoned is None else poisoned()
         reason = message("memory.nothing_reserved")
         for channel, size in ((Channel.FORMULA, formula), (Channel.POISON, counted)):

@@ -13,11 +13,14 @@ from experiment.arms.base import ArmRun, RequestTimes
 from experiment.engine.attention import ATTENTION, UnsupportedModelError
 from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine, StepOutcome
-from experiment.engine.kernels import choose_kernel, warm_up
+from experiment.engine.kernels import READS_QUANTIZED, choose_kernel, warm_up
+from experiment.engine.kv_error import measure
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, probe
+from experiment.engine.quantized import KV_DTYPES
 from experiment.engine.sampling import SamplingParams
-from experiment.events import PrefixCacheUsed, TokenMapping, WorkloadRequest
+from experiment.events import CacheQuantized, PrefixCacheUsed, TokenMapping, WorkloadRequest
+from experiment.kv_dtype import check_kernel
 from experiment.messages import user_error
 from kvsim.geometry import final_tokens
 from kvsim.ledger import PoolShape
@@ -42,20 +45,28 @@ def run_slabs(run: ArmRun) -> None:
 
 
 def _run(run: ArmRun, block_size: int) -> None:
-    model = run.load(ATTENTION, lambda model: _check(model, run))
+    config = run.task.config
+    check_kernel(config.cache.kv_dtype, _kernel(run), READS_QUANTIZED)
+    model = run.load(ATTENTION, lambda model: _check(model, run, block_size))
     _generate(run, model, block_size)
     del model
     run.finish()
 
 
 def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
-    task = run.task
-    blocks = task.geometry.blocks_in(task.workload.budget_bytes, block_size)
+    task, cache = run.task, run.task.cache_geometry
+    blocks = cache.blocks_in(task.workload.budget_bytes, block_size)
     limits = _limits(run, block_size)
-    pool = KVPool(task.geometry, blocks, block_size, task.dtype, run.device, limits.host_blocks)
-    shape = PoolShape(blocks, block_size, task.geometry.bytes_per_token, limits.watermark_blocks)
-    tensors = [pool.kv]
-    run.pool_reserved(shape, lambda: tensors, pool.poisoned_bytes)
+    kv_dtype = _kv_dtype(run)
+    dtype = kv_dtype or task.dtype
+    pool = KVPool(cache, blocks, block_size, dtype, run.device, limits.host_blocks)
+    shape = PoolShape(
+        blocks, block_size, cache.bytes_per_token, limits.watermark_blocks,
+        scale_bytes=cache.scales_per_block,
+    )  # fmt: skip
+    tensors = pool.tensors
+    name = task.config.cache.kv_dtype if kv_dtype else None
+    run.pool_reserved(shape, lambda: tensors, pool.poisoned_bytes, name)
     runner = ModelRunner(model, pool, _kernel(run))
     vocabulary, length = task.model.vocab_size, task.workload.max_length
     engine = Engine(runner, limits, _eos(run), vocabulary, length)
@@ -65,9 +76,9 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
         run.emit(PrefixCacheUsed(arm=task.arm, **asdict(stats)))
 
 
-def _check(model: torch.nn.Module, run: ArmRun) -> None:
+def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
     task = run.task
-    warm_up(_kernel(run), run.device, task.dtype)
+    warm_up(_kernel(run), run.device, task.dtype, _kv_dtype(run))
     try:
         with _valid_logits(run):
             probe(model, task.geometry, kernel=_kernel(run))
@@ -75,6 +86,38 @@ def _check(model: torch.nn.Module, run: ArmRun) -> None:
         raise user_error(
             "error.model_attention", model=task.model.name, feature=error.feature
         ) from error
+    if _kv_dtype(run) is not None:
+        _measure_kv_error(model, run, block_size)
+
+
+def _measure_kv_error(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
+    """What the cache's precision saves and what it costs, before the arm begins."""
+    task, dtype = run.task, _kv_dtype(run)
+    assert dtype is not None
+    request = max(task.workload.requests, key=lambda each: len(each.token_ids))
+    plain, cache, budget = task.geometry, task.cache_geometry, task.workload.budget_bytes
+    error = measure(
+        model, plain, cache, dtype, block_size, _kernel(run), request.token_ids,
+        request.max_new_tokens,
+    )  # fmt: skip
+    run.emit(
+        CacheQuantized(
+            arm=task.arm,
+            kv_dtype=task.config.cache.kv_dtype,
+            block_size=block_size,
+            block_bytes=cache.block_bytes(block_size),
+            plain_block_bytes=plain.block_bytes(block_size),
+            blocks=cache.blocks_in(budget, block_size),
+            plain_blocks=plain.blocks_in(budget, block_size),
+            request=request.id,
+            **asdict(error),
+        )
+    )
+
+
+def _kv_dtype(run: ArmRun) -> torch.dtype | None:
+    """Precision of the cache where it is not the model's."""
+    return KV_DTYPES.get(run.task.config.cache.kv_dtype)
 
 
 @contextmanager
@@ -92,7 +135,11 @@ def _valid_logits(run: ArmRun) -> Iterator[None]:
 
 
 def _kernel(run: ArmRun) -> str:
-    return choose_kernel(run.task.config.engine.kernel, run.device, run.task.dtype)
+    asked = run.task.config.engine.kernel
+    kernel = choose_kernel(asked, run.device, run.task.dtype)
+    if asked == "auto" and _kv_dtype(run) is not None and kernel not in READS_QUANTIZED:
+        return "torch"
+    return kernel
 
 
 def _limits(run: ArmRun, block_size: int) -> SchedulerConfig:
@@ -100,7 +147,7 @@ def _limits(run: ArmRun, block_size: int) -> SchedulerConfig:
     return SchedulerConfig(
         policy=config.engine.policy,
         preemption=config.engine.preemption,
-        host_blocks=run.task.geometry.blocks_in(config.engine.swap_space, block_size),
+        host_blocks=run.task.cache_geometry.blocks_in(config.engine.swap_space, block_size),
         prefix_caching=config.engine.prefix_caching,
         max_num_seqs=config.engine.max_num_seqs,
         max_num_batched_tokens=config.engine.max_num_batched_tokens,

@@ -71,12 +71,10 @@ def paged_attention(
     layer = module.layer_idx
     assert isinstance(layer, int)
     step.calls.append(layer)
-    kv = step.pool.layer(layer)
-    blocks, offsets = step.inputs.slot_blocks, step.inputs.slot_offsets
-    kv[0][blocks, :, offsets] = key[0].transpose(0, 1)
-    kv[1][blocks, :, offsets] = value[0].transpose(0, 1)
+    step.pool.write(layer, step.inputs, key[0].transpose(0, 1), value[0].transpose(0, 1))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    out = step.kernel(query[0].transpose(0, 1).contiguous(), kv, step.inputs, scale)
+    rows = query[0].transpose(0, 1).contiguous()
+    out = step.kernel(rows, step.pool.layer(layer), step.inputs, scale)
     return out[None], None
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -191,20 +191,36 @@ def attend(
     chosen: torch.Tensor, scale: float,
 ) -> None:  # fmt: skip
     """Fill the rows of ``out`` that belong to the ``chosen`` sequences (int32 indices)."""
-    kv_heads, block_size, dim = kv.shape[2:]
+    arrays = (q.numpy(), kv.numpy(), out.numpy())
+
+    def work(*where: Any) -> None:
+        _attend(*arrays, *where)
+
+    share_out(work, q.shape[1], kv.shape, flat, chosen, scale)
+
+
+def share_out(
+    attend_part: Callable[..., None], heads: int, shape: Sequence[int], flat: FlatSequences,
+    chosen: torch.Tensor, scale: float,
+) -> None:  # fmt: skip
+    """Call a compiled kernel for all tasks, in pieces where threads are worth it.
+
+    Args:
+        attend_part: takes what stands after ``out`` in :func:`_attend`.
+        heads: query heads.
+        shape: [2, blocks, kv_heads, block_size, head_dim].
+    """
+    kv_heads, block_size, dim = shape[2:]
     # With all its heads a small block is one long run of memory; a slab is one for each head.
     # The other way round, each run would end before the processor has begun to read ahead.
     heads_at_once = kv_heads if block_size <= _TILE else 1
     tables, contexts, starts, indices = (x.numpy() for x in (*flat, chosen))
-    products = int(contexts[indices].sum()) * q.shape[1] * dim
+    products = int(contexts[indices].sum()) * heads * dim
     threads = _threads() if products >= _WORTH_A_THREAD else 1
     heads_at_once = min(heads_at_once, -(-kv_heads * len(indices) // threads))
 
     def work(begin: int, end: int) -> None:
-        _attend(
-            q.numpy(), kv.numpy(), out.numpy(), tables, contexts, starts, indices,
-            scale, heads_at_once, begin, end,
-        )  # fmt: skip
+        attend_part(tables, contexts, starts, indices, scale, heads_at_once, begin, end)
 
     tasks = len(indices) * -(-kv_heads // heads_at_once)
     if threads == 1:

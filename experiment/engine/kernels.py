@@ -4,18 +4,21 @@
     kv   [2, blocks, kv_heads, block_size, head_dim]      one layer of the pool
     out  [tokens, heads, head_dim]
 
+``kv`` is a tensor, or a :class:`QuantizedKV`, which only the kernels of ``READS_QUANTIZED`` take.
 The keys and values of the step are in the pool before a kernel runs.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import ModuleType
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
+from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take, to_blocks
 from experiment.engine.step_inputs import PackedSequence, StepInputs, build_inputs
 from experiment.model.builtin import cache_root
 from kvsim.step import Chunk, StepPlan
@@ -29,25 +32,32 @@ class Kernel(Protocol):
     """Computes attention for one layer of one packed step."""
 
     def __call__(
-        self, q: torch.Tensor, kv: torch.Tensor, inputs: StepInputs, scale: float
+        self, q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float
     ) -> torch.Tensor:
         """Return [tokens, heads, head_dim]; ``scale`` multiplies the scores."""
         ...
 
 
-def gather(kv: torch.Tensor, sequence: PackedSequence) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values of one request in logical order: two of [kv_heads, context, head_dim]."""
+def gather(
+    kv: LayerKV, sequence: PackedSequence, dtype: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of one request in logical order: two of [kv_heads, context, head_dim].
+
+    What is quantised is read as ``dtype``.
+    """
     _, _, heads, block_size, dim = kv.shape
     slots = sequence.table.numel() * block_size
-    by_head = kv.permute(0, 2, 1, 3, 4)  # [2, kv_heads, blocks, block_size, head_dim]
-    rows = by_head.index_select(2, sequence.table).reshape(2, heads, slots, dim)
+    if isinstance(kv, QuantizedKV):
+        chosen = to_blocks(take(kv, sequence.table), dtype).permute(0, 2, 1, 3, 4)
+    else:
+        by_head = kv.permute(0, 2, 1, 3, 4)  # [2, kv_heads, blocks, block_size, head_dim]
+        chosen = by_head.index_select(2, sequence.table)
+    rows = chosen.reshape(2, heads, slots, dim)
     keys, values = rows[:, :, : sequence.context].unbind(0)
     return keys, values
 
 
-def torch_kernel(
-    q: torch.Tensor, kv: torch.Tensor, inputs: StepInputs, scale: float
-) -> torch.Tensor:
+def torch_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
     """Gather each request's blocks, then torch's scaled dot product attention. Any device."""
     out = torch.empty_like(q)
     for sequence in inputs.sequences:
@@ -55,16 +65,15 @@ def torch_kernel(
     return out
 
 
-def numba_kernel(
-    q: torch.Tensor, kv: torch.Tensor, inputs: StepInputs, scale: float
-) -> torch.Tensor:
+def numba_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
     """Read blocks in place; only large chunks of prompts are gathered, as by ``torch_kernel``.
 
     Half precision goes to ``torch_kernel`` whole: processors without arithmetic for it would
-    convert each number, and the compiler has no type for bfloat16. So does any device but the
-    CPU.
+    convert each number, and the compiler has no type for bfloat16, nor for float8. So does any
+    device but the CPU.
     """
-    if q.device.type != "cpu" or q.dtype != torch.float32:
+    fp8 = isinstance(kv, QuantizedKV) and kv.scales is None
+    if q.device.type != "cpu" or q.dtype != torch.float32 or fp8:
         return torch_kernel(q, kv, inputs, scale)
     out = torch.empty_like(q)
     in_place: list[int] = []
@@ -75,18 +84,20 @@ def numba_kernel(
             _attend_gathered(q, kv, sequence, scale, out)
     if in_place:
         chosen = torch.tensor(in_place, dtype=torch.int32)
-        _cpu_kernel().attend(q, kv, out, inputs.flat, chosen, scale)
+        attend = _int8_attend() if isinstance(kv, QuantizedKV) else _cpu_kernel().attend
+        attend(q, kv, out, inputs.flat, chosen, scale)
     return out
 
 
 def reference_kernel(
-    q: torch.Tensor, kv: torch.Tensor, inputs: StepInputs, scale: float
+    q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float
 ) -> torch.Tensor:
     """The definition, one query at a time in double precision; for tests."""
     out = torch.empty_like(q)
     group = q.shape[1] // kv.shape[2]
     for sequence in inputs.sequences:
-        keys, values = (x.double().repeat_interleave(group, 0) for x in gather(kv, sequence))
+        gathered = gather(kv, sequence, torch.float64)
+        keys, values = (x.double().repeat_interleave(group, 0) for x in gathered)
         start = sequence.context - sequence.queries
         for i in range(sequence.queries):
             row = sequence.rows.start + i
@@ -98,10 +109,10 @@ def reference_kernel(
 
 
 def _attend_gathered(
-    q: torch.Tensor, kv: torch.Tensor, sequence: PackedSequence, scale: float, out: torch.Tensor
+    q: torch.Tensor, kv: LayerKV, sequence: PackedSequence, scale: float, out: torch.Tensor
 ) -> None:
     """Fill the rows of ``out`` that belong to ``sequence``."""
-    keys, values = gather(kv, sequence)
+    keys, values = gather(kv, sequence, q.dtype)
     queries = q[sequence.rows].transpose(0, 1)  # [heads, queries, head_dim]
     attended = F.scaled_dot_product_attention(
         queries[None],
@@ -133,11 +144,19 @@ def _cpu_kernel() -> ModuleType:
     return cpu_kernel
 
 
+def _int8_attend() -> Callable[..., None]:
+    _cpu_kernel()  # where the compiled code goes is settled there
+    from experiment.engine import cpu_kernel_int8
+
+    return cpu_kernel_int8.attend
+
+
 KERNELS: dict[str, Kernel] = {
     "torch": torch_kernel,
     "numba": numba_kernel,
     "reference": reference_kernel,
 }
+READS_QUANTIZED = frozenset({"torch", "numba", "reference"})
 
 
 def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> str:
@@ -154,10 +173,16 @@ def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> str:
 
 
 @torch.inference_mode()
-def warm_up(name: str, device: torch.device, dtype: torch.dtype) -> None:
-    """Run one token, so that whatever compiles or starts at first use has done so."""
+def warm_up(
+    name: str, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype | None = None
+) -> None:
+    """Run one token, so that whatever compiles or starts at first use has done so.
+
+    ``kv_dtype`` is that of a quantised pool.
+    """
     inputs = build_inputs(
         StepPlan(0, chunks=(Chunk(0, 0, 1, True),)), {0: [0]}, {0: [0]}, 1, device
     )
     ones = torch.ones(2, 1, 1, 1, 8, dtype=dtype, device=device)
-    KERNELS[name](ones[0, 0], ones, inputs, 1.0)
+    kv = ones if kv_dtype is None else from_blocks(ones, kv_dtype)
+    KERNELS[name](ones[0, 0], kv, inputs, 1.0)

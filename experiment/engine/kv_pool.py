@@ -7,14 +7,24 @@
 Heads stand outside the slots of a block ("head-major"), so that a kernel which reads a block in
 place runs over contiguous memory for one head. Slots that nobody may read hold NaN: what is not
 NaN was written, and a stale read shows in the logits at once.
+
+In int8 there is no NaN, so -128 stands for it, and beside the slots there is a scale for each
+layer, K or V, block and head; a block of which nothing was written has the scale NaN. See
+:mod:`experiment.engine.quantized`.
+
+    scales  [layers, 2, blocks, kv_heads]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 
+from experiment.engine import quantized
+from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, bits
+from experiment.engine.step_inputs import StepInputs
 from experiment.memory.tensors import storage_bytes
 from kvsim.geometry import KVGeometry
 from kvsim.step import BlockOp, OpKind, StepPlan
@@ -24,6 +34,15 @@ class PoisonError(Exception):
     """The tensors contradict the bookkeeping: an engine error, never a user's."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """One tensor of the pool, with blocks in its third dimension, and its twin on the host."""
+
+    device: torch.Tensor
+    host: torch.Tensor | None
+    poison: float
+
+
 class KVPool:
     """Keys and values of all layers in fixed-size blocks.
 
@@ -31,9 +50,11 @@ class KVPool:
     preallocated contiguous cache.
 
     Args:
-        geometry: layers, KV heads, head size and element size of the model.
+        geometry: layers, KV heads and head size of the model; its element and scale sizes are
+            those of ``dtype``.
         num_blocks: physical blocks.
         block_size: slots in a block.
+        dtype: the model's precision, or int8 or float8_e4m3fn.
         host_blocks: blocks in host memory for requests that are swapped out.
     """
 
@@ -46,24 +67,72 @@ class KVPool:
         device: torch.device,
         host_blocks: int = 0,
     ) -> None:
-        def blocks(count: int, where: torch.device) -> torch.Tensor:
-            shape = (geometry.layers, 2, count, geometry.kv_heads, block_size, geometry.head_dim)
-            return torch.full(shape, float("nan"), dtype=dtype, device=where)
+        heads, nan = geometry.kv_heads, float("nan")
 
-        self.kv = blocks(num_blocks, device)
-        self.host = blocks(host_blocks, torch.device("cpu")) if host_blocks else None
+        def store(tail: tuple[int, ...], dtype: torch.dtype, poison: float) -> _Store:
+            def filled(count: int, where: torch.device) -> torch.Tensor:
+                shape = (geometry.layers, 2, count, *tail)
+                kind = torch.uint8 if dtype == FP8 else dtype
+                return torch.full(shape, poison, dtype=kind, device=where).view(dtype)
+
+            host = filled(host_blocks, torch.device("cpu")) if host_blocks else None
+            return _Store(filled(num_blocks, device), host, poison)
+
+        poison = {torch.int8: quantized.POISON, FP8: quantized.FP8_NAN}.get(dtype, nan)
+        self._stores = [store((heads, block_size, geometry.head_dim), dtype, poison)]
+        if dtype == torch.int8:
+            self._stores.append(store((heads,), torch.float32, nan))
         self._owners = [0] * num_blocks
         self.num_blocks = num_blocks
         self.block_size = block_size
 
     @property
-    def tensor_bytes(self) -> int:
-        """Bytes of the storage."""
-        return storage_bytes([self.kv])
+    def kv(self) -> torch.Tensor:
+        """[layers, 2, blocks, kv_heads, block_size, head_dim]."""
+        return self._stores[0].device
 
-    def layer(self, index: int) -> torch.Tensor:
+    @property
+    def host(self) -> torch.Tensor | None:
+        """The same for blocks in host memory."""
+        return self._stores[0].host
+
+    @property
+    def scales(self) -> torch.Tensor | None:
+        """[layers, 2, blocks, kv_heads] of an int8 pool."""
+        return self._stores[1].device if len(self._stores) > 1 else None
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the pool holds other numbers than the model computes with."""
+        return self.kv.dtype in (torch.int8, FP8)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Everything on the device."""
+        return [store.device for store in self._stores]
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of the storages."""
+        return storage_bytes(self.tensors)
+
+    def layer(self, index: int) -> LayerKV:
         """One layer: [2, blocks, kv_heads, block_size, head_dim]."""
-        return self.kv[index]
+        if not self.quantized:
+            return self.kv[index]
+        return QuantizedKV(self.kv[index], None if self.scales is None else self.scales[index])
+
+    def write(
+        self, layer: int, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
+    ) -> None:
+        """Put the step's keys and values, each [tokens, kv_heads, head_dim], into their slots."""
+        kv = self.layer(layer)
+        blocks, offsets = inputs.slot_blocks, inputs.slot_offsets
+        if isinstance(kv, QuantizedKV):
+            quantized.write(kv, inputs.touched, offsets, torch.stack((keys, values)))
+            return
+        kv[0][blocks, :, offsets] = keys
+        kv[1][blocks, :, offsets] = values
 
     def apply(self, plan: StepPlan) -> None:
         """Carry out the block operations of a plan, in their order.
@@ -81,7 +150,9 @@ class KVPool:
             for block in op.blocks:
                 self._owners[block] += 1
         if op.kind is OpKind.COPY:
-            self.kv[:, :, list(op.blocks)] = self.kv[:, :, list(op.sources)]
+            for store in self._stores:
+                kept = bits(store.device)
+                kept[:, :, list(op.blocks)] = kept[:, :, list(op.sources)]
             for block in op.sources:
                 self._owners[block] -= 1
         if op.kind in (OpKind.FREE, OpKind.SWAP_OUT):
@@ -95,38 +166,56 @@ class KVPool:
             self._from_host(op)
 
     def _to_host(self, op: BlockOp) -> None:
-        if self.host is None:
-            raise PoisonError("blocks are swapped out and there is no host memory for them")
-        self.host[:, :, list(op.sources)] = self.kv[:, :, list(op.blocks)].to("cpu")
+        for store in self._stores:
+            if store.host is None:
+                raise PoisonError("blocks are swapped out and there is no host memory for them")
+            content = bits(store.device)[:, :, list(op.blocks)]
+            bits(store.host)[:, :, list(op.sources)] = content.to("cpu")
 
     def _from_host(self, op: BlockOp) -> None:
-        if self.host is None:
-            raise PoisonError("blocks are swapped in and there is no host memory for them")
-        self.kv[:, :, list(op.blocks)] = self.host[:, :, list(op.sources)].to(self.kv.device)
+        for store in self._stores:
+            if store.host is None:
+                raise PoisonError("blocks are swapped in and there is no host memory for them")
+            content = bits(store.host)[:, :, list(op.sources)]
+            bits(store.device)[:, :, list(op.blocks)] = content.to(store.device.device)
 
     def poison(self, blocks: Iterable[int]) -> None:
-        """Fill whole blocks with NaN."""
+        """Make whole blocks unreadable: NaN, or what stands for it."""
         index = torch.tensor(list(blocks), dtype=torch.long, device=self.kv.device)
         if index.numel():
-            self.kv.index_fill_(2, index, float("nan"))
+            for store in self._stores:
+                bits(store.device).index_fill_(2, index, store.poison)
 
     def poisoned_bytes(self) -> int:
-        """Bytes of the slots that hold NaN, by the tensor alone: its shape and what is in it."""
+        """Bytes of slots and scales that hold poison, by the tensors alone: shape and content."""
         layers, two, blocks, heads, block_size, dim = self.kv.shape
         unwritten = blocks * block_size - self.written_slots()
-        return unwritten * layers * two * heads * dim * self.kv.element_size()
+        empty = 0 if self.scales is None else int(self.scales.isnan().sum().item())
+        in_scales = empty * self._stores[-1].device.element_size()
+        return unwritten * layers * two * heads * dim * self.kv.element_size() + in_scales
 
     def written_slots(self) -> int:
-        """Count slots that are not NaN, from the tensor alone.
+        """Count slots that hold no poison, from the tensors alone.
 
-        Looks at one number per slot, layer and K or V.
+        Looks at one number per slot, layer and K or V, and at each scale.
 
         Raises:
-            PoisonError: a slot is written in one layer and not in another.
+            PoisonError: a slot is written in one layer and not in another, or a block is written
+                and has no scale, or the other way round.
         """
-        written = ~torch.isnan(self.kv[:, :, :, 0, :, 0])  # [layers, 2, blocks, block_size]
+        sample = self.kv[:, :, :, 0, :, 0]  # [layers, 2, blocks, block_size]
+        poison = sample == quantized.POISON if self.scales is not None else _is_nan(sample)
+        written = ~poison
         everywhere = written.flatten(0, 1).all(0)
         anywhere = written.flatten(0, 1).any(0)
         if not torch.equal(everywhere, anywhere):
             raise PoisonError("a slot is written in some layers only")
+        if self.scales is not None:
+            scaled = ~self.scales.isnan()
+            if not torch.equal(scaled, written.any(-1)[..., None].expand_as(scaled)):
+                raise PoisonError("a block is written and has no scale, or has one for nothing")
         return int(everywhere.sum().item())
+
+
+def _is_nan(x: torch.Tensor) -> torch.Tensor:
+    return torch.isnan(x.half() if x.dtype == FP8 else x)

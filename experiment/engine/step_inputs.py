@@ -77,6 +77,12 @@ class StepInputs:
     sampled_requests: tuple[int, ...]
 
     @cached_property
+    def touched(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Blocks that the step writes, each once, and for each token which of them it goes to."""
+        blocks, which = torch._unique(self.slot_blocks, sorted=True, return_inverse=True)
+        return blocks, which
+
+    @cached_property
     def flat(self) -> FlatSequences:
         """The sequences as tensors; made once per step, where a kernel asks for them."""
         device = self.input_ids.device

@@ -104,6 +104,7 @@ def _seconds(value: float) -> str:
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "bytes": format_bytes,
     "percent": lambda value: f"{value * 100:.1f} %",
+    "fine_percent": lambda value: f"{value * 100:.2f} %",
     "signed_percent": lambda value: f"{value * 100:+.2f} %",
     "seconds": _seconds,
     "count": lambda value: f"{value:,}",

@@ -24,7 +24,7 @@ from experiment.report.svg import (
     tag,
     text,
 )
-from experiment.results import ArmResult, StepRow
+from experiment.results import ArmResult, StepRow, common_bytes
 from kvsim.ledger import ALLOCATED_STATES, SlotState
 
 OTHER_STATES = (
@@ -86,7 +86,7 @@ def _peak_chart(b: Bilingual, arms: Sequence[ArmResult], width: Width) -> Markup
             y += 25
         y += 26
     height = y + 22
-    axis = _slot_axis(b, scale, y - 12, arms[0].slot_bytes if arms else None)
+    axis = _slot_axis(b, scale, y - 12, common_bytes(arms))
     lines = [line(scale(t), 22, scale(t), y - 12, class_="grid") for t in binary_ticks(top, 4)]
     return drawing(
         b, f"peak-{width.name}", (width.pixels, height), message("chart.peak.title"),
@@ -135,7 +135,7 @@ def _bar(
     return Markup("").join(parts)
 
 
-def _slot_axis(b: Bilingual, scale: Scale, y: float, slot_bytes: int | None) -> Markup:
+def _slot_axis(b: Bilingual, scale: Scale, y: float, slot_bytes: float | None) -> Markup:
     parts = [line(scale.start, y, scale.end, y, class_="axis")]
     for tick in binary_ticks(scale.top, 4):
         parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))

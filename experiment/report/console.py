@@ -286,7 +286,7 @@ class ConsoleReporter:
                 "console.pool",
                 blocks=event.blocks,
                 block_size=event.block_size,
-                block=event.block_size * event.slot_bytes,
+                block=event.block_bytes,
                 size=event.tensor_bytes,
             ),
             indent=2,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -42,6 +42,8 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         if results.equal_reserved:
             out.line(out.t("console.reserved_equal", n=results.equal_reserved), "dim")
     _show_tokens(out, results)
+    for text in results.quantized:
+        out.paragraph(out.t.message(text))
     _show_prefix_cache(out, results)
     _show_reconciliation(out, results)
     for arm in results.arms:
@@ -196,7 +198,7 @@ def _show_differences(out: ConsoleReporter, comparisons: list[TokenComparison]) 
     for comparison in comparisons:
         if comparison.equal:
             continue
-        params = {
+        params: dict[str, Any] = {
             "arm": arm_name(out.t, comparison.arm),
             "reference": arm_name(out.t, comparison.reference),
             "equal": comparison.equal_requests,
@@ -205,9 +207,12 @@ def _show_differences(out: ConsoleReporter, comparisons: list[TokenComparison]) 
         if comparison.first_difference is None:  # what is there is equal, the rest is missing
             out.paragraph(out.t("console.tokens_missing", **params), "bold red")
             continue
-        request, index = comparison.first_difference
-        text = out.t("console.tokens_differ", request=request, index=index, **params)
-        out.paragraph(text, "bold red")
+        params |= dict(zip(("request", "index"), comparison.first_difference, strict=True))
+        if comparison.same_cache:
+            out.paragraph(out.t("console.tokens_differ", **params), "bold red")
+            continue
+        share = comparison.equal_token_share
+        out.paragraph(out.t("console.tokens_other_cache", share=share, **params), "yellow")
 
 
 def _show_claim(out: ConsoleReporter, claim: Claim) -> None:

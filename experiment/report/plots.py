@@ -15,7 +15,7 @@ from experiment.report.fonts import plot_language
 from experiment.report.series import Series
 from experiment.report.svg import binary_ticks
 from experiment.report.texts import arm_name
-from experiment.results import ArmResult, Results
+from experiment.results import ArmResult, Results, common_bytes
 from kvsim.ledger import ALLOCATED_STATES, SlotState
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart, and hatches for
@@ -140,7 +140,7 @@ def _panel(pen: Pen, axis: Any, one: Series, top: float) -> None:
     _bytes_axis(axis, one.slot_bytes, vertical=True)
 
 
-def _bytes_axis(axis: Any, slot_bytes: int, vertical: bool) -> None:
+def _bytes_axis(axis: Any, slot_bytes: float, vertical: bool) -> None:
     """The same ticks once more, in bytes, on the other side."""
     side = axis.secondary_yaxis("right") if vertical else axis.secondary_xaxis("top")
     ticks = axis.get_yticks() if vertical else axis.get_xticks()
@@ -178,7 +178,7 @@ def _finish_peak(pen: Pen, figure: Figure, axis: Any, shown: Sequence[ArmResult]
     axis.set_xlim(0, top * 1.02)
     axis.set_xticks(binary_ticks(top, 4))
     axis.set_xlabel(pen.t("plot.slots"))
-    slot_bytes = next((arm.slot_bytes for arm in shown if arm.slot_bytes), None)
+    slot_bytes = common_bytes(shown)
     if slot_bytes:
         _bytes_axis(axis, slot_bytes, vertical=False)
     figure.legend(loc="outside lower left", ncols=5)

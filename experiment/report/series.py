@@ -30,7 +30,7 @@ class Series:
     """Slots of one arm: ``values[i]`` holds from ``edges[i]`` to ``edges[i + 1]``."""
 
     arm: str
-    slot_bytes: int
+    slot_bytes: float
     edges: tuple[float, ...]
     rows: tuple[StepRow, ...]
     marks: tuple[Mark, ...]
@@ -82,7 +82,7 @@ def _series(events: ArmEvents, stages: list[StageEntered]) -> Series | None:
     )
     starts = [(row.started_ns - origin) / 1e9 for row in rows]
     end = max([(ends[-1] - origin) / 1e9, *(mark.seconds for mark in marks)])
-    return Series(events.arm, events.pool.slot_bytes, (*starts, end), tuple(rows), marks)
+    return Series(events.arm, events.pool.bytes_per_slot, (*starts, end), tuple(rows), marks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,140 @@
+"""The CPU kernel of :mod:`experiment.engine.cpu_kernel` for blocks in int8, read in place.
+
+    keys    score = scale · s · (Σ q·k + ½ Σ q)              s: scale of the block and head
+    values  acc  += weight · s · v,  at the end of the tile  acc += ½ Σ weight · s
+
+Numbers are widened in the loop, so a block is read as the bytes that it is and nothing is
+gathered. -128 stands for NaN and is looked for in the first number of each slot and head: slots
+are written and made unreadable whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from experiment.engine.cpu_kernel import (
+    _F,
+    _REORDERED,
+    _TILE,
+    Floats,
+    Ints,
+    _compile,
+    _rescale,
+    share_out,
+)
+from experiment.engine.quantized import POISON, QuantizedKV
+from experiment.engine.step_inputs import FlatSequences
+
+_HALF = _F(0.5)
+_NAN = _F(np.nan)
+
+
+@_compile(None, _REORDERED)
+def _products(
+    q: Floats, halves: Floats, keys: Ints, scales: Floats, table: Ints, scale: float, head: int,
+    heads: int, first: int, count: int, scores: Floats,
+) -> None:  # fmt: skip
+    """Scores of ``heads`` KV heads from ``head`` on, for positions [first, first + count)."""
+    size, dim = keys.shape[2], keys.shape[3]
+    group = q.shape[0] // keys.shape[1]
+    done = 0
+    while done < count:
+        block, offset = table[(first + done) // size], (first + done) % size
+        run = min(size - offset, count - done)
+        for h in range(heads):
+            factor = scale * scales[block, head + h]
+            for slot in range(run):
+                poison = keys[block, head + h, offset + slot, 0] == POISON
+                times = _NAN if poison else factor
+                for g in range(h * group, (h + 1) * group):
+                    total = halves[head * group + g]
+                    for c in range(dim):
+                        k = _F(keys[block, head + h, offset + slot, c])
+                        total += q[head * group + g, c] * k
+                    scores[g, done + slot] = total * times
+        done += run
+
+
+@_compile(None, _REORDERED)
+def _add_values(
+    weights: Floats, values: Ints, scales: Floats, table: Ints, group: int, head: int, heads: int,
+    first: int, count: int, acc: Floats,
+) -> None:  # fmt: skip
+    """Add weighted values of the same positions to ``acc`` [heads * group, head_dim]."""
+    size, dim = values.shape[2], values.shape[3]
+    halves = np.zeros(heads * group, _F)
+    done = 0
+    while done < count:
+        block, offset = table[(first + done) // size], (first + done) % size
+        run = min(size - offset, count - done)
+        for h in range(heads):
+            factor = scales[block, head + h]
+            for slot in range(run):
+                poison = values[block, head + h, offset + slot, 0] == POISON
+                times = _NAN if poison else factor
+                for g in range(h * group, (h + 1) * group):
+                    weight = weights[g, done + slot] * times
+                    halves[g] += weight
+                    for c in range(dim):
+                        acc[g, c] += weight * _F(values[block, head + h, offset + slot, c])
+        done += run
+    for g in range(heads * group):
+        for c in range(dim):
+            acc[g, c] += _HALF * halves[g]
+
+
+@_compile(
+    "void(float32[:,:,::1], int8[:,:,:,:,::1], float32[:,:,::1], float32[:,:,::1], int32[:,::1],"
+    " int32[::1], int32[::1], int32[::1], float32, int64, int64, int64)",
+    {"contract"},
+)
+def _attend(
+    q: Floats, kv: Ints, kv_scales: Floats, out: Floats, tables: Ints, contexts: Ints,
+    starts: Ints, chosen: Ints, scale: float, heads_at_once: int, begin: int, end: int,
+) -> None:  # fmt: skip
+    """Work on tasks [begin, end): a task is a part of the KV heads of one chosen sequence."""
+    kv_heads, dim = kv.shape[2], kv.shape[4]
+    group = q.shape[1] // kv_heads
+    parts = -(-kv_heads // heads_at_once)
+    rows = heads_at_once * group
+    scores, power = np.empty((rows, _TILE), _F), np.empty(_TILE, _F)
+    acc, best, sums = np.empty((rows, dim), _F), np.empty(rows, _F), np.empty(rows, _F)
+    halves = np.empty(q.shape[1], _F)
+    for task in range(begin, end):
+        s, head = chosen[task // parts], (task % parts) * heads_at_once
+        heads = min(heads_at_once, kv_heads - head)
+        for row in range(starts[s], starts[s + 1]):
+            for g in range(head * group, (head + heads) * group):
+                halves[g] = _HALF * q[row, g].sum()
+            seen = contexts[s] - (starts[s + 1] - 1 - row)
+            acc[:], best[:], sums[:] = _F(0.0), _F(-np.inf), _F(0.0)
+            for first in range(0, seen, _TILE):
+                count = min(_TILE, seen - first)
+                _products(
+                    q[row], halves, kv[0], kv_scales[0], tables[s], scale, head, heads, first,
+                    count, scores,
+                )  # fmt: skip
+                _rescale(scores, power, heads * group, count, best, sums, acc)
+                _add_values(
+                    scores, kv[1], kv_scales[1], tables[s], group, head, heads, first, count, acc
+                )
+            for g in range(heads * group):
+                for c in range(dim):
+                    out[row, head * group + g, c] = acc[g, c] / sums[g]
+
+
+def attend(
+    q: torch.Tensor, kv: QuantizedKV, out: torch.Tensor, flat: FlatSequences,
+    chosen: torch.Tensor, scale: float,
+) -> None:  # fmt: skip
+    """Fill the rows of ``out`` that belong to the ``chosen`` sequences (int32 indices)."""
+    assert kv.scales is not None
+    arrays = (q.numpy(), kv.values.numpy(), kv.scales.numpy(), out.numpy())
+
+    def work(*where: Any) -> None:
+        _attend(*arrays, *where)
+
+    share_out(work, q.shape[1], kv.shape, flat, chosen, scale)
