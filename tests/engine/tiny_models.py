@@ -20,6 +20,8 @@ from experiment.engine.attention import ATTENTION
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
+from experiment.engine.quantized import KV_DTYPES
+from experiment.kv_dtype import cache_geometry
 from kvsim.geometry import KVGeometry, geometry_from_config
 from kvsim.scheduler import SchedulerConfig
 
@@ -86,13 +88,15 @@ def geometry(family: str) -> KVGeometry:
 
 
 def make_engine(
-    family: str, blocks: int, block_size: int, eos: int | None = None, **limits: Any
-) -> Engine:
+    family: str, blocks: int, block_size: int, eos: int | None = None, kv_dtype: str = "auto",
+    **limits: Any,
+) -> Engine:  # fmt: skip
     """An engine with a pool of its own."""
     config = SchedulerConfig(**limits)
     where = torch.device("cpu")
-    shape = geometry(family)
-    pool = KVPool(shape, blocks, block_size, torch.float32, where, config.host_blocks)
+    shape = cache_geometry(geometry(family), kv_dtype)
+    dtype = KV_DTYPES.get(kv_dtype, torch.float32)
+    pool = KVPool(shape, blocks, block_size, dtype, where, config.host_blocks)
     return Engine(ModelRunner(tiny(family), pool), config, eos, VOCABULARY, POSITIONS)
 
 
