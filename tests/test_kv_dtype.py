@@ -1,0 +1,186 @@
+"""Another precision of the cache: where it is refused, what fits, what a report says of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from event_makers import BATCH, BUDGET, PAGED, TOKENS, batch_arm, changed, head, paged_arm, record
+
+from experiment.arms import paged
+from experiment.conclusions import evaluate
+from experiment.config import Config
+from experiment.events import (
+    ArmFailed,
+    CacheQuantized,
+    Event,
+    ModelDirectory,
+    ModelPrepared,
+    PoolReserved,
+    WorkloadRequest,
+    decode,
+)
+from experiment.i18n import LANGUAGES, Translator
+from experiment.kv_dtype import FORMATS, cache_geometry, check_kv_dtype
+from experiment.messages import ExitCode, UserError
+from experiment.results import Results
+from experiment.workload import make_workload
+from kvsim.geometry import KVGeometry
+
+GPT2 = KVGeometry(12, 12, 64, 4)
+
+
+def refusal(*arguments: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        check_kv_dtype(*arguments)
+    for lang in LANGUAGES:
+        assert "fp8" in Translator(lang).message(caught.value.text)
+    return caught.value.text.key
+
+
+def test_fp8_needs_the_hardware_and_int8_needs_nothing() -> None:
+    assert refusal("fp8", ("paged",), "cpu", None) == "error.kv_dtype.cpu"
+    assert refusal("fp8", ("slabs",), "cuda", (8, 0)) == "error.kv_dtype.gpu"
+    assert refusal("fp8", ("contiguous.batch", "paged"), "cuda", (7, 5)) == "error.kv_dtype.gpu"
+    for capability in ((8, 9), (9, 0), (10, 0)):
+        check_kv_dtype("fp8", ("paged",), "cuda", capability)
+    check_kv_dtype("fp8", ("contiguous.batch",), "cpu", None)  # nobody would use it
+    for kv_dtype in ("int8", "auto"):
+        check_kv_dtype(kv_dtype, ("paged", "slabs"), "cpu", None)
+
+
+def test_fp8_on_the_cpu_ends_the_preparation_before_any_model_is_looked_for(
+    model_cache: Path,
+) -> None:
+    config = Config.model_validate({"cache": {"kv_dtype": "fp8"}, "model": {"name": "/nowhere"}})
+    task = {"config": config.model_dump(mode="json"), "device": "cpu", "arms": ["paged"]}
+    child = subprocess.run(
+        [sys.executable, "-m", "experiment.prepare"],
+        input=json.dumps(task) + "\n", capture_output=True, encoding="utf-8", timeout=120,
+        check=False,
+    )  # fmt: skip
+    events = [decode(line) for line in child.stdout.splitlines()]
+    assert child.returncode == ExitCode.USAGE
+    assert [e.reason.key for e in events if isinstance(e, ArmFailed)] == ["error.kv_dtype.cpu"]
+    assert not [e for e in events if isinstance(e, ModelPrepared | ModelDirectory)]
+
+
+def arm_run(kernel: str) -> Any:
+    config = Config.model_validate({"cache": {"kv_dtype": "int8"}, "engine": {"kernel": kernel}})
+    task = SimpleNamespace(config=config, dtype=torch.float32)
+
+    def load(*arguments: object) -> None:
+        raise AssertionError("the model was loaded")
+
+    return SimpleNamespace(task=task, device=torch.device("cpu"), load=load)
+
+
+def test_a_kernel_that_cannot_read_it_is_refused_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(paged, "READS_QUANTIZED", frozenset({"torch"}))
+    with pytest.raises(UserError) as caught:
+        paged._run(arm_run("numba"), 16)
+    assert caught.value.text.key == "error.kv_dtype.kernel"
+    assert paged._kernel(arm_run("auto")) == "torch"
+    with pytest.raises(AssertionError, match="loaded"):
+        paged._run(arm_run("torch"), 16)
+
+
+def test_the_budget_is_counted_in_bytes_of_blocks_and_scales() -> None:
+    slot = GPT2.bytes_per_token
+    requests = [WorkloadRequest(id=0, prompt="x", token_ids=[1] * 110, max_new_tokens=50)]
+    cache = cache_geometry(GPT2, "int8")
+
+    def made(budget: int, *arms: str) -> int:
+        config = Config.model_validate({"cache": {"budget": budget}})
+        return make_workload(config, requests, slot, arms, cache.block_bytes).budget_bytes
+
+    needed = 10 * (16 * slot // 4 + 2 * 12 * 12 * 4)
+    assert made(needed, "paged") == needed
+    slab = 512 * slot // 4 + 2 * 12 * 12 * 4
+    assert made(slab, "slabs") == slab
+    for budget, arm in ((needed - 1, "paged"), (slab - 1, "slabs"), (slab, "contiguous.batch")):
+        with pytest.raises(UserError):
+            made(budget, arm)
+    auto = make_workload(Config(), requests, slot, ("paged",), cache.block_bytes)
+    assert auto.budget_bytes == 512 * slot  # the same as for everybody
+
+
+def quantized_run(tokens: dict[int, list[int]] | None = None) -> Results:
+    """The paged arm of the hand-made run with blocks of 5 bytes where the model would take 8."""
+    blocks = BUDGET // 5
+    pool = {"slot_bytes": 2, "scale_bytes": 1, "kv_dtype": "int8", "tensor_bytes": 8 * 5}
+    arm: list[Event] = changed(
+        paged_arm(tokens), PoolReserved, lambda event: event.model_copy(update=pool), PAGED
+    )
+    measured = CacheQuantized(
+        arm=PAGED, kv_dtype="int8", block_size=2, block_bytes=5, plain_block_bytes=8,
+        blocks=blocks, plain_blocks=BUDGET // 8, request=1, tokens=9, attention=0.012,
+        attention_worst=0.02, logit_mean=0.1, logit_largest=0.5, logit_spread=2.0, positions=8,
+        same_token=6,
+    )  # fmt: skip
+    return evaluate(record([*head(), *batch_arm(), arm[0], measured, *arm[1:]]))
+
+
+def test_slots_are_worth_their_share_of_the_scales() -> None:
+    arm = quantized_run().arm(PAGED)
+    assert arm is not None
+    assert arm.peak is not None
+    assert (arm.bytes_of(arm.peak.reserved), arm.tensor_bytes) == (40, 40)
+    assert arm.bytes_per_slot == 2.5
+    assert (arm.fits, arm.fits_plain) == (5, 3)  # 12 and 8 blocks, in turn 2 and 3 of them
+    batch = quantized_run().arm(BATCH)
+    assert batch is not None
+    assert batch.fits == batch.fits_plain
+
+
+def test_what_eight_bits_add_is_not_called_a_gain_of_paging() -> None:
+    results = quantized_run()
+    assert results.headline.key == "headline.quantized"
+    params = results.headline.params
+    assert (params["contiguous_fits"], params["paged_fits"], params["kv_fits"]) == (2, 3, 5)
+    keys = {line.key for line in results.fairness}
+    assert "fairness.kv_dtype" in keys
+    assert "fairness.dtype" not in keys
+    plain = evaluate(record([*head(), *batch_arm(), *paged_arm()]))
+    assert plain.headline.key == "headline.both"
+    assert plain.quantized == []
+    assert "fairness.dtype" in {line.key for line in plain.fairness}
+
+
+def test_the_saving_and_the_error_are_in_the_results() -> None:
+    memory, error = quantized_run().quantized
+    assert (memory.key, error.key) == ("quantized.memory", "quantized.error")
+    assert (memory.params["bytes"], memory.params["plain_bytes"]) == (2.5, 4.0)
+    assert (memory.params["share"], memory.params["blocks"]) == (0.625, BUDGET // 5)
+    assert (error.params["same"], error.params["dtype"]) == (0.75, "float32")
+    english = Translator("en").message(memory)
+    assert "2 B instead of 4 B" in english
+    assert "62.5 %" in english
+    assert "1.20 %" in Translator("zh").message(error)
+
+
+def test_a_comparison_says_that_the_caches_differ_and_how_far_tokens_agree() -> None:
+    [same] = quantized_run().tokens
+    assert (same.equal, same.same_cache, same.equal_token_share) == (True, False, 1.0)
+    [other] = quantized_run({**TOKENS, 1: [20, 99, 22]}).tokens
+    assert (other.kv_dtype, other.reference_kv_dtype, other.same_cache) == ("int8", None, False)
+    assert (other.first_difference, other.equal_requests) == ((1, 1), 1)
+    assert (other.tokens, other.equal_tokens) == (6, 4)
+    [plain] = evaluate(record([*head(), *batch_arm(), *paged_arm()])).tokens
+    assert plain.same_cache
+
+
+def test_every_name_of_the_config_has_a_format() -> None:
+    for name in FORMATS:
+        config = Config.model_validate({"cache": {"kv_dtype": name}})
+        assert cache_geometry(GPT2, config.cache.kv_dtype).element_bytes == 1
+    with pytest.raises(ValueError, match="kv_dtype"):
+        Config.model_validate({"cache": {"kv_dtype": "int4"}})
