@@ -3,8 +3,8 @@
     values  [2, blocks, kv_heads, block_size, head_dim]    int8, or float8_e4m3fn
     scales  [2, blocks, kv_heads]                          float32, powers of two; int8 alone
 
-        x ──► q = floor(x / s)  ──►  (q + ½) · s       off by at most s / 2
-              s = the smallest power of two with |x| <= 127 · s for all slots of block and head
+        x ──► q = floor(x / s) ──► (q + ½) · s         off by at most s / 2
+              s = the smallest power of two with |x| <= 127 · s in all slots of block and head
 
 A block is written token by token, so its scale must grow while it already holds numbers. With
 powers of two and rounding down, ``floor(floor(x / s) / 2) = floor(x / 2s)``: bringing a block to
@@ -32,8 +32,10 @@ FP8_LARGEST = 448.0
 FP8_NAN = 0x7F  # the bits of it
 # Torch's names of the values of ``cache.kv_dtype``; ``auto`` is the model's own.
 KV_DTYPES = {"int8": torch.int8, "fp8": FP8}
-# The smallest scale of a block that is not all zeros: below it a float32 loses bits.
-_SMALLEST_EXPONENT = -126
+# Of a scale, with the bias of a float32: a half of it must be a normal number.
+_SMALLEST_EXPONENT = 127 - 100
+# Added to the bits of a float32, it carries from a mantissa above 1.984375 to the exponent.
+_CARRY = (1 << 17) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +55,20 @@ LayerKV = torch.Tensor | QuantizedKV
 
 
 def scale_of(largest: torch.Tensor) -> torch.Tensor:
-    """The smallest power of two s with ``largest <= 127 * s``; 0 for 0, NaN for what is infinite.
+    """The smallest power of two s >= 2 to the -100 with ``largest <= 127 * s``.
 
-    Taken from the exponent, because a division by 127 would round.
+    NaN for what is no number. Read from the bits of a float32, because a division by 127 rounds:
+    127 is 1.984375 times 64, so a larger mantissa takes the next exponent.
     """
-    mantissa, exponent = torch.frexp(largest)
-    exponent = exponent - 7 + (mantissa > LARGEST / (LARGEST + 1)).to(exponent.dtype)
-    # Put together from its bits: torch.ldexp goes through pow, which may round.
-    scale = ((exponent.clamp(_SMALLEST_EXPONENT, 127) + 127) << 23).view(torch.float32)
-    scale = torch.where(largest == 0, torch.zeros_like(scale), scale)
-    return torch.where(largest.isfinite(), scale, torch.full_like(scale, float("nan")))
+    exponent = ((largest.view(torch.int32) + _CARRY) >> 23) - 6
+    scale = (exponent.clamp(min=_SMALLEST_EXPONENT) << 23).view(torch.float32)
+    return scale.masked_fill(~largest.isfinite(), float("nan"))
 
 
 def quantize(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """``floor(x / scale)`` as int8; -128 where that is no number and the scale is not 0."""
-    ratio = torch.where(scale == 0, torch.zeros_like(x), (x / scale).floor())
-    ratio = ratio.clamp(-LARGEST, LARGEST)
-    return torch.where(ratio.isnan(), torch.full_like(ratio, POISON), ratio).to(torch.int8)
+    """``floor(x / scale)`` as int8; -128 where the scale is NaN."""
+    ratio = (x / scale).floor_().clamp_(-LARGEST, LARGEST)
+    return ratio.nan_to_num_(nan=POISON).to(torch.int8)
 
 
 def dequantize(values: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -99,34 +98,35 @@ def write(
     rows = rows.float()
     old = kv.scales[:, blocks]  # [2, written blocks, kv_heads]
     needed = scale_of(_largest(rows, which, old))
-    # A number that is none spoils its block, as NaN must show; fmax would forget it.
-    spoilt = needed.isnan()
-    new = torch.fmax(old, needed).masked_fill(spoilt, float("nan"))
-    if bool(((new > old) | spoilt).any()):
-        kv.values[:, blocks] = _rescale(kv.values[:, blocks], old, new)
-    kv.scales[:, blocks] = new
+    new = torch.fmax(old, needed)
+    if not bool((needed <= old).all()):  # a block begins, or grows, or is given what is no number
+        # The last spoils its block, as NaN must show; fmax would forget it.
+        new.masked_fill_(needed.isnan(), float("nan"))
+        half, block, head = torch.where((new > old) | new.isnan())
+        place = (half, blocks[block], head)
+        chosen = (half, block, head)
+        kv.values[place] = _rescale(kv.values[place], old[chosen], new[chosen])
+        kv.scales[:, blocks] = new
     kv.values[:, blocks[which], :, offsets] = quantize(rows, new[:, which, :, None]).transpose(0, 1)
 
 
 def _largest(rows: torch.Tensor, which: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Largest absolute number that goes to each block and head: [2, written blocks, kv_heads]."""
-    peak = rows.abs().amax(-1)  # [2, tokens, kv_heads]
-    peak = torch.where(peak.isfinite(), peak, torch.full_like(peak, float("inf")))
+    peak = rows.abs().amax(-1)  # [2, tokens, kv_heads]; NaN where there is one
     index = which[None, :, None].expand_as(peak)
     return torch.zeros_like(like).scatter_reduce(1, index, peak, "amax")
 
 
 def _rescale(values: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """Numbers of whole blocks [2, blocks, kv_heads, block_size, head_dim] at a larger scale.
+    """Numbers of some blocks and heads [n, block_size, head_dim] at larger scales [n].
 
-    A shift of an integer rounds down, also below zero.
+    A shift of an integer rounds down, also below zero; by seven places any int8 has become 0
+    or -1.
     """
-    doubled = torch.frexp(new).exponent - torch.frexp(old).exponent
-    # By seven places any int8 has become 0 or -1; zeros (scale 0) are zeros at any scale.
-    shift = doubled.clamp(0, 7).masked_fill(~(old > 0) | ~(new > 0), 0).to(torch.int8)
-    moved = values >> shift[..., None, None]
-    keep = (values == POISON) | new.isnan()[..., None, None]
-    return torch.where(keep, torch.full_like(values, POISON), moved)
+    doubled = (new.view(torch.int32) >> 23) - (old.view(torch.int32) >> 23)
+    shift = doubled.clamp(0, 7).to(torch.int8)[:, None, None]
+    unreadable = (values == POISON) | new.isnan()[:, None, None]
+    return (values >> shift).masked_fill(unreadable, POISON)
 
 
 def from_blocks(kv: torch.Tensor, dtype: torch.dtype) -> QuantizedKV:

@@ -158,7 +158,7 @@ def test_a_cache_that_loses_nothing_has_no_error_and_a_coarse_one_has_more(
     def coarse(kv: torch.Tensor, dtype: torch.dtype) -> QuantizedKV:
         small = from_blocks(kv, dtype)
         assert small.scales is not None
-        values = torch.where(small.values == -128, small.values, (small.values >> 4) << 4)
+        values = torch.where(small.values == -128, small.values, ((small.values >> 4) << 4) | 8)
         return QuantizedKV(values, small.scales)
 
     monkeypatch.setattr(kv_error, "from_blocks", coarse)
