@@ -207,7 +207,8 @@ def _show_differences(out: ConsoleReporter, comparisons: list[TokenComparison]) 
         if comparison.first_difference is None:  # what is there is equal, the rest is missing
             out.paragraph(out.t("console.tokens_missing", **params), "bold red")
             continue
-        params |= dict(zip(("request", "index"), comparison.first_difference, strict=True))
+        request, index = comparison.first_difference
+        params |= {"request": request, "index": index + 1}  # people count from one
         if comparison.same_cache:
             out.paragraph(out.t("console.tokens_differ", **params), "bold red")
             continue

@@ -119,7 +119,9 @@ _WATCH_FIELDS = {
 
 
 _SUMMARY_FIELDS = {
+    "kv_dtype": "kv_dtype",
     "slot_bytes": "slot_bytes",
+    "scale_bytes": "block_scale_bytes",
     "block_size": "block_slots",
     "blocks": "blocks",
     "tensor_bytes": "kv_tensor_bytes",
