@@ -9,6 +9,7 @@ preemption, it may not.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -147,6 +148,32 @@ def test_both_caches_are_given_the_same_tokens_after_the_prompt() -> None:
     assert found.positions == found.tokens  # a short prompt is compared whole
     long = _measured("gpt2", "int8", list(range(40)), new=3, size=512)
     assert (long.tokens, long.positions) == (42, 32 + 2)
+
+
+class _Broken(KVPool):
+    """An int8 pool that turns the sign of all values at every write."""
+
+    def write(self, layer: int, *arguments: Any) -> None:
+        super().write(layer, *arguments)
+        if self.quantized:
+            self.kv[layer, 1].neg_()
+
+
+def test_a_cache_that_would_choose_other_tokens_is_given_those_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[list[int]] = []
+
+    def recorded(plan: StepPlan, tokens: dict[int, list[int]], *others: Any) -> Any:
+        end = plan.chunks[0].start + plan.chunks[0].count
+        given.append(tokens[0][:end])
+        return build_inputs(plan, tokens, *others)
+
+    monkeypatch.setattr(kv_error, "build_inputs", recorded)
+    monkeypatch.setattr(kv_error, "KVPool", _Broken)
+    found = _measured("llama", "int8", list(range(20)), 16)
+    assert given[:16] == given[16:]
+    assert found.same_token < found.positions / 2
 
 
 def test_a_cache_that_loses_nothing_has_no_error_and_a_coarse_one_has_more(
