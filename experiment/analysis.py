@@ -47,7 +47,7 @@ from experiment.results import (
     StepRow,
     Watch,
 )
-from experiment.variation import process_variation, variation
+from experiment.variation import largest_process, process_variation, variation
 from experiment.watch import watch
 from kvsim.geometry import final_tokens, requests_that_fit
 from kvsim.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
@@ -81,10 +81,10 @@ class ArmEvents:
     reset: HighWaterReset | None
 
 
-def _usable_cores(probed: EnvironmentProbed | None) -> float | None:
-    """By affinity and control group; a record of another version may not say."""
+def _environment(probed: EnvironmentProbed | None) -> Environment | None:
+    """What the machine had; None where a record of another version says it differently."""
     try:
-        return Environment.model_validate(probed.environment).usable_cores if probed else None
+        return Environment.model_validate(probed.environment) if probed else None
     except ValidationError:
         return None
 
@@ -92,8 +92,8 @@ def _usable_cores(probed: EnvironmentProbed | None) -> float | None:
 def arm_results(record: Record) -> list[ArmResult]:
     """Results of every arm that was started or skipped, in the order of the log."""
     workload = record.first(WorkloadReady)
-    cores = _usable_cores(record.first(EnvironmentProbed))
-    return [arm_result(events, workload, cores) for events in split_by_arm(record)]
+    machine = _environment(record.first(EnvironmentProbed))
+    return [arm_result(events, workload, machine) for events in split_by_arm(record)]
 
 
 def split_by_arm(record: Record) -> list[ArmEvents]:
@@ -136,14 +136,12 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
 
 
 def arm_result(
-    events: ArmEvents, workload: WorkloadReady | None, cores: float | None = None
+    events: ArmEvents, workload: WorkloadReady | None, machine: Environment | None = None
 ) -> ArmResult:
-    """All figures of one arm; what was not measured is None.
-
-    ``cores`` is how many the processes of the run could use.
-    """
+    """All figures of one arm; what was not measured is None."""
     rows, problem = timeline(events)
     ran = bool(rows)  # where no step was seen nothing was counted either
+    process_peak, peak_by = largest_process(events.readings, machine)
     process_varied, varied_by = process_variation(events.readings, events.steps)
     peak = max(rows, key=lambda row: (row.live, row.step), default=None)
     tokens = sum(len(request.tokens) for request in events.requests)
@@ -165,6 +163,8 @@ def arm_result(
         mean=_mean(rows),
         reserved_variation=variation([row.reserved for row in rows if row.running]),
         allocated_variation=variation([row.allocated for row in rows if row.running]),
+        process_peak=process_peak,
+        process_peak_channel=peak_by.value if peak_by else None,
         process_variation=process_varied,
         process_variation_channel=varied_by.value if varied_by else None,
         fits=_fits(events, workload),
@@ -199,9 +199,9 @@ def arm_result(
         swapped_blocks=sum(row.swapped for row in rows) if ran else None,
         memory=memory_rows(events.readings),
         reconciliation=reconcile(
-            events.readings, peak, events.pool.slot_bytes if events.pool else None, events.reset
+            events.readings, rows, events.pool.slot_bytes if events.pool else None, events.reset
         ),
-        watch=_watch(events, cores),
+        watch=_watch(events, machine.usable_cores if machine else None),
     )
 
 

@@ -25,7 +25,7 @@ BUSY_LOAD_PER_CORE = 0.5
 DEPRECATED_PYNVML = ("pynvml", "nvidia-ml-py3")
 
 Verdict = Literal["ok", "warn", "missing", "optional"]
-Role = Literal["primary", "cross_check", "unused"]
+Role = Literal["primary", "cross_check", "peak", "part", "baseline", "unused"]
 DeviceKind = Literal["cpu", "cuda"]
 
 
@@ -42,12 +42,16 @@ class PythonFacts(_Facts):
 
 
 class CgroupLimits(_Facts):
-    """What a control group allows; None is no limit. ``version`` None: no control groups."""
+    """What a control group allows; None is no limit.
+
+    ``version`` None: there are no control groups, or ``reason`` says why nobody knows.
+    """
 
     version: Literal[1, 2] | None = None
     memory_bytes: int | None = None
     memory_free_bytes: int | None = None
     cpus: float | None = None
+    reason: Message | None = None
 
 
 class SystemFacts(_Facts):

@@ -39,6 +39,7 @@ class Channel(StrEnum):
     TORCH_RESERVED = "torch.reserved"
     TORCH_ALLOCATED_PEAK = "torch.allocated_peak"  # since the cache was there; before: ever
     TORCH_RESERVED_PEAK = "torch.reserved_peak"
+    WEIGHTS = "weights"  # storages of parameters and buffers, each once
     ALLOCATOR_SLACK = "allocator.slack"  # freed and kept by torch's allocator or the C library
     NVML_PROCESS = "nvml.process"
     NVML_DEVICE = "nvml.device"

@@ -1,8 +1,9 @@
 """What the memory of an arm's process consists of, beside its KV cache. Pure functions.
 
-    CPU    RSS of the tree      runtime │ weights │ KV │ activations, at the most │ left
-    GPU    torch's allocator              weights │ KV │ activations, at the most
-           NVML over the tree   runtime and context: what torch did not ask for   │ left
+    tensors              weights
+    CPU    RSS of the tree      runtime │ what a first token starts │ KV │ activations │ left
+    GPU    torch's allocator              what a first token starts │ KV │ activations
+           NVML over the tree   runtime and context: what torch did not ask for        │ left
 
 What an allocator keeps although it was freed lies inside the others and is told apart.
 """
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from experiment.events import Channel, HighWaterReset, Reading, Stage
-from experiment.messages import Message
+from experiment.messages import Message, message
 from experiment.results import MemoryPart, PartName
 
 
@@ -48,7 +49,8 @@ def memory_parts(
     else:
         return []
     if not reserved:
-        parts["kv"] = _Size(parts["kv"].channel, None)
+        reason = message("memory.nothing_reserved")
+        parts["kv"] = _Size(parts["kv"].channel, None, reason)
     parts["slack"] = _read(readings, Channel.ALLOCATOR_SLACK, Stage.LAST_STEP)
     return [
         MemoryPart(part=name, channel=size.channel.value, bytes=size.bytes, reason=size.reason)
@@ -61,9 +63,11 @@ def _on_host(readings: Sequence[Reading], reset: HighWaterReset | None) -> dict[
         _read(readings, Channel.RSS, stage)
         for stage in (Stage.START, Stage.LOADED, Stage.CACHE_READY, Stage.RELEASED)
     )
+    weights = _read(readings, Channel.WEIGHTS, Stage.LOADED)
     return {
         "runtime": start,
-        "weights": loaded.minus(start),
+        "weights": weights,
+        "started": loaded.minus(start).minus(weights),
         "kv": ready.minus(loaded),
         "work": _largest_since_ready(readings, reset).minus(ready),
         "left": released.minus(start),
@@ -75,10 +79,12 @@ def _on_gpu(readings: Sequence[Reading]) -> dict[PartName, _Size]:
         _read(readings, Channel.TORCH_ALLOCATED, stage)
         for stage in (Stage.LOADED, Stage.CACHE_READY)
     )
+    weights = _read(readings, Channel.WEIGHTS, Stage.LOADED)
     process = _read(readings, Channel.NVML_PROCESS, Stage.CACHE_READY)
     return {
         "runtime": process.minus(_read(readings, Channel.TORCH_RESERVED, Stage.CACHE_READY)),
-        "weights": loaded,
+        "weights": weights,
+        "started": loaded.minus(weights),
         "kv": ready.minus(loaded),
         "work": _read(readings, Channel.TORCH_ALLOCATED_PEAK, Stage.LAST_STEP).minus(ready),
         "left": _read(readings, Channel.NVML_PROCESS, Stage.RELEASED),

@@ -41,7 +41,8 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     prompts = task["prompts"] if "prompts" in task else choose_prompts(config)
     arms = expand_arms(task["arms"])
     check_prompts(prompts)
-    check_kv_dtype(config.cache.kv_dtype, arms, task["device"], _capability(task["device"]))
+    capability = _capability(task["device"]) if config.cache.kv_dtype == "fp8" else None
+    check_kv_dtype(config.cache.kv_dtype, arms, task["device"], capability)
     wire.emit(Progress(task=message("prepare.libraries"), done=0))
     model, directory = prepare_model(wire, config, task["device"])
     wire.emit(model)

@@ -21,6 +21,8 @@ import experiment
 from experiment.events import Event, decode
 
 _GRACE_S = 3.0
+# A child that has said all it had to say takes down libraries and device before it is gone.
+_LINGER_S = 60.0
 
 
 class ChildTimeoutError(Exception):
@@ -46,6 +48,7 @@ class Child:
         timeout_s: float,
         env: dict[str, str] | None = None,
     ) -> None:
+        self.lingered = False
         self._log: IO[bytes] = log_path.open("ab")
         self._deadline = time.monotonic() + timeout_s
         # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
@@ -91,10 +94,14 @@ class Child:
         self._send("")
 
     def wait(self) -> int:
-        """Exit code; a child that has closed its pipe but lingers is ended."""
+        """Exit code; a child that closed its pipe a minute ago and is still there is ended.
+
+        :attr:`lingered` is true then: the code is our signal and tells nothing of the child.
+        """
         try:
-            return self._process.wait(_GRACE_S)
+            return self._process.wait(_LINGER_S)
         except subprocess.TimeoutExpired:
+            self.lingered = True
             self.kill()
             return self._process.wait()
 

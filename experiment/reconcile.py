@@ -29,12 +29,15 @@ TOLERANCES: dict[Channel, float] = {
 }
 # Allocators and the C library move this much for reasons of their own: less is not judged.
 SLACK_BYTES = 4 * 2**20
+# Torch's CUDA allocator takes memory in pieces of up to so much, each for several tensors.
+TORCH_PIECE_BYTES = 20 * 2**20
 # A smaller cache drowns in that movement, so those channels do not judge it.
 JUDGED_FROM_BYTES = 8 * SLACK_BYTES
 # What the verdicts rest on, for every table that shows them.
 ALLOWED = message(
     "reconcile.allowed",
     tolerance=max(TOLERANCES.values()), slack=SLACK_BYTES, limit=JUDGED_FROM_BYTES,
+    piece=TORCH_PIECE_BYTES,
 )  # fmt: skip
 # These see what torch's allocator took, of which it may not have handed out everything.
 _ABOVE_TORCH = (
@@ -48,7 +51,7 @@ _AT_ONCE = (Channel.TENSORS, Channel.POISON)  # read as they are; the others as 
 
 def reconcile(
     readings: Sequence[Reading],
-    peak: StepRow | None,
+    steps: Sequence[StepRow],
     slot_bytes: int | None,
     reset: HighWaterReset | None = None,
 ) -> Reconciliation | None:
@@ -61,7 +64,7 @@ def reconcile(
     if total is not None:
         rows = _reserved_rows(readings, total)
     else:
-        total = round(peak.allocated * slot_bytes) if peak and slot_bytes else None
+        total = _largest_grown(readings, steps, slot_bytes)
         rows = _grown_rows(readings, total)
     return Reconciliation(
         expected_bytes=total,
@@ -91,10 +94,7 @@ def _reserved_rows(readings: Sequence[Reading], expected: int) -> list[ChannelFi
 
 
 def _allocator_growth(readings: Sequence[Reading]) -> int:
-    """Bytes by which what torch holds without handing it out changed with the cache.
-
-    Its CUDA allocator takes memory in pieces of up to 20 MiB and serves several tensors from one.
-    """
+    """Bytes by which what torch holds without handing it out changed with the cache."""
     changes = []
     for channel in (Channel.TORCH_RESERVED, Channel.TORCH_ALLOCATED):
         ready, loaded = (at(readings, channel, s) for s in (Stage.CACHE_READY, Stage.LOADED))
@@ -102,6 +102,15 @@ def _allocator_growth(readings: Sequence[Reading]) -> int:
             return 0
         changes.append(ready.bytes - loaded.bytes)
     return abs(changes[0] - changes[1])
+
+
+def _largest_grown(
+    readings: Sequence[Reading], steps: Sequence[StepRow], slot_bytes: int | None
+) -> int | None:
+    """The formula at the largest, over the steps up to the last look at the tensors."""
+    looked = [r.t_ns for r in readings if r.channel is Channel.TENSORS and r.bytes is not None]
+    sizes = [row.allocated for row in steps if looked and row.t_ns <= max(looked)]
+    return round(max(sizes) * slot_bytes) if sizes and slot_bytes else None
 
 
 def _grown_rows(readings: Sequence[Reading], expected: int | None) -> list[ChannelFigure]:
@@ -126,7 +135,7 @@ def _row(
         if allowed is None:
             reason = message("reconcile.too_small", limit=JUDGED_FROM_BYTES)
         else:
-            allowed += slack
+            allowed += min(slack, TORCH_PIECE_BYTES)
             agrees = abs(size - expected) <= allowed
     return ChannelFigure(
         channel=channel.value,
@@ -135,7 +144,6 @@ def _row(
         difference=difference,
         agrees=agrees,
         allowed_bytes=allowed,
-        independent=channel is not Channel.TENSORS,
     )
 
 

@@ -94,7 +94,7 @@ class ChannelFigure(_Result):
     """The KV bytes of an arm by one channel.
 
     ``difference`` is relative to the formula; ``agrees`` whether it is within ``allowed_bytes``,
-    None where it is not judged; ``independent`` that it does not rest on shapes.
+    None where it is not judged.
     """
 
     channel: str
@@ -103,10 +103,9 @@ class ChannelFigure(_Result):
     difference: float | None
     agrees: bool | None
     allowed_bytes: int | None = None
-    independent: bool
 
 
-PartName = Literal["runtime", "weights", "kv", "work", "slack", "left"]
+PartName = Literal["runtime", "weights", "started", "kv", "work", "slack", "left"]
 
 
 class MemoryPart(_Result):
@@ -176,6 +175,8 @@ class Watch(_Result):
 class ArmResult(_Result):
     """One arm. Bytes and seconds; slots in ``peak`` and ``mean``.
 
+    ``process_peak`` is the most that its processes held, at least, by the main channel of the run.
+
     ``fits`` is how many requests like those of the workload the budget holds at the same time
     with this arm's way of allocating, ``fits_plain`` the same in the model's own precision.
     ``kv_dtype`` is None where that is what the cache holds; ``scale_bytes`` are those of a block
@@ -196,6 +197,8 @@ class ArmResult(_Result):
     mean: SlotFigures | None
     reserved_variation: float | None
     allocated_variation: float | None
+    process_peak: int | None = None
+    process_peak_channel: str | None = None
     process_variation: float | None
     process_variation_channel: str | None = None
     fits: int | None
@@ -225,19 +228,6 @@ class ArmResult(_Result):
     memory: list[MemoryRow]
     reconciliation: Reconciliation | None
     watch: Watch
-
-    @property
-    def process_peak(self) -> int | None:
-        """The most that the processes held, at least: by samples, and by the high-water mark.
-
-        The mark misses nothing and counts the main process alone; samples count all of them.
-        """
-        for channels in (("nvml.process",), ("process.rss", "process.hwm")):
-            sizes = [row.bytes for row in self.memory if row.channel in channels]
-            known = [size for size in sizes if size is not None]
-            if known:
-                return max(known)
-        return None
 
     @property
     def bytes_per_slot(self) -> float | None:

@@ -44,11 +44,16 @@ class ChildEnd:
     exit_code: int
     last: dict[type, Event]
     pids: frozenset[int] = frozenset()
+    lingered: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether it ended well."""
-        return self.exit_code == ExitCode.OK and ArmFailed not in self.last
+        """Whether nothing went wrong that is known; its last events say whether it is complete.
+
+        The exit code of a child that had to be ended after its last word is ours.
+        """
+        ended = self.exit_code == ExitCode.OK or self.lingered
+        return ended and ArmFailed not in self.last
 
     def get(self, kind: type[T]) -> T | None:
         """Its last event of a type."""
@@ -169,7 +174,11 @@ class Session:
             finally:
                 if watcher:
                     self._stop(watcher)
-            return ChildEnd(child.wait(), last, watcher.pids if watcher else frozenset())
+            code = child.wait()
+            if child.lingered:
+                self.emit(Notice(text=message("failure.lingered", name=name)))
+            pids = watcher.pids if watcher else frozenset()
+            return ChildEnd(code, last, pids, child.lingered)
 
     def _stop(self, watcher: Monitor) -> None:
         """End sampling; say what it cost and, where samples are missing, that they are."""
@@ -184,7 +193,8 @@ class Session:
         said = end.get(ArmFailed)
         if said is not None:
             return said
-        return self._fail(end.last, name, _reason(end.exit_code), end.exit_code)
+        reason = message("failure.no_end") if end.lingered else _reason(end.exit_code)
+        return self._fail(end.last, name, reason, end.exit_code)
 
     def _fail(
         self, last: dict[type, Event], name: str, reason: Message, exit_code: int | None = None

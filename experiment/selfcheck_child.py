@@ -66,7 +66,34 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     if device == "cpu":
         _grandchild(wire)
         _spike(wire)
+    else:
+        _device_spike(wire, device)
     _churn(wire, device)
+
+
+def _device_spike(wire: Wire, device: str) -> None:
+    """Torch's peaks must hold memory that came and went between two readings."""
+    import torch
+
+    from experiment.memory.tensors import reset_torch_peaks, torch_readings
+
+    reset_torch_peaks(device)
+    before = {r.channel: r.bytes for r in torch_readings(ARM, None, None, device)}
+    spike = torch.ones(SPIKE_BYTES, dtype=torch.uint8, device=device)
+    del spike
+    trim()
+    after = {r.channel: r.bytes for r in torch_readings(ARM, None, None, device)}
+    for peak, now in (
+        (Channel.TORCH_ALLOCATED_PEAK, Channel.TORCH_ALLOCATED),
+        (Channel.TORCH_RESERVED_PEAK, Channel.TORCH_RESERVED),
+    ):
+        seen, held = after[peak], before[now]
+        assert seen is not None
+        assert held is not None
+        named = message(f"channel.{peak.value}").model_dump()
+        text = message("selfcheck_memory.peak", channel=named, seen=seen - held, known=SPIKE_BYTES)
+        passed = seen - held >= SPIKE_BYTES
+        wire.emit(Check(check=f"spike.{peak.value}", passed=passed, text=text))
 
 
 def _known_pool(wire: Wire, device: str) -> None:

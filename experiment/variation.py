@@ -1,9 +1,10 @@
-"""How much a figure of an arm moved while it ran: (largest - smallest) / largest."""
+"""The most that an arm's processes held, and how much a figure moved while the arm ran."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from experiment.environment import Environment
 from experiment.events import Channel, Reading, Stage, Step
 
 # The process's own memory, best first. Torch's allocator is read at stages alone.
@@ -11,8 +12,22 @@ _PROCESS = (Channel.NVML_PROCESS, Channel.RSS)
 _FEWEST = 2
 
 
+def largest_process(
+    readings: Sequence[Reading], machine: Environment | None
+) -> tuple[int | None, Channel | None]:
+    """By the main channel of the run alone: bytes of a GPU and of main memory are no row.
+
+    On a CPU samples count every process at their moments, and the high-water mark the main one at
+    all moments; neither can be more than there was.
+    """
+    primary = machine.primary.channel if machine else Channel.RSS
+    channels = (primary, Channel.HIGH_WATER) if primary is Channel.RSS else (primary,)
+    sizes = [r.bytes for r in readings if r.channel in channels and r.bytes is not None]
+    return (max(sizes), primary) if sizes else (None, None)
+
+
 def variation(values: Sequence[float]) -> float | None:
-    """None where there is nothing, or nothing but zeros, to compare."""
+    """(largest - smallest) / largest; None where there is nothing but zeros to compare."""
     if not values or not max(values):
         return None
     return (max(values) - min(values)) / max(values)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from experiment.events import Baseline, ForeignProcesses, Reading, SamplerCost, Step, Usage
-from experiment.messages import Message
+from experiment.events import Baseline, Channel, ForeignProcesses, Reading, SamplerCost, Step, Usage
+from experiment.messages import Message, message
 from experiment.results import Watch
 
 # Looking may take so much of the cores that a run can use.
@@ -27,7 +27,7 @@ def watch(
     last = busy[-1] if busy else None
     return Watch(
         cpu_cores=_mean(usage.cpu_cores for usage in busy),
-        cpu_reason=last.reason if last else None,
+        cpu_reason=last.reason if last else message("memory.no_usage_sample"),
         gpu_share=_mean(usage.gpu_share for usage in busy),
         gpu_memory_share=_mean(usage.gpu_memory_share for usage in busy),
         gpu_reason=_gpu_reason(usages),
@@ -39,7 +39,7 @@ def watch(
         device_channel=baseline.channel.value if baseline else None,
         baseline_bytes=baseline.bytes if baseline else None,
         device_delta_bytes=_device_delta(readings, baseline),
-        device_reason=baseline.reason if baseline else None,
+        device_reason=_device_reason(baseline),
         foreign_before=foreign.before if foreign else None,
         foreign_after=foreign.after if foreign else None,
         foreign_reason=(foreign.reason if foreign else None)
@@ -48,11 +48,18 @@ def watch(
 
 
 def _device_delta(readings: Iterable[Reading], baseline: Baseline | None) -> int | None:
-    """The most that the device showed above what it held before the arm."""
-    if baseline is None or baseline.bytes is None:
+    """The most that the GPU showed above what it held before the arm."""
+    if baseline is None or baseline.bytes is None or baseline.channel is Channel.SYSTEM:
         return None
     sizes = [r.bytes for r in readings if r.channel is baseline.channel and r.bytes is not None]
     return max(sizes) - baseline.bytes if sizes else None
+
+
+def _device_reason(baseline: Baseline | None) -> Message | None:
+    if baseline is None:
+        return None
+    on_cpu = baseline.channel is Channel.SYSTEM
+    return message("memory.others_move") if on_cpu else baseline.reason
 
 
 def _while_generating(usages: Iterable[Usage], steps: Sequence[Step]) -> list[Usage]:

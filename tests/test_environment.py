@@ -267,7 +267,9 @@ def test_every_channel_stands_in_the_ladder_once_with_a_reason_if_unusable(
     assert all(status.usable == (status.reason is None) for status in statuses)
     assert [s.usable for s in statuses if s.role == "primary"] == [True]
     unusable = {s.channel for s in statuses if not s.usable and s.role != "unused"}
-    expected = {"linux": set(), "darwin": {Channel.PSS, Channel.HIGH_WATER}, "win32": {Channel.PSS}}
+    expected: dict[str, set[Channel]] = {
+        "linux": set(), "darwin": {Channel.PSS, Channel.HIGH_WATER}, "win32": {Channel.PSS},
+    }  # fmt: skip
     assert unusable == expected[platform]
 
 

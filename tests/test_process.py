@@ -122,10 +122,11 @@ def test_a_child_that_ignores_terminate_is_killed(
 def test_a_child_that_closes_its_pipe_and_stays_is_ended(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_GRACE_S", 0.3)
+    monkeypatch.setattr(process, "_LINGER_S", 0.3)
     with start("linger") as child:
         assert said(list(child.events())) == [{"n": 1}]
         assert child.wait() == -signal.SIGTERM
+        assert child.lingered
 
 
 def test_leaving_the_block_ends_the_child_and_what_it_started(start: Start) -> None:

@@ -88,27 +88,33 @@ def test_one_spoilt_round_is_outvoted_and_two_are_not() -> None:
     spoilt = rounds(Channel.RSS, [good, good + 75 * MIB, good], [BASE] * 3)
     assert all(value is not False for value in known(system(spoilt + others)).values())
     worse = rounds(Channel.RSS, [good, good + 75 * MIB, good + 75 * MIB], [BASE] * 3)
-    assert not known(worse + others)["memory.process.rss"]
+    assert known(worse + others)["memory.process.rss"] is False
 
 
 @pytest.mark.parametrize("off", [-0.03, 0.03])
 def test_a_channel_that_is_off_fails(off: float) -> None:
     size = BASE + round(KNOWN_BYTES * (1 + off))
     readings = rounds(Channel.RSS, [size] * 3, [BASE] * 3)
-    assert not known(readings)["memory.process.rss"]
+    assert known(readings)["memory.process.rss"] is False
 
 
 def test_memory_that_is_not_seen_leaving_fails() -> None:
     held: list[int | None] = [BASE + KNOWN_BYTES] * 3
     found = known(rounds(Channel.RSS, held, held))
     assert found["memory.process.rss"]
-    assert not found["memory.freed.process.rss"]
+    assert found["memory.freed.process.rss"] is False
+
+
+def test_memory_that_comes_again_when_it_is_freed_fails() -> None:
+    grown: list[int | None] = [BASE + 2 * KNOWN_BYTES] * 3
+    found = known(rounds(Channel.RSS, [BASE + KNOWN_BYTES] * 3, grown))
+    assert found["memory.freed.process.rss"] is False
 
 
 def test_a_channel_that_claims_to_work_and_is_silent_fails() -> None:
     readings = rounds(Channel.RSS, [BASE + KNOWN_BYTES, None, BASE + KNOWN_BYTES], [BASE] * 3)
-    assert not known(readings)["memory.process.rss"]
-    assert not any(known([]).values())
+    assert known(readings)["memory.process.rss"] is False
+    assert set(known([]).values()) == {False}
 
 
 def test_a_channel_that_cannot_work_is_named_and_not_judged() -> None:
@@ -157,13 +163,13 @@ def judged(readings: list[Reading], not_reset: Message | None = None) -> dict[st
 def test_a_grandchild_counts_for_the_tree_and_not_for_the_root() -> None:
     assert all(judged(processes()).values())
     assert len(judged(processes())) == 5
-    assert not judged(processes(grown=0))["memory.grandchild.process.uss"]
-    assert not judged(processes(moved=GRANDCHILD_BYTES))["root.process.hwm"]
+    assert judged(processes(grown=0))["memory.grandchild.process.uss"] is False
+    assert judged(processes(moved=GRANDCHILD_BYTES))["root.process.hwm"] is False
 
 
 def test_a_spike_that_is_missed_fails() -> None:
-    assert not judged(processes(spike=0))["memory.spike.process.hwm"]
-    assert not judged(processes(spike=2 * SPIKE_BYTES))["memory.spike.process.hwm"]
+    assert judged(processes(spike=0))["memory.spike.process.hwm"] is False
+    assert judged(processes(spike=2 * SPIKE_BYTES))["memory.spike.process.hwm"] is False
 
 
 def test_a_mark_that_was_not_reset_is_not_judged() -> None:

@@ -7,6 +7,7 @@ process starts ─ mark START ─ load model ─ mark LOADED ─ reserve cache �
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,6 +121,11 @@ class ArmRun:
         self._tokens_done = 0
         self._last_step: int | None = None
         self._kv_tensors: Callable[[], Iterable[torch.Tensor]] = tuple
+        # What held keys and values at any stage, as long as anybody still holds it.
+        self._kv_seen: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._elastic = False
+        self._kv_peak = 0
+        self._weight_bytes: int | None = None
         self._tokenizer: Any = None
         self.device = torch.device(task.device)
 
@@ -164,6 +170,7 @@ class ArmRun:
         self._load_s = (self.now() - begin) / 1e9
         (check or _first_token)(model)
         trim()
+        self._weight_bytes = storage_bytes((*model.parameters(), *model.buffers()))
         self.mark(Stage.LOADED)
         return model
 
@@ -181,6 +188,7 @@ class ArmRun:
         is there to count. ``kv_dtype`` names another precision than the model's.
         """
         self._kv_tensors = tensors
+        self._elastic = shape.elastic
         with self.paused():
             self._wire.emit(
                 PoolReserved(
@@ -239,6 +247,8 @@ class ArmRun:
                     written_slots=count,
                 )
             )
+            if self._elastic:
+                self._note_growth()
             if plan.step % KEYFRAME_EVERY == 0:
                 self._keyframe(plan.step, tables(), written())
             self._last_step = plan.step
@@ -290,7 +300,10 @@ class ArmRun:
             self._wire.emit(event)
 
     def finish(self) -> None:
-        """Mark RELEASED (the arm has dropped its model and cache) and end well."""
+        """Mark RELEASED (the arm has dropped its model and cache) and end well.
+
+        Tensors of the cache that somebody still holds count as held there.
+        """
         self._kv_tensors = tuple
         trim()
         self.mark(Stage.RELEASED)
@@ -309,16 +322,16 @@ class ArmRun:
         arm = self.task.arm
         readings = torch_readings(arm, stage, request, self.task.device)
         if stage not in (Stage.START, Stage.LOADED):
-            readings.append(
-                Reading(
-                    arm=arm,
-                    channel=Channel.TENSORS,
-                    scope=Scope.TENSOR,
-                    bytes=storage_bytes(self._kv_tensors()),
-                    stage=stage,
-                    request=request,
-                )
+            readings.append(self._tensor_reading(self._held_bytes(), stage, request))
+        if stage is Stage.LOADED and self._weight_bytes is not None:
+            weights = Reading(
+                arm=arm,
+                channel=Channel.WEIGHTS,
+                scope=Scope.TENSOR,
+                bytes=self._weight_bytes,
+                stage=stage,
             )
+            readings.append(weights)
         return readings
 
     def _empty_cache_readings(self, shape: PoolShape, poisoned: Callable[[], int] | None) -> None:
@@ -337,6 +350,30 @@ class ArmRun:
                     stage=Stage.CACHE_READY,
                 )
             )
+
+    def _note_growth(self) -> None:
+        """Tell how much a growing cache holds whenever it is more than ever before."""
+        size = storage_bytes(self._kv_tensors())
+        if size > self._kv_peak:
+            self._kv_peak = size
+            self._wire.emit(self._tensor_reading(size, None, None))
+
+    def _held_bytes(self) -> int:
+        """Bytes of the tensors that hold keys and values, or held them and are still there."""
+        for tensor in self._kv_tensors():
+            self._kv_seen[id(tensor)] = weakref.ref(tensor)
+        seen = (ref() for ref in self._kv_seen.values())
+        return storage_bytes(tensor for tensor in seen if tensor is not None)
+
+    def _tensor_reading(self, size: int, stage: Stage | None, request: int | None) -> Reading:
+        return Reading(
+            arm=self.task.arm,
+            channel=Channel.TENSORS,
+            scope=Scope.TENSOR,
+            bytes=size,
+            stage=stage,
+            request=request,
+        )
 
     def _keyframe(
         self, step: int, tables: Mapping[int, Sequence[int]], written: Mapping[int, int]

@@ -14,20 +14,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from experiment.environment import CgroupLimits
+from experiment.messages import message
 
 PROC = Path("/proc/self/cgroup")
 ROOT = Path("/sys/fs/cgroup")
 # v1 writes "no limit" as the largest multiple of the page size below 2**63.
 _NO_LIMIT = 2**62
+# Of the limits one or another may be switched off; the root of version 2 has no limits at all.
+_FILES = (
+    "cgroup.procs", "cgroup.controllers", "memory.max", "cpu.max", "memory.limit_in_bytes",
+    "cpu.cfs_quota_us",
+)  # fmt: skip
 
 
 def read_cgroup(proc: Path = PROC, root: Path = ROOT) -> CgroupLimits:
-    """Read the limits that bind this process. Unreadable files count as no limit."""
+    """Read the limits that bind this process.
+
+    ``reason`` stands there instead of limits where the files that would hold them are hidden.
+    """
     text = _text(proc)
     if text is None:
         return CgroupLimits()
     paths = _controllers(text)
     memory_v1, cpu_v1 = "memory" in paths, "cpu" in paths
+    mounts = [(root / name, paths[name]) for name in ("memory", "cpu") if name in paths]
+    if not any(_is_mounted(*mount) for mount in (*mounts, (_unified(root), paths.get("", "/")))):
+        return CgroupLimits(reason=message("memory.cgroup_unreadable"))
     if memory_v1:
         memory = _memory(_levels(root / "memory", paths["memory"]), *_MEMORY_V1)
     else:
@@ -56,6 +68,11 @@ def _controllers(text: str) -> dict[str, str]:
         if len(parts) == 3:
             paths |= dict.fromkeys(parts[1].split(","), parts[2])
     return paths
+
+
+def _is_mounted(mount: Path, path: str) -> bool:
+    """Whether control groups are there at all: one of the files that each of them has."""
+    return any((level / name).exists() for level in _levels(mount, path) for name in _FILES)
 
 
 def _unified(root: Path) -> Path:

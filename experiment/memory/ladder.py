@@ -2,7 +2,8 @@
 
 CPU    tensors, formula, poison            exact, the KV cache alone
        process tree: RSS (primary)         all that the processes hold
-       system                              all processes together
+       high-water mark                     peaks between samples
+       system                              baseline: all processes together
 CUDA   tensors, formula, poison
        torch: allocated, reserved          what the allocator holds
        NVML per process (primary)          with context and kernels
@@ -20,16 +21,29 @@ from experiment.messages import Message, message
 _GPU_SCOPES = {
     Channel.TORCH_ALLOCATED: Scope.PROCESS,
     Channel.TORCH_RESERVED: Scope.PROCESS,
+    Channel.TORCH_ALLOCATED_PEAK: Scope.PROCESS,
+    Channel.TORCH_RESERVED_PEAK: Scope.PROCESS,
     Channel.NVML_PROCESS: Scope.TREE,
     Channel.NVML_DEVICE: Scope.DEVICE,
     Channel.CUDA_MEM_GET_INFO: Scope.DEVICE,
 }
+_OF_TENSORS = (Channel.TENSORS, Channel.POISON, Channel.WEIGHTS)
 _HOST_SCOPES = {
     Channel.RSS: Scope.TREE,
     Channel.USS: Scope.TREE,
     Channel.PSS: Scope.TREE,
     Channel.HIGH_WATER: Scope.PROCESS,
+    Channel.ALLOCATOR_SLACK: Scope.PROCESS,
     Channel.SYSTEM: Scope.DEVICE,
+}
+# What is compared with nothing and used all the same.
+_ROLES: dict[Channel, Role] = {
+    Channel.HIGH_WATER: "peak",
+    Channel.TORCH_ALLOCATED_PEAK: "peak",
+    Channel.TORCH_RESERVED_PEAK: "peak",
+    Channel.ALLOCATOR_SLACK: "part",
+    Channel.WEIGHTS: "part",
+    Channel.SYSTEM: "baseline",
 }
 # Best first; the first that is usable is the primary one.
 _PRIMARY: dict[DeviceKind, tuple[Channel, ...]] = {
@@ -53,7 +67,7 @@ def ladder(
     gpu_reasons = _gpu_reasons(machine, device)
     reasons: dict[Channel, Message | None] = {
         Channel.FORMULA: None,
-        **dict.fromkeys((Channel.TENSORS, Channel.POISON), _torch_reason(machine)),
+        **dict.fromkeys(_OF_TENSORS, _torch_reason(machine)),
         **gpu_reasons,
         **{channel: _host_reason(channel, platform) for channel in _HOST_SCOPES},
     }
@@ -74,7 +88,9 @@ def ladder(
 def _role(channel: Channel, device: DeviceKind, primary: Channel) -> Role:
     if channel == primary:
         return "primary"
-    return "unused" if device == "cpu" and channel in _GPU_SCOPES else "cross_check"
+    if device == "cpu" and channel in _GPU_SCOPES:
+        return "unused"
+    return _ROLES.get(channel, "cross_check")
 
 
 def _torch_reason(machine: Machine) -> Message | None:
@@ -87,6 +103,8 @@ def _gpu_reasons(machine: Machine, device: DeviceKind) -> dict[Channel, Message 
     return {
         Channel.TORCH_ALLOCATED: cuda,
         Channel.TORCH_RESERVED: cuda,
+        Channel.TORCH_ALLOCATED_PEAK: cuda,
+        Channel.TORCH_RESERVED_PEAK: cuda,
         Channel.NVML_PROCESS: nvml.reason or _only_on_cuda(device) or nvml.process_reason,
         Channel.NVML_DEVICE: nvml.reason or _only_on_cuda(device) or nvml.device_reason,
         Channel.CUDA_MEM_GET_INFO: cuda,

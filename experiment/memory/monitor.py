@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from experiment.environment import ChannelStatus, Environment
-from experiment.events import Channel, Event, HighWaterReset, Reading, SamplerCost, Stage
+from experiment.events import Channel, Event, HighWaterReset, Notice, Reading, SamplerCost, Stage
 from experiment.memory.devices import GpuReader, system_used
 from experiment.memory.figure import Figure, missing, unavailable
 from experiment.memory.nvml import NvmlError
@@ -154,8 +154,13 @@ class Monitor:
 
     def _reset_high_water(self) -> None:
         """From here on the mark is that of the generation: loading may have needed more."""
-        if self._environment.status(Channel.HIGH_WATER).usable:
-            self._emit(HighWaterReset(arm=self._arm, reason=self._tree.reset_high_water()))
+        if not self._environment.status(Channel.HIGH_WATER).usable:
+            return
+        reason = self._tree.reset_high_water()
+        self._emit(HighWaterReset(arm=self._arm, reason=reason))
+        if reason is not None:
+            why = reason.model_dump()
+            self._emit(Notice(text=message("usage.mark_not_reset", arm=self._arm, reason=why)))
 
     def _run(self) -> None:
         try:

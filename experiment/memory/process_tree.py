@@ -108,7 +108,7 @@ class ProcessTree:
         except (psutil.AccessDenied, PermissionError):
             return message("memory.process_denied")
         except OSError:  # this kernel has no such file, or /proc may not be written to
-            return message("memory.not_this_os")
+            return message("memory.reset_denied")
         return None
 
     def details(self) -> TreeDetails:
@@ -201,6 +201,8 @@ class ProcessTree:
             raise psutil.NoSuchProcess(0)
         known = {process: process for process in self._members}
         children = descendants(self._root)
+        below = {child.pid for child in children}
+        children += [o for o in orphans(self._root.pid) if o.pid not in below]
         self._members = (self._root, *(known.get(child, child) for child in children))
         self.seen |= {process.pid for process in self._members}
         for ended in self._statm.keys() - set(self._members):
@@ -246,6 +248,25 @@ def descendants(root: Any) -> list[Any]:
                 found.append(psutil.Process(pid))
                 parents.append(pid)
     return found
+
+
+def orphans(leader: int) -> list[Any]:
+    """Processes of the session that ``leader`` began, whoever their parent is now.
+
+    One whose parent has ended is below nobody and holds its memory all the same. None where
+    ``leader`` began no session of its own: the others of it would be strangers.
+    """
+    with contextlib.suppress(OSError):
+        if hasattr(os, "getsid") and os.getsid(leader) == leader:
+            return [found for pid in psutil.pids() if (found := _in_session(pid, leader))]
+    return []
+
+
+def _in_session(pid: int, leader: int) -> Any | None:
+    with contextlib.suppress(OSError, psutil.NoSuchProcess):
+        if pid != leader and os.getsid(pid) == leader:
+            return psutil.Process(pid)
+    return None
 
 
 @cache

@@ -35,6 +35,8 @@ def show_environment(out: ConsoleReporter, environment: Environment) -> None:
 def _show_limits(out: ConsoleReporter, environment: Environment) -> None:
     """What the control group allows, which binds whatever the channels show."""
     limits = environment.system.cgroup
+    if limits.reason is not None:
+        out.line(out.t("console.cgroup_unknown", reason=out.t.message(limits.reason)), "dim")
     if limits.version is None:
         return
     none = out.t("console.no_limit")
@@ -64,7 +66,7 @@ def _requirement(out: ConsoleReporter, requirement: Requirement) -> tuple[str, T
 
 def _channel(out: ConsoleReporter, status: ChannelStatus) -> tuple[str, Text, Text]:
     role = status.role if status.usable else "unusable"
-    style = "green" if status.role == "primary" else "" if role == "cross_check" else "dim"
+    style = "green" if role == "primary" else "dim" if role == "unusable" else ""
     why = out.t.message(status.reason) if status.reason else out.t(f"scope.{status.scope.value}")
     return out.t(_channel_key(status)), Text(out.t(f"console.role_{role}"), style), Text(why, style)
 

@@ -104,8 +104,11 @@ def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
         table.add_row(label, *(format_bytes(size) for size in sizes))
     out.console.print(table)
     out.line(out.t.message(ALLOWED), "dim")
-    silent = [row for one in found for row in one.rows if row.bytes is None]
-    _show_reasons(out, [(out.t(f"channel.{row.channel}"), row.reason) for row in silent])
+    silent = [(out.t(f"channel.{row.channel}"), row.reason) for one in found for row in one.rows
+              if row.bytes is None]  # fmt: skip
+    silent += [(out.t("reconcile.part", part=out.t(f"reconcile.{part.part}")), part.reason)
+               for one in found for part in one.parts if part.bytes is None]  # fmt: skip
+    _show_reasons(out, silent)
     for arm, reconciliation in zip(arms, found, strict=True):
         style = "green" if reconciliation.agree else "yellow"
         text = out.t.message(reconciliation.text)
@@ -154,8 +157,8 @@ def _show_reasons(out: ConsoleReporter, unknown: list[tuple[str, Message | None]
     """Why figures are missing: a line for each reason, with the names of what has none."""
     names: dict[str, dict[str, None]] = {}
     for name, reason in unknown:
-        if reason is not None:
-            names.setdefault(out.t.message(reason), {})[name] = None
+        text = out.t.message(reason) if reason else out.t("console.not_recorded")
+        names.setdefault(text, {})[name] = None
     for text, listed in names.items():
         joined = out.t("console.listed").join(listed)
         out.line(out.t("console.no_figure", names=joined, reason=text), "dim")

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from experiment.events import RunStarted
+from experiment.messages import message
 from experiment.record import Record
 from experiment.report.series import Series
 from experiment.results import ArmResult, PartName, Results, SlotFigures, StepRow
@@ -97,10 +98,30 @@ def _memory(arm: ArmResult) -> dict[str, Any]:
     return {
         "kv_formula_bytes": found.expected_bytes if found else None,
         "kv_channels_agree": found.agree if found else None,
+        "kv_channels_judged": sum(r.agrees is not None for r in found.rows) if found else None,
         "process_peak_bytes": arm.process_peak,
+        "process_peak_channel": arm.process_peak_channel,
         **{f"process_{part}_bytes": parts.get(part) for part in get_args(PartName)},
         **{column: getattr(watch, name) for name, column in _WATCH_FIELDS.items()},
+        "unknown_because": _reasons(arm),
     }
+
+
+def _reasons(arm: ArmResult) -> str | None:
+    """``column=key of the reason`` for empty cells of the row, one after another."""
+    watch, found = arm.watch, arm.reconciliation
+    known = [(f"process_{p.part}_bytes", p.reason) for p in found.parts] if found else []
+    known += [
+        ("device_most_above_bytes", watch.device_reason),
+        ("gpu_processes_of_others_before", watch.foreign_reason),
+        ("gpu_processes_of_others_after", watch.foreign_reason),
+        ("cpu_cores_busy", watch.cpu_reason if watch.cpu_cores is None else None),
+        ("gpu_busy_share", watch.gpu_reason),
+        ("gpu_memory_busy_share", watch.gpu_reason),
+    ]
+    if arm.moved_bytes is None and not arm.elastic:
+        known.append(("moved_bytes", message("report.unknown.does_not_grow")))
+    return "; ".join(f"{column}={reason.key}" for column, reason in known if reason) or None
 
 
 _WATCH_FIELDS = {

@@ -38,7 +38,7 @@ def environment_rows(environment: dict[str, Any] | None) -> list[tuple[str, str 
 
 def _limit(cgroup: Any, name: str) -> str | Message | None:
     """What a control group allows; a group without that limit says so."""
-    if not isinstance(cgroup, dict) or name not in cgroup:
+    if not isinstance(cgroup, dict) or name not in cgroup or cgroup.get("version") is None:
         return None
     if cgroup[name] is None:
         return message("report.environment.no_limit")

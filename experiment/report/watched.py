@@ -43,7 +43,7 @@ def _settled(arm: ArmResult) -> Figure:
 def _sampler(arm: ArmResult) -> Figure:
     share = arm.watch.sampler_share
     if share is None:
-        return Figure(None)
+        return Figure(None, reason=message("memory.no_cost"))
     key = "watch.within" if share < COST_LIMIT else "watch.beyond"
     return Figure(percent(share), message(key, limit=COST_LIMIT, cores=_cores(arm)))
 

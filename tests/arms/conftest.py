@@ -80,3 +80,12 @@ def llama(runs: Path, environment: Environment, model_cache: Path) -> Run:
         runs / "prepare-llama", environment, config, ["A short one", "One that is longer " * 5]
     )
     return run_arms(runs / "llama", environment, config, prepared)
+
+
+@pytest.fixture(scope="session")
+def many(runs: Path, environment: Environment, prepared: Prepared) -> Run:
+    """More requests than are marked one by one, the longest last, in a growing cache."""
+    config = make_config("tiny-gpt2", ("contiguous.growing",))
+    uneven = [(5, 2)] * 16 + [(38, 3)]
+    fitted = with_requests(prepared, uneven, slabs=4, max_length=LENGTH, block_size=4)
+    return run_arms(runs / "many", environment, config, fitted)

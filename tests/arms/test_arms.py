@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from arm_runs import Run
 
+from experiment.arms.base import ArmRun
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -199,3 +201,25 @@ def test_slabs_are_the_same_engine_with_fewer_requests_at_a_time(crowded: Run) -
     assert slabs.mapping is None
     claim = next(claim for claim in crowded.results.claims if claim.id == "throughput")
     assert claim.text.params["slabs_running"] == slabs.mean_running
+
+
+def test_a_growing_cache_is_compared_at_its_largest_whenever_that_was(many: Run) -> None:
+    """The longest request comes after those at which every channel is read."""
+    found = many.arm("contiguous.growing").reconciliation
+    assert found is not None
+    assert max(len(r.token_ids) for r in many.workload.requests[:16]) < 40
+    assert found.expected_bytes == 40 * SLOT_BYTES
+    assert {row.channel: row.bytes for row in found.rows}["tensors"] == 40 * SLOT_BYTES
+    assert found.agree is True
+
+
+def test_a_cache_that_is_still_held_at_the_end_is_counted() -> None:
+    run = object.__new__(ArmRun)
+    held = [torch.zeros(1000), torch.zeros(500)]
+    run._kv_seen, run._kv_tensors = {}, held.copy
+    assert run._held_bytes() == 6000
+    run._kv_tensors = tuple
+    held.pop()
+    assert run._held_bytes() == 4000
+    held.clear()
+    assert run._held_bytes() == 0

@@ -9,6 +9,7 @@ import pytest
 
 from experiment.environment import CgroupLimits, RamFacts
 from experiment.memory.cgroup import read_cgroup
+from experiment.messages import message
 from experiment.probe import ram_facts
 
 MIB, GIB = 2**20, 2**30
@@ -74,6 +75,14 @@ def test_cgroup_v1_without_limits(tmp_path: Path) -> None:
     write(tmp_path / "fs/memory/memory.limit_in_bytes", "9223372036854771712\n")
     write(tmp_path / "fs/cpu/cpu.cfs_quota_us", "-1\n")
     assert read_cgroup(proc, tmp_path / "fs") == CgroupLimits(version=1)
+
+
+def test_hidden_control_groups_are_unknown_and_not_unlimited(tmp_path: Path) -> None:
+    proc = tmp_path / "cgroup"
+    proc.write_text("5:memory:/job\n4:cpu:/job\n0::/job\n")
+    (tmp_path / "fs/memory").mkdir(parents=True)
+    limits = read_cgroup(proc, tmp_path / "fs")
+    assert limits == CgroupLimits(reason=message("memory.cgroup_unreadable"))
 
 
 def test_no_cgroups(tmp_path: Path) -> None:

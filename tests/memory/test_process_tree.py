@@ -5,6 +5,7 @@ An allocation of 64 MiB must show within 8 MiB: the rest is what the interpreter
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -254,3 +255,63 @@ def test_no_file_is_left_open(child: Child) -> None:
     child.process.wait()
     assert gone(tree.rss())
     assert psutil.Process().num_fds() == files
+
+
+ORPHAN = """
+import subprocess, sys, time
+code = "import sys, time; held = bytearray(80 * 2**20); held[::4096] = b'1' * len(held[::4096])\\n"
+code += "print('holds', flush=True); time.sleep(60)"
+middle = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]])"
+subprocess.run([sys.executable, "-c", middle, code], check=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "getsid"), reason="needs sessions")
+def test_a_grandchild_whose_parent_has_ended_still_counts() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHAN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as root:  # fmt: skip
+        assert root.stdout is not None
+        try:
+            assert root.stdout.readline().strip() == "holds"
+            tree = ProcessTree(root.pid)
+            assert size(tree.rss(fresh=True)) > SIZE
+            (orphan,) = tree.pids() - {root.pid}
+            assert psutil.Process(orphan).ppid() != root.pid
+        finally:
+            for pid in ProcessTree(root.pid).pids():
+                psutil.Process(pid).kill()
+
+
+def test_a_root_that_began_no_session_has_no_strangers_in_its_tree(child: Child) -> None:
+    assert os.getsid(child.pid) != child.pid
+    assert os.getpid() not in ProcessTree(child.pid).pids()
+
+
+THREADED = """
+import subprocess, sys, threading
+def start():
+    below = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"],
+                             stdin=subprocess.PIPE)
+    print(below.pid, flush=True)
+    forever.wait()
+forever = threading.Event()
+thread = threading.Thread(target=start, daemon=True)
+thread.start()
+sys.stdin.readline()
+"""
+
+
+def test_a_child_that_a_thread_started_is_found() -> None:
+    """Linux keeps a list of children for each thread, and no list of all."""
+    with subprocess.Popen(
+        [sys.executable, "-c", THREADED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as root:
+        assert root.stdout is not None
+        below = int(root.stdout.readline())
+        try:
+            assert below in ProcessTree(root.pid).pids()
+        finally:
+            root.kill()
