@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +14,7 @@ from kvsim.reservation import (
     ReservationPool,
     reserved_slots,
 )
+from kvsim.saturation import saturate
 from kvsim.slots import SlotState
 from kvsim.traces import Arrivals, Generated, from_preset
 
@@ -197,45 +195,19 @@ PAPER = {
 }
 
 
-def saturated(policy: ReservationPolicy, seed: int, requests: int) -> tuple[float, ...]:
-    """Time-weighted shares while requests always wait; a token of each running one a step."""
-    trace = Generated(
-        from_preset("sharegpt-like", requests, Arrivals(None), seed=seed, max_length=2048)
-    )
-    queue = deque((r.id, r.prompt_tokens, r.output_tokens) for r in trace)
-    pool = ReservationPool(15_728, policy, 2048)
-    ends: list[tuple[int, int]] = []
-    now, weight, sums = 0, 0, [0.0] * 4
-    while queue:
-        while queue and pool.fits(*queue[0][1:]):
-            request, prompt, new = queue.popleft()
-            pool.admit(request, prompt, new)
-            pool.write(request, prompt)
-            heapq.heappush(ends, (now + new - 1, request))
-        if not queue:
-            break
-        step = ends[0][0] - now
-        before = pool.counts(pool.asks(*queue[0][1:]))
-        # Live slots grow evenly from here to the next end.
-        grown = len(pool) * (step - 1) / 2 if step else 0
-        states = (
-            before.live + grown,
-            before.written_later - grown,
-            before.never_written,
-            before.rounding + before.hole + before.free,
-        )
-        sums = [total + state * step for total, state in zip(sums, states, strict=True)]
-        weight += step
-        for _, request in ends:
-            pool.write(request, step)
-        now += step
-        pool.release(heapq.heappop(ends)[1])
-    return tuple(100 * total / weight / 15_728 for total in sums)
+def shares(policy: ReservationPolicy, seed: int) -> tuple[float, ...]:
+    """Percent of the pool over time while requests always wait."""
+    recipe = from_preset("sharegpt-like", 400, Arrivals(None), seed=seed, max_length=2048)
+    lengths = [(r.prompt_tokens, r.output_tokens) for r in Generated(recipe)]
+    found = saturate(policy, 15_728, 2048, lengths)
+    other = found.rounding + found.hole + found.free
+    states = (found.live, found.written_later, found.never_written, other)
+    return tuple(100 * state / 15_728 for state in states)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_paper_s_figure_2_within_3_points_over_5_seeds(policy: ReservationPolicy) -> None:
-    runs = [saturated(policy, seed, 400) for seed in range(5)]
+    runs = [shares(policy, seed) for seed in range(5)]
     means = [sum(values) / len(runs) for values in zip(*runs, strict=True)]
     assert sum(means) == pytest.approx(100)
     for ours, paper in zip(means, PAPER[policy], strict=True):

@@ -1,0 +1,244 @@
+"""What fits: budgets line by line, requests at a time against plain simulations, the arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvsim.blocks import BlockPool, blocks_needed
+from kvsim.budget import ASSUMED_OVERHEAD, kv_copies
+from kvsim.geometry import KVGeometry
+from kvsim.gpus import find_gpu
+from kvsim.models import find_model
+from kvsim.plan import KVBudget, PlanError, PlanQuestion, full_rate, kv_budget, make_plan
+from kvsim.reservation import POLICIES, ReservationPolicy, ReservationPool, reserved_slots
+from kvsim.roofline import LinearLatency
+from kvsim.saturation import NeverSaturatedError, paged_demand, reserved_mean, saturate
+from kvsim.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.traces import Arrivals, Generated, TraceFile, from_preset
+
+AZURE = Path(__file__).resolve().parents[3] / "shared/traces/AzureLLMInferenceTrace_code.csv"
+GIB = 1 << 30
+OPT, A100 = find_model("opt-13b"), find_gpu("a100-40gb")
+PAPER_BUDGET = KVBudget(12 * GIB, A100.memory_bytes)
+Pairs = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=12)
+
+
+def sharegpt(count: int = 1_000) -> list[tuple[int, int]]:
+    trace = Generated(from_preset("sharegpt-like", count, Arrivals(None), max_length=2048))
+    return [(request.prompt_tokens, request.output_tokens) for request in trace]
+
+
+def test_a_budget_is_memory_less_weights_less_overhead_and_says_what_was_assumed() -> None:
+    budget = kv_budget(OPT, A100)
+    assert budget.usable == int(0.9 * 40 * GIB)
+    assert budget.weights == 2 * 12_853_473_280
+    assert budget.kv == budget.usable - budget.weights - ASSUMED_OVERHEAD
+    assert budget.assumed == ("overhead",)
+    assert kv_budget(OPT, A100, overhead=0).assumed == ()
+    # Table 1 of the paper: 12 GB of 40 are left.
+    assert budget.kv / GIB == pytest.approx(12, abs=1)
+    two = kv_budget(OPT, A100, gpus=2)
+    assert two.kv == 2 * budget.usable - budget.weights - 2 * ASSUMED_OVERHEAD
+    with pytest.raises(PlanError) as caught:
+        kv_budget(find_model("opt-66b"), A100)
+    assert caught.value.code == "no_room"
+    with pytest.raises(ValueError, match="GPUs"):
+        kv_budget(OPT, A100, utilisation=1.5)
+
+
+def test_ranks_beyond_the_heads_keep_copies() -> None:
+    grouped = find_model("llama-3.1-8b").geometry()
+    assert [kv_copies(grouped, gpus) for gpus in (1, 8, 16)] == [1, 1, 2]
+    assert kv_copies(find_model("deepseek-v3").geometry(), 8) == 8
+
+
+@given(lengths=Pairs, size=st.integers(1, 20))
+def test_paged_demand_is_what_counting_every_step_gives(
+    lengths: list[tuple[int, int]], size: int
+) -> None:
+    held = [tokens for p, n in lengths for tokens in range(p, p + n)]
+    demand = paged_demand(lengths, size)
+    blocks = sum(blocks_needed(tokens, size) for tokens in held)
+    assert demand.blocks == pytest.approx(blocks / len(held))
+    assert demand.tail_share == pytest.approx(1 - sum(held) / (blocks * size), abs=1e-9)
+    ends = [p + n - 1 for p, n in lengths]
+    assert demand.final_tail_share == pytest.approx(
+        1 - sum(ends) / (size * sum(blocks_needed(end, size) for end in ends)), abs=1e-9
+    )
+
+
+@given(lengths=Pairs, size=st.integers(1, 20))
+def test_paged_demand_is_what_the_scheduler_holds(
+    lengths: list[tuple[int, int]], size: int
+) -> None:
+    blocks = steps = 0
+    for prompt, new in lengths:
+        pool = BlockPool(80, size)
+        scheduler = Scheduler(pool, SchedulerConfig())
+        scheduler.add(Request(0, prompt, new))
+        while scheduler.has_work:
+            plan = scheduler.schedule()
+            if plan.tokens:
+                blocks += len(pool.table(0))
+                steps += 1
+            scheduler.complete(plan)
+    assert paged_demand(lengths, size).blocks == pytest.approx(blocks / steps)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=40)
+@given(lengths=Pairs, slots=st.integers(64, 300))
+def test_stretches_are_the_steps_one_by_one(
+    policy: ReservationPolicy, lengths: list[tuple[int, int]], slots: int
+) -> None:
+    pool, left, running = ReservationPool(slots, policy, 64), list(lengths), {}
+    sums, steps = [0.0] * 4, 0
+    number = 0
+    while left:
+        while left and pool.fits(*left[0]):
+            prompt, new = left.pop(0)
+            pool.admit(number, prompt, new)
+            pool.write(number, prompt)
+            running[number] = new
+            number += 1
+        if not left:
+            break
+        counts = pool.counts(pool.asks(*left[0]))
+        states = (len(pool), counts.live, counts.hole, counts.free)
+        sums = [total + state for total, state in zip(sums, states, strict=True)]
+        steps += 1
+        for request in list(running):
+            running[request] -= 1
+            if running[request]:
+                pool.write(request, 1)
+            else:
+                del running[request]
+                pool.release(request)
+    if not steps:
+        with pytest.raises(NeverSaturatedError):
+            saturate(policy, slots, 64, lengths)
+        return
+    found = saturate(policy, slots, 64, lengths)
+    assert found.steps == steps
+    assert (found.running, found.live, found.hole, found.free) == pytest.approx(
+        tuple(total / steps for total in sums)
+    )
+    total = found.live + found.written_later + found.never_written + found.rounding
+    assert total + found.hole + found.free == pytest.approx(slots)
+
+
+def test_the_paper_s_batch_sizes_within_8_percent() -> None:
+    lengths = sharegpt(4_000)
+    for policy, batch in (("max", 7.00), ("pow2", 9.81), ("oracle", 13.62)):
+        (name,) = (each for each in POLICIES if each == policy)
+        found = saturate(name, 15_728, 2048, lengths)
+        assert found.running == pytest.approx(batch, rel=0.08)
+
+
+def test_a_plan_of_the_paper_s_machine() -> None:
+    plan = make_plan(PlanQuestion(OPT, A100, sharegpt(), budget=PAPER_BUDGET, max_length=2048))
+    assert plan.bytes_per_token == 819_200
+    assert plan.blocks == 12 * GIB // (16 * 819_200) == 983
+    running = {name: policy.running for name, policy in plan.policies.items()}
+    assert running["max"] == pytest.approx(7.0)
+    assert running["max"] < running["pow2"] < running["oracle"] < running["paged"]
+    assert plan.policies["max"].request_bytes == pytest.approx(12 * GIB / 7, rel=1e-3)
+    tails = [demand.tail_share for demand in plan.block_sizes]
+    assert tails == sorted(tails)
+    assert plan.full_at is None
+    assert plan.printed is None
+    assert plan.vllm_args == (
+        "--model", "facebook/opt-13b", "--max-model-len", "2048", "--block-size", "16",
+        "--max-num-seqs", str(int(running["paged"])), "--kv-cache-memory-bytes", str(12 * GIB),
+    )  # fmt: skip
+
+
+def test_what_is_left_out_and_what_is_missing_is_told() -> None:
+    lengths = [(100, 100)] * 5 + [(3000, 5)]
+    plan = make_plan(PlanQuestion(OPT, A100, lengths, budget=PAPER_BUDGET, max_length=1024))
+    assert (plan.requests, plan.too_long, plan.left_out) == (5, 1, 0)
+    # Without one given, the longest request decides, and the model's positions bound it.
+    assert make_plan(PlanQuestion(OPT, A100, lengths[:5])).max_length == 200
+    assert make_plan(PlanQuestion(OPT, A100, lengths)).max_length == 2048
+    tiny = [(1, 1)] * 3
+    plan = make_plan(PlanQuestion(OPT, A100, tiny, budget=PAPER_BUDGET, max_length=2))
+    assert plan.policies["oracle"].running is None
+    assert plan.policies["oracle"].reason == "never_saturated"
+    # 300 slots in a row are not to be had from 384 = 256 + 128.
+    odd = KVBudget(384 * 819_200, A100.memory_bytes)
+    plan = make_plan(PlanQuestion(OPT, A100, [(290, 10)], budget=odd, max_length=300))
+    assert plan.policies["oracle"].reason == "never_fits"
+    assert plan.policies["paged"].running is not None
+
+
+@pytest.mark.parametrize(
+    ("question", "code"),
+    [
+        (PlanQuestion(OPT, A100, []), "no_lengths"),
+        (PlanQuestion(OPT, A100, [(5, 5)], max_length=4096), "positions"),
+        (PlanQuestion(OPT, A100, [(50, 5)], max_length=20), "too_long"),
+        (PlanQuestion(OPT, A100, [(500, 5)], budget=KVBudget(GIB // 4, GIB)), "no_block"),
+        (PlanQuestion(find_model("opt-66b"), A100, [(5, 5)]), "no_room"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_says_why(question: PlanQuestion, code: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        make_plan(question)
+    assert caught.value.code == code
+
+
+def test_the_rate_at_which_the_pool_is_full_is_little_s_law() -> None:
+    # Steps of 10 ms whatever they do: 20 tokens take 0.2 s, so 40 at a time are 200 a second.
+    assert full_rate(LinearLatency(0.01), [(5, 20)], 40) == pytest.approx(200)
+    # 2 prompts of 5 come in with every step: 10 more ms.
+    both = LinearLatency(0.01, per_prefill_token_s=0.001)
+    assert full_rate(both, [(5, 20)], 40) == pytest.approx(100)
+    assert full_rate(both, [(5, 20)], None) is None
+
+
+@dataclass(frozen=True)
+class Said:
+    tokens: int
+    max_concurrency: float
+
+
+def test_what_the_engine_prints_is_asked_of_who_counts_like_it() -> None:
+    asked = []
+
+    def capacity(geometry: KVGeometry, budget: int, size: int, length: int) -> Said:
+        asked.append((budget // geometry.bytes_per_token, size, length))
+        return Said(7, 1.5)
+
+    question = PlanQuestion(
+        OPT, A100, [(50, 50)], budget=PAPER_BUDGET, max_length=512, capacity=capacity
+    )
+    plan = make_plan(question)
+    assert plan.printed == Said(7, 1.5)
+    assert asked == [(12 * GIB // 819_200, 16, 512)]
+    llama = find_model("llama-3.1-8b")
+    twice = PlanQuestion(llama, A100, [(50, 50)], gpus=16, capacity=capacity)
+    plan = make_plan(twice)
+    assert plan.bytes_per_token == 2 * 131_072
+    assert asked[1][0] == plan.budget.kv // plan.bytes_per_token
+    assert "--tensor-parallel-size" in plan.vllm_args
+
+
+@given(lengths=Pairs)
+def test_what_contiguous_asks_for_on_average(lengths: list[tuple[int, int]]) -> None:
+    for policy in POLICIES:
+        each = [reserved_slots(policy, p, n, 64) for p, n in lengths for _ in range(n)]
+        assert reserved_mean(policy, lengths, 64) == pytest.approx(sum(each) / len(each))
+
+
+def test_tails_of_the_azure_trace_agree_with_independent_figures() -> None:
+    if not AZURE.exists():
+        pytest.skip("the public traces are not beside this checkout (../shared/traces)")
+    lengths = [(r.prompt_tokens, r.output_tokens) for r in TraceFile(AZURE)]
+    for size, percent in ((16, 0.37), (32, 0.73), (64, 1.51), (128, 3.03), (256, 6.09)):
+        found = 100 * paged_demand(lengths, size).final_tail_share
+        assert found == pytest.approx(percent, abs=0.02)
