@@ -119,6 +119,11 @@ def test_prompts_of_a_group_share_the_full_blocks_of_its_prefix_and_no_other(
     assert len(own) == len(set(own))
 
 
+def test_every_group_has_a_beginning_of_its_own() -> None:
+    trace = small(60, prefixes=Prefixes(3, 8, 4))
+    assert len({(request.hash_ids or ())[:2] for request in trace}) == 3
+
+
 def test_head_and_rate() -> None:
     source = small()
     head = Head(source, 3)

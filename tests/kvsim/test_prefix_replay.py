@@ -129,14 +129,14 @@ def test_the_optimum_is_the_optimum(data: st.DataObject) -> None:
     assert replay_prefixes(references, "optimal", capacity).hit_blocks == best(0, frozenset())
 
 
-def test_a_block_behind_a_missing_one_is_an_orphan_and_no_hit() -> None:
-    requests = [request(0, (1, 2)), request(1, (3,)), request(2, (1, 2))]
-    # Room for two: 3 takes the place of 1, the head, and 2 cannot be reached any more.
-    found = replay_prefixes(collect(requests), "fifo", 2)
-    assert (found.hit_blocks, found.orphaned) == (0, 0)
-    longer = [request(0, (1, 2)), request(1, (2 + 7,)), request(2, (1, 2))]
-    found = replay_prefixes(collect(longer), "optimal", 2)
-    assert found.hit_blocks + found.orphaned == 1
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_a_block_behind_a_missing_one_is_an_orphan_and_no_hit(eviction: Eviction) -> None:
+    # No chain of prefixes has these ids: 2 comes after 1 and after 3.
+    references = collect([request(0, (1, 2)), request(1, (3, 2)), request(2, (1, 2))])
+    found = replay_prefixes(references, eviction, 4)
+    assert (found.hit_blocks, found.orphaned, found.hit_tokens) == (2, 1, 2 * SIZE)
+    assert found.hit_share_blocks == 2 / 6
+    assert found.bound_share_blocks == 3 / 6
 
 
 def test_requests_without_ids_are_counted_and_a_trace_of_them_is_refused() -> None:

@@ -364,6 +364,12 @@ def test_the_true_block_size_is_among_those_that_fit(size: int, prompts: list[in
         assert all(-(-p // other) == -(-p // size) for p in prompts)
 
 
+def test_a_block_size_that_would_need_one_block_more_does_not_fit() -> None:
+    assert fitting_block_sizes([{"input_length": 65, "hash_ids": [1, 2]}]) == (64,)
+    assert fitting_block_sizes([{"input_length": 64, "hash_ids": [1, 2]}]) == (32,)
+    assert fitting_block_sizes([{"input_length": 64}]) is None
+
+
 def test_times_are_exact() -> None:
     assert date_time("1970-01-02 00:00:00.000000001") == 86_400 * 10**9 + 1
     assert date_time("1970-01-01T02:00:00+02:00") == 0
