@@ -18,7 +18,7 @@ from kvsim.budget import KVBudget, PlanError, kv_budget, kv_copies
 from kvsim.geometry import KVGeometry, final_tokens, requests_that_fit
 from kvsim.gpus import GPUFacts
 from kvsim.models import ModelFacts
-from kvsim.reservation import POLICIES, ReservationError
+from kvsim.reservation import POLICIES, ReservationError, ReservationPolicy
 from kvsim.roofline import Latency, StepWork
 from kvsim.saturation import (
     NeverSaturatedError,
@@ -159,14 +159,8 @@ def make_plan(question: PlanQuestion) -> Plan:
     lengths = [(prompt, new) for prompt, new in q.lengths if prompt + new <= max_length]
     if not lengths:
         raise PlanError("too_long", max_length=max_length)
-    blocks = budget.kv // (slot_bytes * q.block_size)
-    if blocks * q.block_size < max_length:
-        raise PlanError("no_block", slots=blocks * q.block_size, max_length=max_length)
+    blocks = _blocks(budget.kv // slot_bytes, q.block_size, max_length)
     paged = _paged(lengths, blocks, q.block_size, slot_bytes)
-    policies = {"paged": paged} | {
-        policy: _contiguous(policy, lengths, budget.kv // slot_bytes, max_length, slot_bytes)
-        for policy in POLICIES
-    }
     return Plan(
         model=q.model.name,
         gpu=q.gpu.name,
@@ -180,12 +174,19 @@ def make_plan(question: PlanQuestion) -> Plan:
         requests=len(lengths),
         too_long=len(q.lengths) - len(lengths),
         left_out=max(0, len(lengths) - _SATURATE_WITH),
-        policies=policies,
+        policies={"paged": paged} | _all_contiguous(lengths, budget.kv, max_length, slot_bytes),
         block_sizes=[paged_demand(lengths, size) for size in BLOCK_SIZES],
         full_at=full_rate(q.latency, lengths, paged.running) if q.latency else None,
         vllm_args=vllm_arguments(q, max_length, int(paged.running or 1)),
         printed=_printed(q, geometry, budget.kv, slot_bytes, max_length),
     )
+
+
+def _blocks(slots: int, block_size: int, max_length: int) -> int:
+    blocks = slots // block_size
+    if blocks * block_size < max_length:
+        raise PlanError("no_block", slots=blocks * block_size, max_length=max_length)
+    return blocks
 
 
 def _max_length(q: PlanQuestion) -> int:
@@ -205,16 +206,28 @@ def _paged(lengths: list[tuple[int, int]], blocks: int, size: int, slot_bytes: i
     return PolicyPlan(blocks / demand.blocks, fitting, demand.blocks * size * slot_bytes)
 
 
+def _all_contiguous(
+    lengths: list[tuple[int, int]], kv: int, max_length: int, slot_bytes: int
+) -> dict[str, PolicyPlan]:
+    slots = kv // slot_bytes
+    return {
+        policy: _contiguous(policy, lengths, slots, max_length, slot_bytes) for policy in POLICIES
+    }
+
+
 def _contiguous(
-    policy: str, lengths: list[tuple[int, int]], slots: int, max_length: int, slot_bytes: int
+    policy: ReservationPolicy,
+    lengths: list[tuple[int, int]],
+    slots: int,
+    max_length: int,
+    slot_bytes: int,
 ) -> PolicyPlan:
-    (name,) = (each for each in POLICIES if each == policy)
-    asked = reserved_mean(name, lengths, max_length) * slot_bytes
+    asked = reserved_mean(policy, lengths, max_length) * slot_bytes
     served = lengths[:_SATURATE_WITH]
     # Over and over: a few lengths stand for a long day.
     served = served * -(-_SATURATE_WITH // len(served))
     try:
-        pool = saturate(name, slots, max_length, served)
+        pool = saturate(policy, slots, max_length, served)
     except NeverSaturatedError:
         return PolicyPlan(None, None, asked, reason="never_saturated")
     except ReservationError:

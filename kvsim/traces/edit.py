@@ -8,7 +8,7 @@ Every edit is written into the info of what comes out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -45,6 +45,14 @@ class _Edited:
         raise NotImplementedError
 
 
+def _first(source: RequestStream, count: int) -> Iterator[TraceRequest]:
+    """The first requests; the source is told that no more are wanted, for the sake of its info."""
+    requests = iter(source)
+    yield from islice(requests, count)
+    if isinstance(requests, Generator):
+        requests.close()
+
+
 class Head(_Edited):
     """The first ``count`` requests."""
 
@@ -55,7 +63,7 @@ class Head(_Edited):
         self.count = count
 
     def _requests(self) -> Iterator[TraceRequest]:
-        yield from islice(self.source, self.count)
+        yield from _first(self.source, self.count)
 
 
 class ScaleRate(_Edited):
@@ -91,7 +99,7 @@ class Tile(_Edited):
         self.fresh_prefixes = fresh_prefixes
 
     def _requests(self) -> Iterator[TraceRequest]:
-        source = list(islice(self.source, self.count))
+        source = list(_first(self.source, self.count))
         span = source[-1].arrival_ns - source[0].arrival_ns
         period = span + (span // (len(source) - 1) if len(source) > 1 else 0)
         ids = self._ids(source)

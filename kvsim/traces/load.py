@@ -112,16 +112,23 @@ class _Pass:
 
     def requests(self) -> Iterator[TraceRequest]:
         with opened(self.path) as (hashed, stream):
-            for number, row in self._rows(stream):
-                if row is None:
-                    self.reading.ignored["blank_lines"] += 1
-                elif self.accepted == self.options.limit:
-                    self.unread = True
-                    break
-                else:
-                    yield from self._row(number, row)
-            self.sha256 = hashed.drain()
-            self.bytes = hashed.passed
+            rows = self._rows(stream)
+            try:
+                for number, row in rows:
+                    if row is None:
+                        self.reading.ignored["blank_lines"] += 1
+                    elif self.accepted == self.options.limit:
+                        self.unread = True
+                        break
+                    else:
+                        yield from self._row(number, row)
+            except GeneratorExit:
+                # Whoever took the requests wants no more of them; the file is still this one.
+                self.unread = self.unread or _anything(rows)
+                raise
+            finally:
+                self.sha256 = hashed.drain()
+                self.bytes = hashed.passed
         self._check_end()
 
     def _rows(self, stream: IO[bytes]) -> Iterator[Numbered]:
@@ -181,3 +188,10 @@ class _Pass:
             "nothing_accepted", file=str(self.path), line=line, rows=self.rows,
             reason=reason, value=value,
         )  # fmt: skip
+
+
+def _anything(rows: Iterator[Numbered]) -> bool:
+    try:
+        return any(row is not None for _, row in rows)
+    except TraceError:
+        return True

@@ -19,11 +19,26 @@ Policy = Literal["strict", "skip"]
 Source = Literal["declared", "detected", "format", "none"]
 
 
+# Every code of a TraceError, and every reason against a row: keys for a translation.
+ERROR_CODES = (
+    "bad_block_size", "bad_row", "block_size_needed", "empty", "no_clock", "no_such_format",
+    "no_such_unit", "not_json", "not_utf8", "nothing_accepted", "other_format", "tokens_needed",
+    "unit_needed", "unknown_format", "unreadable",
+)  # fmt: skip
+REASONS = (
+    "clock_backwards", "columns", "conversations_missing", "hash_ids_not_a_list",
+    "hash_ids_not_of_that_length", "no_duration", "not_an_object", "not_json", "not_utf8",
+    "output_missing", "output_not_a_number", "output_not_positive", "prompt_missing",
+    "prompt_not_a_number", "prompt_not_positive", "sub_requests_not_supported", "text_missing",
+    "time_missing", "time_not_a_date", "time_not_a_number", "too_few_turns",
+)  # fmt: skip
+
+
 class TraceError(Exception):
     """A trace that cannot be read as it is.
 
     Attributes:
-        code: what is wrong, for instance ``empty`` or ``bad_row``; a key for a translation.
+        code: what is wrong, one of :data:`ERROR_CODES`.
         params: its numbers and names; ``file`` always, ``line`` (from 1) where there is one.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import hashlib
 import json
@@ -13,12 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsim.traces import ReadOptions, TraceError, TraceFile, TraceRequest
+import kvsim
+from kvsim.traces import Head, ReadOptions, Tile, TraceError, TraceFile, TraceRequest
 from kvsim.traces.detect import fitting_block_sizes
 from kvsim.traces.parse import BadRowError, date_time, scaled_time
 from kvsim.traces.rows import json_list_rows
+from kvsim.traces.types import ERROR_CODES, REASONS
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+SOURCES = Path(kvsim.__file__).parent
 Write = Callable[..., Path]
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 BURST6 = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
@@ -320,6 +324,16 @@ def test_the_hash_is_of_the_file_even_when_reading_stops_early(write: Write) -> 
     assert not trace.info.unread_rows
 
 
+@pytest.mark.parametrize(("count", "unread"), [(1, True), (2, True), (3, False), (4, False)])
+def test_a_head_of_a_file_has_the_hash_of_the_file(write: Write, count: int, unread: bool) -> None:
+    text = (AZURE + "2023-11-16 18:17:05,1,1\n" * 3).encode()
+    for stream in (Head(TraceFile(write(text)), count), Tile(TraceFile(write(text)), count)):
+        requests = list(stream)
+        assert stream.info.sha256 == hashlib.sha256(text).hexdigest()
+        assert stream.info.unread_rows == unread
+        assert len(requests) == stream.info.accepted
+
+
 def test_each_pass_begins_anew(write: Write) -> None:
     trace = TraceFile(write(AZURE + "2023-11-16 18:17:05,1,1\n"))
     assert list(trace) == list(trace)
@@ -368,6 +382,28 @@ def test_a_block_size_that_would_need_one_block_more_does_not_fit() -> None:
     assert fitting_block_sizes([{"input_length": 65, "hash_ids": [1, 2]}]) == (64,)
     assert fitting_block_sizes([{"input_length": 64, "hash_ids": [1, 2]}]) == (32,)
     assert fitting_block_sizes([{"input_length": 64}]) is None
+
+
+def first_arguments(name: str) -> set[str]:
+    """The literal codes with which the sources raise ``name``."""
+    found = set()
+    for path in [*SOURCES.glob("traces/*.py"), SOURCES / "run_records.py"]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name:
+                first = node.args[0]
+                if isinstance(first, ast.JoinedStr):
+                    (_, rest) = first.values
+                    assert isinstance(rest, ast.Constant)
+                    found |= {f"{each}{rest.value}" for each in ("prompt", "output")}
+                else:
+                    assert isinstance(first, ast.Constant)
+                    found.add(first.value)
+    return found
+
+
+def test_the_lists_of_codes_are_all_that_is_ever_raised() -> None:
+    assert first_arguments("TraceError") == set(ERROR_CODES)
+    assert first_arguments("BadRowError") == set(REASONS)
 
 
 def test_times_are_exact() -> None:
