@@ -43,8 +43,8 @@ class PrefixReplay:
         capacity: blocks; None: none is ever evicted.
         requests: requests that have hash ids; others were skipped and are in ``skipped``.
         orphaned: blocks that were in the cache and not reached, because one before them in the
-            same prompt was missing. As a prompt's blocks are asked for in order, these three
-            evictions leave none where ids are chained: then it says that the trace's are not.
+            same prompt was missing. FIFO makes some of any trace: a head that is found often is
+            as old as ever. On the public traces the two others make none.
         evicted: blocks that lost their content.
     """
 

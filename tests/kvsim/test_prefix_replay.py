@@ -150,6 +150,14 @@ def test_requests_without_ids_are_counted_and_a_trace_of_them_is_refused() -> No
         replay_prefixes(references, "lru", 0)
 
 
+def test_fifo_lets_a_head_go_that_lru_keeps_and_leaves_its_tail_behind() -> None:
+    # [1 8] [1 8 2] then 5 takes the place of 1, and 1 comes back in that of 8, not of 2.
+    ids = [(1,), (8,), (1, 2), (5,), (1, 2)]
+    references = collect([request(number, each) for number, each in enumerate(ids)])
+    found = [replay_prefixes(references, eviction, 3) for eviction in ("fifo", "lru")]
+    assert [(each.hit_blocks, each.orphaned) for each in found] == [(1, 1), (3, 0)]
+
+
 @pytest.fixture(scope="module")
 def mooncake() -> References:
     if not TRACE.exists():
