@@ -217,7 +217,12 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
 def pool_shape(pool: PoolReserved) -> PoolShape:
     """The pool of an arm as kvsim describes it."""
     return PoolShape(
-        pool.blocks, pool.block_size, pool.slot_bytes, pool.watermark_blocks, pool.elastic
+        pool.blocks,
+        pool.block_size,
+        pool.slot_bytes,
+        pool.watermark_blocks,
+        pool.elastic,
+        pool.engine_blocks,
     )
 
 
@@ -395,7 +400,7 @@ def _fits(events: ArmEvents, workload: WorkloadReady | None) -> int | None:
         return None
     lengths = [final_tokens(len(r.token_ids), r.max_new_tokens) for r in workload.requests]
     pool = events.pool
-    blocks = pool.budget_bytes // (pool.block_size * pool.slot_bytes)
+    blocks = pool.budget_bytes // (pool.block_size * pool.slot_bytes) - pool.engine_blocks
     return requests_that_fit(lengths, blocks, pool.block_size)
 
 

@@ -42,6 +42,7 @@ class PoolShape:
         watermark_blocks: free blocks that admission holds back.
         elastic: memory is taken from the device as it is handed out and returned when freed
             (a growing cache), so reserved equals allocated.
+        engine_blocks: the first blocks, which the engine keeps for itself (vLLM's null block).
     """
 
     blocks: int
@@ -49,6 +50,7 @@ class PoolShape:
     slot_bytes: int
     watermark_blocks: int = 0
     elastic: bool = False
+    engine_blocks: int = 0
 
     @property
     def slots(self) -> int:
@@ -97,7 +99,9 @@ def count_slots(
     """Complete the sums of occupied blocks (owned or cached) by what is free."""
     states = {state: count for state, count in sums.items() if count}
     if not shape.elastic:
-        free = (shape.blocks - occupied_blocks) * shape.block_size
+        free = (shape.blocks - shape.engine_blocks - occupied_blocks) * shape.block_size
+        if shape.engine_blocks:
+            states[SlotState.ENGINE] = shape.engine_blocks * shape.block_size
         held_back = min(shape.watermark_blocks * shape.block_size, free)
         if held_back:
             states[SlotState.WATERMARK] = held_back
