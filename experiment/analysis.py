@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from experiment.engine_report import engine_problems, engine_result
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -19,6 +20,8 @@ from experiment.events import (
     Baseline,
     CacheMoved,
     Channel,
+    EngineReported,
+    EngineStep,
     ForeignProcesses,
     Keyframe,
     PoolReserved,
@@ -48,7 +51,8 @@ from kvsim.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
 from kvsim.step import OpKind, StepPlan, plan_from_json
 
 T = TypeVar("T")
-PREPARATION = ("environment", "prepare")
+# Stages of a run that are no arms.
+PREPARATION = ("environment", "prepare", "margins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class ArmEvents:
     baseline: Baseline | None
     foreign: ForeignProcesses | None
     sampler_cost: SamplerCost | None
+    engine: EngineReported | None
+    engine_steps: list[EngineStep]
 
 
 def arm_results(record: Record) -> list[ArmResult]:
@@ -113,6 +119,8 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         baseline=last(Baseline),
         foreign=last(ForeignProcesses),
         sampler_cost=last(SamplerCost),
+        engine=last(EngineReported),
+        engine_steps=of(EngineStep),
     )
 
 
@@ -126,7 +134,9 @@ def arm_result(events: ArmEvents, workload: WorkloadReady | None) -> ArmResult:
         arm=events.arm,
         status=_status(events),
         reason=_reason(events),
-        problems=[problem] if problem else _witness_problems(rows),
+        problems=[problem]
+        if problem
+        else _witness_problems(rows) + engine_problems(events.engine_steps),
         slot_bytes=events.pool.slot_bytes if events.pool else None,
         block_size=events.pool.block_size if events.pool else None,
         blocks=events.pool.blocks if events.pool else None,
@@ -171,6 +181,7 @@ def arm_result(events: ArmEvents, workload: WorkloadReady | None) -> ArmResult:
         watch=watch(
             events.usages, events.steps, events.baseline, events.foreign, events.sampler_cost
         ),
+        engine=engine_result(events.engine, events.pool, events.engine_steps),
     )
 
 

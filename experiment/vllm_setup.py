@@ -27,9 +27,7 @@ VERSION = "0.32.0"
 LEFT_OUT = frozenset({"torchaudio", "torchcodec", "torchvision"})
 CONSTRAINTS = Path(__file__).resolve().parent.parent / "constraints-vllm.txt"
 _STAMP = ".ready"
-_REQUIRES = (
-    "import importlib.metadata as m, json; print(json.dumps(m.requires('{package}') or []))"
-)
+_REQUIRES = "import importlib.metadata as m, json; print(json.dumps(m.requires('{package}') or []))"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiment.i18n import DASH, format_bytes
+from experiment.report.engine_facts import engine_facts, margin_text
 from experiment.report.texts import arm_name
 from experiment.results import ArmResult, ChannelFigure, Claim, Results, TokenComparison
 from kvsim.prefix import PrefixStats
@@ -33,6 +34,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
             out.line(out.t("console.reserved_equal", n=results.equal_reserved), "dim")
     _show_tokens(out, results.tokens)
     _show_prefix_cache(out, results)
+    _show_engines(out, results)
     _show_reconciliation(out, results)
     for arm in results.arms:
         for problem in arm.problems:
@@ -77,6 +79,18 @@ def _show_prefix_cache(out: ConsoleReporter, results: Results) -> None:
         hits, share = stats.hit_cross + stats.hit_batch, stats.hit_share
         name = arm_name(out.t, arm.arm)
         out.line(out.t("console.prefix_cache", arm=name, hits=hits, share=share, **found))
+
+
+def _show_engines(out: ConsoleReporter, results: Results) -> None:
+    """What engines that are not ours say of themselves."""
+    for arm in results.arms:
+        if arm.engine is None or out.quiet:
+            continue
+        table = out.table(out.t("console.engine_head", arm=arm_name(out.t, arm.arm)), "", right=())
+        for fact in engine_facts(arm.engine):
+            note = "" if fact.note is None else f"\n({out.t.message(fact.note)})"
+            table.add_row(out.t.message(fact.label), fact.value + note)
+        out.console.print(table)
 
 
 def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
@@ -140,6 +154,8 @@ def _show_tokens(out: ConsoleReporter, comparisons: list[TokenComparison]) -> No
         request, index = comparison.first_difference
         text = out.t("console.tokens_differ", request=request, index=index, **params)
         out.paragraph(text, "bold red")
+        if comparison.margin is not None:
+            out.paragraph(out.t.message(margin_text(comparison.margin)), indent=2)
 
 
 def _show_claim(out: ConsoleReporter, claim: Claim) -> None:

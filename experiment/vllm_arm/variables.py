@@ -1,0 +1,34 @@
+"""Environment variables that steer vLLM: those that the arm sets, and those it must not find."""
+
+from __future__ import annotations
+
+import os
+
+# Before vLLM is imported.
+SET = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # EngineCore in our process: we step it
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would inherit our pipe
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # as many threads as the other arms have
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+# It would override the budget.
+UNSET = ("VLLM_CPU_KVCACHE_SPACE",)
+_SHOWN = ("VLLM_", "OMP_", "MKL_")
+
+
+def prepare_variables() -> None:
+    """Set and remove what vLLM reads when it is imported."""
+    os.environ.update(SET)
+    for name in UNSET:
+        os.environ.pop(name, None)
+
+
+def recorded_variables() -> dict[str, str]:
+    """Every variable of vLLM's and of the thread pools, for the record; no secrets."""
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_SHOWN) and not name.endswith(("_KEY", "_TOKEN"))
+    }
