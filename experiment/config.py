@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from experiment.messages import UserError, message, user_error
 
@@ -110,7 +110,7 @@ class VllmConfig(_Section):
     pipeline_parallel_size: int = Field(1, ge=1, le=4096)
     quantization: str | None = None
     enforce_eager: bool = False
-    args: dict[str, Any] = {}
+    args: dict[str, JsonValue] = {}
 
     @property
     def ranks(self) -> int:

@@ -75,7 +75,9 @@ class Child:
         return self._process.pid
 
     def events(self) -> Iterator[Event]:
-        """Events as they come, until the child closes its pipe.
+        """Events as they come, until the child closes its pipe or is dead and silent.
+
+        A process that it left behind may hold the pipe open for as long as it likes.
 
         Raises:
             ChildTimeoutError: the time limit is over.
@@ -84,10 +86,13 @@ class Child:
             left = self._deadline - time.monotonic()
             if left <= 0:  # a child that goes on talking is late all the same
                 raise ChildTimeoutError
+            dead = self._process.poll() is not None
             try:
-                event = self._queue.get(timeout=left)
+                event = self._queue.get(timeout=min(left, _GRACE_S))
             except queue.Empty:
-                raise ChildTimeoutError from None
+                if dead:
+                    return
+                continue
             if event is None:
                 return
             yield event

@@ -68,6 +68,8 @@ class ScheduleTrace:
         gone = {finish.request for finish in self._finished}.union(decision.preempted)
         stay = self._tables.keys() - gone
         hits = {c.request: c.start for c in decision.chunks if c.request not in stay and c.start}
+        if gone.intersection(decision.tables):
+            raise TraceError("a request lost its blocks and was given others at once")
         ops = self._free(decision, gone, hits)
         for request, table in decision.tables.items():
             ops += self._grow(request, tuple(table), hits.get(request, 0))
