@@ -17,6 +17,7 @@ ARM_GROUPS = {
     "contiguous": ("contiguous.sequential", "contiguous.batch", "contiguous.growing"),
     "slabs": ("slabs",),
     "paged": ("paged",),
+    "transformers_paged": ("transformers_paged",),
     "vllm": ("vllm",),
 }
 MAX_CONFIG_BYTES = 1 << 20

@@ -32,10 +32,10 @@ from experiment.messages import message, user_error
 from experiment.vllm_arm.inside import LastStats, MeasuredExecutor, RankReport
 from experiment.vllm_arm.reporter import KEYFRAME_EVERY, Progressing, Reporter
 from experiment.vllm_arm.task import VllmTask
-from experiment.vllm_arm.trace import ScheduleTrace
 from experiment.vllm_arm.variables import recorded_variables
 from experiment.vllm_arm.watcher import SchedulerWatcher
 from experiment.wire import Wire
+from kvsim.observed import ScheduleTrace
 from kvsim.step import FinishReason
 
 _PROGRESS = {"load": "progress.vllm_compile", "compile": "progress.vllm_cache"}

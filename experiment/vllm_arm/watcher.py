@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiment.vllm_arm.trace import Decision, ScheduleTrace
+from kvsim.observed import Decision, ScheduleTrace
 from kvsim.step import Chunk, StepPlan
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scheduling import Workload, workloads
 
-from experiment.vllm_arm.trace import Decision, ScheduleTrace, TraceError
 from kvsim.ledger import Ledger, PoolShape, SlotState
+from kvsim.observed import Decision, ScheduleTrace, TraceError
 from kvsim.scheduler import Scheduler
 from kvsim.step import Chunk, FinishReason, OpKind, StepPlan
-
-sys.path.append(str(Path(__file__).parent.parent / "kvsim"))
-from scheduling import Workload, workloads
 
 
 @given(workloads())
 def test_any_schedule_is_told_by_its_tables(workload: Workload) -> None:
-    """Our own scheduler stands in for vLLM's: it gives plans to compare with."""
+    """Our own scheduler stands in for another's: it gives plans to compare with."""
     shape = PoolShape(workload.blocks, workload.block_size, 1)
     said, derived = Ledger(shape), Ledger(shape)
     trace = ScheduleTrace(workload.block_size)
@@ -81,6 +76,18 @@ def test_a_prefix_hit_shares_blocks_that_live_or_are_kept() -> None:
     evicting = trace.plan(Decision({3: [2]}, (), (chunk(3, 0, 1),), 0))
     assert [op.blocks for op in evicting.ops if op.kind is OpKind.EVICT] == [(2,)]
     assert ledger.apply(evicting)[SlotState.CACHED] == 4
+
+
+def test_a_block_that_is_handed_out_again_at_once_is_not_kept() -> None:
+    """Its new owner has filled it and made it known already when the old one's end is told."""
+    trace = ScheduleTrace(4, keeps=lambda block: block in (1, 2))
+    ledger = Ledger(PoolShape(4, 4, 1))
+    ledger.apply(trace.plan(Decision({0: [1, 2]}, (), (chunk(0, 0, 5),), 0)))
+    trace.finished(0, FinishReason.LENGTH)
+    plan = trace.plan(Decision({1: [1, 2]}, (), (chunk(1, 4, 4),), 0))
+    counts = ledger.apply(plan)
+    assert [op.cached for op in plan.ops if op.kind is OpKind.FREE] == [(1,)]
+    assert (counts.live, counts[SlotState.CACHED]) == (8, 0)
 
 
 @pytest.mark.parametrize("tables", [{}, {0: [5, 2]}])

@@ -1,11 +1,11 @@
-"""vLLM's scheduler, watched: the block tables before and after a decision → a ``StepPlan``.
+"""Another engine's scheduler, watched: block tables before and after a decision → a ``StepPlan``.
 
     tables before     1: [4, 7]   2: [5]      3: [9]
     tables now        1: [4, 7, 2]            3: [9]      4: [5, 6]
     plan              2 finished: free [5]; 1: allocate [2]; 4: allocate [5, 6]
 
-Nothing is taken from vLLM's messages to its workers, which differ between versions: the tables
-themselves are compared, so a plan says what was handed out.
+Nothing is taken from the engine's messages to its workers, which differ between versions: the
+tables themselves are compared, so a plan says what was handed out.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ class ScheduleTrace:
             for request, tokens in hits.items()
             for block in decision.tables[request][: blocks_needed(tokens, self.block_size)]
         }
+        # Handed out again at once; what is said of such a block now is its new owner's.
+        taken = {block for table in decision.tables.values() for block in table} - shared
         ops = []
         for request in list(self._tables):
             if request not in gone:
@@ -105,7 +107,13 @@ class ScheduleTrace:
                 continue
             table = self._tables.pop(request)
             held = {block for blocks in self._tables.values() for block in blocks}
-            kept = tuple(b for b in table if b not in held and (b in shared or self._stays(b)))
+            kept = tuple(
+                block
+                for block in table
+                if block not in held
+                and block not in taken
+                and (block in shared or self._stays(block))
+            )
             self._cached.update(kept)
             ops.append(BlockOp(OpKind.FREE, request, table, cached=kept))
         return ops
