@@ -43,7 +43,7 @@ vllm:
 	@$(PYTHON) experiment/vllm_setup.py $(VENV_VLLM) -- $(TORCH_ARGS)
 
 vllm-test: vllm $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -m vllm tests/vllm_arm $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/vllm_arm $(PYTEST_ARGS)
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 2; }
