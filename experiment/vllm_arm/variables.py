@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 
-# Before vLLM is imported.
+# Before vLLM is imported; the arm cannot do without.
 SET = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # EngineCore in our process: we step it
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would inherit our pipe
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # as many threads as the other arms have
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
 }
+# Unless the person says otherwise: as many threads as the other arms have, on whatever core is idle.
+SET_IF_ABSENT = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 # It would override the budget.
 UNSET = ("VLLM_CPU_KVCACHE_SPACE",)
 _SHOWN = ("VLLM_", "OMP_", "MKL_")
@@ -21,6 +22,8 @@ _SHOWN = ("VLLM_", "OMP_", "MKL_")
 def prepare_variables() -> None:
     """Set and remove what vLLM reads when it is imported."""
     os.environ.update(SET)
+    for name, value in SET_IF_ABSENT.items():
+        os.environ.setdefault(name, value)
     for name in UNSET:
         os.environ.pop(name, None)
 
