@@ -12,7 +12,7 @@ SET = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
 }
-# Unless the person says otherwise: as many threads as the other arms have, on whatever core is idle.
+# Unless the person says otherwise: as many threads as the other arms have, on any core.
 SET_IF_ABSENT = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 # It would override the budget.
 UNSET = ("VLLM_CPU_KVCACHE_SPACE",)
