@@ -20,7 +20,7 @@ from experiment.wire import Wire, serve
 def main(wire: Wire, data: dict[str, Any]) -> None:
     """Import vLLM, then run the arm."""
     task = VllmTask.model_validate(data)
-    prepare_variables()
+    prepare_variables(task.device)
     wire.emit(ArmStarted(arm=task.arm, pid=os.getpid()))
     begin = time.monotonic()
     try:

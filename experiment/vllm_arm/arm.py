@@ -6,15 +6,9 @@ START ─ worker processes, weights, compilation ─ LOADED ─ cache ─ CACHE_
 
 from __future__ import annotations
 
-import platform
 import time
-from collections.abc import Callable
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-import torch
-import vllm
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import RequestOutputKind
@@ -24,11 +18,10 @@ from experiment.events import (
     ArmFinished,
     EngineReported,
     EngineStep,
-    Notice,
-    PrefixCacheUsed,
     Stage,
 )
-from experiment.messages import message, user_error
+from experiment.messages import user_error
+from experiment.vllm_arm.facts import decoder, plain, versions
 from experiment.vllm_arm.inside import LastStats, MeasuredExecutor, RankReport
 from experiment.vllm_arm.reporter import KEYFRAME_EVERY, Progressing, Reporter
 from experiment.vllm_arm.task import VllmTask
@@ -44,15 +37,15 @@ _REASONS = {"length": FinishReason.LENGTH, "stop": FinishReason.STOP}
 
 def run(wire: Wire, task: VllmTask, import_s: float) -> None:
     """Run the arm; the process must be fresh."""
-    reporter = Reporter(wire, task, _decoder(wire, task))
+    reporter = Reporter(wire, task, decoder(wire, task))
     reporter.mark(Stage.START)
     start = _Start(reporter)
     engine = start.engine()
     try:
         start.report(engine)
         generate_s = _Generation(engine, start.stats, reporter).run_all()
-        threads = reporter.ranks()[0]["threads"] if reporter.ranks else 0
-        name = _device_name(task.device)
+        assert reporter.ranks is not None
+        rank = reporter.ranks()[0]
     finally:
         reporter.ranks = None
         engine.engine_core.shutdown()
@@ -63,8 +56,8 @@ def run(wire: Wire, task: VllmTask, import_s: float) -> None:
             import_s=import_s,
             load_s=start.seconds["load"],
             generate_s=generate_s,
-            threads=threads,
-            device_name=name,
+            threads=rank["threads"],
+            device_name=rank["device_name"],
         )
     )
 
@@ -89,7 +82,7 @@ class _Start:
             distributed_executor_backend=MeasuredExecutor,
             worker_extension_cls=extension,
         )
-        self._arguments = {name: _plain(value) for name, value in vars(arguments).items()}
+        self._arguments = {name: plain(value) for name, value in vars(arguments).items()}
         return LLMEngine.from_engine_args(arguments, stat_loggers=[lambda *_: self.stats])
 
     def report(self, engine: Any) -> None:
@@ -100,7 +93,7 @@ class _Start:
         self._reporter.emit(
             EngineReported(
                 arm=self._task.arm,
-                versions=_versions(),
+                versions=versions(),
                 arguments=self._arguments,
                 variables=recorded_variables(),
                 blocks=cache.num_gpu_blocks,
@@ -147,8 +140,6 @@ class _Generation:
         self.requests = {r.id: Progressing(r) for r in self.task.workload.requests}
         self.tokens: dict[int, list[int]] = {request: [] for request in self.requests}
         self.ids: dict[str, int] = {}
-        self.prefix = dict.fromkeys(("queries", "hits", "preempted_queries", "preempted_hits"), 0)
-        self.caching = engine.vllm_config.cache_config.enable_prefix_caching
         self.watcher = self._watcher()
 
     def run_all(self) -> float:
@@ -165,8 +156,6 @@ class _Generation:
         while self.engine.has_unfinished_requests():
             generate_s = self._step()
         self.reporter.step(self.watcher.trace.release(), time.monotonic_ns(), time.monotonic_ns())
-        if self.caching:
-            self._prefix_cache()
         return generate_s
 
     def _step(self) -> float:
@@ -218,8 +207,6 @@ class _Generation:
         """vLLM's usage leaves the null block out: used ÷ (blocks - 1)."""
         stats = self.stats.scheduler
         found = stats.prefix_cache_stats
-        for name in self.prefix:
-            self.prefix[name] += getattr(found, name, 0) if found is not None else 0
         blocks = self.engine.vllm_config.cache_config.num_gpu_blocks
         preempted, self.stats.preempted = self.stats.preempted, 0
         return EngineStep(
@@ -234,20 +221,6 @@ class _Generation:
             prefix_hits=found.hits if found is not None else 0,
         )
 
-    def _prefix_cache(self) -> None:
-        """Sums of vLLM's own counts; it does not say in which step a block was written first."""
-        self.reporter.emit(
-            PrefixCacheUsed(
-                arm=self.task.arm,
-                queried=self.prefix["queries"],
-                hit_cross=self.prefix["hits"],
-                hit_batch=0,
-                requeried=self.prefix["preempted_queries"],
-                hit_own=self.prefix["preempted_hits"],
-                hit_again=0,
-            )
-        )
-
     def _watcher(self) -> SchedulerWatcher:
         scheduler = self.engine.engine_core.engine_core.scheduler
         pool = scheduler.kv_cache_manager.block_pool
@@ -255,8 +228,8 @@ class _Generation:
         def keeps(block: int) -> bool:
             return pool.blocks[block].block_hash is not None
 
-        size = self.engine.vllm_config.cache_config.block_size
-        trace = ScheduleTrace(size, keeps if self.caching else None)
+        cache = self.engine.vllm_config.cache_config
+        trace = ScheduleTrace(cache.block_size, keeps if cache.enable_prefix_caching else None)
         return SchedulerWatcher(scheduler, trace, self.ids)
 
     def _eos(self) -> int | None:
@@ -273,39 +246,3 @@ def _sampling(tokens: int, ignore_eos: bool, eos: int | None = None) -> Any:
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
     )
-
-
-def _decoder(wire: Wire, task: VllmTask) -> Callable[[list[int]], str]:
-    """Token ids → text; where vLLM's Transformers cannot read the tokenizer, no text."""
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(task.directory, local_files_only=True)
-    except Exception as error:  # the text is for the reader's eyes alone: tokens are compared
-        wire.emit(Notice(text=message("note.vllm_no_text", detail=str(error)[:200])))
-        return lambda _: ""
-    return lambda tokens: str(tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": version("transformers"),
-        "vllm": vllm.__version__,
-    }
-
-
-def _device_name(device: str) -> str:
-    return torch.cuda.get_device_name(0) if device == "cuda" else "cpu"
-
-
-def _plain(value: Any) -> Any:
-    """What a record can hold; a path of the person's home is no part of it."""
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return str(value).replace(str(Path.home()), "~")[:300]

@@ -90,6 +90,7 @@ class RankReport:
             "pid": os.getpid(),
             "kv_bytes": _storage_bytes(self.model_runner.kv_caches),
             "threads": torch.get_num_threads(),
+            "device_name": counters.get_device_name() if cuda else "cpu",
             "torch_allocated": counters.memory_allocated() if cuda else None,
             "torch_reserved": counters.memory_reserved() if cuda else None,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 # Before vLLM is imported; the arm cannot do without.
 SET = {
@@ -19,9 +20,11 @@ UNSET = ("VLLM_CPU_KVCACHE_SPACE",)
 _SHOWN = ("VLLM_", "OMP_", "MKL_")
 
 
-def prepare_variables() -> None:
+def prepare_variables(device: str) -> None:
     """Set and remove what vLLM reads when it is imported."""
     os.environ.update(SET)
+    if device == "cpu":  # a vLLM that is built for GPUs shall fail rather than take one
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     for name, value in SET_IF_ABSENT.items():
         os.environ.setdefault(name, value)
     for name in UNSET:
@@ -31,7 +34,7 @@ def prepare_variables() -> None:
 def recorded_variables() -> dict[str, str]:
     """Every variable of vLLM's and of the thread pools, for the record; no secrets."""
     return {
-        name: value
+        name: value.replace(str(Path.home()), "~")
         for name, value in sorted(os.environ.items())
         if name.startswith(_SHOWN) and not name.endswith(("_KEY", "_TOKEN"))
     }

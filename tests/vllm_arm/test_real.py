@@ -171,10 +171,10 @@ def test_shared_prefixes_are_told_block_for_block(
     record = run_arms(directory, given, environment, with_requests(prepared, ALIKE, 16, alike=64))
     arm = result(record)
     assert (arm.status, arm.problems) == ("finished", []), arm.reason
-    assert arm.prefix_cache is not None
+    assert arm.engine is not None
     # The second request finds two blocks, in the very step in which they are computed. The third
     # has nothing but those tokens, and must compute some: it takes one block.
-    assert (arm.prefix_cache["hit_cross"], arm.shared_peak) == (96, 2)
+    assert (arm.engine.prefix_hits, arm.shared_peak) == (96, 2)
     assert len(arm.requests) == 3
 
 
