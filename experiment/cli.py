@@ -32,6 +32,7 @@ _CONFIG_FLAGS = {
     "--kv-budget": ("cache.budget", "SIZE"),
     "--seed": ("run.seed", "N"),
     "--threads": ("run.threads", "N"),
+    "--vllm-python": ("run.vllm_python", "PATH"),
 }
 
 

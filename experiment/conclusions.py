@@ -16,11 +16,12 @@ from experiment.events import (
     Notice,
     PoolReserved,
     RunFinished,
+    TokenMargin,
     WorkloadReady,
 )
 from experiment.messages import Message, message
 from experiment.record import Record
-from experiment.results import ArmResult, Claim, Results, TokenComparison
+from experiment.results import ArmResult, Claim, Margin, Results, TokenComparison
 
 # Two shares of memory that differ by less than this are called equal: a block more or less.
 _SAME_SHARE = 0.01
@@ -39,7 +40,9 @@ def evaluate(record: Record) -> Results:
     results = Results(
         status=finished[-1].status if finished else "failed",
         arms=arms,
-        tokens=compare_tokens(arms, _sampling(record).greedy),
+        tokens=[
+            _with_margin(one, record) for one in compare_tokens(arms, _sampling(record).greedy)
+        ],
         headline=message("headline.none"),
         claims=[],
         fairness=_fairness(record),
@@ -284,6 +287,19 @@ def _common_beginning(tokens: list[int], wanted: list[int]) -> int:
     pairs = zip(tokens, wanted, strict=False)
     index = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
     return min(len(tokens), len(wanted)) if index is None else index
+
+
+def _with_margin(comparison: TokenComparison, record: Record) -> TokenComparison:
+    """Add the logits at the first difference, where they are on record."""
+    model = record.first(ModelPrepared)
+    for seen in record.of(TokenMargin):
+        same = (seen.arm, seen.reference) == (comparison.arm, comparison.reference)
+        if model and same and (seen.request, seen.index) == comparison.first_difference:
+            margin = Margin(
+                tokens=seen.tokens, logits=seen.logits, margin=seen.margin, dtype=model.dtype
+            )
+            return comparison.model_copy(update={"margin": margin})
+    return comparison
 
 
 def _fairness(record: Record) -> list[Message]:

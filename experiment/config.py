@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -26,6 +27,8 @@ ARM_GROUPS = {
     "contiguous": ("contiguous.sequential", "contiguous.batch", "contiguous.growing"),
     "slabs": ("slabs",),
     "paged": ("paged",),
+    "transformers_paged": ("transformers_paged",),
+    "vllm": ("vllm",),
 }
 MAX_CONFIG_BYTES = 1 << 20
 # Below it, Transformers' logits divided by it are infinite in half precision.
@@ -147,6 +150,24 @@ class EngineConfig(_Section):
     kernel: Literal["auto", "torch", "numba", "reference"] = "auto"
 
 
+class VllmConfig(_Section):
+    """Arguments of vLLM's engine beside those that the comparison fixes.
+
+    ``args`` are handed to vLLM as they are, whatever it knows: ``[vllm.args]`` in TOML.
+    """
+
+    tensor_parallel_size: int = Field(1, ge=1, le=4096)
+    pipeline_parallel_size: int = Field(1, ge=1, le=4096)
+    quantization: str | None = None
+    enforce_eager: bool = False
+    args: dict[str, JsonValue] = {}
+
+    @property
+    def ranks(self) -> int:
+        """Workers that the model is spread over."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+
 class RunSection(_Section):
     """Where and how the arms run."""
 
@@ -157,6 +178,7 @@ class RunSection(_Section):
     sample_interval_ms: int = Field(20, ge=1, le=10_000)
     witness: bool = True  # count written slots from the tensors after each step
     arm_timeout_s: float = Field(1800, gt=0)
+    vllm_python: str | None = None  # an interpreter that has vLLM; None: that of `make vllm`
     cuda_history: bool = False  # on CUDA: record torch's allocator history and keep a snapshot
 
 
@@ -168,6 +190,7 @@ class Config(_Section):
     sampling: SamplingConfig = SamplingConfig()
     cache: CacheConfig = CacheConfig()
     engine: EngineConfig = EngineConfig()
+    vllm: VllmConfig = VllmConfig()
     run: RunSection = RunSection()
 
     @property

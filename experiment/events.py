@@ -272,6 +272,7 @@ class PoolReserved(_Event):
     slot_bytes: int
     watermark_blocks: int = 0
     elastic: bool = False
+    engine_blocks: int = 0
     tensor_bytes: int | None
     budget_bytes: int
     scale_bytes: int = 0
@@ -386,6 +387,71 @@ class PrefixCacheUsed(_Event):
     hit_again: int
 
 
+class EngineReported(_Event):
+    """What an engine that is not ours says of itself, once it is ready to generate.
+
+    ``tokens`` and ``max_concurrency`` are what it says it can hold, ``max_concurrency`` in
+    requests of ``max_length``; ``rank_bytes`` are the bytes of the KV tensors of each rank, asked
+    in its own process. ``arguments`` are all that it was started with. Seconds: ``load_s`` until
+    the weights are there, ``compile_s`` profiling and compilation, ``cache_s`` reserving the
+    cache, ``capture_s`` capturing graphs, ``first_request_s`` a request of one token.
+    """
+
+    event: Literal["engine"] = "engine"
+    arm: str
+    versions: dict[str, str]
+    arguments: dict[str, Any]
+    variables: dict[str, str]
+    blocks: int
+    block_size: int
+    tokens: int | None
+    max_concurrency: float | None
+    max_length: int
+    rank_bytes: list[int]
+    load_s: float
+    compile_s: float
+    cache_s: float
+    capture_s: float
+    first_request_s: float
+
+
+class EngineStep(_Event):
+    """An engine's own statistics after a step, beside a count of its block tables.
+
+    ``used_blocks`` follows from the usage that it reports, ``table_blocks`` counts the blocks in
+    the tables of its unfinished requests at the same moment; the two are kept apart inside it.
+    Preemptions and prefix-cache tokens are those of this step.
+    """
+
+    event: Literal["engine_step"] = "engine_step"
+    arm: str
+    step: int
+    used_blocks: int
+    table_blocks: int
+    running: int
+    waiting: int
+    preempted: int
+    prefix_queries: int
+    prefix_hits: int
+
+
+class TokenMargin(_Event):
+    """How close the call was where an arm's tokens first differ from the reference arm's.
+
+    ``logits`` are those of ``tokens`` (the reference's, the arm's) after the tokens that both
+    have, by plain Transformers; ``margin`` is the largest logit there minus the second.
+    """
+
+    event: Literal["token_margin"] = "token_margin"
+    arm: str
+    reference: str
+    request: int
+    index: int
+    tokens: tuple[int, int]
+    logits: tuple[float, float]
+    margin: float
+
+
 class CacheMoved(_Event):
     """Bytes that a growing cache copied because every step reallocates it, over a request."""
 
@@ -489,6 +555,9 @@ Event = Annotated[
     | TokenMapping
     | RequestFinished
     | PrefixCacheUsed
+    | EngineReported
+    | EngineStep
+    | TokenMargin
     | CacheMoved
     | ArmFinished
     | ArmFailed

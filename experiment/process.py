@@ -8,6 +8,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typing import IO, Any
 import psutil
 
 import experiment
+import kvsim
 from experiment.events import Event, decode
 
 _GRACE_S = 3.0
@@ -38,6 +40,8 @@ class Child:
         log_path: where everything that the child prints is appended.
         timeout_s: wall-clock limit of the whole process.
         env: variables on top of ours.
+        python: another interpreter than ours. It finds this repository's packages and none of
+            those that are installed beside them, which are built for ours.
     """
 
     def __init__(
@@ -47,18 +51,20 @@ class Child:
         log_path: Path,
         timeout_s: float,
         env: dict[str, str] | None = None,
+        python: str | None = None,
     ) -> None:
         self.lingered = False
         self._log: IO[bytes] = log_path.open("ab")
+        self._packages = _OwnPackages() if python else None
         self._deadline = time.monotonic() + timeout_s
         # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
         # the child in order.
         self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [sys.executable, "-m", module],
+            [python or sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=_environment(env or {}),
+            env=_environment(env or {}, self._packages.path if self._packages else None),
             start_new_session=True,
         )
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
@@ -72,7 +78,9 @@ class Child:
         return self._process.pid
 
     def events(self) -> Iterator[Event]:
-        """Events as they come, until the child closes its pipe.
+        """Events as they come, until the child closes its pipe or is dead and silent.
+
+        A process that it left behind may hold the pipe open for as long as it likes.
 
         Raises:
             ChildTimeoutError: the time limit is over.
@@ -81,10 +89,13 @@ class Child:
             left = self._deadline - time.monotonic()
             if left <= 0:  # a child that goes on talking is late all the same
                 raise ChildTimeoutError
+            dead = self._process.poll() is not None
             try:
-                event = self._queue.get(timeout=left)
+                event = self._queue.get(timeout=min(left, _GRACE_S))
             except queue.Empty:
-                raise ChildTimeoutError from None
+                if dead:
+                    return
+                continue
             if event is None:
                 return
             yield event
@@ -133,6 +144,8 @@ class Child:
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
+        if self._packages is not None:
+            self._packages.remove()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -189,14 +202,32 @@ def end_processes(processes: list[psutil.Process]) -> None:
     psutil.wait_procs(alive, timeout=_GRACE_S)
 
 
-def _environment(extra: dict[str, str]) -> dict[str, str]:
+class _OwnPackages:
+    """A directory with nothing but links to our packages, for another interpreter's path."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="pagedkv-")
+        self.path = self._directory.name
+        for package in (experiment, kvsim):
+            assert package.__file__ is not None
+            source = Path(package.__file__).resolve().parent
+            Path(self.path, source.name).symlink_to(source, target_is_directory=True)
+
+    def remove(self) -> None:
+        """Remove it."""
+        self._directory.cleanup()
+
+
+def _environment(extra: dict[str, str], packages: str | None = None) -> dict[str, str]:
     """Ours, in UTF-8, with this package on the path whatever the working directory is."""
-    root = str(Path(experiment.__file__).resolve().parent.parent)
-    path = os.environ.get("PYTHONPATH")
+    if packages is None:
+        root = str(Path(experiment.__file__).resolve().parent.parent)
+        path = os.environ.get("PYTHONPATH")
+        packages = f"{root}{os.pathsep}{path}" if path else root
     return {
         **os.environ,
         "PYTHONUTF8": "1",
-        "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root,
+        "PYTHONPATH": packages,
         "TOKENIZERS_PARALLELISM": "false",
         **extra,
     }

@@ -172,6 +172,36 @@ class Watch(_Result):
         return self.sampler_cpu_s / (self.watched_s * self.usable_cores)
 
 
+class EngineResult(_Result):
+    """What an engine that is not ours said of itself; see EngineReported.
+
+    ``foretold_tokens`` and ``foretold_concurrency`` are what kvsim said that it would say, of the
+    budget alone. ``preempted`` and the prefix-cache tokens are sums of its own statistics.
+    ``watched_steps`` is how many steps those were compared with the block tables at.
+    """
+
+    versions: dict[str, str]
+    arguments: dict[str, Any]
+    variables: dict[str, str]
+    blocks: int
+    block_bytes: int | None
+    tokens: int | None
+    max_concurrency: float | None
+    max_length: int
+    foretold_tokens: int | None
+    foretold_concurrency: float | None
+    rank_bytes: list[int]
+    load_s: float
+    compile_s: float
+    cache_s: float
+    capture_s: float
+    first_request_s: float
+    preempted: int
+    prefix_queries: int
+    prefix_hits: int
+    watched_steps: int
+
+
 class ArmResult(_Result):
     """One arm. Bytes and seconds; slots in ``peak`` and ``mean``.
 
@@ -228,6 +258,7 @@ class ArmResult(_Result):
     memory: list[MemoryRow]
     reconciliation: Reconciliation | None
     watch: Watch
+    engine: EngineResult | None = None
 
     @property
     def bytes_per_slot(self) -> float | None:
@@ -250,15 +281,27 @@ def common_bytes(arms: Sequence[ArmResult]) -> float | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
+class Margin(_Result):
+    """The reference's token and the arm's where they first differ, and how close the call was.
+
+    ``logits`` are those of ``tokens`` by plain Transformers in ``dtype``; ``margin`` is between
+    the two most likely tokens there.
+    """
+
+    tokens: tuple[int, int]
+    logits: tuple[float, float]
+    margin: float
+    dtype: str
+
+
 class TokenComparison(_Result):
     """Generated tokens of one arm against those of the reference arm.
 
-    ``first_difference`` is (request, index of the first other token). ``reason`` says why the
+    ``first_difference`` is (request, index of the first other token); ``margin`` is None where
+    nobody looked at the logits there. ``tokens`` are those of the requests that both arms
+    finished, ``equal_tokens`` of them stand before the first other one of their request.
+    ``kv_dtype`` is None where the cache holds the model's own precision. ``reason`` says why the
     tokens were not compared; ``equal_requests`` is None then.
-
-    ``first_difference`` is (request, index of the first other token). ``tokens`` are those of
-    the requests that both arms finished, ``equal_tokens`` of them stand before the first other
-    one of their request. ``kv_dtype`` is None where the cache holds the model's own precision.
     """
 
     arm: str
@@ -271,6 +314,7 @@ class TokenComparison(_Result):
     equal_tokens: int = 0
     kv_dtype: str | None = None
     reference_kv_dtype: str | None = None
+    margin: Margin | None = None
 
     @property
     def equal(self) -> bool | None:

@@ -17,6 +17,7 @@ from experiment.events import (
     TRANSIENT,
     ArmFailed,
     ArmFinished,
+    ArmSkipped,
     EnvironmentProbed,
     Event,
     ModelDirectory,
@@ -25,9 +26,10 @@ from experiment.events import (
     StageEntered,
     WorkloadReady,
 )
+from experiment.launch import Prepared, plan_launch
 from experiment.memory.monitor import Monitor
 from experiment.memory.settle import DeviceWatch
-from experiment.messages import ExitCode, Message, message
+from experiment.messages import ExitCode, Message, UserError, message
 from experiment.process import Child, ChildTimeoutError
 from experiment.record import EventLog
 
@@ -61,15 +63,6 @@ class ChildEnd:
         return event if isinstance(event, kind) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What every arm of a run is given."""
-
-    directory: str
-    model: ModelPrepared
-    workload: WorkloadReady
-
-
 class Session:
     """A run in progress: its log, its listeners, its child processes.
 
@@ -84,6 +77,10 @@ class Session:
         self._listener = listener
         self.logs = directory / "logs"
         self.logs.mkdir(exist_ok=True)
+
+    def refuse(self, reason: Message) -> ArmFailed:
+        """Write down why the run cannot be what was asked for, before anything is loaded."""
+        return self._fail({}, "environment", reason, ExitCode.USAGE)
 
     def emit(self, event: Event) -> None:
         """Write an event down, unless it is transient, and tell the listener."""
@@ -123,27 +120,30 @@ class Session:
     ) -> ArmFailed | None:
         """Run one arm in a fresh process, once the device's memory stands still.
 
-        Returns why it failed, if it did.
+        Returns why it failed, if it did; an arm that is skipped has not failed.
         """
-        task = {
-            "arm": arm,
-            "config": config.model_dump(mode="json"),
-            "device": environment.device,
-            "directory": prepared.directory,
-            "model": prepared.model.model_dump(mode="json"),
-            "workload": prepared.workload.model_dump(mode="json"),
-            "logs": str(self.logs.absolute()),
-        }
+        try:
+            launch = plan_launch(arm, config, environment.device, prepared, self.logs.absolute())
+        except UserError as error:
+            return self._fail({}, arm, error.text, error.exit_code)
+        if isinstance(launch, Message):
+            self.emit(ArmSkipped(arm=arm, reason=launch))
+            return None
 
         def monitor(pid: int) -> Monitor:
             return Monitor(arm, pid, environment, self.emit, config.run.sample_interval_ms)
 
         device = DeviceWatch(arm, environment, self.emit)
         device.before()
-        end = self._run(arm, "experiment.arms", task, config.run.arm_timeout_s, monitor, config)
+        limit = config.run.arm_timeout_s
+        end = self._run(arm, launch.module, launch.task, limit, monitor, config, launch.python)
         device.after(end.pids)  # the driver may list them for a moment longer
         ended_well = end.ok and end.get(ArmFinished) is not None
         return None if ended_well else self._failure(arm, end)
+
+    def look_at_margins(self, task: dict[str, Any], config: Config) -> None:
+        """Run :mod:`experiment.margins`; without it the report knows the difference alone."""
+        self._run("margins", "experiment.margins", task, _PROBE_TIMEOUT_S, None, config)
 
     def _run(
         self,
@@ -153,10 +153,11 @@ class Session:
         timeout_s: float,
         monitor: Callable[[int], Monitor] | None,
         config: Config | None = None,
+        python: str | None = None,
     ) -> ChildEnd:
         last: dict[type, Event] = {}
         log_path = self.logs / f"{name}.log"
-        with Child(module, task, log_path, timeout_s, _thread_env(config)) as child:
+        with Child(module, task, log_path, timeout_s, _thread_env(config), python) as child:
             watcher = monitor(child.pid) if monitor else None
             if watcher:
                 watcher.start()

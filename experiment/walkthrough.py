@@ -35,6 +35,8 @@ from experiment.events import (
     RunStarted,
     WorkloadReady,
 )
+from experiment.launch import Prepared, adapt, refuse
+from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.model.source import text_warning
 from experiment.os_errors import os_reason
@@ -42,7 +44,7 @@ from experiment.record import EventLog, Record, read_record, write_summary
 from experiment.report.console import ConsoleReporter
 from experiment.report.files import write_reports
 from experiment.results import Results
-from experiment.runner import Prepared, Session
+from experiment.runner import Session
 from experiment.workload import check_prompts, choose_prompts
 
 
@@ -148,6 +150,12 @@ def _stages(
         session.emit(Notice(text=message("note.busy", load=environment.load.average)))
     if config.run.cuda_history and environment.device != "cuda":
         session.emit(Notice(text=message("usage.history_without_cuda")))
+    refused = refuse(config, environment)
+    if refused is not None:
+        return session.refuse(refused)
+    config, adapted = adapt(config, environment.device)
+    for notice in adapted:
+        session.emit(Notice(text=notice))
     console.section("section.model")
     console.begin_task("progress.prepare")
     prepared = session.prepare(config, environment, prompts)
@@ -178,6 +186,7 @@ def _arms(
         failed = session.run_arm(arm, config, environment, prepared)
         console.end_task()
         failure = failure or failed
+    explain_differences(session, config, environment.device, prepared)
     return failure
 
 
@@ -247,6 +256,7 @@ def resolved_config(record: Record) -> dict[str, Any]:
         config["run"]["device"] = model.device
     if workload is not None:
         config["cache"]["budget"] = workload.budget_bytes
+        config["cache"]["block_size"] = workload.block_size
         config["workload"]["prompts"] = [samples[0].prompt for samples in workload.samples()]
     finished = record.first(ArmFinished)
     if finished is not None:

@@ -13,6 +13,7 @@ from experiment.kv_dtype import ENGINE_ARMS
 from experiment.messages import user_error
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
+from kvsim.vllm_capacity import NULL_BLOCKS
 
 # 2, 13, 110 and 2 tokens of GPT-2's: a batch pads the short ones to the long one.
 DEFAULT_PROMPTS = (
@@ -160,6 +161,8 @@ def make_workload(
     slab = cache.max_length * slot_bytes
     # Rounded up to whole blocks, so that no arm gets less than it could use.
     blocks = blocks_needed(len(requests) * cache.max_length, cache.block_size)
+    if "vllm" in arms:  # beside its null block it must hold one request of the maximum length
+        blocks = max(blocks, blocks_needed(cache.max_length, cache.block_size) + NULL_BLOCKS)
     auto = blocks * cache.block_size * slot_bytes
     budget = auto if cache.budget == "auto" else cache.budget
     in_engine = block_bytes or (lambda block_size: block_size * slot_bytes)

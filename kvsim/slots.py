@@ -43,6 +43,7 @@ class PoolShape:
         elastic: memory is taken from the device as it is handed out and returned when freed
             (a growing cache), so reserved equals allocated.
         scale_bytes: bytes of a block beside its slots: the scales of a quantised cache.
+        engine_blocks: the first blocks, which the engine keeps for itself (vLLM's null block).
     """
 
     blocks: int
@@ -51,6 +52,7 @@ class PoolShape:
     watermark_blocks: int = 0
     elastic: bool = False
     scale_bytes: int = 0
+    engine_blocks: int = 0
 
     @property
     def slots(self) -> int:
@@ -104,7 +106,9 @@ def count_slots(
     """Complete the sums of occupied blocks (owned or cached) by what is free."""
     states = {state: count for state, count in sums.items() if count}
     if not shape.elastic:
-        free = (shape.blocks - occupied_blocks) * shape.block_size
+        free = (shape.blocks - shape.engine_blocks - occupied_blocks) * shape.block_size
+        if shape.engine_blocks:
+            states[SlotState.ENGINE] = shape.engine_blocks * shape.block_size
         held_back = min(shape.watermark_blocks * shape.block_size, free)
         if held_back:
             states[SlotState.WATERMARK] = held_back

@@ -198,6 +198,7 @@ class ArmRun:
                     slot_bytes=shape.slot_bytes,
                     watermark_blocks=shape.watermark_blocks,
                     elastic=shape.elastic,
+                    engine_blocks=shape.engine_blocks,
                     tensor_bytes=storage_bytes(tensors()),
                     budget_bytes=self.task.workload.budget_bytes,
                     scale_bytes=shape.scale_bytes,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from experiment.arms.base import ArmRun
 from experiment.arms.contiguous import run_batch, run_growing, run_sequential
 from experiment.arms.paged import run_paged, run_slabs
+from experiment.arms.transformers_paged import run_transformers_paged
 
 ARMS: dict[str, Callable[[ArmRun], None]] = {
     "contiguous.sequential": run_sequential,
@@ -14,4 +15,5 @@ ARMS: dict[str, Callable[[ArmRun], None]] = {
     "contiguous.growing": run_growing,
     "slabs": run_slabs,
     "paged": run_paged,
+    "transformers_paged": run_transformers_paged,
 }

@@ -11,6 +11,7 @@ from rich.text import Text
 from experiment.i18n import DASH, format_bytes
 from experiment.messages import Message
 from experiment.reconcile import ALLOWED
+from experiment.report.engine_facts import engine_facts, margin_text
 from experiment.report.sharing import explanations
 from experiment.report.texts import arm_name
 from experiment.report.watched import WATCHED, Figure, watched_figure
@@ -45,6 +46,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
     for text in results.quantized:
         out.paragraph(out.t.message(text))
     _show_prefix_cache(out, results)
+    _show_engines(out, results)
     _show_reconciliation(out, results)
     for arm in results.arms:
         for problem in arm.problems:
@@ -80,6 +82,18 @@ def _show_prefix_cache(out: ConsoleReporter, results: Results) -> None:
         hits, share = stats.hit_cross + stats.hit_batch, stats.hit_share
         name = arm_name(out.t, arm.arm)
         out.line(out.t("console.prefix_cache", arm=name, hits=hits, share=share, **found))
+
+
+def _show_engines(out: ConsoleReporter, results: Results) -> None:
+    """What engines that are not ours say of themselves."""
+    for arm in results.arms:
+        if arm.engine is None or out.quiet:
+            continue
+        table = out.table(out.t("console.engine_head", arm=arm_name(out.t, arm.arm)), "", right=())
+        for fact in engine_facts(arm.engine):
+            note = "" if fact.note is None else f"\n({out.t.message(fact.note)})"
+            table.add_row(out.t.message(fact.label), fact.value + note)
+        out.console.print(table)
 
 
 def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
@@ -214,9 +228,11 @@ def _show_differences(out: ConsoleReporter, comparisons: list[TokenComparison]) 
         params |= {"request": request, "index": index + 1}  # people count from one
         if comparison.same_cache:
             out.paragraph(out.t("console.tokens_differ", **params), "bold red")
-            continue
-        share = comparison.equal_token_share
-        out.paragraph(out.t("console.tokens_other_cache", share=share, **params), "yellow")
+        else:
+            share = comparison.equal_token_share
+            out.paragraph(out.t("console.tokens_other_cache", share=share, **params), "yellow")
+        if comparison.margin is not None:
+            out.paragraph(out.t.message(margin_text(comparison.margin)), indent=2)
 
 
 def _show_claim(out: ConsoleReporter, claim: Claim) -> None:

@@ -22,7 +22,7 @@ from experiment.reconcile import ALLOWED
 from experiment.record import Record
 from experiment.report import html_memory, values
 from experiment.report import html_parts as parts
-from experiment.report.bilingual import Bilingual
+from experiment.report.bilingual import Bilingual, arm_message
 from experiment.report.charts import (
     OTHER_STATES,
     mark_swatch,
@@ -30,6 +30,7 @@ from experiment.report.charts import (
     small_bars,
     time_chart,
 )
+from experiment.report.engine_facts import engine_facts, margin_text
 from experiment.report.frames import (
     readings_frame,
     summary_frame,
@@ -91,6 +92,7 @@ def _templates(b: Bilingual) -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    env.globals.update(engine_facts=engine_facts, margin_text=margin_text, arm_message=arm_message)
     env.globals.update(t=b, arm=b.arm, has=b.has, swatch=swatch, mark_swatch=mark_swatch)
     env.filters.update(
         words=lambda value: b.message(value) if isinstance(value, Message) else value,

@@ -68,7 +68,8 @@ def _pieces(seen: Picture) -> list[Piece]:
     blocks = len(owned) if seen.shape.elastic else seen.shape.blocks
     pieces: list[Piece] = []
     for block in range(blocks):
-        pieces += owned.get(block) or [Piece(block * size, size, SlotState.FREE, None)]
+        rest = SlotState.ENGINE if block < seen.shape.engine_blocks else SlotState.FREE
+        pieces += owned.get(block) or [Piece(block * size, size, rest, None)]
     return pieces
 
 

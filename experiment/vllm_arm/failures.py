@@ -1,0 +1,42 @@
+"""Why vLLM ended: the cause stands in another process's log lines, not in the exception."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_LINE = re.compile(r"(?:^|\s)((?:[A-Za-z_]+\.)*[A-Za-z_]*(?:Error|Exception)): (\S.*)$")
+_HIDDEN = ("see stack trace", "see root cause above", "background process", "executor failed")
+_MEMORY = re.compile(r"out of memory|can't allocate memory|OutOfMemoryError|MemoryError", re.I)
+_TAIL_BYTES = 200_000
+
+
+def is_out_of_memory(text: str) -> bool:
+    """Whether an error's text says that memory ran out."""
+    return _MEMORY.search(text) is not None
+
+
+def explain(error: BaseException, log: Path | None) -> str:
+    """The error in one line; where it only points to the log, the first error there."""
+    text = f"{type(error).__name__}: {error}"
+    if log is not None and any(hint in text.lower() for hint in _HIDDEN):
+        return root_cause(_tail(log)) or text
+    return text
+
+
+def root_cause(log: str) -> str | None:
+    """The first error of the log that says more than where to look."""
+    for line in log.splitlines():
+        found = _LINE.search(line)
+        if found and not any(hint in line.lower() for hint in _HIDDEN):
+            return f"{found[1].rpartition('.')[2]}: {found[2]}"
+    return None
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,106 @@
+"""The parts that run inside vLLM, at the places that it keeps for others' classes.
+
+executor       phases of starting up, and a halt between them
+stat logger    vLLM's own statistics after each step
+worker         each rank's memory, asked in its own process
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from vllm.v1.executor.multiproc_executor import MultiprocExecutor
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+Watch = Callable[[Any, str, float], None]
+
+
+def _nobody(executor: Any, phase: str, seconds: float) -> None:
+    """Watch nothing: workers import this module too."""
+
+
+class MeasuredExecutor(MultiprocExecutor):  # type: ignore[misc]
+    """vLLM's own executor of worker processes, which says when a phase has ended.
+
+    Phases, in order: ``load`` (processes and weights), ``compile`` (profiling and compilation),
+    ``cache`` (KV tensors), ``capture`` (graphs, where there are any).
+    """
+
+    # vLLM makes the object; it can be told whom to tell through the class alone.
+    watch: ClassVar[Watch] = staticmethod(_nobody)
+
+    def _init_executor(self) -> None:
+        self._timed("load", super()._init_executor)
+
+    def determine_available_memory(self) -> Any:
+        """Bytes that each rank has for its cache."""
+        return self._timed("compile", super().determine_available_memory)
+
+    def initialize_from_config(self, kv_cache_configs: Any) -> None:
+        """Reserve the cache."""
+        self.groups = len(kv_cache_configs[0].kv_cache_groups)
+        reserve = super().initialize_from_config
+        self._timed("cache", lambda: reserve(kv_cache_configs))
+
+    def compile_or_warm_up_model(self) -> Any:
+        """Capture graphs."""
+        return self._timed("capture", super().compile_or_warm_up_model)
+
+    def _timed(self, phase: str, call: Callable[[], Any]) -> Any:
+        begin = time.monotonic()
+        result = call()
+        type(self).watch(self, phase, time.monotonic() - begin)
+        return result
+
+
+class LastStats(StatLoggerBase):  # type: ignore[misc]
+    """Keeps what the last step said, and sums what steps without requests said."""
+
+    scheduler: Any = None
+    preempted = 0
+
+    def __init__(self, vllm_config: Any = None, engine_index: int = 0) -> None:
+        pass
+
+    def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:
+        """Take the statistics of a step."""
+        if scheduler_stats is not None:
+            self.scheduler = scheduler_stats
+        if iteration_stats is not None:
+            self.preempted += iteration_stats.num_preempted_reqs
+
+    def log_engine_initialized(self) -> None:
+        """Nothing to say."""
+
+
+class RankReport:
+    """Mixed into vLLM's worker class: asked by name, answers from the rank's own process."""
+
+    model_runner: Any
+
+    def pagedkv_report(self) -> dict[str, Any]:
+        """Bytes of the rank's KV tensors, its threads, and torch's counters (None on the CPU)."""
+        counters: Any = torch.cuda
+        cuda = counters.is_available() and counters.is_initialized()
+        return {
+            "pid": os.getpid(),
+            "kv_bytes": _storage_bytes(self.model_runner.kv_caches),
+            "threads": torch.get_num_threads(),
+            "device_name": counters.get_device_name() if cuda else "cpu",
+            "torch_allocated": counters.memory_allocated() if cuda else None,
+            "torch_reserved": counters.memory_reserved() if cuda else None,
+        }
+
+
+def _storage_bytes(caches: Any) -> int:
+    """Bytes behind the layers' tensors; layers may be views of one storage."""
+    sizes: dict[int, int] = {}
+    for cache in caches:
+        for tensor in cache if isinstance(cache, (list, tuple)) else (cache,):
+            storage = tensor.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+    return sum(sizes.values())

@@ -1,0 +1,198 @@
+"""What the worker tells the runner at each stage: readings, requests, steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiment.events import (
+    Channel,
+    Keyframe,
+    PoolReserved,
+    Progress,
+    Reading,
+    RequestFinished,
+    Scope,
+    Stage,
+    StageEntered,
+    Step,
+    WorkloadRequest,
+)
+from experiment.messages import Message, message
+from experiment.vllm_arm.clock import Clock
+from experiment.vllm_arm.task import VllmTask
+from experiment.wire import Wire
+from kvsim.step import StepPlan, plan_to_json
+from kvsim.vllm_capacity import NULL_BLOCKS
+
+# As in the other arms: see experiment.arms.base.
+KEYFRAME_EVERY = 64
+MAX_REQUEST_MARKS = 16
+
+Ranks = Callable[[], list[dict[str, Any]]]
+
+
+@dataclass(slots=True)
+class Progressing:
+    """One request on its way. Times are those of the arm's clock."""
+
+    request: WorkloadRequest
+    started: int | None = None
+    first_token: int | None = None
+    tokens: list[int] | None = None
+
+
+class Reporter:
+    """Emits the arm's events, off its clock.
+
+    ``ranks`` asks every rank for its report; it is there once the cache is.
+    """
+
+    def __init__(self, wire: Wire, task: VllmTask, decode: Callable[[list[int]], str]) -> None:
+        self.clock = Clock()
+        self.task = task
+        self.ranks: Ranks | None = None
+        self._wire = wire
+        self._decode = decode
+        self._began = 0
+        self._last_step: int | None = None
+        self._marks = 0
+        self._done = 0
+
+    def emit(self, event: Any) -> None:
+        """Send any event."""
+        with self.clock.paused():
+            self._wire.emit(event)
+
+    def progress(self, key: str, done: float = 0, total: float | None = None) -> None:
+        """Say what is going on."""
+        self.emit(Progress(task=message(key), done=done, total=total))
+
+    def mark(self, stage: Stage, request: int | None = None) -> None:
+        """Stand still until the runner has read its channels."""
+        with self.clock.paused():
+            for reading in self._readings(stage, request):
+                self._wire.emit(reading)
+            self._wire.mark(
+                StageEntered(arm=self.task.arm, stage=stage, step=self._last_step, request=request)
+            )
+
+    def pool(self, blocks: int, block_size: int) -> None:
+        """Announce the cache, its bytes asked from every rank, and mark CACHE_READY."""
+        task = self.task
+        size = blocks * block_size * task.model.slot_bytes
+        self.emit(
+            PoolReserved(
+                arm=task.arm,
+                blocks=blocks,
+                block_size=block_size,
+                slot_bytes=task.model.slot_bytes,
+                engine_blocks=NULL_BLOCKS,
+                tensor_bytes=self._kv_bytes(),
+                budget_bytes=task.workload.budget_bytes,
+            )
+        )
+        self.emit(self._reading(Channel.FORMULA, Scope.TENSOR, size, None, Stage.CACHE_READY))
+        self.mark(Stage.CACHE_READY)
+
+    def begin(self) -> None:
+        """The workload starts now."""
+        self._began = self.clock.now()
+
+    def generated_s(self) -> float:
+        """Seconds since the workload began."""
+        return (self.clock.now() - self._began) / 1e9
+
+    def step(self, plan: StepPlan, started_ns: int, ended_ns: int) -> None:
+        """Log an executed step."""
+        self.emit(
+            Step(
+                t_ns=ended_ns,
+                arm=self.task.arm,
+                plan=plan_to_json(plan),
+                started_ns=started_ns,
+            )
+        )
+        self._last_step = plan.step
+        self._done += sum(chunk.samples for chunk in plan.chunks)
+        total = sum(request.max_new_tokens for request in self.task.workload.requests)
+        self.progress("progress.generate", self._done, total)
+
+    def keyframe(self, step: int, tables: dict[int, list[int]], written: dict[int, int]) -> None:
+        """Log a whole picture, which the replay of the plans must agree with."""
+        self.emit(Keyframe(arm=self.task.arm, step=step, tables=tables, written=written))
+
+    def finished(self, one: Progressing, reason: str, tokens: Sequence[int]) -> None:
+        """Log the end of a request and mark REQUEST_DONE."""
+        now = self.clock.now()
+        with self.clock.paused():
+            request = one.request
+            started = self._began if one.started is None else one.started
+            self._wire.emit(
+                RequestFinished(
+                    arm=self.task.arm,
+                    step=self._last_step,
+                    request=request.id,
+                    reason=reason,
+                    prompt_tokens=len(request.token_ids),
+                    tokens=list(tokens),
+                    text=self._decode(list(tokens)),
+                    wait_s=(started - self._began) / 1e9,
+                    first_token_s=None
+                    if one.first_token is None
+                    else (one.first_token - self._began) / 1e9,
+                    latency_s=(now - self._began) / 1e9,
+                )
+            )
+        if self._marks < MAX_REQUEST_MARKS:
+            self._marks += 1
+            self.mark(Stage.REQUEST_DONE, request.id)
+
+    def _readings(self, stage: Stage, request: int | None) -> list[Reading]:
+        """torch's counters belong to a process: those of the ranks, never this one's zeros."""
+        reports = self.ranks() if self.ranks else []
+        readings = []
+        for channel, key in (
+            (Channel.TORCH_ALLOCATED, "torch_allocated"),
+            (Channel.TORCH_RESERVED, "torch_reserved"),
+        ):
+            sizes = [report[key] for report in reports if report[key] is not None]
+            known = bool(sizes) and len(sizes) == len(reports)
+            reason = None if known else self._no_counters()
+            size = sum(sizes) if known else None
+            readings.append(self._reading(channel, Scope.TREE, size, reason, stage, request))
+        if stage not in (Stage.START, Stage.LOADED):
+            size = self._kv_bytes() if self.ranks else 0
+            readings.append(
+                self._reading(Channel.TENSORS, Scope.TENSOR, size, None, stage, request)
+            )
+        return readings
+
+    def _no_counters(self) -> Message:
+        key = "memory.torch_cpu" if self.task.device == "cpu" else "memory.torch_elsewhere"
+        return message(key)
+
+    def _kv_bytes(self) -> int:
+        assert self.ranks is not None
+        return sum(report["kv_bytes"] for report in self.ranks())
+
+    def _reading(
+        self,
+        channel: Channel,
+        scope: Scope,
+        size: int | None,
+        reason: Message | None,
+        stage: Stage,
+        request: int | None = None,
+    ) -> Reading:
+        return Reading(
+            arm=self.task.arm,
+            channel=channel,
+            scope=scope,
+            bytes=size,
+            reason=reason,
+            stage=stage,
+            request=request,
+            device=self.task.device,
+        )

@@ -1,0 +1,82 @@
+"""What the runner asks of vLLM: the same budget, lengths and precision as of the other arms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from experiment.events import ModelPrepared, WorkloadReady
+
+# The comparison fixes these, or the arm needs them to be as they are.
+FIXED_ARGUMENTS = frozenset(
+    {
+        "block_size",
+        "disable_log_stats",
+        "distributed_executor_backend",
+        "dtype",
+        "enable_prefix_caching",
+        "kv_cache_memory_bytes",
+        "max_model_len",
+        "model",
+        "pipeline_parallel_size",
+        "skip_tokenizer_init",
+        "tensor_parallel_size",
+        "worker_extension_cls",
+    }
+)
+
+
+class VllmTask(BaseModel):
+    """Everything that the worker is told.
+
+    ``arguments`` are those of vLLM's ``EngineArgs``; ``block_size`` is this arm's, which on the
+    CPU may differ from the workload's. ``log`` is where everything that is printed goes.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    arm: str
+    directory: str
+    device: str
+    model: ModelPrepared
+    workload: WorkloadReady
+    block_size: int
+    ignore_eos: bool
+    arguments: dict[str, Any]
+    log: str | None = None
+
+
+def engine_arguments(
+    directory: str,
+    model: ModelPrepared,
+    workload: WorkloadReady,
+    block_size: int,
+    limits: dict[str, Any],
+    extra: dict[str, Any],
+) -> dict[str, Any]:
+    """Arguments of vLLM's engine.
+
+    Args:
+        directory: the prepared weights.
+        model: their facts.
+        workload: budget and maximum length.
+        block_size: slots in a block.
+        limits: ``max_num_seqs`` and the like, parallel sizes among them, from the config.
+        extra: whatever else the person hands to vLLM; none of ``FIXED_ARGUMENTS``.
+    """
+    ranks = limits["tensor_parallel_size"] * limits["pipeline_parallel_size"]
+    return {
+        "model": directory,
+        "skip_tokenizer_init": True,  # token ids go in and come out
+        "dtype": model.dtype,
+        "max_model_len": workload.max_length,
+        "block_size": block_size,
+        # vLLM takes it for each rank; all ranks together may have the budget.
+        "kv_cache_memory_bytes": workload.budget_bytes // ranks,
+        "disable_log_stats": False,  # its statistics are read after each step
+        "async_scheduling": False,  # a step has ended when its tables are read
+        "generation_config": "vllm",  # no sampling defaults out of the model's directory
+        **limits,
+        **extra,
+    }

@@ -1,0 +1,64 @@
+"""Tokens and concurrency as vLLM 0.32 printed them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvsim.geometry import KVGeometry
+from kvsim.ledger import Ledger, PoolShape, SlotState
+from kvsim.vllm_capacity import VllmCapacity, cpu_block_size, vllm_capacity
+
+GPT2_FP32 = KVGeometry(12, 12, 64, 4)
+GPT2_BF16 = KVGeometry(12, 12, 64, 2)
+DEEP_BF16 = KVGeometry(36, 2, 128, 2)  # 36 layers, 2 KV heads of 128
+
+
+def printed(capacity: VllmCapacity) -> tuple[str, str]:
+    return f"{capacity.tokens:,}", f"{capacity.max_concurrency:.2f}"
+
+
+def test_gpt2_in_bf16_with_blocks_of_16() -> None:
+    budget = 32_958 * 16 * GPT2_BF16.bytes_per_token
+    assert f"{budget / 2**30:.2f}" == "18.10"
+    capacity = vllm_capacity(GPT2_BF16, budget, 16, 512)
+    assert capacity.blocks == 32_958
+    assert printed(capacity) == ("527,328", "1029.94")
+
+
+def test_gpt2_in_fp32_with_a_budget_of_two_gibibytes() -> None:
+    capacity = vllm_capacity(GPT2_FP32, 2 << 30, 128, 512)
+    assert capacity.blocks == 227
+    assert printed(capacity) == ("29,056", "56.75")
+
+
+def test_a_deep_model_with_few_heads() -> None:
+    budget = 273_184 * DEEP_BF16.bytes_per_token
+    assert f"{budget / 2**30:.2f}" == "9.38"
+    assert printed(vllm_capacity(DEEP_BF16, budget, 16, 32_768)) == ("273,184", "8.34")
+
+
+def test_tokens_are_not_blocks_times_block_size() -> None:
+    assert printed(VllmCapacity(64, 32, 500)) == ("2,000", "4.00")
+    assert printed(VllmCapacity(64, 32, 512)) == ("2,048", "4.00")
+
+
+@pytest.mark.parametrize(("blocks", "starts"), [(16, False), (17, True)])
+def test_the_null_block_must_fit_beside_one_request(blocks: int, starts: bool) -> None:
+    """Seen: 37,748,736 bytes are 16 blocks of 32 slots of GPT-2, and 512 tokens are refused."""
+    budget = blocks * 32 * GPT2_FP32.bytes_per_token
+    assert vllm_capacity(GPT2_FP32, budget, 32, 512).starts is starts
+
+
+@pytest.mark.parametrize(("size", "rounded"), [(1, 32), (16, 32), (32, 32), (33, 64), (128, 128)])
+def test_block_sizes_on_the_cpu(size: int, rounded: int) -> None:
+    assert cpu_block_size(size) == rounded
+
+
+def test_blocks_of_the_engine_are_neither_free_nor_handed_out() -> None:
+    counts = Ledger(PoolShape(4, 8, 1, watermark_blocks=1, engine_blocks=1)).counts()
+    assert (counts.reserved, counts.allocated) == (32, 0)
+    assert {state: counts[state] for state in SlotState if counts[state]} == {
+        SlotState.ENGINE: 8,
+        SlotState.WATERMARK: 8,
+        SlotState.FREE: 16,
+    }

@@ -1,0 +1,83 @@
+"""The child that looks at the logits where two arms' tokens first differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from experiment.config import Config
+from experiment.environment import Environment
+from experiment.events import (
+    ArmFinished,
+    ArmStarted,
+    Event,
+    PoolReserved,
+    RequestFinished,
+    RunStarted,
+    TokenMargin,
+)
+from experiment.margins import explain_differences, find_differences
+from experiment.model.load import load_model
+from experiment.record import EventLog, read_record
+from experiment.runner import Prepared, Session
+
+CONFIG = Config.model_validate(
+    {"model": {"name": "tiny-gpt2"}, "run": {"device": "cpu", "threads": 1}}
+)
+NAMES = ("contiguous.batch", "paged")
+
+
+def finished(arm: str, tokens: list[int], budget: int) -> list[Event]:
+    return [
+        ArmStarted(arm=arm, pid=1),
+        PoolReserved(
+            arm=arm, blocks=1, block_size=1, slot_bytes=1, tensor_bytes=1, budget_bytes=budget
+        ),
+        RequestFinished(
+            arm=arm, request=0, reason="length", prompt_tokens=1, tokens=tokens, text="",
+            wait_s=0, first_token_s=0, latency_s=1,
+        ),
+        ArmFinished(
+            arm=arm, import_s=0, load_s=0, generate_s=1, threads=1, device_name="cpu"
+        ),
+    ]  # fmt: skip
+
+
+def made(session: Session) -> Prepared:
+    environment = session.probe_environment("cpu")
+    assert isinstance(environment, Environment)
+    prepared = session.prepare(CONFIG, environment, ["Hello there"])
+    assert isinstance(prepared, Prepared)
+    return prepared
+
+
+def test_the_margin_is_that_of_plain_transformers(tmp_path: Path) -> None:
+    ours, theirs = [11, 12, 13, 14], [11, 12, 900, 14]
+    with EventLog(tmp_path) as log:
+        session = Session(tmp_path, log, lambda event: None)
+        session.emit(
+            RunStarted(version="t", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
+        )
+        prepared = made(session)
+        for arm, tokens in zip(NAMES, (ours, ours), strict=True):
+            for event in finished(arm, tokens, 1):
+                session.emit(event)
+        explain_differences(session, CONFIG, "cpu", prepared)
+        assert not read_record(tmp_path).of(TokenMargin)  # equal tokens: nobody looked
+        for event in finished("vllm", theirs, 1):
+            session.emit(event)
+        found = find_differences(session, prepared)
+        explain_differences(session, CONFIG, "cpu", prepared)
+    assert [(one.arm, one.request, one.index, one.tokens) for one in found] == [
+        ("vllm", 0, 2, (13, 900))
+    ]
+    prompt = prepared.workload.requests[0].token_ids
+    assert found[0].ids == [*prompt, 11, 12]
+    margin = read_record(tmp_path).of(TokenMargin)[0]
+    model = load_model(prepared.directory, "float32", "cpu", "sdpa")
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([[*prompt, 11, 12]])).logits[0, -1]
+    best = logits.topk(2).values
+    torch.testing.assert_close(margin.margin, float(best[0] - best[1]), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(margin.logits[1], float(logits[900]), rtol=1e-3, atol=1e-5)

@@ -1,0 +1,151 @@
+"""What is refused or changed before anything is loaded, and what the worker is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm_runs import config, invented, pretender
+
+import experiment
+from experiment.config import Config
+from experiment.environment import Environment
+from experiment.launch import Launch, adapt, plan_launch, refuse, vllm_block_size
+from experiment.messages import message
+from experiment.process import Child
+from experiment.workload import make_workload
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> str:
+    return str(pretender(tmp_path / "python", ""))
+
+
+def asked(python: str | None = None, **sections: dict[str, Any]) -> Config:
+    return config(run={"vllm_python": python}, **sections)
+
+
+@pytest.mark.parametrize(
+    ("sections", "reason"),
+    [
+        ({}, None),
+        ({"vllm": {"args": {"swap_space": 1}}}, None),
+        (
+            {"vllm": {"args": {"kv_cache_memory_bytes": 1}}},
+            message("error.vllm_fixed", argument="kv_cache_memory_bytes"),
+        ),
+        (
+            {"vllm": {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}},
+            message("error.vllm_ranks", ranks=4, gpus=0),
+        ),
+    ],
+)
+def test_what_this_machine_cannot_do_is_refused(
+    environment: Environment, sections: dict[str, Any], reason: object
+) -> None:
+    assert not environment.gpus
+    assert refuse(asked(**sections), environment) == reason
+    others = asked(**sections).model_copy(update={"run": Config().run})
+    assert refuse(others, environment) is None
+
+
+def test_a_budget_above_all_memory_is_refused(environment: Environment) -> None:
+    total = environment.ram.total_bytes
+    assert refuse(asked(cache={"budget": total}), environment) is None
+    refused = refuse(asked(cache={"budget": total + 1}), environment)
+    assert refused == message("error.vllm_budget", budget=total + 1, total=total)
+
+
+def test_an_interpreter_that_is_not_there_is_refused(environment: Environment) -> None:
+    assert refuse(asked("/no/such/python"), environment) == message(
+        "error.vllm_python", path="/no/such/python"
+    )
+
+
+def test_without_a_block_size_of_yours_every_arm_takes_one_that_vllm_has(python: str) -> None:
+    given = {"run": {"arms": ["paged", "vllm"], "vllm_python": python}}
+    changed, notices = adapt(Config.model_validate(given), "cpu")
+    assert changed.cache.block_size == vllm_block_size(changed, "cpu") == 32
+    assert notices == [message("note.block_size_everywhere", size=32)]
+    assert adapt(Config.model_validate(given), "cuda")[0].cache.block_size == 16
+
+
+def test_your_block_size_stays_and_the_difference_is_told(python: str) -> None:
+    given = {"cache": {"block_size": 40}, "run": {"arms": ["vllm"], "vllm_python": python}}
+    changed, notices = adapt(Config.model_validate(given), "cpu")
+    assert (changed.cache.block_size, vllm_block_size(changed, "cpu")) == (40, 64)
+    assert notices == [message("note.vllm_block_size", size=64, given=40)]
+
+
+def test_without_vllm_nothing_is_changed() -> None:
+    assert adapt(Config(), "cpu") == (Config(), [])
+
+
+def test_without_a_compiler_the_model_is_not_compiled(
+    python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = asked(python, vllm={"enforce_eager": False})
+    assert not adapt(given, "cpu")[0].vllm.enforce_eager
+    monkeypatch.setattr("experiment.launch._has_compiler", lambda: False)
+    changed, notices = adapt(given, "cpu")
+    assert changed.vllm.enforce_eager
+    assert notices == [message("note.vllm_eager")]
+
+
+def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path: Path) -> None:
+    prepared = invented(tmp_path)
+    vllm = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "args": {"swap_space": 1}}
+    launch = plan_launch("vllm", asked(python, vllm=vllm), "cuda", prepared, tmp_path)
+    assert isinstance(launch, Launch)
+    assert (launch.python, launch.module) == (python, "experiment.vllm_arm")
+    arguments = launch.task["arguments"]
+    assert arguments["model"] == prepared.directory
+    assert arguments["kv_cache_memory_bytes"] == prepared.workload.budget_bytes // 4
+    assert (arguments["dtype"], arguments["max_model_len"]) == ("float32", 128)
+    assert (arguments["tensor_parallel_size"], arguments["swap_space"]) == (2, 1)
+    assert arguments["enable_prefix_caching"] is False
+
+
+def test_the_budget_of_one_request_has_room_for_the_null_block(tmp_path: Path) -> None:
+    prepared = invented(tmp_path)
+    given = config(cache={"block_size": 32, "max_length": 128})
+    slot = prepared.model.slot_bytes
+    for arms, blocks in ((["paged"], 4), (["paged", "vllm"], 5)):
+        workload = make_workload(given, prepared.workload.requests, slot, arms)
+        assert workload.budget_bytes == blocks * 32 * slot
+
+
+def test_the_worker_imports_nothing_that_vllms_environment_has_not(tmp_path: Path) -> None:
+    """All but vLLM's own parts, with pydantic for the only package of others."""
+    code = (
+        "import sys\n"
+        "import experiment.vllm_arm.__main__, experiment.vllm_arm.watcher, "
+        "experiment.vllm_arm.reporter\n"
+        "print(sorted({m.partition('.')[0] for m in sys.modules} - {*sys.stdlib_module_names}))\n"
+    )
+    root = str(Path(experiment.__file__).parent.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root
+    )
+    allowed = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions"}
+    allowed |= {"experiment", "kvsim", "typing_inspection", "__main__", "__mp_main__"}
+    found = {name for name in eval(done.stdout) if not name.startswith("_")}
+    assert found <= allowed, found - allowed
+
+
+def test_another_interpreter_sees_our_packages_and_no_others(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    python = pretender(
+        tmp_path / "python",
+        "path = os.environ['PYTHONPATH']\n"
+        f"open({str(said)!r}, 'w').write(path + ' ' + ' '.join(sorted(os.listdir(path))))",
+    )
+    with Child("none", {}, tmp_path / "log", 60, None, str(python)) as child:
+        assert list(child.events()) == []
+        child.wait()
+    path, *names = said.read_text().split()
+    assert names == ["experiment", "kvsim"]
+    assert not Path(path).exists()

@@ -1,0 +1,203 @@
+"""vLLM itself on a tiny random model: `make vllm` first, then `make vllm-test`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config
+from vllm_runs import BLOCK, config, result, run_arms
+
+from experiment.analysis import split_by_arm, timeline
+from experiment.conclusions import evaluate
+from experiment.environment import Environment
+from experiment.events import EngineStep, Event, Reading, Stage, Step, WorkloadRequest
+from experiment.model.tokenizer import gpt2_tokenizer
+from experiment.process import descendants
+from experiment.record import EventLog, Record
+from experiment.runner import Prepared, Session
+from kvsim.ledger import SlotState
+
+pytestmark = pytest.mark.vllm
+
+LENGTH = 128
+# (prompt, new tokens): 4 blocks each at their ends where 7 are to be had.
+CROWDED = ((60, 60), (50, 70), (33, 64), (5, 3))
+# Two requests begin with the same 64 tokens; the third comes when the first has ended.
+ALIKE = ((70, 4), (70, 30), (64, 30))
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """GPT-2 of two layers; vLLM's attention on the CPU knows heads of 32 and more."""
+    path = tmp_path_factory.mktemp("model")
+    shape = GPT2Config(n_layer=2, n_embd=64, n_head=2, n_positions=256, initializer_range=0.25)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(shape, dtype=torch.float32).save_pretrained(path)
+    gpt2_tokenizer().save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def prepared(
+    model: Path, environment: Environment, tmp_path_factory: pytest.TempPathFactory
+) -> Prepared:
+    directory = tmp_path_factory.mktemp("prepare")
+    given = config(model={"name": str(model)}, cache={"max_length": LENGTH, "block_size": BLOCK})
+    with EventLog(directory) as log:
+        session = Session(directory, log, lambda event: None)
+        made = session.prepare(given, environment, ["Hello"])
+    assert isinstance(made, Prepared), made
+    return made
+
+
+def with_requests(
+    prepared: Prepared, lengths: tuple[tuple[int, int], ...], blocks: int, alike: int = 0
+) -> Prepared:
+    """Requests whose first ``alike`` tokens are the same, in a budget of some blocks."""
+    requests = [
+        WorkloadRequest(
+            id=index,
+            prompt=f"number {index}",
+            token_ids=[
+                (7919 * (1 if i < alike else index + 2) + 104729 * i) % 50000 for i in range(prompt)
+            ],
+            max_new_tokens=new,
+        )
+        for index, (prompt, new) in enumerate(lengths)
+    ]
+    changed = {"requests": requests, "budget_bytes": blocks * BLOCK * prepared.model.slot_bytes}
+    workload = prepared.workload.model_copy(update=changed)
+    return Prepared(prepared.directory, prepared.model, workload)
+
+
+@pytest.fixture(scope="session")
+def crowded(
+    real_vllm: str,
+    prepared: Prepared,
+    environment: Environment,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Record:
+    """A pool of eight blocks, so that vLLM preempts; our engine has one block more than it."""
+    given = config(("contiguous.sequential", "paged", "vllm"), run={"vllm_python": real_vllm})
+    directory = tmp_path_factory.mktemp("crowded") / "run"
+    return run_arms(directory, given, environment, with_requests(prepared, CROWDED, 8))
+
+
+def test_it_generates_the_tokens_of_the_other_arms(crowded: Record) -> None:
+    arm = result(crowded)
+    assert (arm.status, arm.problems) == ("finished", []), arm.reason
+    assert len(arm.requests) == len(CROWDED)
+    assert all(comparison.equal for comparison in evaluate(crowded).tokens)
+    texts = {one.request: one.text for one in result(crowded, "paged").requests}
+    assert {one.request: one.text for one in arm.requests} == texts
+
+
+def test_the_pool_is_the_budget_and_its_bytes_are_the_workers(crowded: Record) -> None:
+    arm, paged = result(crowded), result(crowded, "paged")
+    assert (arm.blocks, arm.block_size) == (8, BLOCK)
+    assert arm.tensor_bytes == paged.tensor_bytes == arm.budget_bytes
+    assert arm.engine is not None
+    assert arm.engine.rank_bytes == [arm.budget_bytes]
+
+
+def test_it_says_what_was_foretold(crowded: Record) -> None:
+    engine = result(crowded).engine
+    assert engine is not None
+    assert (engine.tokens, engine.max_concurrency) == (256, 2.0)
+    assert (engine.foretold_tokens, engine.foretold_concurrency) == (256, 2.0)
+
+
+def test_states_of_the_pool_sum_to_it_at_every_step_and_the_null_block_is_its_own(
+    crowded: Record,
+) -> None:
+    arm = result(crowded)
+    assert arm.peak is not None
+    events = next(events for events in split_by_arm(crowded) if events.arm == "vllm")
+    found, problem = timeline(events)
+    assert problem is None
+    for row in found:
+        assert sum(getattr(row, state.value) for state in SlotState) == row.reserved == 8 * BLOCK
+        assert row.engine == BLOCK
+    assert max(row.live for row in found) > 3 * BLOCK
+    assert (found[-1].allocated, found[-1].live) == (0, 0)
+
+
+def test_it_preempts_and_says_so_itself(crowded: Record) -> None:
+    arm = result(crowded)
+    assert arm.engine is not None
+    assert arm.preemptions == arm.engine.preempted > 0
+
+
+def test_its_statistics_are_those_of_its_tables(crowded: Record) -> None:
+    steps = crowded.of(EngineStep)
+    assert len(steps) == sum(1 for row in crowded.of(Step) if row.arm == "vllm") - 1
+    assert {step.used_blocks == step.table_blocks for step in steps} == {True}
+    assert max(step.used_blocks for step in steps) == 7
+    assert max(step.waiting for step in steps) > 0
+
+
+def test_memory_is_read_from_outside_and_no_counter_is_zero(crowded: Record) -> None:
+    readings = [reading for reading in crowded.of(Reading) if reading.arm == "vllm"]
+    stages = {reading.stage for reading in readings}
+    assert stages >= set(Stage)
+    torchs = [reading for reading in readings if reading.channel.value.startswith("torch.")]
+    assert torchs
+    assert all(reading.bytes is None and reading.reason for reading in torchs)
+
+
+def test_times_and_versions_are_on_record(crowded: Record) -> None:
+    engine = result(crowded).engine
+    assert engine is not None
+    assert engine.load_s > 0
+    assert engine.first_request_s > 0
+    assert {"vllm", "torch", "transformers", "python"} == set(engine.versions)
+    assert engine.arguments["kv_cache_memory_bytes"] == result(crowded).budget_bytes
+    assert engine.variables["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+
+
+def test_shared_prefixes_are_told_block_for_block(
+    real_vllm: str, prepared: Prepared, environment: Environment, directory: Path
+) -> None:
+    given = config(
+        run={"vllm_python": real_vllm}, engine={"prefix_caching": True, "max_num_seqs": 2}
+    )
+    record = run_arms(directory, given, environment, with_requests(prepared, ALIKE, 16, alike=64))
+    arm = result(record)
+    assert (arm.status, arm.problems) == ("finished", []), arm.reason
+    assert arm.engine is not None
+    # The second request finds two blocks, in the very step in which they are computed. The third
+    # has nothing but those tokens, and must compute some: it takes one block.
+    assert (arm.engine.prefix_hits, arm.shared_peak) == (96, 2)
+    assert len(arm.requests) == 3
+
+
+def test_a_worker_that_is_killed_leaves_a_row_and_nobody(
+    real_vllm: str, prepared: Prepared, environment: Environment, directory: Path
+) -> None:
+    """The process that holds weights and cache dies in the middle of generating."""
+    victims: list[psutil.Process] = []
+    ready = threading.Event()
+
+    def listener(event: Event) -> None:
+        if isinstance(event, Step) and not ready.is_set():
+            ready.set()
+            below = descendants(os.getpid())
+            victims.extend(process for process in below if "Worker" in process.name())
+            victims[0].send_signal(signal.SIGKILL)
+
+    given = config(run={"vllm_python": real_vllm, "arm_timeout_s": 120})
+    some = with_requests(prepared, ((5, 100), (5, 100)), 16)
+    record = run_arms(directory, given, environment, some, listener)
+    arm = result(record)
+    assert arm.status == "failed"
+    assert arm.reason is not None
+    assert arm.reason.key == "failure.exception", arm.reason
+    assert arm.peak is not None  # what was measured before stands
+    assert not [p for p in descendants(os.getpid()) if "VLLM" in p.name()]

@@ -1,0 +1,94 @@
+"""Sessions that run the vLLM arm, in a real interpreter that has it or in one that pretends."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from experiment.analysis import arm_results
+from experiment.config import Config
+from experiment.environment import Environment
+from experiment.events import Event, ModelPrepared, RunStarted, WorkloadReady, WorkloadRequest
+from experiment.record import EventLog, Record, read_record
+from experiment.results import ArmResult
+from experiment.runner import Prepared, Session
+
+BLOCK = 32
+
+
+def config(arms: Sequence[str] = ("vllm",), **sections: dict[str, Any]) -> Config:
+    """A run on the CPU with one thread; sections are added to it."""
+    run = {"arms": list(arms), "device": "cpu", "threads": 1, "arm_timeout_s": 300}
+    given = {"cache": {"block_size": BLOCK}, "vllm": {"enforce_eager": True}, **sections}
+    return Config.model_validate({**given, "run": {**run, **sections.get("run", {})}})
+
+
+def run_arms(
+    directory: Path,
+    config: Config,
+    environment: Environment,
+    prepared: Prepared,
+    listener: Callable[[Event], None] = lambda event: None,
+) -> Record:
+    """Run every arm of the config, whatever becomes of each."""
+    directory.mkdir()
+    with EventLog(directory) as log:
+        session = Session(directory, log, listener)
+        session.emit(
+            RunStarted(
+                version="test", wall_ns=0, utc_offset_s=0, lang="en", command=[],
+                config=config.model_dump(mode="json"),
+            )
+        )  # fmt: skip
+        session.emit(prepared.model)
+        session.emit(prepared.workload)
+        for arm in config.arm_names:
+            session.run_arm(arm, config, environment, prepared)
+    return read_record(directory)
+
+
+def result(record: Record, arm: str = "vllm") -> ArmResult:
+    return next(one for one in arm_results(record) if one.arm == arm)
+
+
+def invented(directory: Path, requests: Sequence[tuple[int, int]] = ((3, 2),)) -> Prepared:
+    """What is prepared for an arm that never looks at it."""
+    model = ModelPrepared(
+        name="none", source="random", architecture="GPT2LMHeadModel", parameters=1,
+        weights_sha256="0" * 64, dtype="float32", device="cpu", layers=2, kv_heads=2, head_dim=32,
+        element_bytes=4, max_positions=128, vocab_size=100, eos_token_id=None,
+    )  # fmt: skip
+    made = [
+        WorkloadRequest(id=i, prompt="p", token_ids=[1] * tokens, max_new_tokens=new)
+        for i, (tokens, new) in enumerate(requests)
+    ]
+    workload = WorkloadReady(
+        requests=made, max_length=128, block_size=BLOCK, budget_bytes=8 * BLOCK * model.slot_bytes
+    )
+    return Prepared(str(directory), model, workload)
+
+
+def pretender(path: Path, body: str) -> Path:
+    """An interpreter that says it has vLLM and, asked to run the worker, does ``body``."""
+    path.write_text(
+        f"#!{sys.executable}\n"
+        "import os, subprocess, sys, time\n"
+        "if sys.argv[1] == '-c':\n"
+        '    print(\'[["vllm", "0"]]\')\n'
+        "    sys.exit()\n"
+        f"{body}\n",
+        encoding="utf-8",
+    )
+    path.chmod(path.stat().st_mode | stat.S_IEXEC)
+    return path
+
+
+def children() -> set[int]:
+    """Processes below this one, whoever started them."""
+    return {process.pid for process in psutil.Process(os.getpid()).children(recursive=True)}
