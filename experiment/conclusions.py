@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.analysis import arm_results
-from experiment.config import SamplingConfig
 from experiment.events import (
     EnvironmentProbed,
     ModelPrepared,
@@ -22,6 +21,7 @@ from experiment.events import (
 from experiment.messages import Message, message
 from experiment.record import Record
 from experiment.results import ArmResult, Claim, Margin, Results, TokenComparison
+from experiment.sampling import SamplingConfig
 
 # Two shares of memory that differ by less than this are called equal: a block more or less.
 _SAME_SHARE = 0.01

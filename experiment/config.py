@@ -10,18 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
     ValidationError,
-    ValidationInfo,
-    field_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from experiment.messages import UserError, message, user_error
+from experiment.sampling import SamplingConfig, Section
 
 ARM_GROUPS = {
     "contiguous": ("contiguous.sequential", "contiguous.batch", "contiguous.growing"),
@@ -61,25 +57,7 @@ def _budget(value: Any) -> Any:
 Size = Annotated[int, BeforeValidator(_budget)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
-    )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true where a number belongs; it would pass as 1."""
-        if isinstance(value, bool) and info.field_name:
-            annotation = cls.model_fields[info.field_name].annotation
-            if annotation in (int, int | None):
-                raise PydanticCustomError("int_type", "a truth value")
-            if annotation is float:
-                raise PydanticCustomError("float_type", "a truth value")
-        return value
-
-
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """Which weights, in which precision."""
 
     name: str = Field("gpt2", min_length=1)
@@ -88,7 +66,7 @@ class ModelConfig(_Section):
     init_range: float = Field(0.08, ge=0.05, le=0.1)
 
 
-class WorkloadConfig(_Section):
+class WorkloadConfig(Section):
     """Prompts and how much is generated for each.
 
     ``prompts`` are texts; empty means the four of the walkthrough. ``prompts_file`` is JSONL
@@ -101,28 +79,7 @@ class WorkloadConfig(_Section):
     ignore_eos: bool = True
 
 
-class SamplingConfig(_Section):
-    """How tokens are chosen in every arm; temperature 0 takes the likeliest.
-
-    ``top_k`` 0 and ``top_p`` 1 leave all tokens to choose from. ``n`` samples of each prompt are
-    generated side by side. Until ``min_new_tokens`` are generated, no stop token is.
-    """
-
-    temperature: float = Field(0.0, ge=0, le=100)
-    top_k: int = Field(0, ge=0)
-    top_p: float = Field(1.0, gt=0, le=1)
-    seed: int = Field(0, ge=0, lt=2**32)
-    stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    min_new_tokens: int = Field(0, ge=0)
-    n: int = Field(1, ge=1, le=1024)
-
-    @property
-    def greedy(self) -> bool:
-        """Whether no random number is drawn."""
-        return self.temperature == 0
-
-
-class CacheConfig(_Section):
+class CacheConfig(Section):
     """The KV cache. ``budget`` is bytes, or auto: one slab of the maximum length per request."""
 
     max_length: int = Field(512, ge=2, le=10_000_000)
@@ -134,7 +91,7 @@ class CacheConfig(_Section):
     kv_dtype: Literal["auto", "int8", "fp8"] = "auto"  # of the paged engine; auto: the model's
 
 
-class EngineConfig(_Section):
+class EngineConfig(Section):
     """Limits of a step of the paged engine, and the kernel that computes its attention.
 
     ``kernel``: auto is numba on the CPU in float32, else torch; reference is slow, for tests.
@@ -150,7 +107,7 @@ class EngineConfig(_Section):
     kernel: Literal["auto", "torch", "numba", "reference"] = "auto"
 
 
-class VllmConfig(_Section):
+class VllmConfig(Section):
     """Arguments of vLLM's engine beside those that the comparison fixes.
 
     ``args`` are handed to vLLM as they are, whatever it knows: ``[vllm.args]`` in TOML.
@@ -160,7 +117,7 @@ class VllmConfig(_Section):
     pipeline_parallel_size: int = Field(1, ge=1, le=4096)
     quantization: str | None = None
     enforce_eager: bool = False
-    args: dict[str, JsonValue] = {}
+    args: dict[str, JsonValue] = Field(default_factory=dict)
 
     @property
     def ranks(self) -> int:
@@ -168,7 +125,7 @@ class VllmConfig(_Section):
         return self.tensor_parallel_size * self.pipeline_parallel_size
 
 
-class RunSection(_Section):
+class RunSection(Section):
     """Where and how the arms run."""
 
     arms: tuple[str, ...] = ("contiguous", "paged")
@@ -182,7 +139,7 @@ class RunSection(_Section):
     cuda_history: bool = False  # on CUDA: record torch's allocator history and keep a snapshot
 
 
-class Config(_Section):
+class Config(Section):
     """A whole run."""
 
     model: ModelConfig = ModelConfig()

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from experiment.config import SamplingConfig
 from experiment.messages import Message
+from experiment.sampling import SamplingConfig
 
 SCHEMA_VERSION = 1
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiment.config import SamplingConfig
 from experiment.messages import Message, message
 from experiment.results import ArmResult, Results
+from experiment.sampling import SamplingConfig
 
 
 def sampling_message(sampling: SamplingConfig) -> Message:

@@ -21,6 +21,7 @@ from experiment.events import (
     Stage,
 )
 from experiment.messages import user_error
+from experiment.sampling import SamplingConfig
 from experiment.vllm_arm.facts import decoder, plain, versions
 from experiment.vllm_arm.inside import LastStats, MeasuredExecutor, RankReport
 from experiment.vllm_arm.reporter import KEYFRAME_EVERY, Progressing, Reporter
@@ -123,7 +124,8 @@ class _Start:
     def _first_request(self, engine: Any) -> float:
         """What the runtime starts at first use, it starts here."""
         begin = time.monotonic()
-        engine.add_request("first", {"prompt_token_ids": [0]}, _sampling(1, ignore_eos=True))
+        params = _sampling(SamplingConfig(), 0, 1, ignore_eos=True)
+        engine.add_request("first", {"prompt_token_ids": [0]}, params)
         while engine.has_unfinished_requests():
             engine.step()
         return time.monotonic() - begin
@@ -146,7 +148,10 @@ class _Generation:
         """Generate everything; seconds that it took."""
         for one in self.requests.values():
             request = one.request
-            params = _sampling(request.max_new_tokens, self.task.ignore_eos, self._eos())
+            params = _sampling(
+                self.task.workload.sampling, request.id, request.max_new_tokens,
+                self.task.ignore_eos, self._eos(),
+            )  # fmt: skip
             prompt = {"prompt_token_ids": request.token_ids}
             self.ids[self.engine.add_request(str(request.id), prompt, params)] = request.id
         self.watcher.attach()
@@ -236,13 +241,23 @@ class _Generation:
         return None if self.task.ignore_eos else self.task.model.eos_token_id
 
 
-def _sampling(tokens: int, ignore_eos: bool, eos: int | None = None) -> Any:
-    """Greedy; the stop token is named by us, since vLLM was given no tokenizer."""
+def _sampling(
+    chosen: SamplingConfig, request: int, tokens: int, ignore_eos: bool, eos: int | None = None
+) -> Any:
+    """As the other arms sample; the stop token is named by us: vLLM was given no tokenizer.
+
+    Args:
+        request: its seed counts on from that of the run, as in the paged engine.
+    """
     return SamplingParams(
-        temperature=0,
+        temperature=chosen.temperature,
+        top_k=chosen.top_k,
+        top_p=chosen.top_p,
+        seed=None if chosen.greedy else chosen.seed + request,
+        min_tokens=min(chosen.min_new_tokens, tokens),
         max_tokens=tokens,
         ignore_eos=ignore_eos,
-        stop_token_ids=[] if eos is None else [eos],
+        stop_token_ids=[*chosen.stop_token_ids, *([] if eos is None else [eos])],
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
     )

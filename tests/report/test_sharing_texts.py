@@ -10,7 +10,6 @@ import pytest
 from sample import make_record
 
 from experiment.conclusions import evaluate
-from experiment.config import SamplingConfig
 from experiment.events import WorkloadReady
 from experiment.i18n import LANGUAGES, Translator
 from experiment.record import Record
@@ -18,6 +17,7 @@ from experiment.report.console import ConsoleReporter
 from experiment.report.html import report_html
 from experiment.report.sharing import explanations, sampling_message
 from experiment.results import Results
+from experiment.sampling import SamplingConfig
 
 PREFIX = {
     "queried": 70, "hit_cross": 30, "hit_batch": 3, "requeried": 0, "hit_own": 0, "hit_again": 0,
