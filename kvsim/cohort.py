@@ -72,11 +72,59 @@ class CohortScheduler(Scheduler):
         self._context = 0  # positions that the cohort has computed
         self._next_seat = 0
         self._plain: StepPlan | None = None  # a plan of the scheduler's own, being executed
+        # Nobody who waits can be admitted until something ends or another one is first.
+        self._stalled = False
 
     @property
     def num_running(self) -> int:
         """Requests that run."""
         return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that are queued."""
+        return len(self._waiting)
+
+    def add(self, request: Request) -> None:
+        """See :meth:`Scheduler.add`."""
+        super().add(request)
+        if self.config.policy != "fcfs":
+            self._stalled = False
+
+    # -- steps at once ---------------------------------------------------------------------
+
+    def quiet_steps(self) -> int:
+        """How many steps from now on change nothing but the tokens of the cohort.
+
+        Their plans have no operation and no chunk outside of the cohort; nobody is admitted, and
+        nobody ends but after the last of them. It holds until a request is added to an empty queue.
+        """
+        if self._others or self._finished or self._pending or not self._seats:
+            return 0
+        if self._waiting and not self._stalled:
+            return 0
+        size, tick, publishing = self.pool.block_size, self._tick, self.config.prefix_caching
+        crossing, ends = self._crossing, self._ends
+        for steps in range(size):
+            at = tick + steps
+            if crossing[at % size] or (publishing and crossing[(at + 1) % size]):
+                return steps
+            if at + 1 in ends:
+                return steps + 1
+        return size
+
+    def decodes(self) -> tuple[int, int]:
+        """Requests of the cohort, and positions that they have written."""
+        return len(self._seats), self._context
+
+    def jump(self, steps: int) -> tuple[Finish, ...]:
+        """Plan and settle so many steps, of those that :meth:`quiet_steps` promised."""
+        before = len(self._finished)
+        self._step += steps
+        self._tick += steps
+        self._context += steps * len(self._seats)
+        self._end_members()
+        return tuple(self._finished[before:])
 
     # -- a step ----------------------------------------------------------------------------
 
@@ -122,12 +170,14 @@ class CohortScheduler(Scheduler):
         before = len(self._running)
         if self._waiting:
             self._admit_waiting(draft)
+        self._stalled = bool(self._waiting) and not draft.chunks
         self._others += self._running[before:]
         self._step += 1
         return self._work(draft, tuple(finished), decodes, context)
 
     def _plan_plainly(self) -> Work:
         self._dissolve()
+        self._stalled = False
         plan = self._plain = self.schedule()
         self._others = list(self._running)
         draft = Draft(plan.step, 0, list(plan.ops))
@@ -189,6 +239,10 @@ class CohortScheduler(Scheduler):
                 self._end(request, FinishReason.LENGTH)
             else:
                 self._join(group)
+
+    def _end(self, request: Request, reason: FinishReason) -> None:
+        self._stalled = False
+        super()._end(request, reason)
 
     # -- in and out of the cohort ----------------------------------------------------------
 

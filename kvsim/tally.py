@@ -12,15 +12,44 @@ with :class:`kvsim.ledger.Ledger`.
 from __future__ import annotations
 
 from kvsim.blocks import BlockPool
-from kvsim.slots import PoolShape, SlotCounts, SlotState, count_slots
+from kvsim.slots import PoolShape, SlotCounts, SlotState
+
+_STATES = (
+    SlotState.LIVE,
+    SlotState.CACHED,
+    SlotState.UNWRITTEN,
+    SlotState.WATERMARK,
+    SlotState.FREE,
+)
 
 
 class TallyError(Exception):
     """The totals contradict each other: states would not sum to the pool."""
 
 
+def tally_slots(
+    shape: PoolShape, pool: BlockPool, logical_tokens: int
+) -> tuple[int, int, int, int, int]:
+    """Slots now: live, cached, unwritten, watermark, free; arguments as for :func:`tally`.
+
+    Raises:
+        TallyError: more tokens than slots that hold them.
+    """
+    size = shape.block_size
+    owned, cached = pool.num_owned, pool.num_cached
+    live = logical_tokens - pool.extra_references * size
+    unwritten = owned * size - live
+    if live < 0 or unwritten < 0:
+        raise TallyError(f"{live} live slots in {owned} blocks of {size}")
+    free = (shape.blocks - owned - cached) * size
+    if not shape.watermark_blocks:
+        return live, cached * size, unwritten, 0, free
+    held_back = min(shape.watermark_blocks * size, free)
+    return live, cached * size, unwritten, held_back, free - held_back
+
+
 def tally(shape: PoolShape, pool: BlockPool, logical_tokens: int) -> SlotCounts:
-    """Slots in each state now.
+    """Slots in each state now; states without any are left out.
 
     Args:
         logical_tokens: positions written by running requests; shared ones count for each.
@@ -28,14 +57,5 @@ def tally(shape: PoolShape, pool: BlockPool, logical_tokens: int) -> SlotCounts:
     Raises:
         TallyError: more tokens than slots that hold them.
     """
-    size = shape.block_size
-    live = logical_tokens - pool.extra_references * size
-    unwritten = pool.num_owned * size - live
-    if live < 0 or unwritten < 0:
-        raise TallyError(f"{live} live slots in {pool.num_owned} blocks of {size}")
-    sums = {
-        SlotState.LIVE: live,
-        SlotState.CACHED: pool.num_cached * size,
-        SlotState.UNWRITTEN: unwritten,
-    }
-    return count_slots(shape, sums, pool.num_owned + pool.num_cached)
+    slots = tally_slots(shape, pool, logical_tokens)
+    return SlotCounts({state: count for state, count in zip(_STATES, slots, strict=True) if count})

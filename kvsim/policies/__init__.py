@@ -1,0 +1,1 @@
+"""One file for each way of handing out memory, behind one protocol (:mod:`.base`)."""

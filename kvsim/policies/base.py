@@ -1,0 +1,134 @@
+"""What every policy has in common: the run that it is part of, and how it is driven."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kvsim.arrivals import Arrivals, Misfit, seconds
+from kvsim.clock import StepClock
+from kvsim.prefix import PrefixStats
+from kvsim.recorder import Recorder
+from kvsim.sim_config import SimConfig, SimulationError
+
+# Steps that may pass without the end of a request, beyond twice what the longest one has.
+_PATIENCE = 1000
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts over a whole run.
+
+    Attributes:
+        computed_tokens: positions whose K and V were computed, fillers and repeats included.
+        final_tokens: positions of the requests that have ended, each once.
+        shared_tokens: of those, begun with, because others had computed them.
+        pad_tokens: fillers computed.
+        ended_tokens: computed for rows that had ended already.
+        preempted: how often each request (or search) lost its blocks.
+        swapped_out, swapped_in: blocks moved to the host and back.
+        copied_blocks: by copy-on-write; ``copied_slots``: by a cache that grows.
+        peak_copy_slots: most slots that were taken at once while a cache was copied.
+        unshared, held: block-steps without and with sharing, see :mod:`kvsim.sharing`.
+        batches: of static policies.
+    """
+
+    computed_tokens: int = 0
+    final_tokens: int = 0
+    shared_tokens: int = 0
+    pad_tokens: int = 0
+    ended_tokens: int = 0
+    output_tokens: int = 0
+    preempted: Counter[int] = field(default_factory=Counter)
+    swapped_out: int = 0
+    swapped_in: int = 0
+    copied_blocks: int = 0
+    copied_slots: int = 0
+    peak_copy_slots: int = 0
+    unshared: int = 0
+    held: int = 0
+    batches: int = 0
+    finished: int = 0
+
+
+@dataclass(slots=True)
+class Run:
+    """A simulation in progress. ``jump``: several steps at once where nothing changes."""
+
+    config: SimConfig
+    arrivals: Arrivals
+    recorder: Recorder
+    clock: StepClock
+    jump: bool = True
+    totals: Totals = field(default_factory=Totals)
+    longest: int = 1
+    _watched: tuple[int, int] = (0, 0)
+
+    def started(self, row: int) -> None:
+        """The first tokens of a request are computed from now on."""
+        self.arrivals.scheduled[row] = seconds(self.recorder.now)
+
+    def first_token(self, row: int) -> None:
+        """A request has its first token now."""
+        self.arrivals.first_token[row] = seconds(self.recorder.now)
+
+    def finish(self, row: int, sequences: int = 1) -> None:
+        """A request has its last token now."""
+        arrivals, totals = self.arrivals, self.totals
+        arrivals.finished[row] = seconds(self.recorder.now)
+        prompt, output = arrivals.prompt[row], arrivals.output[row]
+        totals.finished += 1
+        totals.output_tokens += output * sequences
+        totals.final_tokens += prompt + output - 1
+
+    def horizon(self) -> int:
+        """Attoseconds from now to what happens next outside of the pool; -1: nothing does."""
+        recorder, at = self.recorder, self.arrivals.next_at
+        mark = recorder.next_mark
+        until = mark if at is None or mark < at else at
+        return until - recorder.now
+
+    def watch(self) -> None:
+        """Make sure that requests end.
+
+        Raises:
+            SimulationError: ``livelock``: steps go by and no request ends.
+        """
+        ended, since = self._watched
+        finished, steps = self.totals.finished, self.recorder.steps
+        if finished != ended:
+            self._watched = (finished, steps)
+        elif steps - since > 2 * self.longest + _PATIENCE:
+            raise SimulationError(
+                "livelock", steps=steps - since, finished=finished,
+                waiting=self.arrivals.waiting, seconds=seconds(self.recorder.now),
+            )  # fmt: skip
+
+
+class Policy(Protocol):
+    """A pool and who runs on it."""
+
+    names: tuple[str, ...]
+
+    def check(self, prompt: int, output: int) -> Misfit | None:
+        """Whether a request of such lengths can ever be served."""
+
+    def begin(self, run: Run) -> None:
+        """Be part of ``run`` from now on."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything runs, waits inside of the policy, or is still to be reported."""
+
+    def levels(self) -> tuple[int, ...]:
+        """Slots by state now, and what else ``names`` says."""
+
+    def step(self) -> None:
+        """One step, or some at whose boundaries nothing changes: record them, move the clock."""
+
+    def stats(self) -> PrefixStats | None:
+        """What the prefix cache found; None without one."""
+
+    def check_integrity(self) -> None:
+        """Compare the policy's records with each other."""

@@ -1,0 +1,204 @@
+"""Blocks on demand: the engine's own pool and scheduler, stepped as a cohort.
+
+    arrivals ──► scheduler ──► work of a step ──► clock, ledger (kvsim.tally)
+             as many as it can admit              or several quiet steps at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvsim.arrivals import Misfit
+from kvsim.blocks import BlockPool, Key, blocks_needed
+from kvsim.clock import attoseconds
+from kvsim.cohort import CohortScheduler, Work
+from kvsim.geometry import final_tokens
+from kvsim.policies.base import Run
+from kvsim.prefix import PrefixStats
+from kvsim.request import Keys, Request
+from kvsim.sim_config import SimConfig
+from kvsim.slots import PoolShape, SlotState
+from kvsim.step import BlockOp, Finish, OpKind
+from kvsim.tally import TallyError, tally_slots
+
+PAGED_LEVELS = (
+    SlotState.LIVE.value,
+    SlotState.CACHED.value,
+    SlotState.UNWRITTEN.value,
+    SlotState.WATERMARK.value,
+    SlotState.FREE.value,
+)
+# A prompt has fewer blocks than this, so a key is one number: its hash id and its place.
+_PLACES = 1 << 24
+
+
+def misfit(config: SimConfig, prompt: int, output: int, sequences: int = 1) -> Misfit | None:
+    """Whether a request exceeds the maximum length, or the pool when it is alone in it."""
+    final = final_tokens(prompt, output)
+    if final > config.max_length:
+        return Misfit("max_length", final, config.max_length)
+    size = config.block_size
+    shared = prompt // size if sequences > 1 else 0
+    needed = shared + sequences * (blocks_needed(final, size) - shared)
+    if needed > config.shape.blocks:
+        return Misfit("blocks", needed, config.shape.blocks)
+    return None
+
+
+def hash_keys(
+    row: int, prompt: int, ids: tuple[int, ...], hash_size: int, block_size: int
+) -> Keys:
+    """Keys of a request's blocks: from the trace for its prompt, its own from there on.
+
+    A block of the pool lies in one hash block, or ends in one: equal ids there mean equal
+    tokens up to its end.
+    """
+    whole = min(prompt // block_size, len(ids) * hash_size // block_size)
+    keys: list[Key] = []
+
+    def first(count: int) -> Sequence[Key]:
+        for place in range(len(keys), count):
+            if place < whole:
+                keys.append(ids[((place + 1) * block_size - 1) // hash_size] * _PLACES + place)
+            else:
+                keys.append((row, place))
+        return keys[:count] if count < len(keys) else keys
+
+    return first
+
+
+class Paged:
+    """Paged memory with or without a prefix cache; preemption by recompute or swap."""
+
+    names = PAGED_LEVELS
+
+    def __init__(self, config: SimConfig) -> None:
+        self.config = config
+        self.shape: PoolShape = config.shape
+        self.pool = BlockPool(self.shape.blocks, self.shape.block_size)
+        self.scheduler = CohortScheduler(self.pool, config.scheduler)
+        self._swap = config.scheduler.preemption == "swap"
+        self._caching = config.scheduler.prefix_caching
+        self._run: Run
+        # Room for one more than can be admitted at once: so the queue ends when nobody waits.
+        self._most = config.max_num_seqs + 1
+
+    def begin(self, run: Run) -> None:
+        """See :class:`kvsim.policies.base.Policy`."""
+        self._run = run
+
+    def check(self, prompt: int, output: int) -> Misfit | None:
+        """See :class:`kvsim.policies.base.Policy`."""
+        return misfit(self.config, prompt, output)
+
+    @property
+    def busy(self) -> bool:
+        """See :class:`kvsim.policies.base.Policy`."""
+        return self.scheduler.has_work
+
+    def levels(self) -> tuple[int, ...]:
+        """See :class:`kvsim.policies.base.Policy`."""
+        return tally_slots(self.shape, self.pool, 0)
+
+    def step(self) -> None:
+        """See :class:`kvsim.policies.base.Policy`."""
+        scheduler, run = self.scheduler, self._run
+        if run.arrivals.waiting:
+            self._feed()
+        steps = scheduler.quiet_steps() if run.jump else 0
+        finished = self._quiet(steps) if steps > 1 else self._one()
+        for finish in finished:
+            run.finish(finish.request)
+
+    def stats(self) -> PrefixStats | None:
+        """See :class:`kvsim.policies.base.Policy`."""
+        return self.scheduler.stats if self._caching else None
+
+    def check_integrity(self) -> None:
+        """See :class:`kvsim.policies.base.Policy`."""
+        self.pool.check_integrity()
+
+    def _feed(self) -> None:
+        scheduler, arrivals = self.scheduler, self._run.arrivals
+        room = self._most - scheduler.num_running - scheduler.num_waiting
+        while room > 0 and arrivals.waiting:
+            row = arrivals.pop()
+            prompt, output = arrivals.prompt[row], arrivals.output[row]
+            keys = None
+            if self._caching:
+                ids, size = arrivals.pop_ids()
+                if ids is not None and size is not None:
+                    keys = hash_keys(row, prompt, ids, size, self.shape.block_size)
+            scheduler.add(Request(row, prompt, output, keys))
+            room -= 1
+
+    def _one(self) -> tuple[Finish, ...]:
+        run, scheduler = self._run, self.scheduler
+        arrivals, recorder, totals = run.arrivals, run.recorder, run.totals
+        work = scheduler.plan()
+        duration = run.clock.step(work.step_work)
+        if self._swap:
+            duration += self._moved(work.ops)
+        for request in work.preempted:
+            totals.preempted[request] += 1
+        for chunk in work.chunks:
+            if arrivals.scheduled[chunk.request] != arrivals.scheduled[chunk.request]:
+                run.started(chunk.request)
+        totals.computed_tokens += work.step_work.tokens
+        self._record(work, duration)
+        for chunk in work.chunks:
+            first = arrivals.first_token[chunk.request]
+            if chunk.samples and first != first:
+                run.first_token(chunk.request)
+        return scheduler.settle(work)
+
+    def _record(self, work: Work, duration: int) -> None:
+        run, pool = self._run, self.pool
+        running = self.scheduler.num_running
+        levels = tally_slots(self.shape, pool, work.logical_tokens)
+        if levels[2] > running * (self.shape.block_size - 1):
+            raise TallyError(f"{levels[2]} unwritten slots of {running} running requests")
+        run.totals.held += pool.num_owned
+        run.totals.unshared += pool.num_owned + pool.extra_references
+        waiting = work.waiting + run.arrivals.waiting
+        run.recorder.step(levels, running, waiting, duration)
+
+    def _quiet(self, steps: int) -> tuple[Finish, ...]:
+        run, scheduler, pool = self._run, self.scheduler, self.pool
+        decodes, context = scheduler.decodes()
+        line = run.clock.decode_run(decodes, context, steps)
+        span = run.horizon()
+        if span > 0:
+            line = line.until(span)
+        steps = line.steps
+        levels = tally_slots(self.shape, pool, context + decodes)
+        waiting = scheduler.num_waiting + run.arrivals.waiting
+        run.recorder.run(
+            levels, (decodes, 0, -decodes), scheduler.num_running, waiting,
+            steps, line.duration, line.moment,
+        )  # fmt: skip
+        totals = run.totals
+        totals.computed_tokens += decodes * steps
+        totals.held += pool.num_owned * steps
+        totals.unshared += (pool.num_owned + pool.extra_references) * steps
+        return scheduler.jump(steps)
+
+    def _moved(self, ops: Sequence[BlockOp]) -> int:
+        """Count blocks that are swapped; attoseconds that it takes."""
+        blocks = 0
+        for op in ops:
+            if op.kind is OpKind.SWAP_OUT:
+                self._run.totals.swapped_out += len(op.blocks)
+                blocks += len(op.blocks)
+            elif op.kind is OpKind.SWAP_IN:
+                self._run.totals.swapped_in += len(op.blocks)
+                blocks += len(op.blocks)
+        return transfer(self.config, self.shape, blocks) if blocks else 0
+
+
+def transfer(config: SimConfig, shape: PoolShape, blocks: int) -> int:
+    """Attoseconds in which so many blocks move between device and host."""
+    bandwidth = config.link_bandwidth
+    bytes_s = blocks * shape.block_bytes / bandwidth if bandwidth else 0.0
+    return attoseconds(bytes_s + blocks * config.block_transfer_s)
+

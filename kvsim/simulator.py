@@ -1,0 +1,98 @@
+"""Replays a stream of requests under one policy, on a virtual clock.
+
+    RequestStream ─► Arrivals ─► Policy ── step ──► Recorder ─► SimResult
+                     (a queue)    │  ▲                 │
+                                  ▼  │ duration        ▼ now
+                                 StepClock      who has arrived by then
+
+Time passes within steps alone, and while nothing is there to do. A step begins when the one before
+it ends; requests that arrived by then are queued. The state of the pool during a step is that
+after its plan: its blocks are handed out and its tokens written.
+"""
+
+from __future__ import annotations
+
+import time
+
+from kvsim.arrivals import Arrivals
+from kvsim.clock import step_clock
+from kvsim.metrics import SimResult
+from kvsim.outcome import outcome
+from kvsim.policies.base import Policy, Run
+from kvsim.policies.paged import Paged
+from kvsim.recorder import Recorder
+from kvsim.sim_config import (
+    SIM_POLICIES,
+    PolicyName,
+    SimConfig,
+    SimulationError,
+    catalogue_config,
+)
+from kvsim.traces.types import RequestStream
+
+__all__ = [
+    "SIM_POLICIES",
+    "PolicyName",
+    "SimConfig",
+    "SimResult",
+    "SimulationError",
+    "catalogue_config",
+    "simulate",
+]
+
+
+def simulate(stream: RequestStream, config: SimConfig, *, jump: bool = True) -> SimResult:
+    """Run every request of ``stream`` to its end.
+
+    Args:
+        jump: take steps between which nothing changes at once. The result is the same.
+
+    Raises:
+        SimulationError: ``nothing_fits``: each request was refused; ``livelock``; ``bad_option``.
+        kvsim.traces.TraceError: the stream cannot be read.
+        kvsim.tally.TallyError: the states do not sum to the pool; an error of this program.
+    """
+    began = time.perf_counter()
+    policy = make_policy(config)
+    keep_ids = config.policy == "paged+prefix"
+    arrivals = Arrivals(iter(stream), policy.check, keep_ids)
+    recorder = Recorder(policy.names, config.series_points)
+    run = Run(config, arrivals, recorder, step_clock(config.latency), jump)
+    policy.begin(run)
+    _drive(run, policy)
+    policy.check_integrity()
+    recorder.mark()
+    wall_s = time.perf_counter() - began
+    return outcome(run, policy, stream.info.to_json(), wall_s)
+
+
+def make_policy(config: SimConfig) -> Policy:
+    """The policy that a configuration names."""
+    return Paged(config)
+
+
+def _drive(run: Run, policy: Policy) -> None:
+    arrivals, recorder = run.arrivals, run.recorder
+    while True:
+        if arrivals.next_at is not None and arrivals.next_at <= recorder.now:
+            arrivals.take(recorder.now)
+        if arrivals.waiting or policy.busy:
+            policy.step()
+            run.watch()
+        elif arrivals.next_at is None:
+            break
+        else:
+            recorder.idle(arrivals.next_at, policy.levels())
+    _check_end(run)
+
+
+def _check_end(run: Run) -> None:
+    arrivals = run.arrivals
+    refused = arrivals.refused
+    if len(arrivals) and arrivals.num_refused == len(arrivals):
+        first = refused[0]
+        raise SimulationError(
+            "nothing_fits", requests=len(arrivals), reason=first.reason,
+            needed=first.needed, available=first.available,
+        )  # fmt: skip
+    assert run.totals.finished + arrivals.num_refused == len(arrivals), "a request is lost"
