@@ -35,8 +35,8 @@ class Refusal:
     """Requests refused for one reason, and the first of them.
 
     Attributes:
-        reason: ``max_length``, ``blocks``, ``slots`` (no piece of the pool is that long), ``seqs``
-            or ``tokens``.
+        reason: ``max_length``, ``blocks``, ``slots`` (no piece of the pool is that long), ``seqs``,
+            ``tokens``, or ``samples`` (a policy that generates one only).
         first: the trace's number of the first one, which needed ``needed`` of ``available``.
     """
 
@@ -47,32 +47,43 @@ class Refusal:
     available: int
 
 
-Check = Callable[[int, int], Misfit | None]
+Check = Callable[[int, int, int], Misfit | None]
 
 
 class Arrivals:
     """Reads a stream no further than the clock, and holds what is known of each request.
 
     Args:
-        check: of (prompt tokens, new tokens), whether such a request can ever be served.
+        check: of (prompt tokens, new tokens, samples), whether that can ever be served.
         keep_ids: keep the hash ids of waiting requests.
+        samples: of each request; None: as the stream says.
 
     Attributes:
+        most_positions: prompt and new tokens of the longest request that was not refused.
         scheduled, first_token, finished: seconds after the beginning; NaN: not yet, or never.
     """
 
-    def __init__(self, stream: Iterator[TraceRequest], check: Check, keep_ids: bool) -> None:
+    def __init__(
+        self,
+        stream: Iterator[TraceRequest],
+        check: Check,
+        keep_ids: bool = False,
+        samples: int | None = None,
+    ) -> None:
         self.arrival_ns = array("q")
         self.prompt = array("l")
         self.output = array("l")
+        self.samples = array("i")
         self.scheduled = array("d")
         self.first_token = array("d")
         self.finished = array("d")
         self.without_ids = 0
         self.waiting = 0
+        self.most_positions = 1
         self._head = 0
         self._stream = stream
         self._check = check
+        self._samples = samples
         self._ids: deque[tuple[tuple[int, ...] | None, int | None]] | None = None
         if keep_ids:
             self._ids = deque()
@@ -127,19 +138,23 @@ class Arrivals:
         return None if self._ahead is None else self._ahead.arrival_ns * PER_NANOSECOND
 
     def _enter(self, request: TraceRequest) -> None:
-        _, arrival, prompt, output, ids, size, *_ = request
+        _, arrival, prompt, output, ids, size, _, _, _, samples = request
+        samples = self._samples or samples
         self.arrival_ns.append(arrival)
         self.prompt.append(prompt)
+        self.samples.append(samples)
         self.scheduled.append(_NAN)
         self.first_token.append(_NAN)
         self.finished.append(_NAN)
-        misfit = self._check(prompt, output)
+        misfit = self._check(prompt, output, samples)
         if misfit is not None:
             self.output.append(-1)
             count, first, one = self._refused.get(misfit.reason, (0, request.id, misfit))
             self._refused[misfit.reason] = (count + 1, first, one)
             return
         self.output.append(output)
+        if prompt + output > self.most_positions:
+            self.most_positions = prompt + output
         self.waiting += 1
         if self._ids is not None:
             self.without_ids += ids is None

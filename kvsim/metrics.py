@@ -1,8 +1,8 @@
 """What a simulation found, as plain values: nothing here is text, and unknown is None.
 
-    Recorder's sums ─┐
-    Totals ──────────┼─► SimResult ─► to_json
-    Arrivals' rows ──┘
+Recorder's sums ─┐
+Totals ──────────┼─► SimResult ─► to_json
+Arrivals' rows ──┘
 """
 
 from __future__ import annotations
@@ -183,6 +183,7 @@ class SimResult:
         config, trace: what it was told, see their own ``to_json``.
         span_s: from the first arrival to the last end. ``busy_s``: of that, within steps.
         states: by the name of :class:`kvsim.slots.SlotState`; they sum to the pool.
+        unwritten: of reservations, what of it is ``written_later`` and ``never_written``.
         sharing: block-steps without sharing and with it, of pools of blocks.
         rows: arrival, scheduled, first token and end of each request in seconds (NaN: never).
     """
@@ -198,6 +199,7 @@ class SimResult:
     requests: Requests
     tokens: Tokens
     states: Mapping[str, StateUse]
+    unwritten: Mapping[str, StateUse]
     running: CountUse
     waiting: CountUse
     preemptions: Preemptions

@@ -23,13 +23,11 @@ from kvsim.metrics import (
     StateUse,
     Tokens,
 )
-from kvsim.policies.base import Policy, Run
+from kvsim.policies.base import LARGEST_PIECE, NEVER_WRITTEN, WRITTEN_LATER, Policy, Run
 from kvsim.prefix import PrefixStats
 from kvsim.recorder import Mark, Recorder
 from kvsim.sharing import Sharing
 from kvsim.slots import PoolShape, SlotState
-
-LARGEST_PIECE = "largest_free_piece"
 
 
 def outcome(run: Run, policy: Policy, trace: dict[str, Any], wall_s: float) -> SimResult:
@@ -50,7 +48,8 @@ def outcome(run: Run, policy: Policy, trace: dict[str, Any], wall_s: float) -> S
         steps=recorder.steps,
         requests=Requests(len(arrivals), finished, arrivals.refused, arrivals.without_ids),
         tokens=_tokens(run, stats),
-        states=_states(recorder, shape),
+        states=_states(recorder, shape, {state.value for state in SlotState}),
+        unwritten=_states(recorder, shape, {WRITTEN_LATER, NEVER_WRITTEN}),
         running=CountUse.of(recorder.running, span, busy),
         waiting=CountUse.of(recorder.waiting, span, busy),
         preemptions=_preemptions(run, shape),
@@ -91,9 +90,8 @@ def _tokens(run: Run, stats: PrefixStats | None) -> Tokens:
     )
 
 
-def _states(recorder: Recorder, shape: PoolShape) -> dict[str, StateUse]:
+def _states(recorder: Recorder, shape: PoolShape, known: set[str]) -> dict[str, StateUse]:
     states = {}
-    known = {state.value for state in SlotState}
     for index, name in enumerate(recorder.names):
         if name not in known:
             continue

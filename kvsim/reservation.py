@@ -192,16 +192,17 @@ class ReservationPool:
         self._held -= holder.piece.size
         return self.buddy.free(holder.piece.start)
 
-    def counts(self, next_slots: int | None = None) -> ReservationCounts:
+    def counts(self, next_slots: int | None = None, ahead: int = 0) -> ReservationCounts:
         """Where every slot stands.
 
         Args:
             next_slots: what the next waiting request asks for; without one there are no holes.
+            ahead: slots written by requests together that :meth:`write` has not been told of yet.
         """
         holes = self.buddy.holes(next_slots) if next_slots else 0
         return ReservationCounts(
-            live=self._live,
-            written_later=self._final - self._live,
+            live=self._live + ahead,
+            written_later=self._final - self._live - ahead,
             never_written=self._asked - self._final,
             rounding=self._held - self._asked,
             hole=holes,

@@ -51,8 +51,8 @@ class SimConfig:
             once, however many tokens it has.
         samples: sequences from each prompt; None: as the trace says.
         beams: width of a beam search for each request.
-        branching: probability that a beam's continuation is not among the best, so that another
-            beam is continued twice in its place.
+        branching: with beams, the probability that a beam's continuation is not among the best,
+            so that another beam is continued in its place.
         seed: of what is drawn (branching).
         link_bandwidth: bytes per second between device and host, for swapping; None: at no cost.
         block_transfer_s: what moving one block costs besides its bytes.

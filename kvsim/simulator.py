@@ -13,14 +13,19 @@ after its plan: its blocks are handed out and its tokens written.
 from __future__ import annotations
 
 import time
+from itertools import chain
 
 from kvsim.arrivals import Arrivals
 from kvsim.clock import step_clock
 from kvsim.metrics import SimResult
 from kvsim.outcome import outcome
 from kvsim.policies.base import Policy, Run
+from kvsim.policies.batch import Growing, Static
+from kvsim.policies.forked import Forked
 from kvsim.policies.paged import Paged
+from kvsim.policies.reserved import Reserved
 from kvsim.recorder import Recorder
+from kvsim.reservation import POLICIES
 from kvsim.sim_config import (
     SIM_POLICIES,
     PolicyName,
@@ -53,9 +58,12 @@ def simulate(stream: RequestStream, config: SimConfig, *, jump: bool = True) -> 
         kvsim.tally.TallyError: the states do not sum to the pool; an error of this program.
     """
     began = time.perf_counter()
-    policy = make_policy(config)
+    requests = iter(stream)
+    first = next(requests, None)
+    policy = make_policy(config, (config.samples or first.samples) if first else 1)
+    ahead = (first,) if first else ()
     keep_ids = config.policy == "paged+prefix"
-    arrivals = Arrivals(iter(stream), policy.check, keep_ids)
+    arrivals = Arrivals(chain(ahead, requests), policy.check, keep_ids, config.samples)
     recorder = Recorder(policy.names, config.series_points)
     run = Run(config, arrivals, recorder, step_clock(config.latency), jump)
     policy.begin(run)
@@ -66,8 +74,18 @@ def simulate(stream: RequestStream, config: SimConfig, *, jump: bool = True) -> 
     return outcome(run, policy, stream.info.to_json(), wall_s)
 
 
-def make_policy(config: SimConfig) -> Policy:
-    """The policy that a configuration names."""
+def make_policy(config: SimConfig, samples: int = 1) -> Policy:
+    """The policy that a configuration names, for requests with so many samples."""
+    if config.policy == "static":
+        return Static(config)
+    if config.policy == "growing":
+        return Growing(config)
+    if config.policy in POLICIES:
+        return Reserved(config)
+    # Who forks, and limits under which running requests wait for each other, need every step.
+    narrow = config.max_num_batched_tokens < config.max_num_seqs
+    if config.beams > 1 or samples > 1 or narrow:
+        return Forked(config)
     return Paged(config)
 
 

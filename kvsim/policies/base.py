@@ -12,7 +12,10 @@ from kvsim.prefix import PrefixStats
 from kvsim.recorder import Recorder
 from kvsim.sim_config import SimConfig, SimulationError
 
-# Steps that may pass without the end of a request, beyond twice what the longest one has.
+# Levels beside the states of a slot.
+LARGEST_PIECE = "largest_free_piece"
+WRITTEN_LATER, NEVER_WRITTEN = "written_later", "never_written"
+# Turns that may pass without the end of a request, beyond twice the longest one's positions.
 _PATIENCE = 1000
 
 
@@ -62,8 +65,7 @@ class Run:
     clock: StepClock
     jump: bool = True
     totals: Totals = field(default_factory=Totals)
-    longest: int = 1
-    _watched: tuple[int, int] = (0, 0)
+    _watched: tuple[int, int] = (0, 0)  # requests ended, and turns since the last one did
 
     def started(self, row: int) -> None:
         """The first tokens of a request are computed from now on."""
@@ -74,13 +76,13 @@ class Run:
         self.arrivals.first_token[row] = seconds(self.recorder.now)
 
     def finish(self, row: int, sequences: int = 1) -> None:
-        """A request has its last token now."""
+        """A request has its last token now; ``sequences`` were generated from its prompt."""
         arrivals, totals = self.arrivals, self.totals
         arrivals.finished[row] = seconds(self.recorder.now)
-        prompt, output = arrivals.prompt[row], arrivals.output[row]
+        output = arrivals.output[row]
         totals.finished += 1
         totals.output_tokens += output * sequences
-        totals.final_tokens += prompt + output - 1
+        totals.final_tokens += arrivals.prompt[row] + sequences * (output - 1)
 
     def horizon(self) -> int:
         """Attoseconds from now to what happens next outside of the pool; -1: nothing does."""
@@ -90,18 +92,22 @@ class Run:
         return until - recorder.now
 
     def watch(self) -> None:
-        """Make sure that requests end.
+        """Make sure, after each turn, that requests end.
+
+        The oldest one computes a token at least in every step, so it ends within its length.
 
         Raises:
             SimulationError: ``livelock``: steps go by and no request ends.
         """
-        ended, since = self._watched
-        finished, steps = self.totals.finished, self.recorder.steps
+        ended, turns = self._watched
+        finished = self.totals.finished
         if finished != ended:
-            self._watched = (finished, steps)
-        elif steps - since > 2 * self.longest + _PATIENCE:
+            self._watched = (finished, 0)
+            return
+        self._watched = (ended, turns + 1)
+        if turns > 2 * self.arrivals.most_positions + _PATIENCE:
             raise SimulationError(
-                "livelock", steps=steps - since, finished=finished,
+                "livelock", steps=turns, finished=finished,
                 waiting=self.arrivals.waiting, seconds=seconds(self.recorder.now),
             )  # fmt: skip
 
@@ -111,8 +117,8 @@ class Policy(Protocol):
 
     names: tuple[str, ...]
 
-    def check(self, prompt: int, output: int) -> Misfit | None:
-        """Whether a request of such lengths can ever be served."""
+    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
+        """Whether a request of such lengths and so many samples can ever be served."""
 
     def begin(self, run: Run) -> None:
         """Be part of ``run`` from now on."""

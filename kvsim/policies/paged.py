@@ -1,7 +1,7 @@
 """Blocks on demand: the engine's own pool and scheduler, stepped as a cohort.
 
-    arrivals ──► scheduler ──► work of a step ──► clock, ledger (kvsim.tally)
-             as many as it can admit              or several quiet steps at once
+arrivals ──► scheduler ──► work of a step ──► clock, ledger (kvsim.tally)
+         as many as it can admit              or several quiet steps at once
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def misfit(config: SimConfig, prompt: int, output: int, sequences: int = 1) -> M
     return None
 
 
-def hash_keys(
-    row: int, prompt: int, ids: tuple[int, ...], hash_size: int, block_size: int
-) -> Keys:
+def hash_keys(row: int, prompt: int, ids: tuple[int, ...], hash_size: int, block_size: int) -> Keys:
     """Keys of a request's blocks: from the trace for its prompt, its own from there on.
 
     A block of the pool lies in one hash block, or ends in one: equal ids there mean equal
@@ -70,7 +68,7 @@ def hash_keys(
 class Paged:
     """Paged memory with or without a prefix cache; preemption by recompute or swap."""
 
-    names = PAGED_LEVELS
+    names: tuple[str, ...] = PAGED_LEVELS
 
     def __init__(self, config: SimConfig) -> None:
         self.config = config
@@ -87,8 +85,10 @@ class Paged:
         """See :class:`kvsim.policies.base.Policy`."""
         self._run = run
 
-    def check(self, prompt: int, output: int) -> Misfit | None:
+    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
         """See :class:`kvsim.policies.base.Policy`."""
+        if samples > 1:
+            return Misfit("samples", samples, 1)
         return misfit(self.config, prompt, output)
 
     @property
@@ -134,7 +134,7 @@ class Paged:
 
     def _one(self) -> tuple[Finish, ...]:
         run, scheduler = self._run, self.scheduler
-        arrivals, recorder, totals = run.arrivals, run.recorder, run.totals
+        arrivals, totals = run.arrivals, run.totals
         work = scheduler.plan()
         duration = run.clock.step(work.step_work)
         if self._swap:
@@ -201,4 +201,3 @@ def transfer(config: SimConfig, shape: PoolShape, blocks: int) -> int:
     bandwidth = config.link_bandwidth
     bytes_s = blocks * shape.block_bytes / bandwidth if bandwidth else 0.0
     return attoseconds(bytes_s + blocks * config.block_transfer_s)
-
