@@ -18,6 +18,7 @@ from experiment.events import (
     TokenMargin,
     WorkloadReady,
 )
+from experiment.gains import gains
 from experiment.messages import Message, message
 from experiment.record import Record
 from experiment.results import ArmResult, Claim, Margin, Results, TokenComparison
@@ -45,6 +46,7 @@ def evaluate(record: Record) -> Results:
         ],
         headline=message("headline.none"),
         claims=[],
+        gains=gains(arms),
         fairness=_fairness(record),
         notes=_notes(record),
         quantized=quantized_caches(record, arms),

@@ -340,6 +340,22 @@ class Claim(_Result):
     text: Message
 
 
+StepName = Literal["batching", "engine", "paging", "other_engine", "mixed"]
+
+
+class Gain(_Result):
+    """A rung of the ladder of arms; ``factor`` is its rate over that of the rung below.
+
+    ``step`` names what differs between the two, see :mod:`experiment.gains`; None at the lowest.
+    """
+
+    arm: str
+    tokens_per_s: float
+    mean_running: float | None
+    factor: float | None
+    step: StepName | None
+
+
 class Results(_Result):
     """Everything that a report shows."""
 
@@ -348,6 +364,7 @@ class Results(_Result):
     tokens: list[TokenComparison]
     headline: Message
     claims: list[Claim]
+    gains: list[Gain] = []
     fairness: list[Message]
     notes: list[Message]
     quantized: list[Message] = []

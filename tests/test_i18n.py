@@ -24,7 +24,7 @@ BUILT = (
     "arm_about.", "arm_name.", "channel.", "error.workload.line_", "error.os.",
     "claim.", "console.", "error.limit_", "error.unknown_",
     "explain.", "help.", "requirement.", "scope.", "section.", "selfcheck.damage_", "stage.",
-    "state.", "term.", "reconcile.", "watch.", "verdict.", "chart.", "report.", "plot.",
+    "state.", "term.", "reconcile.", "watch.", "gains.", "verdict.", "chart.", "report.", "plot.",
 )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         out.console.print(comparison_table(out, results))
         if results.equal_reserved:
             out.line(out.t("console.reserved_equal", n=results.equal_reserved), "dim")
+    _show_gains(out, results)
     _show_tokens(out, results)
     for text in results.quantized:
         out.paragraph(out.t.message(text))
@@ -71,6 +72,24 @@ def comparison_table(out: ConsoleReporter, results: Results) -> Table:
     for key, write in _FIGURES.items():
         table.add_row(out.t(f"console.{key}"), *(write(arm) for arm in results.arms))
     return table
+
+
+def _show_gains(out: ConsoleReporter, results: Results) -> None:
+    """The arms as rungs: each against the one below, and what differs between the two."""
+    if not results.gains or out.quiet:
+        return
+    heads = ("arm", "tokens_per_s", "running", "factor", "step")
+    table = out.table(*(out.t(f"gains.{head}") for head in heads), right=(1, 2, 3))
+    for gain in results.gains:
+        table.add_row(
+            arm_name(out.t, gain.arm),
+            f"{gain.tokens_per_s:,.1f}",
+            DASH if gain.mean_running is None else f"{gain.mean_running:.2f}",
+            "" if gain.factor is None else f"{gain.factor:.2f} ×",
+            "" if gain.step is None else out.t(f"gains.step_{gain.step}"),
+        )
+    out.console.print(table)
+    out.line(out.t("gains.once"), "dim")
 
 
 def _show_prefix_cache(out: ConsoleReporter, results: Results) -> None:

@@ -1,0 +1,40 @@
+"""Where the gain comes from: the arms as rungs of a ladder, and what each step up is called.
+
+    one by one ─batching─► padded batch ─scheduling and kernels─► slabs ─paging─► paged ─► vLLM
+
+Only the step from slabs to blocks is paging's: those two arms differ in nothing else. Where a rung
+is missing, the step over it mixes several things and says so.
+"""
+
+from __future__ import annotations
+
+from experiment.results import ArmResult, Gain, StepName
+
+_RUNGS = ("contiguous.sequential", "contiguous.batch", "slabs", "paged", "vllm")
+_STEPS: tuple[StepName, ...] = ("batching", "engine", "paging", "other_engine")
+
+
+def gains(arms: list[ArmResult]) -> list[Gain]:
+    """A row for each rung that finished with a rate; none where there are fewer than two."""
+    by_name = {arm.arm: arm for arm in arms if arm.status == "finished" and arm.tokens_per_s}
+    found: list[Gain] = []
+    below: tuple[int, float] | None = None
+    for index, name in enumerate(_RUNGS):
+        arm = by_name.get(name)
+        if arm is None or arm.tokens_per_s is None:
+            continue
+        factor = step = None
+        if below is not None:
+            factor = arm.tokens_per_s / below[1]
+            step = _STEPS[below[0]] if index == below[0] + 1 else "mixed"
+        found.append(
+            Gain(
+                arm=name,
+                tokens_per_s=arm.tokens_per_s,
+                mean_running=arm.mean_running,
+                factor=factor,
+                step=step,
+            )
+        )
+        below = index, arm.tokens_per_s
+    return found if len(found) > 1 else []

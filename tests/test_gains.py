@@ -1,0 +1,51 @@
+"""The ladder of arms: what each step is called, and what it is called when a rung is missing."""
+
+from __future__ import annotations
+
+import pytest
+from event_makers import BATCH, head, record, whole_run
+
+from experiment.analysis import arm_results
+from experiment.gains import gains
+from experiment.results import ArmResult, Gain
+
+
+def finished_arm(name: str, rate: float | None) -> ArmResult:
+    some = arm_results(record(whole_run()))[0]
+    assert (some.arm, some.status) == (BATCH, "finished")
+    return some.model_copy(update={"arm": name, "tokens_per_s": rate})
+
+
+def steps(*rates: tuple[str, float | None]) -> list[tuple[str, str | None, float | None]]:
+    found: list[Gain] = gains([finished_arm(name, rate) for name, rate in rates])
+    return [(gain.arm, gain.step, gain.factor) for gain in found]
+
+
+def test_only_the_step_from_slabs_to_blocks_is_called_paging() -> None:
+    whole = (
+        ("contiguous.sequential", 10.0), ("contiguous.batch", 30.0), ("contiguous.growing", 12.0),
+        ("slabs", 60.0), ("paged", 90.0), ("vllm", 180.0),
+    )  # fmt: skip
+    assert steps(*whole) == [
+        ("contiguous.sequential", None, None),
+        ("contiguous.batch", "batching", 3.0),
+        ("slabs", "engine", 2.0),
+        ("paged", "paging", 1.5),
+        ("vllm", "other_engine", 2.0),
+    ]
+
+
+@pytest.mark.parametrize("missing", ["slabs", "paged"])
+def test_a_step_over_a_missing_rung_is_called_mixed(missing: str) -> None:
+    whole = (("contiguous.batch", 30.0), ("slabs", 60.0), ("paged", 90.0), ("vllm", 180.0))
+    found = steps(*(rung for rung in whole if rung[0] != missing))
+    assert "mixed" in {step for _, step, _ in found}
+    assert "paging" not in {step for _, step, _ in found}
+
+
+def test_the_order_of_the_run_does_not_matter_and_an_arm_without_a_rate_is_no_rung() -> None:
+    assert steps(("paged", 9.0), ("slabs", 6.0)) == [
+        ("slabs", None, None),
+        ("paged", "paging", 1.5),
+    ]
+    assert steps(("slabs", None), ("paged", 9.0)) == []
