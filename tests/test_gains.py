@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from event_makers import BATCH, head, record, whole_run
+from event_makers import BATCH, record, whole_run
 
 from experiment.analysis import arm_results
 from experiment.gains import gains
