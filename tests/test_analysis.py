@@ -34,6 +34,7 @@ from experiment.events import (
     Scope,
     Stage,
     Step,
+    Usage,
 )
 from experiment.messages import message
 from experiment.results import ArmResult
@@ -282,11 +283,29 @@ def test_the_device_is_compared_with_what_it_held_before(
     readings = [
         reading(Channel.NVML_DEVICE, size, None).model_copy(update={"arm": PAGED}) for size in sizes
     ]
-    watch = results([*head(), before, *paged_arm(), *readings, foreign])[PAGED].watch
+    other = reading(Channel.RSS, 5000, None).model_copy(update={"arm": PAGED})
+    watch = results([*head(), before, *paged_arm(), *readings, other, foreign])[PAGED].watch
     assert (watch.baseline_bytes, watch.device_delta_bytes) == (700, delta)
     assert (watch.device_channel, watch.foreign_before, watch.foreign_after) == (
         "nvml.device", 2, 3,
     )  # fmt: skip
+
+
+def test_busy_figures_are_of_the_generation_alone() -> None:
+    arm = paged_arm()
+    steps = [event for event in arm if isinstance(event, Step)]
+    begin, end = steps[0].started_ns, steps[-1].t_ns
+
+    def usage(cores: float, t_ns: int) -> Usage:
+        return Usage(
+            arm=PAGED, t_ns=t_ns, cpu_cores=cores, gpu_share=None, gpu_memory_share=None,
+            gpu_reason=message("memory.device_is_cpu"),
+        )  # fmt: skip
+
+    seen = [usage(9.0, begin - 1), usage(1.0, begin), usage(2.0, end), usage(9.0, end + 1)]
+    assert results([*head(), *arm, *seen])[PAGED].watch.cpu_cores == 1.5
+    outside = results([*head(), *arm, seen[0], seen[-1]])[PAGED].watch
+    assert (outside.cpu_cores, outside.cpu_reason) == (None, message("memory.no_usage_sample"))
 
 
 def test_tensor_bytes_are_the_largest_that_were_seen() -> None:
