@@ -1,0 +1,261 @@
+"""A simulated run is the scheduler's own, step by step; jumping changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kvsim.blocks import BlockPool, Key
+from kvsim.clock import PER_NANOSECOND, attoseconds, step_clock
+from kvsim.contiguous import StaticBatchPlanner
+from kvsim.ledger import Ledger
+from kvsim.limits import RequestRefusedError
+from kvsim.metrics import SimResult
+from kvsim.request import Request
+from kvsim.roofline import Latency, LinearLatency, Roofline, StepWork
+from kvsim.scheduler import Scheduler
+from kvsim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
+from kvsim.slots import PoolShape
+from kvsim.step import FinishReason, OpKind, StepPlan
+from kvsim.traces import TraceRequest
+from tests.kvsim.streams import Listed, Seen, watched
+
+LATENCIES: tuple[Latency, ...] = (
+    LinearLatency(fixed_s=1e-6),
+    LinearLatency(2e-7, 3e-8, 5e-8, 1.1e-8, 7e-10),
+    # Traffic and arithmetic overtake each other within a decode.
+    Roofline(1e3, 37.0, 1e5, 9e4, 1e10, 1e12, fixed_s=1e-8),
+    Roofline(1e3, 37.0, 1e5, 9e3, 1e10, 1e12, 4e3, 0.25, overlap="sum"),
+)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What stepping a plain scheduler by hand gives."""
+
+    steps: list[Seen]
+    finished_s: dict[int, float]
+    first_s: dict[int, float]
+
+
+def step_by_hand(stream: Listed, config: SimConfig) -> Replayed:
+    """All requests go straight to a plain scheduler; a plain ledger takes its plans."""
+    shape = config.shape
+    scheduler = Scheduler(BlockPool(shape.blocks, shape.block_size), config.scheduler)
+    ledger, clock = Ledger(shape), step_clock(config.latency)
+    coming = list(stream)
+    requests: dict[int, Request] = {}
+    out = Replayed([], {}, {})
+    now = 0
+    while True:
+        while coming and coming[0].arrival_ns * PER_NANOSECOND <= now:
+            one = coming.pop(0)
+            requests[one.id] = as_request(one, config)
+            if requests[one.id].final <= config.max_length:
+                add(scheduler, requests[one.id])
+        if not scheduler.has_work:
+            if not coming:
+                return out
+            now = coming[0].arrival_ns * PER_NANOSECOND
+            continue
+        plan = scheduler.schedule()
+        duration = clock.step(work_of(plan, requests)) + moved(plan, config)
+        states = {state.value: count for state, count in ledger.apply(plan).states.items() if count}
+        out.steps.append(Seen(now, states, len(scheduler.running), plan.waiting, duration))
+        now += duration
+        for chunk in plan.chunks:
+            if chunk.samples:
+                out.first_s.setdefault(chunk.request, now / 1e18)
+        for finish in scheduler.complete(plan):
+            out.finished_s[finish.request] = now / 1e18
+
+
+def add(scheduler: Scheduler, request: Request) -> None:
+    try:
+        scheduler.add(request)
+    except RequestRefusedError:
+        return
+
+
+def as_request(one: TraceRequest, config: SimConfig) -> Request:
+    size = config.block_size
+
+    def keys(count: int) -> Sequence[Key]:
+        ids, hashed = one.hash_ids or (), one.hash_block_size or 1
+        found: list[Key] = []
+        for block in range(count):
+            last = (block + 1) * size - 1
+            found.append(("ids", ids[last // hashed]) if last < one.prompt_tokens else one.id)
+            found[-1] = (found[-1], block)
+        return found
+
+    has = one.hash_ids is not None
+    return Request(one.id, one.prompt_tokens, one.output_tokens, keys if has else None)
+
+
+def work_of(plan: StepPlan, requests: dict[int, Request]) -> StepWork:
+    return StepWork.of(
+        (c.start, c.count, bool(requests[c.request].generated) and c.count == 1 and c.samples)
+        for c in plan.chunks
+    )
+
+
+def moved(plan: StepPlan, config: SimConfig) -> int:
+    kinds = (OpKind.SWAP_OUT, OpKind.SWAP_IN)
+    blocks = sum(len(op.blocks) for op in plan.ops if op.kind in kinds)
+    bandwidth = config.link_bandwidth
+    seconds = blocks * config.shape.block_bytes / bandwidth if bandwidth else 0.0
+    return attoseconds(seconds + blocks * config.block_transfer_s)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Listed:
+    """Bursts, pauses, and prompts of three groups that begin alike."""
+    gap = st.sampled_from([0, 0, 700, 4_000, 60_000])
+    drawn = draw(
+        st.lists(
+            st.tuples(gap, st.integers(1, 30), st.integers(1, 14), st.integers(0, 2)),
+            min_size=1, max_size=12,
+        )
+    )  # fmt: skip
+    hashed = draw(st.sampled_from([None, 3, 8]))
+    requests, now = [], 0
+    for number, (pause, prompt, output, group) in enumerate(drawn):
+        now += pause
+        ids = None
+        if hashed is not None:
+            count = -(-prompt // hashed)
+            # All but the last hash block are those of the group.
+            ids = (*(100 * group + i for i in range(count - 1)), 1000 + number)
+        requests.append(TraceRequest(number, now, prompt, output, ids, hashed))
+    return Listed(requests)
+
+
+@st.composite
+def configs(draw: st.DrawFn, policy: str) -> SimConfig:
+    seqs = draw(st.integers(1, 8))
+    return SimConfig(
+        policy,  # type: ignore[arg-type]
+        budget_bytes=draw(st.integers(50, 400)),
+        slot_bytes=1,
+        max_length=draw(st.sampled_from([20, 44])),
+        latency=draw(st.sampled_from(LATENCIES)),
+        block_size=draw(st.sampled_from([1, 3, 4, 8])),
+        max_num_seqs=seqs,
+        max_num_batched_tokens=draw(st.integers(seqs, 40)),
+        long_prefill_token_threshold=draw(st.sampled_from([0, 0, 3])),
+        watermark_blocks=draw(st.integers(0, 2)),
+        preemption=draw(st.sampled_from(["recompute", "swap"])),
+        host_blocks=draw(st.sampled_from([0, 6, 40])),
+        link_bandwidth=draw(st.sampled_from([None, 3e9])),
+        growth=draw(st.sampled_from([1, 4])),
+        copied_parts=draw(st.sampled_from([1, 3])),
+        series_points=draw(st.sampled_from([4, 64])),
+    )
+
+
+def result_of(stream: Listed, config: SimConfig, jump: bool) -> SimResult | SimulationError:
+    try:
+        return simulate(stream, config, jump=jump)
+    except SimulationError as error:
+        return error
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(streams(), st.data())
+def test_a_paged_run_is_that_of_the_scheduler(stream: Listed, data: st.DataObject) -> None:
+    config = data.draw(configs(data.draw(st.sampled_from(["paged", "paged+prefix"]))))
+    if isinstance(result_of(stream, config, jump=False), SimulationError):
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        seen = watched(stream, config, patch)
+    by_hand = step_by_hand(stream, config)
+    for step in seen.steps:
+        step.levels = {name: count for name, count in step.levels.items() if count}
+    assert seen.steps == by_hand.steps
+    rows = seen.result.rows
+    ended = {row: at for row, at in enumerate(rows["finished_s"]) if at == at}
+    assert ended == pytest.approx(by_hand.finished_s, rel=1e-15)
+    first = {row: at for row, at in enumerate(rows["first_token_s"]) if at == at}
+    assert first == pytest.approx(by_hand.first_s, rel=1e-15)
+    integral = sum(step.levels.get("live", 0) * step.duration for step in by_hand.steps)
+    span = seen.result.span_s
+    assert seen.result.states["live"].mean_slots == pytest.approx(
+        integral / 1e18 / span if span else 0.0, rel=1e-12
+    )
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(streams(), st.data())
+def test_jumping_changes_nothing(stream: Listed, data: st.DataObject) -> None:
+    config = data.draw(configs(data.draw(st.sampled_from(SIM_POLICIES))))
+    stepped, jumped = (result_of(stream, config, jump) for jump in (False, True))
+    if isinstance(stepped, SimulationError) or isinstance(jumped, SimulationError):
+        assert str(stepped) == str(jumped)
+        assert "nothing_fits" in str(stepped)
+        return
+    assert jumped.to_json() == stepped.to_json()
+    for name, values in jumped.rows.items():
+        assert values.tobytes() == stepped.rows[name].tobytes()
+    # What is jumped over is there all the same: all states sum to the pool, over time too.
+    total = sum(state.mean_slots for state in jumped.states.values())
+    assert total == pytest.approx(jumped.pool_slots if jumped.span_s else 0.0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 7)), min_size=1, max_size=4),
+    st.integers(0, 2),
+)
+def test_a_static_batch_is_that_of_the_planner(rows: list[tuple[int, int]], spare: int) -> None:
+    """Its states are those of the plans of the contiguous arm, applied to a ledger."""
+    slabs, length = len(rows) + spare, 16
+    config = SimConfig("static", slabs * length, 1, length, max_num_batched_tokens=1)
+    with pytest.MonkeyPatch.context() as patch:
+        seen = watched(Listed([(0, *row) for row in rows]), config, patch)
+    planner = StaticBatchPlanner(slabs, length)
+    ledger = Ledger(PoolShape(slabs, length, 1))
+    ends = lambda made: [(i, FinishReason.LENGTH) for i, (_, n) in enumerate(rows) if n == made]  # noqa: E731
+    plan = planner.start([(i, prompt) for i, (prompt, _) in enumerate(rows)])
+    for made, step in enumerate(seen.steps, 1):
+        counts = {state.value: count for state, count in ledger.apply(plan).states.items()}
+        assert {name: count for name, count in step.levels.items() if count} == counts
+        plan = planner.decode(ends(made))
+    assert len(seen.steps) == max(output for _, output in rows)
+
+
+def test_the_series_keeps_exact_sums() -> None:
+    stream = Listed([(i * 40_000, 5 + i % 7, 6) for i in range(60)])
+    told = SimConfig("paged", 200, 1, 40, LATENCIES[1], block_size=4, series_points=8)
+    few, many = simulate(stream, told), simulate(stream, replace(told, series_points=4096))
+    assert len(few.series.ends_s) <= 8 < len(many.series.ends_s)
+    for result in (few, many):
+        ends = result.series.ends_s
+        starts = (0.0, *ends[:-1])
+        for name, use in result.states.items():
+            means = result.series.levels[name]
+            total = sum(m * (b - a) for m, a, b in zip(means, starts, ends, strict=True))
+            assert total / result.span_s == pytest.approx(use.mean_slots)
+
+
+def test_a_long_queue_costs_no_objects() -> None:
+    """Who waits is a row; the scheduler holds what it could admit at once, and no more."""
+    stream = Listed([(0, 3, 2)] * 2_000)
+    told = SimConfig("paged", 64, 1, 8, LATENCIES[0], block_size=4, max_num_seqs=4)
+    most = 0
+
+    def count(scheduler: Any, request: Request) -> None:
+        nonlocal most
+        Scheduler.add(scheduler, request)
+        most = max(most, len(scheduler.waiting))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kvsim.cohort.CohortScheduler.add", count)
+        result = simulate(stream, told)
+    assert result.waiting.max == 1_996
+    assert most <= 5

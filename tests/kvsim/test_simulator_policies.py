@@ -1,0 +1,246 @@
+"""A tiny example of every policy, worked out by hand: a step takes a second, a slot a byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvsim.roofline import LinearLatency
+from kvsim.simulator import SimConfig, SimulationError, simulate
+from kvsim.traces import TraceRequest
+from tests.kvsim.streams import Listed, Watched, watched
+
+SECOND = 10**9
+
+
+def config(policy: Any, slots: int, max_length: int = 8, **more: Any) -> SimConfig:
+    more = {"block_size": 4} | more
+    return SimConfig(policy, slots, 1, max_length, LinearLatency(fixed_s=1.0), **more)
+
+
+def run(
+    patch: pytest.MonkeyPatch, requests: list[tuple[int, int, int]], told: SimConfig
+) -> Watched:
+    seen = watched(Listed(requests), told, patch)
+    assert simulate(Listed(requests), told).to_json() == seen.result.to_json()
+    return seen
+
+
+def rows(seen: Watched, name: str) -> list[float]:
+    return list(seen.result.rows[name])
+
+
+def test_static(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two slabs of 8. The short row keeps its slab until the long one ends; the third waits.
+
+    slab 0   - - a a a a . .      prompt of 2, padded to 4, then 2 decoded
+    slab 1   b b b b x x . .      ends with its first token
+    """
+    requests = [(0, 2, 3), (0, 4, 1), (0, 3, 1)]
+    seen = run(monkeypatch, requests, config("static", 16))
+    assert seen.of("live") == [6, 3, 4, 3]
+    assert seen.of("padding") == [2, 2, 2, 0]
+    assert seen.of("finished") == [0, 8, 8, 0]
+    assert seen.of("unwritten") == [8, 3, 2, 5]
+    assert seen.of("free") == [0, 0, 0, 8]
+    assert rows(seen, "finished_s") == [3.0, 1.0, 4.0]
+    assert rows(seen, "scheduled_s") == [0.0, 0.0, 3.0]
+    result = seen.result
+    assert (result.tokens.computed, result.tokens.pads, result.tokens.ended) == (15, 2, 2)
+    assert result.tokens.recomputed == 0
+    assert result.states["finished"].mean_slots == 4.0
+    assert result.states["finished"].mean_percent == 25.0
+    assert result.batches == 2
+
+
+def test_growing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 slots do not hold both: at its last growth a batch of two would take 2 x (6 + 5)."""
+    seen = run(monkeypatch, [(0, 2, 3), (0, 4, 1)], config("growing", 16))
+    assert seen.of("live") == [2, 3, 4, 4]
+    assert seen.of("free") == [14, 13, 12, 12]
+    assert seen.result.copies.grown_slots == 2 + 3
+    assert seen.result.copies.peak_slots == 3 + 4
+
+
+def test_growing_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """22 slots hold both at the last copy; the ended row grows with the other one."""
+    seen = run(monkeypatch, [(0, 2, 3), (0, 4, 1)], config("growing", 22))
+    assert seen.of("live") == [6, 3, 4]
+    assert seen.of("padding") == [2, 2, 2]
+    assert seen.of("finished") == [0, 5, 6]
+    assert seen.of("free") == [14, 12, 10]
+    assert seen.result.copies.grown_slots == 2 * 4 + 2 * 5
+    assert seen.result.copies.peak_slots == 22
+
+
+def test_growing_by_three_slots_and_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt of 2 and 5 new tokens: widths 2, 5, 5, 5, 8; a fifth of the old at a time."""
+    told = config("growing", 16, growth=3, copied_parts=5)
+    seen = run(monkeypatch, [(0, 2, 5)], told)
+    assert seen.of("live") == [2, 3, 4, 5, 6]
+    assert seen.of("unwritten") == [0, 2, 1, 0, 2]
+    assert seen.of("free") == [14, 11, 11, 11, 8]
+    assert seen.result.copies.grown_slots == 2 + 5
+    assert seen.result.copies.peak_slots == 8 + 1
+
+
+def test_max(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two pieces of the maximum length; the third request takes the one that comes free."""
+    seen = run(monkeypatch, [(0, 2, 3), (0, 4, 1), (0, 2, 2)], config("max", 16))
+    assert seen.of("live") == [6, 5, 7]
+    assert seen.of("written_later") == [2, 2, 0]
+    assert seen.of("never_written") == [8, 9, 9]
+    assert [step.waiting for step in seen.steps] == [1, 0, 0]
+    assert rows(seen, "finished_s") == [3.0, 1.0, 3.0]
+
+
+def test_pow2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 new tokens are foreseen as 8: 12 slots, a piece of 16. The next needs 32 in a row."""
+    seen = run(monkeypatch, [(0, 5, 5), (0, 10, 8)], config("pow2", 32, max_length=20))
+    first = seen.steps[0].levels
+    assert (first["live"], first["written_later"], first["never_written"]) == (5, 4, 3)
+    assert (first["rounding"], first["hole"], first["free"]) == (4, 16, 0)
+    assert first["largest_free_piece"] == 16
+    assert rows(seen, "scheduled_s") == [0.0, 5.0]
+
+
+def test_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output is known: 9 slots, a piece of 16, of which every slot asked for is written."""
+    seen = run(monkeypatch, [(0, 5, 5)], config("oracle", 32, max_length=20))
+    assert seen.of("live") == [5, 6, 7, 8, 9]
+    assert seen.of("written_later") == [4, 3, 2, 1, 0]
+    assert set(seen.of("never_written")) == {0}
+    assert set(seen.of("rounding")) == {7}
+    assert seen.result.free_run is not None
+    assert seen.result.free_run.mean_slots == 16.0
+
+
+def test_paged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 4 for a prompt of 5 and 4 new tokens; another request comes when it has ended."""
+    seen = run(monkeypatch, [(0, 5, 4), (10 * SECOND, 1, 1)], config("paged", 16))
+    assert seen.of("live") == [5, 6, 7, 8, 0, 1, 0]
+    assert seen.of("unwritten") == [3, 2, 1, 0, 0, 3, 0]
+    assert seen.of("free") == [8, 8, 8, 8, 16, 12, 16]
+    assert rows(seen, "first_token_s") == [1.0, 11.0]
+    result = seen.result
+    assert (result.span_s, result.busy_s) == (11.0, 5.0)
+    assert result.states["live"].mean_slots == (5 + 6 + 7 + 8 + 1) / 11
+    assert result.running.mean == 5 / 11
+    assert result.running.busy_mean == 1.0
+    assert result.queue_wait_s.max == 0.0
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_preemption(monkeypatch: pytest.MonkeyPatch, preemption: Any) -> None:
+    """3 blocks of 4, two requests of 4 + 3: the newer gives way and comes back."""
+    told = config(
+        "paged", 12, preemption=preemption, host_blocks=4,
+        link_bandwidth=2.0, block_transfer_s=0.5,
+    )  # fmt: skip
+    seen = run(monkeypatch, [(0, 4, 3), (0, 4, 3)], told)
+    result = seen.result
+    assert (result.preemptions.total, result.preemptions.requests) == (1, 1)
+    if preemption == "recompute":
+        assert result.tokens.recomputed == 4
+        assert rows(seen, "finished_s") == [3.0, 5.0]
+    else:
+        assert result.tokens.recomputed == 0
+        assert result.preemptions.swapped_bytes == 8
+        # A block of 4 bytes moves in 2 s and a half, there and back.
+        assert result.busy_s == 5 + 2 * 2.5
+
+
+def test_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hash blocks of 8 tokens, pool blocks of 4: of 9 equal tokens two blocks are found."""
+    requests = [
+        TraceRequest(0, 0, 9, 1, (1, 2), 8),
+        TraceRequest(1, 5 * SECOND, 9, 1, (1, 2), 8),
+        TraceRequest(2, 9 * SECOND, 9, 1, (1, 3), 8),
+        TraceRequest(3, 12 * SECOND, 4, 1),
+    ]
+    seen = watched(Listed(requests), config("paged+prefix", 16, max_length=12), monkeypatch)
+    prefix = seen.result.prefix
+    assert prefix is not None
+    assert (prefix.queried_first, prefix.hit_other_requests) == (27, 16)
+    assert prefix.share_of_first == 16 / 27
+    assert seen.result.tokens.shared == 16
+    assert seen.result.tokens.computed == 9 + 1 + 1 + 4
+    assert seen.result.requests.without_hash_ids == 1
+    assert seen.of("cached")[:2] == [0, 8]
+
+
+def test_samples_share_their_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompt of 6 in blocks of 4, three samples of 3: the second block is copied twice."""
+    requests = [TraceRequest(0, 0, 6, 3, samples=3)]
+    seen = watched(Listed(requests), config("paged", 40, max_length=12), monkeypatch)
+    # Prompt; 3 x 1 more in a shared block of 4 and three of its second half; 3 x 2 more.
+    assert seen.of("live") == [6, 4 + 3 * 3, 4 + 3 * 4, 0]
+    assert seen.result.copies.blocks == 2
+    sharing = seen.result.sharing
+    assert sharing is not None
+    assert (sharing.unshared, sharing.held) == (2 + 6 + 6, 2 + 4 + 4)
+    assert (seen.result.tokens.output, seen.result.tokens.recomputed) == (9, 0)
+
+
+@pytest.mark.parametrize(("branching", "held", "copies"), [(0.0, 18, 0), (1.0, 17, 3)])
+def test_beams(monkeypatch: pytest.MonkeyPatch, branching: float, held: int, copies: int) -> None:
+    """Two beams of 4 + 6 in blocks of 4: apart from the first token, or forked at every one.
+
+    step           1   2   3   4   5   6
+    blocks, apart  1   3   3   3   3   5     the prompt is one block of both
+    forked         1   3   3   3   3   4     a full block stays shared; a part-filled is copied
+    alone          1   4   4   4   4   6
+    """
+    told = config("paged", 40, max_length=12, beams=2, branching=branching)
+    result = watched(Listed([(0, 4, 6)]), told, monkeypatch).result
+    assert (result.tokens.computed, result.tokens.recomputed) == (4 + 2 * 5, 0)
+    assert (result.requests.finished, result.tokens.output) == (1, 12)
+    assert result.copies.blocks == copies
+    assert result.sharing is not None
+    assert (result.sharing.unshared, result.sharing.held) == (23, held)
+
+
+def test_what_never_fits_is_refused_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [(0, 8, 2), (0, 2, 2), (1, 9, 9), (2, 1, 1)]
+    for policy in ("static", "growing", "max", "pow2", "oracle", "paged", "paged+prefix"):
+        seen = run(monkeypatch, requests, config(policy, 16))
+        assert seen.result.requests.finished == 2
+        (refusal,) = seen.result.requests.refused
+        assert (refusal.reason, refusal.count, refusal.first) == ("max_length", 2, 0)
+        assert (refusal.needed, refusal.available) == (9, 8)
+
+
+@pytest.mark.parametrize(
+    ("policy", "slots", "max_length", "reason"),
+    [
+        ("paged", 8, 20, "blocks"),
+        ("max", 15, 10, "slots"),
+        ("oracle", 15, 20, "slots"),
+        ("growing", 16, 20, "slots"),
+    ],
+)
+def test_a_pool_too_small_for_any_request(
+    policy: str, slots: int, max_length: int, reason: str
+) -> None:
+    with pytest.raises(SimulationError) as caught:
+        simulate(Listed([(0, 4, 6)]), config(policy, slots, max_length))
+    assert caught.value.code == "nothing_fits"
+    assert caught.value.params["reason"] == reason
+
+
+def test_a_pool_of_nothing() -> None:
+    with pytest.raises(SimulationError, match="pool_too_small"):
+        config("static", 7)
+
+
+def test_a_policy_that_cannot_fork_refuses_samples() -> None:
+    with pytest.raises(SimulationError, match="samples"):
+        simulate(Listed([TraceRequest(0, 0, 2, 2, samples=2)]), config("oracle", 16))
+
+
+def test_livelock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that admits nobody would go on for ever."""
+    monkeypatch.setattr("kvsim.placement.Placement.admit", lambda *_: False)
+    with pytest.raises(SimulationError, match="livelock"):
+        simulate(Listed([(0, 2, 2)]), config("paged", 16))
