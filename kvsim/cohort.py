@@ -72,7 +72,7 @@ class CohortScheduler(Scheduler):
         self._context = 0  # positions that the cohort has computed
         self._next_seat = 0
         self._plain: StepPlan | None = None  # a plan of the scheduler's own, being executed
-        # Nobody who waits can be admitted until something ends or another one is first.
+        # Nobody who waits can be admitted until something ends (and is reported by a plan).
         self._stalled = False
 
     @property
@@ -239,10 +239,6 @@ class CohortScheduler(Scheduler):
                 self._end(request, FinishReason.LENGTH)
             else:
                 self._join(group)
-
-    def _end(self, request: Request, reason: FinishReason) -> None:
-        self._stalled = False
-        super()._end(request, reason)
 
     # -- in and out of the cohort ----------------------------------------------------------
 

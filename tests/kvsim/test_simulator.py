@@ -116,7 +116,7 @@ def moved(plan: StepPlan, config: SimConfig) -> int:
 @st.composite
 def streams(draw: st.DrawFn) -> Listed:
     """Bursts, pauses, and prompts of three groups that begin alike."""
-    gap = st.sampled_from([0, 0, 700, 4_000, 60_000])
+    gap = st.sampled_from([0, 0, 0, 700, 4_000, 60_000])
     drawn = draw(
         st.lists(
             st.tuples(gap, st.integers(1, 30), st.integers(1, 14), st.integers(0, 2)),
@@ -138,16 +138,16 @@ def streams(draw: st.DrawFn) -> Listed:
 
 @st.composite
 def configs(draw: st.DrawFn, policy: str) -> SimConfig:
-    seqs = draw(st.integers(1, 8))
+    seqs = draw(st.sampled_from([1, 2, 3, 4, 6, 8]))
     return SimConfig(
         policy,  # type: ignore[arg-type]
-        budget_bytes=draw(st.integers(50, 400)),
+        budget_bytes=draw(st.sampled_from([64, 72, 80, 100, 130, 400])),
         slot_bytes=1,
-        max_length=draw(st.sampled_from([20, 44])),
+        max_length=draw(st.sampled_from([30, 64])),
         latency=draw(st.sampled_from(LATENCIES)),
-        block_size=draw(st.sampled_from([1, 3, 4, 8])),
+        block_size=draw(st.sampled_from([2, 4, 8, 16])),
         max_num_seqs=seqs,
-        max_num_batched_tokens=draw(st.integers(seqs, 40)),
+        max_num_batched_tokens=seqs + draw(st.sampled_from([0, 1, 5, 30, 60])),
         long_prefill_token_threshold=draw(st.sampled_from([0, 0, 3])),
         watermark_blocks=draw(st.integers(0, 2)),
         preemption=draw(st.sampled_from(["recompute", "swap"])),
