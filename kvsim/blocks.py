@@ -151,14 +151,23 @@ class BlockPool:
             raise PoolError(f"cannot allocate {count} blocks")
         if count > self.num_free:
             raise OutOfBlocksError(f"{count} blocks asked for, {self.num_free} free")
-        take = min(count, len(self._free))
-        blocks = self._free[len(self._free) - take :][::-1]
-        del self._free[len(self._free) - take :]
-        blocks += [self._evict() for _ in range(count - take)]
+        free, refs = self._free, self._refs
+        if count == 1 and free:
+            blocks = [free.pop()]
+        else:
+            kept = max(0, len(free) - count)
+            blocks = free[kept:]
+            blocks.reverse()
+            del free[kept:]
+            blocks += [self._evict() for _ in range(count - len(blocks))]
         for block in blocks:
-            self._refs[block] = 1
+            refs[block] = 1
         if blocks:
-            self._tables.setdefault(request, []).extend(blocks)
+            table = self._tables.get(request)
+            if table is None:
+                self._tables[request] = blocks
+            else:
+                table += blocks
         return tuple(blocks)
 
     def share(self, request: int, blocks: Iterable[int]) -> tuple[int, ...]:
@@ -217,10 +226,11 @@ class BlockPool:
         table = self._tables.pop(request, None)
         if table is None:
             raise PoolError(f"request {request} holds no blocks")
+        refs = self._refs
         if not self._extra and not self._keys:
             for block in table:
-                self._refs[block] = 0
-            self._free.extend(reversed(table))
+                refs[block] = 0
+            self._free += reversed(table)
             return tuple(table)
         for block in reversed(table):
             self._refs[block] -= 1
@@ -271,8 +281,15 @@ class BlockPool:
         """Whether ``block`` has content and no owner."""
         return block in self._evictable
 
+    def cached_of(self, blocks: Iterable[int]) -> tuple[int, ...]:
+        """Those of ``blocks`` that have content and no owner."""
+        evictable = self._evictable
+        return tuple([block for block in blocks if block in evictable]) if evictable else ()
+
     def drain_evicted(self) -> tuple[int, ...]:
         """Blocks that lost their content since this was last asked, in that order."""
+        if not self._evicted:
+            return ()
         evicted, self._evicted = tuple(self._evicted), []
         return evicted
 

@@ -151,11 +151,12 @@ class CohortScheduler(Scheduler):
         if others and (len(others) > 1 or self._running[-1] is not others[0]):
             return False
         needed = len(self._crossing[self._tick % self.pool.block_size])
-        draft = self._draft()
-        draft.budget -= len(self._seats)
-        if others and draft.budget:
-            chunks = others[0].chunks(draft.budget, draft.allowance)
-            needed += missing_blocks(self.pool, chunks)
+        if others:
+            draft = self._draft()
+            draft.budget -= len(self._seats)
+            if draft.budget:
+                chunks = others[0].chunks(draft.budget, draft.allowance)
+                needed += missing_blocks(self.pool, chunks)
         return needed <= self.pool.num_free
 
     def _plan_cohort(self) -> Work:
@@ -188,7 +189,9 @@ class CohortScheduler(Scheduler):
         # Each member reads what it has, and the token that it writes.
         read = pairs = context + decodes
         prefill = 0
-        logical = self._context + sum(group.members[0].computed for group in self._others)
+        logical = self._context
+        for group in self._others:
+            logical += group.members[0].computed
         for chunk in draft.chunks:
             request = self._requests[chunk.request]
             logical += chunk.count
@@ -215,6 +218,8 @@ class CohortScheduler(Scheduler):
         moving = needing
         if self.config.prefix_caching:
             moving = needing | self._crossing[(self._tick + 1) % size]
+        if not moving:
+            return
         for group in sorted(moving, key=moving.__getitem__):
             request = group.members[0]
             if group in needing:

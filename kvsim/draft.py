@@ -56,6 +56,13 @@ def missing_blocks(pool: BlockPool, chunks: Iterable[Chunk]) -> int:
 
     If all owners of a shared block write to it, the last one needs no copy.
     """
+    if not pool.extra_references:
+        # Nothing is shared, so nothing is copied.
+        size = pool.block_size
+        return sum(
+            max(-(-(chunk.start + chunk.count) // size) - len(pool.table(chunk.request)), 0)
+            for chunk in chunks
+        )
     missing = 0
     writers: Counter[int] = Counter()
     for chunk in chunks:

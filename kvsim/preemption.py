@@ -81,8 +81,7 @@ class Preemption:
         """Free the blocks of ``request``; what it published and has not written is retracted."""
         self.cache.retract_unwritten(request)
         blocks = self.pool.free(request.id)
-        kept = tuple(block for block in blocks if self.pool.is_cached(block))
-        return BlockOp(kind, request.id, blocks, hosts, kept)
+        return BlockOp(kind, request.id, blocks, hosts, self.pool.cached_of(blocks))
 
     def _can_swap(self, group: Group) -> bool:
         if self.config.preemption != "swap" or self.host is None or not group.members[0].computed:

@@ -67,6 +67,8 @@ class PrefixCache:
 
     def retract_unwritten(self, request: Request) -> None:
         """Take back what ``request`` has published and will not write now."""
+        if not request.published:
+            return
         table = self.pool.table(request.id)
         for block in table[request.computed // self.pool.block_size : request.published]:
             if self._publisher.get(block, (None,))[0] == request.id:
