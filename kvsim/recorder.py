@@ -10,9 +10,12 @@ Sums are integers (slots or requests x attoseconds): no order of adding changes 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import mul
 
+# Steps that are added up at a time.
+_BATCH = 1024
 # Above this, lengths of the queue are told apart by their leading bits only.
 _EXACT_BITS = 10
 
@@ -37,15 +40,15 @@ class Spread:
         self.total = 0
         self.most = 0
 
-    def add(self, count: int, duration: int) -> None:
-        """``count`` for ``duration``."""
-        if count > self.most:
-            self.most = count
-        self.total += count * duration
-        if count >> _EXACT_BITS:
-            low = count.bit_length() - _EXACT_BITS
-            count = count >> low << low
-        self.times[count] += duration
+    def add(self, counts: Sequence[int], durations: Sequence[int]) -> None:
+        """Each count for its duration."""
+        most = max(counts)
+        self.most = max(self.most, most)
+        self.total += sum(map(mul, counts, durations))
+        times = self.times
+        rounded: Iterable[int] = map(_leading_bits, counts) if most >> _EXACT_BITS else counts
+        for count, duration in zip(rounded, durations, strict=True):
+            times[count] += duration
 
     def quantile(self, share: float) -> int | None:
         """The smallest count that is not exceeded for ``share`` of the time; None without any."""
@@ -58,6 +61,11 @@ class Spread:
             if passed >= share * whole:
                 break
         return count
+
+
+def _leading_bits(count: int) -> int:
+    low = max(0, count.bit_length() - _EXACT_BITS)
+    return count >> low << low
 
 
 class Recorder:
@@ -82,22 +90,21 @@ class Recorder:
         self.next_mark = 0
         self._points = max(2, points)
         self._width = 1
+        # Steps that are not in the sums yet: levels, requests that run and wait, durations.
+        self._levels: list[Sequence[int]] = []
+        self._running: list[int] = []
+        self._waiting: list[int] = []
+        self._durations: list[int] = []
 
     def idle(self, until: int, levels: Sequence[int]) -> None:
         """Nothing runs and nothing waits until then."""
-        self._hold(levels, until - self.now)
-        self.now = until
-        if until >= self.next_mark:
-            self.mark()
+        self._hold(levels, 0, 0, until - self.now)
 
     def step(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
         """One step, at whose levels the pool stays for its duration."""
         self.steps += 1
         self.busy += duration
-        self._hold(levels, duration, running, waiting)
-        self.now += duration
-        if self.now >= self.next_mark:
-            self.mark()
+        self._hold(levels, running, waiting, duration)
 
     def run(
         self,
@@ -112,18 +119,19 @@ class Recorder:
         """Steps between which level ``i`` changes by ``slopes[i]``; see ``DecodeRun.moment``."""
         self.steps += steps
         self.busy += duration
-        self._hold(levels, duration, running, waiting)
         last = steps - 1
+        sums, peaks, lows = self.sums, self.peaks, self.lows
         for index, slope in enumerate(slopes):
             if slope:
-                self.sums[index] += slope * moment
-                self._meet(index, levels[index] + slope * last)
-        self.now += duration
-        if self.now >= self.next_mark:
-            self.mark()
+                sums[index] += slope * moment
+                level = levels[index] + slope * last
+                peaks[index] = max(peaks[index], level)
+                lows[index] = level if lows[index] is None else min(lows[index] or 0, level)
+        self._hold(levels, running, waiting, duration)
 
     def mark(self) -> None:
         """Keep the sums of now; where there are too many, every second one goes."""
+        self.add_up()
         sums = (*self.sums, self.running.total, self.waiting.total)
         self.marks.append(Mark(self.now, sums))
         if len(self.marks) > self._points:
@@ -131,19 +139,28 @@ class Recorder:
             self._width = max(2 * self._width, self.now // self._points)
         self.next_mark = self.now + self._width
 
-    def _hold(
-        self, levels: Sequence[int], duration: int, running: int = 0, waiting: int = 0
-    ) -> None:
-        sums = self.sums
-        for index, level in enumerate(levels):
-            sums[index] += level * duration
-            self._meet(index, level)
-        self.running.add(running, duration)
-        self.waiting.add(waiting, duration)
+    def add_up(self) -> None:
+        """Bring the sums up to now."""
+        durations = self._durations
+        if not durations:
+            return
+        for index, values in enumerate(zip(*self._levels, strict=True)):
+            self.sums[index] += sum(map(mul, values, durations))
+            self.peaks[index] = max(self.peaks[index], max(values))
+            low, before = min(values), self.lows[index]
+            self.lows[index] = low if before is None else min(before, low)
+        self.running.add(self._running, durations)
+        self.waiting.add(self._waiting, durations)
+        for pending in (self._levels, self._running, self._waiting, durations):
+            pending.clear()
 
-    def _meet(self, index: int, level: int) -> None:
-        if level > self.peaks[index]:
-            self.peaks[index] = level
-        low = self.lows[index]
-        if low is None or level < low:
-            self.lows[index] = level
+    def _hold(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
+        self._levels.append(levels)
+        self._running.append(running)
+        self._waiting.append(waiting)
+        self._durations.append(duration)
+        self.now += duration
+        if self.now >= self.next_mark:
+            self.mark()
+        elif len(self._durations) >= _BATCH:
+            self.add_up()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from kvsim.gpus import GPUFacts
 from kvsim.models import ModelFacts
@@ -20,8 +20,7 @@ from kvsim.models import ModelFacts
 Overlap = Literal["max", "sum"]
 
 
-@dataclass(frozen=True, slots=True)
-class StepWork:
+class StepWork(NamedTuple):
     """What one step computes.
 
     Attributes:

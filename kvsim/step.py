@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class OpKind(StrEnum):
@@ -41,8 +41,7 @@ class FinishReason(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class BlockOp:
+class BlockOp(NamedTuple):
     """One block operation.
 
     ``blocks`` are physical block ids on the device, in logical order. ``request`` is None only
@@ -81,8 +80,7 @@ class Chunk:
     padding: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(NamedTuple):
     """A request that ended, and why."""
 
     request: int
