@@ -93,24 +93,32 @@ class CohortScheduler(Scheduler):
 
     # -- steps at once ---------------------------------------------------------------------
 
-    def quiet_steps(self) -> int:
-        """How many steps from now on change nothing but the tokens of the cohort.
+    def begin_jump(self) -> int:
+        """Hand out what the next step needs, and say how many steps can be taken at once with it.
 
-        Their plans have no operation and no chunk outside of the cohort; nobody is admitted, and
-        nobody ends but after the last of them. It holds until a request is added to an empty queue.
+        None of these steps has a chunk outside of the cohort, admits or preempts anybody; nobody
+        ends but after the last of them; blocks are handed out before the first alone. With 0
+        nothing was done, and the next step is one to :meth:`plan`; else :meth:`jump` comes next.
+        What their plans would have listed (blocks handed out, ends that :meth:`jump` and
+        :meth:`settle` returned) is told by no plan.
         """
-        if self._others or self._finished or self._pending or not self._seats:
+        if self._others or not self._seats:
             return 0
-        if self._waiting and not self._stalled:
+        if self._waiting and (self._finished or not self._stalled):
             return 0
         size, tick, publishing = self.pool.block_size, self._tick, self.config.prefix_caching
         crossing, ends = self._crossing, self._ends
-        for steps in range(size):
+        needing = crossing[tick % size]
+        if needing and len(needing) > self.pool.num_free:
+            return 0
+        if self._finished or self._pending:
+            self._finished, self._pending = [], []
+        if needing or publishing:
+            self._move_members(Draft(self._step, 0, []))
+        for steps in range(1, size + 1):
             at = tick + steps
-            if crossing[at % size] or (publishing and crossing[(at + 1) % size]):
+            if at in ends or crossing[at % size] or (publishing and crossing[(at + 1) % size]):
                 return steps
-            if at + 1 in ends:
-                return steps + 1
         return size
 
     def decodes(self) -> tuple[int, int]:
@@ -118,13 +126,14 @@ class CohortScheduler(Scheduler):
         return len(self._seats), self._context
 
     def jump(self, steps: int) -> tuple[Finish, ...]:
-        """Plan and settle so many steps, of those that :meth:`quiet_steps` promised."""
-        before = len(self._finished)
+        """Plan and settle so many steps, of those that :meth:`begin_jump` promised, at least 1."""
         self._step += steps
         self._tick += steps
         self._context += steps * len(self._seats)
+        if self._tick not in self._ends:
+            return ()
         self._end_members()
-        return tuple(self._finished[before:])
+        return tuple(self._finished)
 
     # -- a step ----------------------------------------------------------------------------
 

@@ -35,37 +35,27 @@ class WaitingQueue(Protocol):
     def __len__(self) -> int: ...
 
 
-class FcfsQueue:
-    """First come, first served; a preempted request goes to the front."""
+class FcfsQueue(deque[Group]):
+    """First come, first served; a preempted request goes to the front.
 
-    def __init__(self) -> None:
-        self._queue: deque[Group] = deque()
+    A deque, so that asking whether anybody waits, at every step, costs nothing.
+    """
 
     def push(self, group: Group) -> None:
         """Queue at the end."""
-        self._queue.append(group)
+        self.append(group)
 
     def push_back_in(self, group: Group) -> None:
         """Queue at the front: it came before all who wait."""
-        self._queue.appendleft(group)
+        self.appendleft(group)
 
     def peek(self) -> Group:
         """Return the first."""
-        return self._queue[0]
+        return self[0]
 
-    def pop(self) -> Group:
+    def pop(self) -> Group:  # type: ignore[override]
         """Take the first out."""
-        return self._queue.popleft()
-
-    def remove(self, group: Group) -> None:
-        """Take any one out."""
-        self._queue.remove(group)
-
-    def __iter__(self) -> Iterator[Group]:
-        return iter(self._queue)
-
-    def __len__(self) -> int:
-        return len(self._queue)
+        return self.popleft()
 
 
 class PriorityQueue:

@@ -146,8 +146,8 @@ class Recorder:
             return
         for index, values in enumerate(zip(*self._levels, strict=True)):
             self.sums[index] += sum(map(mul, values, durations))
-            self.peaks[index] = max(self.peaks[index], max(values))
-            low, before = min(values), self.lows[index]
+            high, low, before = max(values), min(values), self.lows[index]
+            self.peaks[index] = max(self.peaks[index], high)
             self.lows[index] = low if before is None else min(before, low)
         self.running.add(self._running, durations)
         self.waiting.add(self._waiting, durations)

@@ -36,7 +36,8 @@ def tally_slots(
         TallyError: more tokens than slots that hold them.
     """
     size = shape.block_size
-    owned, cached = pool.num_owned, pool.num_cached
+    cached = pool.num_cached
+    owned = shape.blocks - pool.num_free
     live = logical_tokens - pool.extra_references * size
     unwritten = owned * size - live
     if live < 0 or unwritten < 0:

@@ -105,8 +105,8 @@ class Paged:
         scheduler, run = self.scheduler, self._run
         if run.arrivals.waiting:
             self._feed()
-        steps = scheduler.quiet_steps() if run.jump else 0
-        finished = self._quiet(steps) if steps > 1 else self._one()
+        steps = scheduler.begin_jump() if run.jump else 0
+        finished = self._jump(steps) if steps else self._one()
         for finish in finished:
             run.finish(finish.request)
 
@@ -153,34 +153,42 @@ class Paged:
         return scheduler.settle(work)
 
     def _record(self, work: Work, duration: int) -> None:
-        run, pool = self._run, self.pool
-        running = self.scheduler.num_running
-        levels = tally_slots(self.shape, pool, work.logical_tokens)
-        if levels[2] > running * (self.shape.block_size - 1):
-            raise TallyError(f"{levels[2]} unwritten slots of {running} running requests")
-        run.totals.held += pool.num_owned
-        run.totals.unshared += pool.num_owned + pool.extra_references
-        waiting = work.waiting + run.arrivals.waiting
-        run.recorder.step(levels, running, waiting, duration)
+        run, running = self._run, self.scheduler.num_running
+        levels = self._levels(work.logical_tokens, running, 1)
+        run.recorder.step(levels, running, work.waiting + run.arrivals.waiting, duration)
 
-    def _quiet(self, steps: int) -> tuple[Finish, ...]:
-        run, scheduler, pool = self._run, self.scheduler, self.pool
+    def _levels(self, logical: int, running: int, steps: int) -> tuple[int, int, int, int, int]:
+        """Slots by state at the first of so many steps, and what sharing saves in all of them."""
+        levels = tally_slots(self.shape, self.pool, logical)
+        live, _, unwritten, _, _ = levels
+        size, totals = self.shape.block_size, self._run.totals
+        # A request has blocks for what it has written, and not one more.
+        if unwritten > running * (size - 1):
+            raise TallyError(f"{unwritten} unwritten slots of {running} running requests")
+        owned = (live + unwritten) // size
+        totals.held += owned * steps
+        totals.unshared += (owned + self.pool.extra_references) * steps
+        return levels
+
+    def _jump(self, most: int) -> tuple[Finish, ...]:
+        """Steps of decoding alone, up to the next arrival or mark of the series."""
+        run, scheduler = self._run, self.scheduler
         decodes, context = scheduler.decodes()
-        line = run.clock.decode_run(decodes, context, steps)
-        span = run.horizon()
-        if span > 0:
-            line = line.until(span)
+        line = run.clock.decode_run(decodes, context, most)
         steps = line.steps
-        levels = tally_slots(self.shape, pool, context + decodes)
+        if steps > 1:
+            span = run.horizon()
+            if span > 0:
+                line = line.until(span)
+                steps = line.steps
         waiting = scheduler.num_waiting + run.arrivals.waiting
-        run.recorder.run(
-            levels, (decodes, 0, -decodes), scheduler.num_running, waiting,
-            steps, line.duration, line.moment,
-        )  # fmt: skip
-        totals = run.totals
-        totals.computed_tokens += decodes * steps
-        totals.held += pool.num_owned * steps
-        totals.unshared += (pool.num_owned + pool.extra_references) * steps
+        run.totals.computed_tokens += decodes * steps
+        levels = self._levels(context + decodes, decodes, steps)
+        if steps == 1:
+            run.recorder.step(levels, decodes, waiting, line.first)
+        else:
+            slopes = (decodes, 0, -decodes)
+            run.recorder.run(levels, slopes, decodes, waiting, steps, line.duration, line.moment)
         return scheduler.jump(steps)
 
     def _moved(self, ops: Sequence[BlockOp]) -> int:
