@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from streams import Listed, Seen, watched
 
 from kvsim.blocks import BlockPool, Key
 from kvsim.clock import PER_NANOSECOND, attoseconds, step_clock
@@ -23,7 +24,6 @@ from kvsim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
 from kvsim.slots import PoolShape
 from kvsim.step import FinishReason, OpKind, StepPlan
 from kvsim.traces import TraceRequest
-from tests.kvsim.streams import Listed, Seen, watched
 
 LATENCIES: tuple[Latency, ...] = (
     LinearLatency(fixed_s=1e-6),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from streams import Listed, Watched, watched
 
 from kvsim.roofline import LinearLatency
 from kvsim.simulator import SimConfig, SimulationError, simulate
 from kvsim.traces import TraceRequest
-from tests.kvsim.streams import Listed, Watched, watched
 
 SECOND = 10**9
 

@@ -1,0 +1,59 @@
+"""The event log of whole runs, replayed: difference 0 at every step."""
+
+from __future__ import annotations
+
+import pytest
+from arm_runs import Run
+
+from experiment.config import Config
+from kvsim.limits import SchedulerConfig
+from kvsim.prefix import KeyChain
+from kvsim.replay import RecordedRequest, Replay, replay_run
+from kvsim.request import Keys
+
+
+def limits(config: Config, watermark: int) -> SchedulerConfig:
+    engine = config.engine
+    return SchedulerConfig(
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        long_prefill_token_threshold=engine.long_prefill_token_threshold,
+        watermark_blocks=watermark,
+        policy=engine.policy,
+        preemption=engine.preemption,
+        prefix_caching=engine.prefix_caching,
+    )
+
+
+def replayed(run: Run, config: Config, arm: str) -> tuple[int, Replay]:
+    pool, plans = run.pool(arm), run.plans(arm)
+    generated = run.tokens(arm)
+
+    def keys(number: int, tokens: list[int]) -> Keys:
+        chain = KeyChain(pool.block_size)
+        whole = [*tokens, *generated[number]]
+        return lambda count: chain.keys(whole, count)
+
+    requests = [
+        RecordedRequest(r.id, len(r.token_ids), r.max_new_tokens, keys=keys(r.id, r.token_ids))
+        for r in run.workload.requests
+        if r.sample_of is None
+    ]
+    told = limits(config, pool.watermark_blocks)
+    return len(plans), replay_run(plans, requests, pool.blocks, pool.block_size, told)
+
+
+@pytest.mark.parametrize("arm", ["paged", "slabs"])
+@pytest.mark.parametrize("name", ["worked_example", "crowded"])
+def test_the_log_of_a_run_replays_without_a_difference(
+    request: pytest.FixtureRequest, everything: Config, name: str, arm: str
+) -> None:
+    run: Run = request.getfixturevalue(name)
+    count, replay = replayed(run, everything, arm)
+    assert count > 50
+    assert replay == Replay(count, None)
+
+
+def test_the_crowded_run_preempts(crowded: Run) -> None:
+    """So that its replay means something."""
+    assert any(plan.preempted for plan in crowded.plans("paged"))
