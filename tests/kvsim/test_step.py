@@ -23,8 +23,9 @@ from kvsim.step import (
 COUNTS = st.integers(0, 10**6)
 IDS = st.lists(COUNTS, max_size=4).map(tuple)
 OPS = st.builds(
-    BlockOp, st.sampled_from(OpKind), st.one_of(st.none(), COUNTS), blocks=IDS, sources=IDS
-)
+    BlockOp, st.sampled_from(OpKind), st.one_of(st.none(), COUNTS), blocks=IDS, sources=IDS,
+    cached=IDS, tokens=COUNTS,
+)  # fmt: skip
 CHUNKS = st.builds(Chunk, COUNTS, COUNTS, COUNTS, st.booleans(), COUNTS)
 FINISHES = st.builds(Finish, COUNTS, st.sampled_from(FinishReason))
 PLANS = st.builds(
