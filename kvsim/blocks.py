@@ -110,6 +110,11 @@ class BlockPool:
         """Blocks that nobody owns and whose content is kept."""
         return len(self._evictable)
 
+    def occupancy(self) -> tuple[int, int, int]:
+        """Blocks owned, blocks cached, and table entries beyond one for each owned block."""
+        cached = len(self._evictable)
+        return self.num_blocks - len(self._free) - cached, cached, self._extra
+
     @property
     def cached(self) -> tuple[int, ...]:
         """The cached blocks, in the order in which they would be evicted."""
@@ -169,6 +174,19 @@ class BlockPool:
             else:
                 table += blocks
         return tuple(blocks)
+
+    def append(self, request: int) -> int:
+        """Append one block to the table of ``request``, which holds some; see :meth:`allocate`.
+
+        Raises:
+            OutOfBlocksError: none can be had.
+        """
+        if not self._free:
+            return self.allocate(request, 1)[0]
+        block = self._free.pop()
+        self._refs[block] = 1
+        self._tables[request].append(block)
+        return block
 
     def share(self, request: int, blocks: Iterable[int]) -> tuple[int, ...]:
         """Append ``blocks``, which hold content already, to the table of ``request``.

@@ -65,7 +65,8 @@ class CohortScheduler(Scheduler):
             raise ValueError("a step must have room for a token of every running request")
         self._tick = 0
         self._seats: dict[Group, _Seat] = {}
-        # Members by what the calendar says of them, with their seats' numbers.
+        # Members by what the calendar says of them, with their seats' numbers; in the order in
+        # which they joined, which is that of the numbers.
         self._crossing: list[dict[Group, int]] = [{} for _ in range(pool.block_size)]
         self._ends: dict[int, dict[Group, int]] = {}
         self._others: list[Group] = []  # running, and not in the cohort
@@ -113,8 +114,12 @@ class CohortScheduler(Scheduler):
             return 0
         if self._finished or self._pending:
             self._finished, self._pending = [], []
-        if needing or publishing:
+        if publishing:
             self._move_members(Draft(self._step, 0, []))
+        else:
+            append = self.pool.append
+            for group in needing:
+                append(group.members[0].id)
         for steps in range(1, size + 1):
             at = tick + steps
             if at in ends or crossing[at % size] or (publishing and crossing[(at + 1) % size]):
@@ -227,9 +232,7 @@ class CohortScheduler(Scheduler):
         moving = needing
         if self.config.prefix_caching:
             moving = needing | self._crossing[(self._tick + 1) % size]
-        if not moving:
-            return
-        for group in sorted(moving, key=moving.__getitem__):
+        for group in sorted(moving, key=moving.__getitem__) if len(moving) > 1 else moving:
             request = group.members[0]
             if group in needing:
                 blocks = allocate(self.pool, request.id, 1, draft)
@@ -241,7 +244,7 @@ class CohortScheduler(Scheduler):
         ending = self._ends.pop(self._tick, None)
         if ending is None:
             return
-        for group in sorted(ending, key=ending.__getitem__):
+        for group in tuple(ending):
             self._leave(group)
             self._end(group.members[0], FinishReason.LENGTH)
 

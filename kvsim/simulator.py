@@ -46,6 +46,10 @@ __all__ = [
 ]
 
 
+# Turns between two looks at whether requests end.
+_WATCH_EVERY = 64
+
+
 def simulate(stream: RequestStream, config: SimConfig, *, jump: bool = True) -> SimResult:
     """Run every request of ``stream`` to its end.
 
@@ -91,12 +95,15 @@ def make_policy(config: SimConfig, samples: int = 1) -> Policy:
 
 def _drive(run: Run, policy: Policy) -> None:
     arrivals, recorder = run.arrivals, run.recorder
+    turns = 0
     while True:
         if arrivals.next_at is not None and arrivals.next_at <= recorder.now:
             arrivals.take(recorder.now)
         if arrivals.waiting or policy.busy:
             policy.step()
-            run.watch()
+            turns += 1
+            if not turns % _WATCH_EVERY:
+                run.watch(_WATCH_EVERY)
         elif arrivals.next_at is None:
             break
         else:

@@ -36,9 +36,8 @@ def tally_slots(
         TallyError: more tokens than slots that hold them.
     """
     size = shape.block_size
-    cached = pool.num_cached
-    owned = shape.blocks - pool.num_free
-    live = logical_tokens - pool.extra_references * size
+    owned, cached, extra = pool.occupancy()
+    live = logical_tokens - extra * size
     unwritten = owned * size - live
     if live < 0 or unwritten < 0:
         raise TallyError(f"{live} live slots in {owned} blocks of {size}")

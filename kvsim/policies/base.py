@@ -91,8 +91,8 @@ class Run:
         until = mark if at is None or mark < at else at
         return until - recorder.now
 
-    def watch(self) -> None:
-        """Make sure, after each turn, that requests end.
+    def watch(self, more: int) -> None:
+        """Make sure, after so many more turns, that requests end.
 
         The oldest one computes a token at least in every step, so it ends within its length.
 
@@ -104,7 +104,7 @@ class Run:
         if finished != ended:
             self._watched = (finished, 0)
             return
-        self._watched = (ended, turns + 1)
+        self._watched = (ended, turns + more)
         if turns > 2 * self.arrivals.most_positions + _PATIENCE:
             raise SimulationError(
                 "livelock", steps=turns, finished=finished,

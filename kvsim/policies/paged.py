@@ -106,9 +106,16 @@ class Paged:
         if run.arrivals.waiting:
             self._feed()
         steps = scheduler.begin_jump() if run.jump else 0
-        finished = self._jump(steps) if steps else self._one()
-        for finish in finished:
-            run.finish(finish.request)
+        if not steps:
+            self._end(self._one())
+        while steps:
+            finished = self._jump(steps)
+            if finished:
+                self._end(finished)
+            at = run.arrivals.next_at
+            if at is not None and at <= run.recorder.now:
+                return
+            steps = scheduler.begin_jump()
 
     def stats(self) -> PrefixStats | None:
         """See :class:`kvsim.policies.base.Policy`."""
@@ -117,6 +124,10 @@ class Paged:
     def check_integrity(self) -> None:
         """See :class:`kvsim.policies.base.Policy`."""
         self.pool.check_integrity()
+
+    def _end(self, finished: Sequence[Finish]) -> None:
+        for finish in finished:
+            self._run.finish(finish.request)
 
     def _feed(self) -> None:
         scheduler, arrivals = self.scheduler, self._run.arrivals
