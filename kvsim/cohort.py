@@ -94,51 +94,63 @@ class CohortScheduler(Scheduler):
 
     # -- steps at once ---------------------------------------------------------------------
 
-    def begin_jump(self) -> int:
-        """Hand out what the next step needs, and say how many steps can be taken at once with it.
+    def quiet_steps(self, most: int) -> int:
+        """How many steps, of so many, can be taken at once: 0, or 1 and more.
 
-        None of these steps has a chunk outside of the cohort, admits or preempts anybody; nobody
-        ends but after the last of them; blocks are handed out before the first alone. With 0
-        nothing was done, and the next step is one to :meth:`plan`; else :meth:`jump` comes next.
-        What their plans would have listed (blocks handed out, ends that :meth:`jump` and
-        :meth:`settle` returned) is told by no plan.
+        None of them has a chunk outside of the cohort, admits or preempts anybody; nobody ends
+        but after the last of them. 0: the next step is one to :meth:`plan`.
         """
         if self._others or not self._seats:
             return 0
         if self._waiting and (self._finished or not self._stalled):
             return 0
-        size, tick, publishing = self.pool.block_size, self._tick, self.config.prefix_caching
-        crossing, ends = self._crossing, self._ends
-        needing = crossing[tick % size]
-        if needing and len(needing) > self.pool.num_free:
-            return 0
-        if self._finished or self._pending:
-            self._finished, self._pending = [], []
-        if publishing:
-            self._move_members(Draft(self._step, 0, []))
-        else:
-            append = self.pool.append
-            for group in needing:
-                append(group.members[0].id)
-        for steps in range(1, size + 1):
-            at = tick + steps
-            if at in ends or crossing[at % size] or (publishing and crossing[(at + 1) % size]):
+        crossing, ends, tick = self._crossing, self._ends, self._tick
+        size, free = self.pool.block_size, self.pool.num_free
+        for steps in range(1, most + 1):
+            free -= len(crossing[(tick + steps - 1) % size])
+            if free < 0:
+                return steps - 1
+            if tick + steps in ends:
                 return steps
-        return size
+        return most
+
+    def openings(self, steps: int) -> list[int]:
+        """How many blocks are handed out at the beginning of each of the next steps."""
+        size, tick, crossing = self.pool.block_size, self._tick, self._crossing
+        return [len(crossing[(tick + step) % size]) for step in range(steps)]
 
     def decodes(self) -> tuple[int, int]:
         """Requests of the cohort, and positions that they have written."""
         return len(self._seats), self._context
 
     def jump(self, steps: int) -> tuple[Finish, ...]:
-        """Plan and settle so many steps, of those that :meth:`begin_jump` promised, at least 1."""
-        self._step += steps
-        self._tick += steps
+        """Plan and settle so many steps, of those that :meth:`quiet_steps` promised, at least 1.
+
+        What their plans would have listed is told by no plan: blocks handed out, and the ends
+        that this or :meth:`settle` returned before.
+        """
+        if self._finished or self._pending:
+            self._finished, self._pending = [], []
+        if self.config.prefix_caching:
+            for _ in range(steps):
+                self._move_members(Draft(self._step, 0, []))
+                self._step += 1
+                self._tick += 1
+        else:
+            self._open_blocks(steps)
+            self._step += steps
+            self._tick += steps
         self._context += steps * len(self._seats)
         if self._tick not in self._ends:
             return ()
         self._end_members()
         return tuple(self._finished)
+
+    def _open_blocks(self, steps: int) -> None:
+        size, append = self.pool.block_size, self.pool.append
+        for tick in range(self._tick, self._tick + steps):
+            for group in self._crossing[tick % size]:
+                append(group.members[0].id)
 
     # -- a step ----------------------------------------------------------------------------
 

@@ -104,7 +104,13 @@ class Recorder:
         """One step, at whose levels the pool stays for its duration."""
         self.steps += 1
         self.busy += duration
-        self._hold(levels, running, waiting, duration)
+        self.now += duration
+        self._levels.append(levels)
+        self._running.append(running)
+        self._waiting.append(waiting)
+        self._durations.append(duration)
+        if self.now >= self.next_mark or not self.steps % _BATCH:
+            self._pause()
 
     def run(
         self,
@@ -155,12 +161,16 @@ class Recorder:
             pending.clear()
 
     def _hold(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
+        self.now += duration
         self._levels.append(levels)
         self._running.append(running)
         self._waiting.append(waiting)
         self._durations.append(duration)
-        self.now += duration
+        if self.now >= self.next_mark or len(self._durations) >= _BATCH:
+            self._pause()
+
+    def _pause(self) -> None:
         if self.now >= self.next_mark:
             self.mark()
-        elif len(self._durations) >= _BATCH:
+        else:
             self.add_up()

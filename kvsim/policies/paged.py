@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kvsim.arrivals import Misfit
 from kvsim.blocks import BlockPool, Key, blocks_needed
-from kvsim.clock import attoseconds
+from kvsim.clock import DecodeRun, attoseconds
 from kvsim.cohort import CohortScheduler, Work
 from kvsim.geometry import final_tokens
 from kvsim.policies.base import Run
@@ -28,6 +28,10 @@ PAGED_LEVELS = (
     SlotState.WATERMARK.value,
     SlotState.FREE.value,
 )
+# Steps of decoding alone that are taken at once.
+_MOST_AT_ONCE = 64
+# Without new blocks, so many of them are added up in closed form.
+_WORTH_IT = 5
 # A prompt has fewer blocks than this, so a key is one number: its hash id and its place.
 _PLACES = 1 << 24
 
@@ -105,7 +109,7 @@ class Paged:
         scheduler, run = self.scheduler, self._run
         if run.arrivals.waiting:
             self._feed()
-        steps = scheduler.begin_jump() if run.jump else 0
+        steps = scheduler.quiet_steps(_MOST_AT_ONCE) if run.jump else 0
         if not steps:
             self._end(self._one())
         while steps:
@@ -115,7 +119,7 @@ class Paged:
             at = run.arrivals.next_at
             if at is not None and at <= run.recorder.now:
                 return
-            steps = scheduler.begin_jump()
+            steps = scheduler.quiet_steps(_MOST_AT_ONCE)
 
     def stats(self) -> PrefixStats | None:
         """See :class:`kvsim.policies.base.Policy`."""
@@ -164,42 +168,64 @@ class Paged:
         return scheduler.settle(work)
 
     def _record(self, work: Work, duration: int) -> None:
-        run, running = self._run, self.scheduler.num_running
-        levels = self._levels(work.logical_tokens, running, 1)
-        run.recorder.step(levels, running, work.waiting + run.arrivals.waiting, duration)
-
-    def _levels(self, logical: int, running: int, steps: int) -> tuple[int, int, int, int, int]:
-        """Slots by state at the first of so many steps, and what sharing saves in all of them."""
-        levels = tally_slots(self.shape, self.pool, logical)
+        run, running, size = self._run, self.scheduler.num_running, self.shape.block_size
+        levels = tally_slots(self.shape, self.pool, work.logical_tokens)
         live, _, unwritten, _, _ = levels
-        size, totals = self.shape.block_size, self._run.totals
         # A request has blocks for what it has written, and not one more.
         if unwritten > running * (size - 1):
             raise TallyError(f"{unwritten} unwritten slots of {running} running requests")
         owned = (live + unwritten) // size
-        totals.held += owned * steps
-        totals.unshared += (owned + self.pool.extra_references) * steps
-        return levels
+        run.totals.held += owned
+        run.totals.unshared += owned + self.pool.extra_references
+        run.recorder.step(levels, running, work.waiting + run.arrivals.waiting, duration)
 
     def _jump(self, most: int) -> tuple[Finish, ...]:
-        """Steps of decoding alone, up to the next arrival or mark of the series."""
-        run, scheduler = self._run, self.scheduler
+        """Steps of decoding alone, until a request arrives; each is recorded as it would be.
+
+        The pool is asked once. From there on a step writes a token for each request and hands out
+        the blocks that the calendar says: free ones first, then cached ones.
+        """
+        run, scheduler, shape = self._run, self.scheduler, self.shape
+        arrivals, recorder, size = run.arrivals, run.recorder, self.shape.block_size
         decodes, context = scheduler.decodes()
         line = run.clock.decode_run(decodes, context, most)
-        steps = line.steps
-        if steps > 1:
-            span = run.horizon()
-            if span > 0:
-                line = line.until(span)
-                steps = line.steps
-        waiting = scheduler.num_waiting + run.arrivals.waiting
+        duration, waiting = line.first, scheduler.num_waiting + arrivals.waiting
+        owned, cached, extra = self.pool.occupancy()
+        free = shape.blocks - owned - cached
+        live = context - extra * size
+        held_back, room = shape.watermark_blocks, decodes * (size - 1)
+        openings, slopes = scheduler.openings(line.steps), (decodes, 0, -decodes)
+        steps = held = 0
+        while steps < line.steps:
+            opened = openings[steps]
+            if opened:
+                owned += opened
+                free -= opened
+                if free < 0:
+                    cached, free = cached + free, 0
+            live += decodes
+            unwritten = owned * size - live
+            if not 0 <= unwritten <= room:
+                raise TallyError(f"{unwritten} unwritten slots of {decodes} running requests")
+            back = held_back if held_back < free else free
+            levels = (live, cached * size, unwritten, back * size, (free - back) * size)
+            count = 1
+            if not any(openings[steps + 1 : steps + _WORTH_IT]):
+                even = next((i for i in range(steps + 1, line.steps) if openings[i]), line.steps)
+                part = DecodeRun(even - steps, duration, line.slope).until(run.horizon())
+                count = part.steps
+                recorder.run(levels, slopes, decodes, waiting, count, part.duration, part.moment)
+                live += decodes * (count - 1)
+            else:
+                recorder.step(levels, decodes, waiting, duration)
+            duration += line.slope * count
+            held += owned * count
+            steps += count
+            if arrivals.next_at is not None and arrivals.next_at <= recorder.now:
+                break
         run.totals.computed_tokens += decodes * steps
-        levels = self._levels(context + decodes, decodes, steps)
-        if steps == 1:
-            run.recorder.step(levels, decodes, waiting, line.first)
-        else:
-            slopes = (decodes, 0, -decodes)
-            run.recorder.run(levels, slopes, decodes, waiting, steps, line.duration, line.moment)
+        run.totals.held += held
+        run.totals.unshared += held + extra * steps
         return scheduler.jump(steps)
 
     def _moved(self, ops: Sequence[BlockOp]) -> int:
