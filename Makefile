@@ -11,11 +11,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 VENV_VLLM := .venv-vllm
 ARGS ?=
+BENCH_ARGS ?=
 TORCH_ARGS ?=
 PYTEST_ARGS ?=
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,$(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
 
-.PHONY: run test lint types contracts unit selfcheck vllm vllm-test clean
+.PHONY: run test lint types contracts unit selfcheck vllm vllm-test bench-sim clean
 
 run: $(VENV)/.ready
 	$(BIN)/python run_experiment.py $(ARGS)
@@ -64,6 +65,10 @@ $(VENV)/.ready: pyproject.toml $(VENV)/constraints.txt
 $(VENV)/.ready-dev: pyproject.toml $(VENV)/constraints.txt
 	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.ready
+
+# BENCH_ARGS="--curve" measures from 10 thousand to 1 million requests.
+bench-sim: $(VENV)/.ready
+	$(BIN)/python -m kvsim.bench $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

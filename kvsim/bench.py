@@ -59,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.one:
         print(json.dumps(_one(asked)))
         return 0
-    missing = [name for name in TRACES.values() if not (asked.traces / name).exists()]
+    files = [TRACES[name] for name in asked.trace]
+    missing = [name for name in files if not (asked.traces / name).exists()]
     if missing:
         print(f"{asked.traces}: no {', '.join(missing)}; say where with --traces", file=sys.stderr)
         return 2
@@ -76,8 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _cells(asked: argparse.Namespace) -> list[tuple[str, str, int]]:
     if asked.curve:
-        return [(trace, "paged", size) for size in CURVE for trace in TRACES]
-    return [(trace, policy, asked.requests) for policy in asked.policy for trace in TRACES]
+        return [(trace, "paged", size) for size in CURVE for trace in asked.trace]
+    return [(trace, policy, asked.requests) for policy in asked.policy for trace in asked.trace]
 
 
 def _child(asked: argparse.Namespace, trace: str, policy: str, requests: int) -> dict[str, Any]:
@@ -167,6 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--policy", nargs="+", choices=POLICIES, default=list(POLICIES[:2]))
+    parser.add_argument("--trace", nargs="+", choices=list(TRACES), default=list(TRACES))
     parser.add_argument("--curve", action="store_true", help="10 thousand to 1 million, paged")
     parser.add_argument("--one", choices=["nothing", *TRACES], help=argparse.SUPPRESS)
     return parser

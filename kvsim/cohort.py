@@ -94,30 +94,29 @@ class CohortScheduler(Scheduler):
 
     # -- steps at once ---------------------------------------------------------------------
 
-    def quiet_steps(self, most: int) -> int:
-        """How many steps, of so many, can be taken at once: 0, or 1 and more.
+    def quiet_steps(self, most: int) -> list[int]:
+        """The next steps that can be taken at once, and how many blocks each hands out first.
 
         None of them has a chunk outside of the cohort, admits or preempts anybody; nobody ends
-        but after the last of them. 0: the next step is one to :meth:`plan`.
+        but after the last of them. Without any, the next step is one to :meth:`plan`.
         """
         if self._others or not self._seats:
-            return 0
+            return []
         if self._waiting and (self._finished or not self._stalled):
-            return 0
+            return []
         crossing, ends, tick = self._crossing, self._ends, self._tick
         size, free = self.pool.block_size, self.pool.num_free
-        for steps in range(1, most + 1):
-            free -= len(crossing[(tick + steps - 1) % size])
-            if free < 0:
-                return steps - 1
-            if tick + steps in ends:
-                return steps
-        return most
-
-    def openings(self, steps: int) -> list[int]:
-        """How many blocks are handed out at the beginning of each of the next steps."""
-        size, tick, crossing = self.pool.block_size, self._tick, self._crossing
-        return [len(crossing[(tick + step) % size]) for step in range(steps)]
+        openings = []
+        for at in range(tick, tick + most):
+            opened = len(crossing[at % size])
+            if opened:
+                free -= opened
+                if free < 0:
+                    break
+            openings.append(opened)
+            if at + 1 in ends:
+                break
+        return openings
 
     def decodes(self) -> tuple[int, int]:
         """Requests of the cohort, and positions that they have written."""

@@ -109,17 +109,17 @@ class Paged:
         scheduler, run = self.scheduler, self._run
         if run.arrivals.waiting:
             self._feed()
-        steps = scheduler.quiet_steps(_MOST_AT_ONCE) if run.jump else 0
-        if not steps:
+        openings = scheduler.quiet_steps(_MOST_AT_ONCE) if run.jump else []
+        if not openings:
             self._end(self._one())
-        while steps:
-            finished = self._jump(steps)
+        while openings:
+            finished = self._jump(openings)
             if finished:
                 self._end(finished)
             at = run.arrivals.next_at
             if at is not None and at <= run.recorder.now:
                 return
-            steps = scheduler.quiet_steps(_MOST_AT_ONCE)
+            openings = scheduler.quiet_steps(_MOST_AT_ONCE)
 
     def stats(self) -> PrefixStats | None:
         """See :class:`kvsim.policies.base.Policy`."""
@@ -179,7 +179,7 @@ class Paged:
         run.totals.unshared += owned + self.pool.extra_references
         run.recorder.step(levels, running, work.waiting + run.arrivals.waiting, duration)
 
-    def _jump(self, most: int) -> tuple[Finish, ...]:
+    def _jump(self, openings: list[int]) -> tuple[Finish, ...]:
         """Steps of decoding alone, until a request arrives; each is recorded as it would be.
 
         The pool is asked once. From there on a step writes a token for each request and hands out
@@ -188,13 +188,13 @@ class Paged:
         run, scheduler, shape = self._run, self.scheduler, self.shape
         arrivals, recorder, size = run.arrivals, run.recorder, self.shape.block_size
         decodes, context = scheduler.decodes()
-        line = run.clock.decode_run(decodes, context, most)
+        line = run.clock.decode_run(decodes, context, len(openings))
         duration, waiting = line.first, scheduler.num_waiting + arrivals.waiting
         owned, cached, extra = self.pool.occupancy()
         free = shape.blocks - owned - cached
         live = context - extra * size
         held_back, room = shape.watermark_blocks, decodes * (size - 1)
-        openings, slopes = scheduler.openings(line.steps), (decodes, 0, -decodes)
+        slopes = (decodes, 0, -decodes)
         steps = held = 0
         while steps < line.steps:
             opened = openings[steps]

@@ -1,0 +1,34 @@
+"""The benchmark runs, counts what it simulated, and writes its rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kvsim.bench import TRACES, main
+
+FOLDER = Path(__file__).parents[3] / "shared" / "traces"
+
+
+@pytest.mark.skipif(not FOLDER.exists(), reason="no ../shared/traces beside the project")
+def test_rows_are_written(tmp_path: Path) -> None:
+    out = tmp_path / "bench" / "sim.json"
+    told = ["--traces", str(FOLDER), "--out", str(out), "--requests", "60", "--rounds", "1"]
+    assert main([*told, "--policy", "paged"]) == 0
+    data = json.loads(out.read_text())
+    assert [row["trace"] for row in data["rows"]] == list(TRACES)
+    for row in data["rows"]:
+        assert (row["policy"], row["round"], row["requests"]) == ("paged", 0, 60)
+        assert row["finished"] + row["refused"] == 60
+        assert row["seconds"] > row["startup_seconds"] > 0
+        assert row["peak_rss_bytes"] > 10 << 20
+        assert len(row["sha256"]) == 64
+
+
+def test_without_traces_it_says_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--traces", str(tmp_path)]) == 2
+    assert "--traces" in capsys.readouterr().err
