@@ -27,25 +27,33 @@ class TallyError(Exception):
     """The totals contradict each other: states would not sum to the pool."""
 
 
-def tally_slots(
-    shape: PoolShape, pool: BlockPool, logical_tokens: int
+def block_levels(
+    shape: PoolShape, live: int, owned: int, cached: int
 ) -> tuple[int, int, int, int, int]:
-    """Slots now: live, cached, unwritten, watermark, free; arguments as for :func:`tally`.
+    """Slots that are live, cached, unwritten, watermark and free.
+
+    Args:
+        live: slots that hold something; ``owned`` and ``cached`` are blocks.
 
     Raises:
         TallyError: more tokens than slots that hold them.
     """
-    size = shape.block_size
-    owned, cached, extra = pool.occupancy()
-    live = logical_tokens - extra * size
+    size, held_back = shape.block_size, shape.watermark_blocks
     unwritten = owned * size - live
     if live < 0 or unwritten < 0:
         raise TallyError(f"{live} live slots in {owned} blocks of {size}")
-    free = (shape.blocks - owned - cached) * size
-    if not shape.watermark_blocks:
-        return live, cached * size, unwritten, 0, free
-    held_back = min(shape.watermark_blocks * size, free)
-    return live, cached * size, unwritten, held_back, free - held_back
+    free = shape.blocks - owned - cached
+    if held_back > free:
+        held_back = free
+    return live, cached * size, unwritten, held_back * size, (free - held_back) * size
+
+
+def tally_slots(
+    shape: PoolShape, pool: BlockPool, logical_tokens: int
+) -> tuple[int, int, int, int, int]:
+    """Slots now, as :func:`block_levels`; arguments and errors as for :func:`tally`."""
+    owned, cached, extra = pool.occupancy()
+    return block_levels(shape, logical_tokens - extra * shape.block_size, owned, cached)
 
 
 def tally(shape: PoolShape, pool: BlockPool, logical_tokens: int) -> SlotCounts:

@@ -19,7 +19,7 @@ from kvsim.request import Keys, Request
 from kvsim.sim_config import SimConfig
 from kvsim.slots import PoolShape, SlotState
 from kvsim.step import BlockOp, Finish, OpKind
-from kvsim.tally import TallyError, tally_slots
+from kvsim.tally import TallyError, block_levels, tally_slots
 
 PAGED_LEVELS = (
     SlotState.LIVE.value,
@@ -169,15 +169,24 @@ class Paged:
 
     def _record(self, work: Work, duration: int) -> None:
         run, running, size = self._run, self.scheduler.num_running, self.shape.block_size
-        levels = tally_slots(self.shape, self.pool, work.logical_tokens)
-        live, _, unwritten, _, _ = levels
-        # A request has blocks for what it has written, and not one more.
-        if unwritten > running * (size - 1):
-            raise TallyError(f"{unwritten} unwritten slots of {running} running requests")
-        owned = (live + unwritten) // size
+        owned, cached, extra = self.pool.occupancy()
+        levels = self._levels(work.logical_tokens - extra * size, owned, cached, running)
         run.totals.held += owned
-        run.totals.unshared += owned + self.pool.extra_references
+        run.totals.unshared += owned + extra
         run.recorder.step(levels, running, work.waiting + run.arrivals.waiting, duration)
+
+    def _levels(
+        self, live: int, owned: int, cached: int, running: int
+    ) -> tuple[int, int, int, int, int]:
+        """The ledger, of counts of live slots and of blocks.
+
+        Raises:
+            TallyError: the running requests have not just the blocks for what they have written.
+        """
+        levels = block_levels(self.shape, live, owned, cached)
+        if levels[2] > running * (self.shape.block_size - 1):
+            raise TallyError(f"{levels[2]} unwritten slots of {running} running requests")
+        return levels
 
     def _jump(self, openings: list[int]) -> tuple[Finish, ...]:
         """Steps of decoding alone, until a request arrives; each is recorded as it would be.
@@ -185,15 +194,14 @@ class Paged:
         The pool is asked once. From there on a step writes a token for each request and hands out
         the blocks that the calendar says: free ones first, then cached ones.
         """
-        run, scheduler, shape = self._run, self.scheduler, self.shape
-        arrivals, recorder, size = run.arrivals, run.recorder, self.shape.block_size
+        run, scheduler, size = self._run, self.scheduler, self.shape.block_size
+        arrivals, recorder = run.arrivals, run.recorder
         decodes, context = scheduler.decodes()
         line = run.clock.decode_run(decodes, context, len(openings))
         duration, waiting = line.first, scheduler.num_waiting + arrivals.waiting
         owned, cached, extra = self.pool.occupancy()
-        free = shape.blocks - owned - cached
+        free = self.shape.blocks - owned - cached
         live = context - extra * size
-        held_back, room = shape.watermark_blocks, decodes * (size - 1)
         slopes = (decodes, 0, -decodes)
         steps = held = 0
         while steps < line.steps:
@@ -204,11 +212,7 @@ class Paged:
                 if free < 0:
                     cached, free = cached + free, 0
             live += decodes
-            unwritten = owned * size - live
-            if not 0 <= unwritten <= room:
-                raise TallyError(f"{unwritten} unwritten slots of {decodes} running requests")
-            back = held_back if held_back < free else free
-            levels = (live, cached * size, unwritten, back * size, (free - back) * size)
+            levels = self._levels(live, owned, cached, decodes)
             count = 1
             if not any(openings[steps + 1 : steps + _WORTH_IT]):
                 even = next((i for i in range(steps + 1, line.steps) if openings[i]), line.steps)
