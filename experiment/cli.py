@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import experiment
 from experiment.config import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator, detect_language
 from experiment.messages import ExitCode, UserError, user_error
+from experiment.words import attribute, make_parser, parse, unknown
 
-COMMANDS = ("run", "render", "selfcheck")
+Command = Callable[[list[str], Translator], int]
+# Where each command is done; a module is imported when its command is given.
+_COMMANDS = {
+    "run": "experiment.cli:_run",
+    "render": "experiment.cli:_render",
+    "selfcheck": "experiment.cli:_selfcheck",
+    "simulate": "experiment.simulate.command:simulate",
+}
+COMMANDS = tuple(_COMMANDS)
+SIM_FILE = "sim.json"
 # Flags that set one key of the config.
 _CONFIG_FLAGS = {
     "--device": ("run.device", "auto|cpu|cuda"),
@@ -60,16 +69,14 @@ def main(arguments: Sequence[str]) -> int:
 def _dispatch(words: list[str], t: Translator) -> int:
     command = words.pop(0) if words and not words[0].startswith("-") else "run"
     if command not in COMMANDS:
-        raise _unknown("error.unknown_command", command, COMMANDS)
-    if command == "render":
-        return _render(words, t)
-    if command == "selfcheck":
-        return _selfcheck(words, t)
-    return _run(words, t)
+        raise unknown("error.unknown_command", command, COMMANDS)
+    module, _, name = _COMMANDS[command].partition(":")
+    handler: Command = getattr(import_module(module), name)
+    return handler(words, t)
 
 
 def _run(words: list[str], t: Translator) -> int:
-    options = _parse(_run_parser(t), words)
+    options = parse(_run_parser(t), words, COMMANDS)
     from experiment.walkthrough import RunOptions, run
 
     config = load_config(Path(options.config) if options.config else None, _overrides(options))
@@ -87,18 +94,22 @@ def _run(words: list[str], t: Translator) -> int:
 
 
 def _render(words: list[str], t: Translator) -> int:
-    parser = _parser(t, "render")
+    parser = make_parser(t, "render")
     parser.add_argument("run", nargs="?", metavar="RUN", help=t("help.run_directory"))
-    options = _parse(parser, words)
+    options = parse(parser, words, COMMANDS)
     if not options.run:
         raise user_error("error.needs_run", command="render")
+    if (Path(options.run) / SIM_FILE).exists():
+        from experiment.simulate.command import render_simulation
+
+        return render_simulation(Path(options.run), t.lang, options.ascii)
     from experiment.walkthrough import render
 
     return render(Path(options.run), t.lang, options.ascii)
 
 
 def _selfcheck(words: list[str], t: Translator) -> int:
-    options = _parse(_parser(t, "selfcheck"), words)
+    options = parse(make_parser(t, "selfcheck"), words, COMMANDS)
     from experiment.selfcheck import selfcheck
 
     return selfcheck(t.lang, options.ascii)
@@ -108,7 +119,7 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
     """Dotted keys of the config: first ``--set``, then the flags."""
     values: dict[str, Any] = dict(parse_assignment(text) for text in options.set or ())
     for flag, (key, _) in _CONFIG_FLAGS.items():
-        value = getattr(options, _attribute(flag))
+        value = getattr(options, attribute(flag))
         if value is not None:
             values[key] = value
     if options.prompt is not None and options.prompts is not None:
@@ -123,7 +134,7 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run_parser(t: Translator) -> argparse.ArgumentParser:
-    parser = _parser(t, "run")
+    parser = make_parser(t, "run")
     add = parser.add_argument
     add("--yes", "-y", action="store_true", help=t("help.yes"))
     add("--config", metavar="FILE", help=t("help.config"))
@@ -131,80 +142,11 @@ def _run_parser(t: Translator) -> argparse.ArgumentParser:
     add("--arms", metavar="ARM,...", help=t("help.arms"))
     add("--prompt", action="append", metavar="TEXT", help=t("help.prompt"))
     for flag, (_, metavar) in _CONFIG_FLAGS.items():
-        add(flag, metavar=metavar, help=t("help." + _attribute(flag)))
+        add(flag, metavar=metavar, help=t("help." + attribute(flag)))
     add("--offline", action="store_true", help=t("help.offline"))
     add("--out", metavar="DIR", help=t("help.out"))
     add("--quiet", "-q", action="store_true", help=t("help.quiet"))
     return parser
-
-
-def _parser(t: Translator, command: str) -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="run_experiment.py" if command == "run" else f"run_experiment.py {command}",
-        description=t(f"help.about_{command}"),
-        epilog=t("help.epilog") if command == "run" else None,
-        add_help=False,
-        allow_abbrev=False,
-        exit_on_error=False,
-        formatter_class=_formatter(t),
-    )
-    parser._optionals.title = t("help.options")
-    parser._positionals.title = t("help.arguments")
-    parser.add_argument("--lang", metavar="zh|en|auto", help=t("help.lang"))
-    parser.add_argument("--ascii", action="store_true", help=t("help.ascii"))
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=f"pagedkv-lab {experiment.__version__}",
-        help=t("help.version"),
-    )
-    parser.add_argument("--help", "-h", action="help", help=t("help.help"))
-    return parser
-
-
-class _Parser(argparse.ArgumentParser):
-    """Raises instead of printing English and leaving."""
-
-    def error(self, message: str) -> NoReturn:
-        raise argparse.ArgumentError(None, message)
-
-
-def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
-    class Formatter(argparse.RawDescriptionHelpFormatter):
-        def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any = None) -> None:
-            super().add_usage(usage, actions, groups, prefix or t("help.usage") + " ")
-
-        def __init__(self, prog: str, **kwargs: Any) -> None:
-            super().__init__(prog, max_help_position=30, **kwargs)
-
-    return Formatter
-
-
-def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
-    try:
-        options, rest = parser.parse_known_args(words)
-    except argparse.ArgumentError as error:
-        # All values are texts, so what is left to be wrong is their number.
-        raise user_error("error.flag_value", flag=error.argument_name or " ".join(words)) from error
-    if rest:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        if rest[0].startswith("-"):
-            raise _unknown("error.unknown_flag", rest[0].split("=")[0], flags)
-        if rest[0] in COMMANDS:
-            raise user_error("error.command_first", word=rest[0])
-        raise user_error("error.stray_word", word=rest[0])
-    return options
-
-
-def _unknown(key: str, word: str, known: Sequence[str]) -> UserError:
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    if near:
-        return user_error(key + "_near", word=word, near=near[0])
-    return user_error(key, word=word, choices=", ".join(known))
-
-
-def _attribute(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")
 
 
 def _asked_language(words: Sequence[str]) -> str | None:

@@ -25,6 +25,7 @@ from experiment import __version__
 from experiment.analysis import PREPARATION
 from experiment.conclusions import evaluate
 from experiment.config import ARM_GROUPS, Config, expand_arms
+from experiment.directories import make_run_directory, without_home
 from experiment.environment import Environment
 from experiment.events import (
     ArmFailed,
@@ -111,25 +112,6 @@ def render(directory: Path, lang: str, ascii_only: bool) -> int:
     console = ConsoleReporter(lang, ascii_only)
     _finish(directory, console, lang)
     return ExitCode.OK
-
-
-def make_run_directory(out: Path | None) -> Path:
-    """Create the directory of a run: ``out``, or one named after the time under ``reports/``.
-
-    Raises:
-        UserError: ``out`` holds a run already, or cannot be created.
-    """
-    path = out or Path("reports") / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    try:
-        if out is None:
-            while path.exists():
-                path = path.with_name(path.name + "x")
-        path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            raise user_error("error.out_not_empty", path=str(path))
-    except OSError as error:
-        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
-    return path
 
 
 def _stages(
@@ -285,16 +267,9 @@ def _run_started(config: Config, options: RunOptions) -> RunStarted:
         wall_ns=time.time_ns(),
         utc_offset_s=int(offset.total_seconds()) if offset else 0,
         lang=options.lang,
-        command=[_without_home(word) for word in options.command],
-        config=json.loads(_without_home(config.model_dump_json())),
+        command=[without_home(word) for word in options.command],
+        config=json.loads(without_home(config.model_dump_json())),
     )
-
-
-def _without_home(text: str) -> str:
-    """A record may be sent on: it keeps no path of the person's home."""
-    with contextlib.suppress(RuntimeError):
-        return text.replace(str(Path.home()), "~")
-    return text
 
 
 def _group(arm: str) -> str:

@@ -161,10 +161,14 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Means over consecutive stretches of time; ``ends_s[i]`` is where stretch i ends."""
+    """Consecutive stretches of time; ``ends_s[i]`` is where stretch i ends.
+
+    ``levels`` are means over each stretch, ``preempted`` counts who lost their blocks in it.
+    """
 
     ends_s: tuple[float, ...]
     levels: Mapping[str, tuple[float, ...]]
+    preempted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

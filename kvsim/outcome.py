@@ -168,6 +168,7 @@ def _series(recorder: Recorder) -> Series:
             name: tuple(_mean(a, b, index) for a, b in stretches)
             for index, name in enumerate(names)
         },
+        preempted=tuple(b.preempted - a.preempted for a, b in stretches),
     )
 
 

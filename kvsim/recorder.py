@@ -26,6 +26,7 @@ class Mark:
 
     now: int
     sums: tuple[int, ...]
+    preempted: int = 0
 
 
 class Spread:
@@ -81,6 +82,7 @@ class Recorder:
         self.now = 0
         self.busy = 0
         self.steps = 0
+        self.preempted = 0  # so far; who preempts adds
         self.sums = [0] * len(self.names)
         self.peaks = [0] * len(self.names)
         self.lows: list[int | None] = [None] * len(self.names)
@@ -139,7 +141,7 @@ class Recorder:
         """Keep the sums of now; where there are too many, every second one goes."""
         self.add_up()
         sums = (*self.sums, self.running.total, self.waiting.total)
-        self.marks.append(Mark(self.now, sums))
+        self.marks.append(Mark(self.now, sums, self.preempted))
         if len(self.marks) > self._points:
             del self.marks[1:-1:2]
             self._width = max(2 * self._width, self.now // self._points)

@@ -72,19 +72,18 @@ def report_html(
         "lang": lang,
         "record": record,
         "results": results,
-        "style": _asset("report.css"),
-        "script": _asset("report.js"),
-        "early_script": _asset("early.js"),
+        **page_assets(),
         "data": _embedded(record, results, series),
         **_first_screen(record, results),
         **_pictures(b, record, results, series),
         **_tables(record, results, series),
     }
-    page: str = _templates(b).get_template("report.html.j2").render(context)
+    page: str = templates(b).get_template("report.html.j2").render(context)
     return page
 
 
-def _templates(b: Bilingual) -> jinja2.Environment:
+def templates(b: Bilingual) -> jinja2.Environment:
+    """The templates of this package, escaping everything, with what all pages use."""
     env = jinja2.Environment(
         loader=jinja2.PackageLoader("experiment.report", "templates"),
         autoescape=True,
@@ -101,6 +100,15 @@ def _templates(b: Bilingual) -> jinja2.Environment:
         count=values.count,
     )
     return env
+
+
+def page_assets() -> dict[str, Markup]:
+    """Style and scripts that every page carries."""
+    return {
+        "style": _asset("report.css"),
+        "script": _asset("report.js"),
+        "early_script": _asset("early.js"),
+    }
 
 
 def _asset(name: str) -> Markup:

@@ -149,6 +149,7 @@ _TILES: dict[str, Markup] = {
     "finished": Markup('<path d="M0 0L8 8M8 0L0 8"/>'),
     "unwritten": Markup('<path d="M-2 2L2 -2M0 8L8 0M6 10L10 6"/>'),
     "rounding": Markup('<path d="M0 4H8"/>'),
+    "written_later": Markup('<path d="M2 0V3M6 4V7"/>'),
     "cached": Markup('<path d="M4 0V8"/>'),
     "hole": Markup('<path d="M0 4H8M4 0V8"/>'),
     "engine": Markup('<path d="M0 0L8 8M-2 6L2 10M6 -2L10 2"/>'),
@@ -159,7 +160,7 @@ _TILES: dict[str, Markup] = {
 def patterns() -> Markup:
     """The definitions that every drawing of a page refers to; put once into the page."""
     made = [_pattern(state.value) for state in SlotState]
-    made += [_pattern("allocated"), _pattern("wasted")]
+    made += [_pattern(name) for name in ("allocated", "wasted", "written_later", "never_written")]
     return tag(
         "svg", tag("defs", *made), class_="definitions", width=0, height=0, aria_hidden="true",
         focusable="false",
@@ -167,7 +168,8 @@ def patterns() -> Markup:
 
 
 def _pattern(state: str) -> Markup:
-    tile = _TILES.get("unwritten" if state == "wasted" else state, Markup(""))
+    unwritten = state in ("wasted", "never_written")
+    tile = _TILES.get("unwritten" if unwritten else state, Markup(""))
     return tag(
         "pattern",
         rect(0, 0, 8, 8, class_=f"ground g-{state}"),

@@ -146,7 +146,9 @@ class Forked:
                 moved += len(op.blocks)
         rows = [self._row[request] for request in plan.preempted]
         # A beam search loses its blocks as one.
-        totals.preempted.update(set(rows) if self.config.beams > 1 else rows)
+        rows = sorted(set(rows)) if self.config.beams > 1 else rows
+        totals.preempted.update(rows)
+        run.recorder.preempted += len(rows)
         totals.computed_tokens += plan.tokens
         totals.held += self.ledger.owned_blocks
         totals.unshared += self.ledger.table_entries

@@ -156,6 +156,7 @@ class Paged:
             duration += self._moved(work.ops)
         for request in work.preempted:
             totals.preempted[request] += 1
+        run.recorder.preempted += len(work.preempted)
         for chunk in work.chunks:
             if arrivals.scheduled[chunk.request] != arrivals.scheduled[chunk.request]:
                 run.started(chunk.request)

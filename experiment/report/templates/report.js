@@ -70,7 +70,7 @@
   }
 
   var data = JSON.parse(document.getElementById("run-data").textContent);
-  offer("run.json", "application/json", function () {
+  offer(data.name || "run.json", "application/json", function () {
     var copy = Object.assign({}, data);
     delete copy.tables;
     return JSON.stringify(copy, null, 2);

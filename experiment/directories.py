@@ -1,0 +1,37 @@
+"""The directory of a run, and what of a person's own paths may stand in a record."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime
+from pathlib import Path
+
+from experiment.messages import user_error
+from experiment.os_errors import os_reason
+
+
+def make_run_directory(out: Path | None, prefix: str = "") -> Path:
+    """Create the directory of a run: ``out``, or one named after the time under ``reports/``.
+
+    Raises:
+        UserError: ``out`` holds a run already, or cannot be created.
+    """
+    time = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    path = out or Path("reports") / f"{prefix}{time}"
+    try:
+        if out is None:
+            while path.exists():
+                path = path.with_name(path.name + "x")
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise user_error("error.out_not_empty", path=str(path))
+    except OSError as error:
+        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
+    return path
+
+
+def without_home(text: str) -> str:
+    """A record may be sent on: it keeps no path of the person's home."""
+    with contextlib.suppress(RuntimeError):
+        return text.replace(str(Path.home()), "~")
+    return text

@@ -1,0 +1,1 @@
+"""Reporters of simulations and plans: readers of ``sim.json`` and nothing else."""

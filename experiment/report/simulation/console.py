@@ -1,0 +1,248 @@
+"""Simulations on the console: what was asked, how far it is, what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.cells import cell_len
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from experiment.i18n import DASH
+from experiment.messages import Message
+from experiment.report.console import ConsoleReporter
+from experiment.report.simulation.facts import (
+    Fact,
+    limit_facts,
+    memory_facts,
+    refusals,
+    trace_facts,
+)
+from experiment.report.simulation.figures import (
+    GROUPS,
+    Cell,
+    Figure,
+    cells_of,
+    missing,
+    spoken,
+)
+from experiment.report.simulation.headline import headline
+from experiment.report.simulation.sweeps import Sweep, sweeps_of
+from experiment.report.simulation.writing import written
+from experiment.report.wrap import wrap
+
+Data = Mapping[str, Any]
+Tick = Callable[[int], None]
+# The terminal is told of progress after so many requests.
+_EVERY = 64
+
+
+class SimulationConsole(ConsoleReporter):
+    """Prints simulations; see :class:`experiment.report.console.ConsoleReporter`."""
+
+    def show_question(self, data: Data) -> None:
+        """The trace, the arithmetic of memory and the limits."""
+        if self.quiet:
+            return
+        for key, facts in (
+            ("section.sim_trace", trace_facts(data)),
+            ("section.sim_memory", memory_facts(data)),
+            ("section.sim_limits", limit_facts(data)),
+        ):
+            self.section(key)
+            self.facts(facts)
+
+    def facts(self, facts: Sequence[Fact]) -> None:
+        """Labels and values in two columns; long values are broken."""
+        grid = Table.grid(padding=(0, 2))
+        labels = [self.t.message(label) for label, _ in facts]
+        width = max(cell_len(label) for label in labels)
+        grid.add_column(width=width, no_wrap=True)
+        grid.add_column(overflow="fold")
+        for label, (_, value) in zip(labels, facts, strict=True):
+            shown = value if isinstance(value, str) else self.t.message(value)
+            wide = self.console.width - width - 2
+            grid.add_row(Text(label, style="dim"), Text(wrap(shown, wide)))
+        self.console.print(grid)
+
+    def show_simulation(self, data: Data, files: Sequence[str]) -> None:
+        """What every policy came to, and where it was written."""
+        cells = cells_of(data)
+        self.section("section.sim_results")
+        self.paragraph(self.t.message(headline(data)), "bold")
+        for cell in cells:
+            if cell.error is not None:
+                self.line_of(cell.policy, cell.error, "bold red")
+        for policy, text in refusals(data):
+            self.line_of(policy, text, "yellow")
+        for note in data["notes"]:
+            self.warn(Message.model_validate(note))
+        if data["interrupted"]:
+            self.paragraph(self.t("sim.interrupted"), "bold yellow")
+        for name, figures in GROUPS.items():
+            self._group(name, figures, cells)
+        for sweep in sweeps_of(data):
+            self._sweep(sweep)
+        self.speed(data)
+        self.section("section.files")
+        for file in files:
+            self.paragraph(file, indent=2)
+
+    def line_of(self, policy: str, text: Message, style: str) -> None:
+        """A line about one policy, quiet or not."""
+        self.paragraph(self.t("console.problem", arm=policy, text=self.t.message(text)), style)
+
+    def speed(self, data: Data) -> None:
+        """What the simulations themselves took."""
+        for cell in data["cells"]:
+            if cell["speed"]:
+                self.line(self.t("sim.speed", policy=cell["policy"], time=cell["speed"]["seconds"],
+                                 rate=cell["speed"]["requests_per_second"]), "dim")  # fmt: skip
+
+    def _group(self, name: str, figures: tuple[Figure, ...], cells: list[Cell]) -> None:
+        shown = spoken(figures, cells)
+        rows = [
+            (self.t.message(f.label), [written(cell.value(f), f.unit) for cell in cells])
+            for f in shown
+        ]
+        heads = [cell.policy for cell in cells]
+        self.console.print()
+        for table in self.tables(self.t(f"sim.group.{name}"), heads, rows):
+            self.console.print(table)
+        about = f"sim.group.{name}_about"
+        if self.t.has(about):
+            self.line(self.t(about), "dim")
+        if not self.quiet:
+            self._dashes(tuple(f for f in figures if f in shown or f.state is None), cells)
+
+    def _dashes(self, figures: tuple[Figure, ...], cells: list[Cell]) -> None:
+        """Every dash of a table has its reason below it."""
+        for why, policies, without in missing(figures, cells).values():
+            names = self.t("sim.listed").join(self.t.message(figure.label) for figure in without)
+            if len(without) == len(figures):
+                names = self.t("sim.all_figures")
+            policy = ", ".join(policies)
+            self.line(self.t("sim.dash", policy=policy, names=names,
+                             reason=self.t.message(why)), "dim")  # fmt: skip
+
+    def tables(
+        self, title: str, heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]
+    ) -> Iterator[Table]:
+        """Tables of as many columns as fit beside the labels; the others follow below."""
+        label = min(34, max(cell_len(text) for text in (title, *(row[0] for row in rows))))
+        widths = [
+            max(cell_len(head), *(cell_len(row[1][index]) for row in rows), 6)
+            for index, head in enumerate(heads)
+        ]
+        for columns in _shared_out(widths, self.console.width - label - 4):
+            part = [(text, [values[index] for index in columns]) for text, values in rows]
+            yield self._part(title, label, [heads[index] for index in columns], part)
+
+    def _part(
+        self,
+        title: str,
+        label: int,
+        heads: Sequence[str],
+        rows: Sequence[tuple[str, Sequence[str]]],
+    ) -> Table:
+        table = self.table()
+        table.add_column(wrap(title, label), width=label, overflow="fold")
+        for head in heads:
+            table.add_column(head, justify="right", overflow="fold")
+        for text, values in rows:
+            table.add_row(wrap(text, label), *values)
+        return table
+
+    def _sweep(self, sweep: Sweep) -> None:
+        title = self.t(f"sim.sweep.{sweep.name}.title")
+        self.console.print()
+        self.paragraph(title, "bold")
+        names = [self.line_name(sweep, name) for name in sweep.lines]
+        rows = [
+            (
+                written(x, sweep.axis_unit) + (" *" if x == sweep.mark else ""),
+                [written(values[index], sweep.unit) for values in sweep.lines.values()],
+            )
+            for index, x in enumerate(sweep.axis)
+        ]
+        for table in self.tables(self.t(f"sim.sweep.{sweep.name}.axis"), names, rows):
+            self.console.print(table)
+        self.line(self.t(f"sim.sweep.{sweep.name}.about"), "dim")
+        if sweep.mark is not None:
+            self.line(self.t("sim.sweep.own"), "dim")
+        for name, x, error in sweep.errors:
+            at = f"{name}, {written(x, sweep.axis_unit)}"
+            self.line_of(at, error, "yellow")
+
+    def line_name(self, sweep: Sweep, name: str) -> str:
+        """A policy under its own name, an order of eviction in the user's language."""
+        return self.t(f"sim.eviction.{name}") if sweep.name == "prefixes" else name
+
+    @contextmanager
+    def progress(self, total: int) -> Iterator[Bar]:
+        """Shows how far things are and how long they will take; nothing without a terminal."""
+        shown = self.console.is_terminal and not self.quiet
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:.0f} %"),
+            TextColumn(self.t("sim.time_left")),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+            transient=True,
+            refresh_per_second=4,
+            disable=not shown,
+        )
+        with bar:
+            yield Bar(bar, total, self.t.message)
+
+
+def _shared_out(widths: Sequence[int], room: int) -> list[range]:
+    """Columns in as few tables as fit, and about as many in each."""
+    for tables in range(1, len(widths) + 1):
+        each = -(-len(widths) // tables)
+        parts = [
+            range(begin, min(begin + each, len(widths))) for begin in range(0, len(widths), each)
+        ]
+        if each == 1 or all(sum(widths[i] + 3 for i in part) <= room for part in parts):
+            return parts
+    return []
+
+
+class Bar:
+    """One bar over all simulations of a run, in requests."""
+
+    def __init__(self, bar: Progress, total: int, words: Callable[[Message], str]) -> None:
+        self._bar, self._words = bar, words
+        self._task = bar.add_task("", total=total)
+        self._done = self._part = 0
+
+    def begin(self, what: Message, weight: int) -> Tick:
+        """A part begins: what was before it is done."""
+        self._done += self._part
+        self._part = weight
+        done = self._done
+        self._bar.update(self._task, description=self._words(what), completed=done)
+
+        def tick(number: int) -> None:
+            if number % _EVERY == 0:
+                self._bar.update(self._task, completed=done + number)
+
+        return tick
+
+
+def show_list(
+    what: str, rows: Iterable[Sequence[str | Message]], lang: str, ascii_only: bool
+) -> None:
+    """Print names that the command takes, one a line, with their facts."""
+    out = ConsoleReporter(lang, ascii_only)
+    t = out.t
+    heads = t(f"sim.list.{what}").split("|")
+    table = out.table(*heads, right=() if what == "policies" else tuple(range(1, len(heads))))
+    for row in rows:
+        texts = (value if isinstance(value, str) else t.message(value) for value in row)
+        table.add_row(*(text or DASH for text in texts))
+    out.console.print(table)

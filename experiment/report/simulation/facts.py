@@ -1,0 +1,198 @@
+"""What a simulation was told, line by line: the trace, the arithmetic of memory, the limits.
+
+Each fact is a label and a value; console and page write the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from experiment.messages import Message, message
+
+Fact = tuple[Message, Message | str]
+Data = Mapping[str, Any]
+
+
+def _fact(name: str, value: Message | str) -> Fact:
+    return message(f"sim.fact.{name}"), value
+
+
+def _said(name: str, /, **params: Any) -> Fact:
+    return _fact(name, message(f"sim.fact.{name}_value", **params))
+
+
+def trace_facts(data: Data) -> list[Fact]:
+    """Where the requests come from, and everything that was done to them."""
+    trace, facts = data["trace"], data["facts"]
+    return [
+        _fact("trace", trace["name"]),
+        *_kind(trace),
+        *_amounts(trace, facts),
+        *_edits(trace),
+        *_left_out(data),
+        *_identity(trace),
+    ]
+
+
+def _kind(trace: Data) -> Iterator[Fact]:
+    source = message(f"sim.source.{trace['format_source']}").model_dump()
+    if trace["format"] == "generated":
+        yield _fact("format", message("sim.fact.generated"))
+    else:
+        yield _said("format", name=trace["format"], source=source)
+    if trace["unit"] is None:
+        yield _fact("unit", message("sim.fact.no_clock"))
+    elif trace["unit"] == "date":
+        yield _fact("unit", message("sim.fact.dates"))
+    elif trace["format"] != "generated":
+        source = message(f"sim.source.{trace['unit_source']}").model_dump()
+        yield _said("unit", unit=trace["unit"], source=source)
+    if trace["block_size"] is not None:
+        source = message(f"sim.source.{trace['block_size_source']}").model_dump()
+        yield _said("hash_blocks", size=trace["block_size"], source=source)
+
+
+def _amounts(trace: Data, facts: Data) -> Iterator[Fact]:
+    count = facts["requests"]
+    rejected = sum(each["count"] for each in trace["rejected"])
+    yield _said("rows", rows=trace["rows"], rejected=rejected, requests=count)
+    yield _said(
+        "lengths",
+        prompt=facts["prompt_tokens"] / count,
+        output=facts["output_tokens"] / count,
+        longest=facts["longest"],
+    )
+    span = (trace["span_ns"] or 0) / 1e9
+    if span and count > 1:
+        yield _said("arrivals", span=span, rate=(count - 1) / span)
+    else:
+        yield _fact("arrivals", message("sim.fact.all_at_once"))
+
+
+def _edits(trace: Data) -> Iterator[Fact]:
+    for edit in trace["edits"]:
+        yield _fact("edit", message(f"sim.edit.{edit['kind']}", **edit["params"]))
+
+
+def _left_out(data: Data) -> Iterator[Fact]:
+    trace = data["trace"]
+    for each in trace["rejected"]:
+        why = message(f"trace_reason.{each['reason']}").model_dump()
+        yield _said("rejected", count=each["count"], why=why, line=each["first_line"],
+                    value=each["first_value"][:60])  # fmt: skip
+    for name, count in trace["ignored"].items():
+        yield _fact("ignored", message(f"sim.ignored.{name}", count=count))
+    if trace["unread_rows"]:
+        yield _fact("ignored", message("sim.ignored.rows_behind"))
+    if data["texts"]:
+        yield _fact("tokens", message("sim.fact.gpt2_tokens"))
+    drawn = trace["parameters"]
+    for name in ("redrawn_for_max_length", "raised_to_one_token"):
+        if drawn.get(name):
+            yield _fact("ignored", message(f"sim.ignored.{name}", count=drawn[name]))
+
+
+def _identity(trace: Data) -> Iterator[Fact]:
+    if trace["sha256"]:
+        yield _fact("sha256", trace["sha256"])
+    if trace["seed"] is not None:
+        yield _fact("seed", str(trace["seed"]))
+    provenance = trace["parameters"].get("provenance") or {}
+    if provenance:
+        yield _fact("shapes", message("sim.fact.shapes_value"))
+
+
+def memory_facts(data: Data) -> list[Fact]:
+    """From the GPU's memory to blocks."""
+    setup = data["setup"]
+    model, gpu, budget = setup["model"], setup["gpu"], setup["budget"]
+    geometry = setup["geometry"]
+    facts = [
+        _said("model", name=model["name"], parameters=model["parameters"], dtype=model["dtype"]),
+        _said("gpu", name=gpu["name"], gpus=setup["gpus"], memory=budget["memory"]),
+        _said(
+            "slot",
+            tensors=geometry["tensors"],
+            layers=geometry["layers"],
+            heads=geometry["kv_heads"],
+            head_dim=geometry["head_dim"],
+            element=geometry["element_bytes"],
+            slot=setup["bytes_per_token"],
+            dtype=setup["kv_dtype"],
+        ),
+    ]
+    if setup["kv_copies"] > 1:
+        facts.append(_said("copies", copies=setup["kv_copies"], slot=setup["slot_bytes"]))
+    if geometry["window"] is not None:
+        facts.append(_said("window", layers=geometry["sliding_layers"], window=geometry["window"]))
+    facts += _budget(budget)
+    facts.append(
+        _said(
+            "blocks",
+            slots=setup["slots"],
+            blocks=setup["blocks"],
+            size=setup["block_size"],
+            block=setup["block_bytes"],
+        )
+    )
+    source = message(f"sim.source.{setup['max_length_source']}").model_dump()
+    facts.append(_said("max_length", length=setup["max_length"], source=source))
+    return facts
+
+
+def _budget(budget: Data) -> Iterator[Fact]:
+    if budget["usable"] is None:
+        yield _fact("budget", message("sim.fact.budget_given", kv=budget["kv"]))
+        return
+    assumed = message("sim.fact.assumed" if "overhead" in budget["assumed"] else "sim.fact.given")
+    yield _said(
+        "budget",
+        memory=budget["memory"],
+        share=budget["utilisation"],
+        weights=budget["weights"],
+        overhead=budget["overhead"],
+        assumed=assumed.model_dump(),
+        kv=budget["kv"],
+    )
+
+
+def limit_facts(data: Data) -> list[Fact]:
+    """Limits of a step, what is generated, how long steps take."""
+    setup = data["setup"]
+    limits = setup["limits"]
+    facts = [
+        _said(
+            "limits",
+            seqs=limits["max_num_seqs"],
+            tokens=limits["max_num_batched_tokens"],
+            watermark=limits["watermark_blocks"],
+        )
+    ]
+    if limits["long_prefill_token_threshold"]:
+        facts.append(_said("long_prefill", tokens=limits["long_prefill_token_threshold"]))
+    if limits["preemption"] == "swap":
+        facts.append(_said("swap", size=limits["swap_bytes"]))
+    else:
+        facts.append(_fact("preemption", message("sim.fact.recompute")))
+    if setup["beams"] > 1:
+        facts.append(
+            _said("beams", n=setup["beams"], branching=setup["branching"], seed=setup["seed"])
+        )
+    elif (setup["samples"] or data["facts"]["samples"]) > 1:
+        facts.append(_said("samples", n=setup["samples"] or data["facts"]["samples"]))
+    facts.append(_fact("latency", message(f"sim.fact.latency_{setup['latency']['source']}")))
+    return facts
+
+
+def refusals(data: Data) -> Iterator[tuple[str, Message]]:
+    """Requests that a policy refused: the policy, how many and why."""
+    for cell in data["cells"]:
+        for each in (cell["result"] or {"requests": {"refused": ()}})["requests"]["refused"]:
+            why = message(
+                f"refusal.{each['reason']}", needed=each["needed"], available=each["available"]
+            )
+            yield (
+                cell["policy"],
+                message("sim.refused", n=each["count"], first=each["first"], why=why.model_dump()),
+            )

@@ -1,0 +1,322 @@
+"""Every figure of a simulation: where it stands in a result, its unit, why it may be missing.
+
+    sim.json  cells: [{policy, result}, ...]
+                                  └─ Figure.value(result) ─► console, summary.csv, report.html
+
+One list serves all reporters, so they cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from experiment.messages import Message, message
+from kvsim.slots import ALLOCATED_STATES, SlotState
+
+Result = Mapping[str, Any]
+Unit = Literal["share", "count", "mean", "bytes", "seconds", "rate"]
+Value = int | float | None
+STATES = tuple(state.value for state in SlotState)
+ALLOCATED = tuple(state.value for state in ALLOCATED_STATES)
+CONTIGUOUS = ("static", "growing", "max", "pow2", "oracle")
+RESERVED = ("max", "pow2", "oracle")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One row of the comparison.
+
+    Attributes:
+        name: of its column in summary.csv, less the unit; its label is ``sim.figure.<name>``.
+        value: None where the policy has none.
+        reason: of a result without the figure; the key of a text under ``sim.reason``.
+        state: for the figures of a slot state, its name: the label is that of the state.
+    """
+
+    name: str
+    unit: Unit
+    value: Callable[[Result], Value]
+    reason: Callable[[Result], str] = lambda _: "nothing_ran"
+    state: str | None = None
+
+    @property
+    def label(self) -> Message:
+        """What the figure is."""
+        if self.state is None:
+            return message(f"sim.figure.{self.name}")
+        kind = "mean" if self.name.endswith("_mean") else "peak"
+        of = message(f"sim.state.{self.state}").model_dump()
+        return message(f"sim.figure.state_{kind}", state=of)
+
+    @property
+    def column(self) -> str:
+        """Name of its column, with the unit."""
+        unit = {"share": "_share", "bytes": "_bytes", "seconds": "_s", "rate": "_per_s"}
+        return self.name + unit.get(self.unit, "")
+
+
+def allocated_mean(result: Result) -> float:
+    """Slots handed to requests, mean over time."""
+    return sum(_state(result, name) for name in ALLOCATED)
+
+
+def live_mean(result: Result) -> float:
+    """Slots that hold a token still needed, mean over time."""
+    return _state(result, "live")
+
+
+def waste_share(result: Result) -> float | None:
+    """Slots handed out that are not live / slots handed out, means over time."""
+    allocated = allocated_mean(result)
+    return 1 - live_mean(result) / allocated if allocated else None
+
+
+def policy_of(result: Result) -> str:
+    """Which policy it is a result of."""
+    return str(result["config"]["policy"])
+
+
+def _state(result: Result, name: str) -> float:
+    use = result["states"].get(name)
+    return float(use["mean_slots"]) if use else 0.0
+
+
+def _of_pool(slots: Callable[[Result], float]) -> Callable[[Result], Value]:
+    return lambda result: slots(result) / result["pool_slots"]
+
+
+def _at(*path: str) -> Callable[[Result], Value]:
+    def find(result: Result) -> Value:
+        value: Any = result
+        for name in path:
+            if value is None:
+                return None
+            value = value.get(name)
+        return value if value is None or isinstance(value, int | float) else None
+
+    return find
+
+
+def _percent(*path: str) -> Callable[[Result], Value]:
+    found = _at(*path)
+
+    def share(result: Result) -> Value:
+        value = found(result)
+        return None if value is None else value / 100
+
+    return share
+
+
+def _figures_of_states() -> Iterator[Figure]:
+    for name in STATES:
+        yield Figure(
+            f"{name}_mean", "share", _percent("states", name, "mean_percent"), _no_state, name
+        )
+        yield Figure(
+            f"{name}_peak", "share", _percent("states", name, "peak_percent"), _no_state, name
+        )
+        if name == "unwritten":
+            for part in ("written_later", "never_written"):
+                mean = _percent("unwritten", part, "mean_percent")
+                yield Figure(f"{part}_mean", "share", mean, _no_reservation, part)
+
+
+def _no_state(_: Result) -> str:
+    return "no_such_state"
+
+
+def _no_reservation(_: Result) -> str:
+    return "reserves_nothing"
+
+
+def _no_sharing(result: Result) -> str:
+    return "shares_nothing" if policy_of(result) in CONTIGUOUS else "nothing_ran"
+
+
+def _no_hits(result: Result) -> str:
+    if policy_of(result) != "paged+prefix":
+        return "no_prefix_cache"
+    nothing = not (result["prefix"] or {}).get("queried_first")
+    return "nothing_asked" if nothing else "nothing_came_back"
+
+
+def _no_pieces(result: Result) -> str:
+    return "blocks_fit_anywhere" if policy_of(result) not in CONTIGUOUS else "no_pieces"
+
+
+def _no_batches(_: Result) -> str:
+    return "no_batches"
+
+
+def _nothing_ended(_: Result) -> str:
+    return "nothing_ended"
+
+
+def _moves_copies(*path: str) -> Callable[[Result], Value]:
+    """A count that only policies of one kind have: blocks are copied, or rows that grow."""
+    paged = path[-1] == "blocks"
+
+    def find(result: Result) -> Value:
+        policy = policy_of(result)
+        applies = policy not in CONTIGUOUS if paged else policy == "growing"
+        return _at(*path)(result) if applies else None
+
+    return find
+
+
+def _paged_only(*path: str) -> Callable[[Result], Value]:
+    return lambda result: None if policy_of(result) in CONTIGUOUS else _at(*path)(result)
+
+
+def _keeps_all(_: Result) -> str:
+    return "never_preempts"
+
+
+def _no_blocks(_: Result) -> str:
+    return "no_blocks"
+
+
+def _no_growth(_: Result) -> str:
+    return "no_growth"
+
+
+def _refused(result: Result) -> int:
+    return sum(each["count"] for each in result["requests"]["refused"])
+
+
+def _counts(name: str) -> Iterator[Figure]:
+    for part, unit in (
+        ("mean", "mean"), ("busy_mean", "mean"), ("p50", "count"), ("p99", "count"),
+        ("max", "count"),
+    ):  # fmt: skip
+        yield Figure(f"{name}_{part}", _UNITS[unit], _at(name, part))
+
+
+def _percentiles(name: str, *parts: str) -> Iterator[Figure]:
+    for part in parts:
+        yield Figure(f"{name}_{part}", "seconds", _at(f"{name}_s", part), _nothing_ended)
+
+
+_UNITS: dict[str, Unit] = {"mean": "mean", "count": "count"}
+GROUPS: Mapping[str, tuple[Figure, ...]] = {
+    "pool": (
+        Figure("pool_bytes", "bytes", _at("pool_bytes")),
+        Figure("pool_slots", "count", _at("pool_slots")),
+        Figure("allocated_mean", "share", _of_pool(allocated_mean)),
+        Figure("used_mean", "share", _of_pool(live_mean)),
+        Figure(
+            "wasted_mean",
+            "share",
+            _of_pool(lambda result: allocated_mean(result) - live_mean(result)),
+        ),
+        Figure("waste_of_allocated", "share", waste_share, lambda _: "nothing_held"),
+    ),
+    "states": tuple(_figures_of_states()),
+    "requests": (
+        Figure("arrived", "count", _at("requests", "arrived")),
+        Figure("finished_requests", "count", _at("requests", "finished")),
+        Figure("refused", "count", _refused),
+        *_counts("running"),
+        *_counts("waiting"),
+    ),
+    "work": (
+        Figure("preemptions", "count", _paged_only("preemptions", "total"), _keeps_all),
+        Figure("preempted_requests", "count", _paged_only("preemptions", "requests"), _keeps_all),
+        Figure("preempted_most", "count", _paged_only("preemptions", "max_of_one"), _keeps_all),
+        Figure("output_tokens", "count", _at("tokens", "output")),
+        Figure("computed_tokens", "count", _at("tokens", "computed")),
+        Figure("recomputed_tokens", "count", _paged_only("tokens", "recomputed"), _keeps_all),
+        Figure("pad_tokens", "count", _at("tokens", "pads")),
+        Figure("ended_tokens", "count", _at("tokens", "ended")),
+        Figure("swapped", "bytes", _paged_only("preemptions", "swapped_bytes"), _keeps_all),
+        Figure("copied_blocks", "count", _moves_copies("copies", "blocks"), _no_blocks),
+        Figure("copied_slots", "count", _moves_copies("copies", "grown_slots"), _no_growth),
+        Figure("copy_peak_slots", "count", _moves_copies("copies", "peak_slots"), _no_growth),
+        Figure("batches", "count", _at("batches"), _no_batches),
+    ),
+    "sharing": (
+        Figure("sharing_saved", "share", _at("sharing", "share"), _no_sharing),
+        Figure("hits_first", "share", _at("prefix", "share_of_first"), _no_hits),
+        Figure("hits_own", "share", _at("prefix", "share_own_of_again"), _no_hits),
+        Figure("free_run_mean", "count", _at("free_run", "mean_slots"), _no_pieces),
+        Figure("free_run_least", "count", _at("free_run", "low_slots"), _no_pieces),
+        Figure("fragmentation", "share", _at("free_run", "external_fragmentation"), _no_pieces),
+    ),
+    "time": (
+        *_percentiles("queue_wait", "mean", "p50", "p99"),
+        *_percentiles("first_token", "mean", "p50", "p90", "p99"),
+        *_percentiles("latency", "mean", "p50", "p90", "p99"),
+        *_percentiles("per_output_token", "p50", "p99"),
+        Figure("throughput_requests", "rate", _at("requests_per_s")),
+        Figure("throughput_tokens", "rate", _at("output_tokens_per_s")),
+        Figure("span", "seconds", _at("span_s")),
+        Figure("busy", "seconds", _at("busy_s")),
+        Figure("steps", "count", _at("steps")),
+    ),
+}
+FIGURES: tuple[Figure, ...] = tuple(figure for group in GROUPS.values() for figure in group)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A policy's column: its result, or why there is none."""
+
+    policy: str
+    result: Result | None
+    error: Message | None
+
+    def value(self, figure: Figure) -> Value:
+        """The figure; None where there is none."""
+        return None if self.result is None else figure.value(self.result)
+
+    def reason(self, figure: Figure) -> Message:
+        """Why the figure is missing."""
+        if self.result is None:
+            return self.error or message("sim.reason.nothing_ran")
+        return message(f"sim.reason.{figure.reason(self.result)}")
+
+
+def cells_of(data: Mapping[str, Any]) -> list[Cell]:
+    """The columns of a record."""
+    return [
+        Cell(
+            cell["policy"],
+            cell["result"],
+            Message.model_validate(cell["error"]) if cell["error"] else None,
+        )
+        for cell in data["cells"]
+    ]
+
+
+def spoken(figures: tuple[Figure, ...], cells: list[Cell]) -> list[Figure]:
+    """Figures that some policy has; of states, those that some slot was ever in."""
+    return [
+        figure
+        for figure in figures
+        if any(
+            value is not None and (value or figure.state is None)
+            for value in (cell.value(figure) for cell in cells)
+        )
+    ]
+
+
+def missing(
+    figures: tuple[Figure, ...], cells: list[Cell]
+) -> dict[tuple[str, str], tuple[Message, list[str], list[Figure]]]:
+    """Dashes by reason: the policies and the figures that have none."""
+    found: dict[tuple[str, str], tuple[Message, list[str], list[Figure]]] = {}
+    by_policy: dict[tuple[str, str], list[Figure]] = {}
+    reasons: dict[tuple[str, str], Message] = {}
+    for cell in cells:
+        for figure in figures:
+            if cell.value(figure) is None:
+                why = cell.reason(figure)
+                by_policy.setdefault((cell.policy, why.key), []).append(figure)
+                reasons[cell.policy, why.key] = why
+    for (policy, key), without in by_policy.items():
+        names = ",".join(figure.column for figure in without)
+        _, policies, _ = found.setdefault((key, names), (reasons[policy, key], [], without))
+        policies.append(policy)
+    return found

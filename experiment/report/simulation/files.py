@@ -1,0 +1,30 @@
+"""Writes the reports of a simulation, each whole or not at all.
+
+report.html  summary.csv  timeline.csv  sweeps.csv
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from experiment.record import write_atomic
+from experiment.report.simulation.page import simulation_html
+from experiment.report.simulation.tables import tables_of
+
+_CSV_ENCODING = "utf-8-sig"  # spreadsheets take a file without the mark for a local encoding
+
+
+def write_reports(directory: Path, data: Mapping[str, Any], lang: str) -> list[Path]:
+    """Write all files (the page holds both languages) and return their paths, the page first.
+
+    Raises:
+        OSError: the directory cannot be written to.
+    """
+    tables = tables_of(data)
+    page = directory / "report.html"
+    write_atomic(page, simulation_html(data, tables, lang))
+    for name, text in tables.items():
+        write_atomic(directory / name, text, _CSV_ENCODING)
+    return [page, *(directory / name for name in tables)]

@@ -1,0 +1,75 @@
+"""Simulations as plain tables: names of columns end with their unit, unknown is an empty cell."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from experiment.report.simulation.figures import FIGURES, cells_of
+from experiment.report.simulation.sweeps import sweeps_of
+
+Data = Mapping[str, Any]
+
+
+def summary_csv(data: Data) -> str:
+    """A row a policy."""
+    heads = ["policy", "error", *(figure.column for figure in FIGURES), "unknown_because"]
+    rows = []
+    for cell in cells_of(data):
+        values = [cell.value(figure) for figure in FIGURES]
+        reasons = [
+            f"{figure.column}={cell.reason(figure).key}"
+            for figure, value in zip(FIGURES, values, strict=True)
+            if value is None
+        ]
+        error = cell.error.key if cell.error else None
+        rows.append([cell.policy, error, *values, "; ".join(reasons)])
+    return _csv(heads, rows)
+
+
+def timeline_csv(data: Data) -> str:
+    """A row a policy and stretch of time: mean slots in each state, who ran and waited."""
+    results = [cell.result for cell in cells_of(data) if cell.result is not None]
+    names = list(dict.fromkeys(name for each in results for name in each["series"]["levels"]))
+    columns = [name if name in ("running", "waiting") else f"{name}_slots" for name in names]
+    rows = []
+    for result in results:
+        series = result["series"]
+        begin = 0.0
+        for index, end in enumerate(series["ends_s"]):
+            levels = [
+                series["levels"][name][index] if name in series["levels"] else None
+                for name in names
+            ]
+            preempted = series["preempted"][index]
+            rows.append([result["config"]["policy"], begin, end, *levels, preempted])
+            begin = end
+    return _csv(["policy", "begin_s", "end_s", *columns, "preemptions"], rows)
+
+
+def sweeps_csv(data: Data) -> str:
+    """A row a point of every sweep; empty without any."""
+    rows = [
+        [sweep.name, line, x, value]
+        for sweep in sweeps_of(data)
+        for line, values in sweep.lines.items()
+        for x, value in zip(sweep.axis, values, strict=True)
+    ]
+    return _csv(["sweep", "line", "at", "value"], rows) if rows else ""
+
+
+def tables_of(data: Data) -> dict[str, str]:
+    """Every table under the name of its file."""
+    tables = {"summary.csv": summary_csv(data), "timeline.csv": timeline_csv(data)}
+    sweeps = sweeps_csv(data)
+    return tables | ({"sweeps.csv": sweeps} if sweeps else {})
+
+
+def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(["" if value is None else value for value in row] for row in rows)
+    return text.getvalue()

@@ -1,0 +1,204 @@
+"""``simulate``: a trace under every policy, and the reports of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from experiment import __version__
+from experiment.directories import make_run_directory, without_home
+from experiment.i18n import Translator
+from experiment.messages import ExitCode, UserError, user_error
+from experiment.os_errors import os_reason
+from experiment.simulate import words
+from experiment.simulate.latency_file import read_latency
+from experiment.simulate.names import gpu_of, listing, model_of, policies_of
+from experiment.simulate.record import (
+    SCHEMA_VERSION,
+    SIM_FILE,
+    read_simulation,
+    write_simulation,
+)
+from experiment.simulate.run import Found, Question, parts_of, run
+from experiment.simulate.setup import Memory, Setup, length_of
+from experiment.simulate.trace import Loaded, holds_texts, load
+from experiment.simulate.values import number, several, size, whole
+from experiment.words import make_parser, parse
+from kvsim.gpus import GPUFacts
+from kvsim.models import ModelFacts
+from kvsim.sim_config import CONTIGUOUS, PolicyName
+
+
+def simulate(arguments: list[str], t: Translator) -> int:
+    """Run the command; returns the exit code.
+
+    Raises:
+        UserError: a word, the trace, the model or the memory does not fit.
+    """
+    options = parse(_parser(t), arguments, ())
+    if options.list is not None:
+        from experiment.report.simulation.console import show_list
+
+        show_list(options.list, listing(options.list), t.lang, options.ascii)
+        return ExitCode.OK
+    question = _question(options)
+    directory = make_run_directory(Path(options.out) if options.out else None, "simulate-")
+    from experiment.report.simulation.console import SimulationConsole
+
+    console = SimulationConsole(t.lang, options.ascii, options.quiet)
+    head = _head(question, t.lang)
+    console.show_question(head)
+    with console.progress(parts_of(question)) as watcher:
+        found = run(question, watcher)
+    return _finish(directory, head | found.to_json(), found, console)
+
+
+def render_simulation(directory: Path, lang: str, ascii_only: bool) -> int:
+    """Draw an old simulation again.
+
+    Raises:
+        UserError: there is none of this schema version, or its files cannot be written.
+    """
+    from experiment.report.simulation.console import SimulationConsole
+
+    data = read_simulation(directory)
+    console = SimulationConsole(lang, ascii_only)
+    console.show_question(data)
+    files = _written(directory, data, lang)
+    console.show_simulation(data, files)
+    return ExitCode.OK
+
+
+def _parser(t: Translator) -> argparse.ArgumentParser:
+    parser = make_parser(t, "simulate")
+    words.add(parser, t, words.TRACE)
+    parser.add_argument("--skip-bad-rows", action="store_true", help=t("help.sim.skip_bad_rows"))
+    words.add(parser, t, words.MODEL)
+    words.add(parser, t, {"--policy": "NAME,..."} | words.LIMITS | words.SWEEPS)
+    words.add(parser, t, {"--out": "DIR", "--list": "WHAT"})
+    parser.add_argument("--quiet", "-q", action="store_true", help=t("help.quiet"))
+    return parser
+
+
+def _question(options: argparse.Namespace) -> Question:
+    """Everything that can be wrong before a simulation begins is found here."""
+    model, gpu = model_of(options.model), gpu_of(options.gpu)
+    memory = words.memory_of(options)
+    setup = _setup(options, model, gpu, memory)
+    policies = _policies(options, setup)
+    budgets = several("--budgets", options.budgets, size) or ()
+    for budget in budgets:
+        replace(memory, budget=budget).kv(model, gpu)
+    return Question(
+        stream=load(words.trace_of(options, setup.max_length)),
+        setup=setup,
+        policies=policies,
+        block_sizes=several("--block-sizes", options.block_sizes, whole) or (),
+        budgets=budgets,
+        samples=several("--sample-counts", options.sample_counts, whole) or (),
+        capacities=several("--capacities", options.capacities, whole),
+    )
+
+
+def _setup(options: argparse.Namespace, model: ModelFacts, gpu: GPUFacts, memory: Memory) -> Setup:
+    geometry = memory.geometry(model)
+    length, source = length_of(model, whole("--max-length", options.max_length))
+    branching = number("--branching", options.branching, most=1)
+    beams = whole("--beams", options.beams) or 1
+    limits = words.limits_of(options)
+    if beams > limits.max_num_seqs:
+        raise user_error("error.limit_le", config_key="--beams", value=beams,
+                         limit=limits.max_num_seqs)  # fmt: skip
+    calibrated = options.latency is not None
+    latency = read_latency(Path(options.latency)) if calibrated else memory.roofline(model, gpu)
+    return Setup(
+        model=model,
+        gpu=gpu,
+        gpus=memory.gpus,
+        geometry=geometry,
+        kv_dtype=memory.kv_dtype_of(model),
+        budget=memory.kv(model, gpu),
+        block_size=whole("--block-size", options.block_size) or 16,
+        max_length=length,
+        max_length_source=source,
+        latency=latency,
+        latency_source="file" if calibrated else "roofline",
+        limits=limits,
+        samples=whole("--samples", options.samples),
+        beams=beams,
+        branching=0.5 if branching is None else branching,
+        seed=whole("--seed", options.seed, 0) or 0,
+    )
+
+
+def _policies(options: argparse.Namespace, setup: Setup) -> Sequence[PolicyName]:
+    """Those that were named; of the usual ones, those that can generate so many sequences."""
+    found = policies_of(options.policy)
+    several_each = setup.beams > 1 or (setup.samples or 1) > 1
+    if options.policy is None and several_each:
+        return [policy for policy in found if policy not in CONTIGUOUS]
+    return found
+
+
+def _head(question: Question, lang: str) -> dict[str, Any]:
+    """What is known before anything runs."""
+    now = datetime.now().astimezone()
+    offset = now.utcoffset()
+    stream: Loaded = question.stream
+    return {
+        "kind": "simulation",
+        "schema_version": SCHEMA_VERSION,
+        "version": __version__,
+        "wall_ns": time.time_ns(),
+        "utc_offset_s": int(offset.total_seconds()) if offset else 0,
+        "lang": lang,
+        "command": [without_home(word) for word in sys.argv[1:]],
+        "trace": stream.info.to_json(),
+        "facts": stream.facts.to_json(),
+        "texts": holds_texts(stream.info),
+        "setup": question.setup.to_json(),
+    }
+
+
+def _finish(directory: Path, data: dict[str, Any], found: Found, console: Any) -> int:
+    if not any(cell["result"] for cell in found.cells):
+        directory.rmdir()
+        if found.interrupted:
+            raise KeyboardInterrupt
+        raise UserError(found.failed[0])
+    with _disk(directory):
+        write_simulation(directory, data)
+    console.show_simulation(data, _written(directory, data, console.t.lang))
+    if found.interrupted:
+        return ExitCode.INTERRUPTED
+    return ExitCode.INCOMPLETE if found.failed else ExitCode.OK
+
+
+def _written(directory: Path, data: dict[str, Any], lang: str) -> list[str]:
+    """Write every report; names of all files that are there."""
+    from experiment.report.simulation.files import write_reports
+
+    with _disk(directory):
+        files = write_reports(directory, data, lang)
+    return [str(path) for path in (*files, directory / SIM_FILE)]
+
+
+@contextmanager
+def _disk(directory: Path) -> Iterator[None]:
+    """A disk that takes no more is no defect of this program.
+
+    Raises:
+        UserError: the directory cannot be written to.
+    """
+    try:
+        yield
+    except OSError as error:
+        why = os_reason(error)
+        raise user_error("error.out_unwritable", path=str(directory), why=why) from error

@@ -1,0 +1,72 @@
+"""Errors of kvsim → one line in the user's language, with file and line where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from experiment.messages import Message, UserError, message, user_error
+from experiment.os_errors import os_reason
+from kvsim.budget import PlanError
+from kvsim.sim_config import SimulationError
+from kvsim.traces.types import ERROR_CODES, REASONS, TraceError
+
+
+@contextmanager
+def said() -> Iterator[None]:
+    """Turn kvsim's errors into lines for a person.
+
+    Raises:
+        UserError: in place of a TraceError, SimulationError or PlanError.
+    """
+    try:
+        yield
+    except TraceError as error:
+        raise UserError(trace_message(error)) from error
+    except SimulationError as error:
+        raise UserError(simulation_message(error)) from error
+    except PlanError as error:
+        raise user_error(f"error.plan.{error.code}", **error.params) from error
+
+
+def trace_message(error: TraceError) -> Message:
+    """What is wrong with a trace, and where."""
+    params: dict[str, Any] = {**error.params}
+    code = error.code if error.code in ERROR_CODES else "unreadable"
+    if code == "unreadable":
+        cause = error.__cause__
+        other = message("error.os.other", code=type(cause).__name__).model_dump()
+        params["why"] = os_reason(cause) if isinstance(cause, OSError) else other
+    if "reason" in params:
+        params["why"] = reason_message(str(params["reason"])).model_dump()
+        params["value"] = str(params.get("value", ""))[:60]
+    if code == "nothing_accepted" and "line" not in params:
+        return message("error.trace.no_records", **params)
+    return message(f"error.trace.{code}", **params)
+
+
+def reason_message(reason: str) -> Message:
+    """Why a row was not accepted."""
+    known = reason in REASONS
+    return message(f"trace_reason.{reason}") if known else message("trace_reason.other", of=reason)
+
+
+def simulation_message(error: SimulationError) -> Message:
+    """Why a simulation cannot begin or go on."""
+    params: dict[str, Any] = {**error.params}
+    if error.code == "bad_option":
+        flag = "--" + str(params["option"]).replace("_", "-")
+        if params["option"] == "policy":
+            return message("error.sim.one_sample", policy=params["value"])
+        return message("error.sim.bad_option", flag=flag, value=params["value"])
+    if error.code == "nothing_fits":
+        params["why"] = refusal_message(params).model_dump()
+    return message(f"error.sim.{error.code}", **params)
+
+
+def refusal_message(refusal: dict[str, Any]) -> Message:
+    """Why requests can never be served: they need more of something than there is."""
+    return message(
+        f"refusal.{refusal['reason']}", needed=refusal["needed"], available=refusal["available"]
+    )

@@ -1,0 +1,154 @@
+"""Names of models, GPUs, policies, presets and formats: found, listed, and the near ones named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+
+from experiment.i18n import format_bytes
+from experiment.messages import Message, UserError, message, user_error
+from kvsim.geometry import UnsupportedGeometryError
+from kvsim.gpus import GPUS, GPUFacts, UnknownGPUError, find_gpu
+from kvsim.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
+from kvsim.sim_config import SIM_POLICIES, PolicyName
+from kvsim.traces import PRESETS
+from kvsim.traces.formats import FORMATS
+
+LISTS = ("models", "gpus", "policies", "presets", "formats")
+DEFAULT_POLICIES: tuple[PolicyName, ...] = ("max", "pow2", "oracle", "paged")
+
+
+def model_of(name: str | None) -> ModelFacts:
+    """A model of the catalogue whose cache can be counted.
+
+    Raises:
+        UserError: none was named, there is none of that name, or its cache is of another kind.
+    """
+    if not name:
+        raise user_error("error.sim.needs", flag="--model", list="models")
+    try:
+        return find_model(name)
+    except UnknownModelError as error:
+        if error.reason is not None:
+            why = message(f"geometry.{error.reason}").model_dump()
+            raise user_error("error.sim.model_refused", model=name, why=why) from error
+        raise _unknown("model", name, error.close, "models") from error
+
+
+def gpu_of(name: str | None) -> GPUFacts:
+    """A GPU of the catalogue.
+
+    Raises:
+        UserError: none was named, or there is none of that name.
+    """
+    if not name:
+        raise user_error("error.sim.needs", flag="--gpu", list="gpus")
+    try:
+        return find_gpu(name)
+    except UnknownGPUError as error:
+        raise _unknown("gpu", name, error.close, "gpus") from error
+
+
+def policies_of(text: str | None) -> tuple[PolicyName, ...]:
+    """Policies between commas; ``all`` is every one.
+
+    Raises:
+        UserError: an unknown one, or none.
+    """
+    if text is None:
+        return DEFAULT_POLICIES
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise user_error("error.empty", config_key="--policy")
+    found: list[PolicyName] = []
+    for name in names:
+        if name == "all":
+            found += SIM_POLICIES
+        elif name in SIM_POLICIES:
+            found.append(name)
+        else:
+            near = get_close_matches(name, SIM_POLICIES, 3, 0.5)
+            raise _unknown("policy", name, near, "policies")
+    return tuple(dict.fromkeys(found))
+
+
+def format_of(name: str | None) -> str | None:
+    """A format of traces.
+
+    Raises:
+        UserError: no such format.
+    """
+    if name is not None and name not in FORMATS:
+        raise _unknown("format", name, get_close_matches(name, FORMATS, 3, 0.5), "formats")
+    return name
+
+
+def unknown_trace(name: str) -> UserError:
+    """Neither a file nor a preset."""
+    near = get_close_matches(name, PRESETS, 3, 0.5)
+    return _unknown("trace", name, near, "presets")
+
+
+def geometry_error(model: str, error: UnsupportedGeometryError) -> UserError:
+    """A model whose cache the formulas do not describe."""
+    why = message(f"geometry.{error.reason}").model_dump()
+    return user_error("error.sim.model_refused", model=model, why=why)
+
+
+def _unknown(kind: str, name: str, near: Sequence[str], listed: str) -> UserError:
+    if near:
+        return user_error(f"error.sim.unknown_{kind}_near", name=name, near=", ".join(near))
+    return user_error(f"error.sim.unknown_{kind}", name=name, list=listed)
+
+
+Row = tuple[str | Message, ...]
+
+
+def listing(what: str) -> list[Row]:
+    """Rows of a list: names and their facts.
+
+    Raises:
+        UserError: no such list.
+    """
+    if what not in LISTS:
+        near = get_close_matches(what, LISTS, 1, 0.4)
+        if near:
+            raise user_error("error.sim.unknown_list_near", name=what, near=near[0])
+        raise user_error("error.sim.unknown_list", name=what, choices=", ".join(LISTS))
+    rows: dict[str, Callable[[], list[Row]]] = {
+        "models": _models,
+        "gpus": _gpus,
+        "policies": lambda: [(name, policy_message(name)) for name in SIM_POLICIES],
+        "presets": lambda: [
+            (name, f"{preset.prompt.mean:g}", f"{preset.output.mean:g}")
+            for name, preset in PRESETS.items()
+        ],
+        "formats": lambda: [(f.name, f.container, f.unit or "") for f in FORMATS.values()],
+    }
+    return rows[what]()
+
+
+def policy_message(name: str) -> Message:
+    """What a policy does."""
+    return message(f"sim.policy.{name.replace('+', '_')}")
+
+
+def _models() -> list[Row]:
+    known: list[Row] = [
+        (
+            model.name,
+            f"{model.parameters / 1e9:,.2f}",
+            format_bytes(model.geometry().bytes_per_token),
+            f"{model.max_positions:,}" if model.max_positions else "",
+        )
+        for model in MODELS.values()
+    ]
+    return known + [(name, message(f"geometry.{why}"), "", "") for name, why in REFUSED.items()]
+
+
+def _gpus() -> list[Row]:
+    return [
+        (gpu.name, format_bytes(gpu.memory_bytes), f"{gpu.bandwidth / 1e9:,.0f}",
+         f"{gpu.flops / 1e12:,.1f}")
+        for gpu in GPUS.values()
+    ]  # fmt: skip

@@ -1,0 +1,42 @@
+"""``sim.json``: everything that a simulation was told and found; all that its reports read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from experiment.messages import user_error
+from experiment.record import write_atomic
+
+SIM_FILE = "sim.json"
+SCHEMA_VERSION = 1
+
+
+def write_simulation(directory: Path, data: dict[str, Any]) -> Path:
+    """Write the record, whole or not at all; returns its path."""
+    path = directory / SIM_FILE
+    text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
+    write_atomic(path, text + "\n")
+    return path
+
+
+def read_simulation(directory: Path) -> dict[str, Any]:
+    """Read a record.
+
+    Raises:
+        UserError: it is missing, damaged, or of another version.
+    """
+    path = directory / SIM_FILE
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise user_error("error.no_record", path=str(directory)) from error
+    except (OSError, ValueError) as error:
+        raise user_error("error.file_unreadable", path=str(path)) from error
+    if not isinstance(data, dict) or data.get("kind") != "simulation":
+        raise user_error("error.no_record", path=str(directory))
+    if data.get("schema_version") != SCHEMA_VERSION:
+        found = data.get("schema_version")
+        raise user_error("error.schema", path=str(path), found=found, known=SCHEMA_VERSION)
+    return data

@@ -1,0 +1,242 @@
+"""Runs the cells of a comparison one after another and collects what they found.
+
+cells         every policy, as asked
+block sizes   paged policies, other block sizes
+budgets       every policy, other budgets
+samples       paged policies, so many samples of each prompt
+prefixes      the trace's blocks through caches of other sizes, without a clock
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from experiment.messages import Message, message
+from experiment.simulate.errors import simulation_message
+from experiment.simulate.setup import Setup
+from experiment.simulate.trace import Loaded
+from kvsim.prefix_replay import EVICTIONS, NoHashIdsError, References, collect, replay_prefixes
+from kvsim.sim_config import CONTIGUOUS, PolicyName, SimulationError
+from kvsim.simulator import SimResult, simulate
+
+Tick = Callable[[int], None]
+# Caches of the default sweep over capacities, each so many times as large as the one before.
+_CAPACITY_FACTOR = 4
+_CAPACITIES = 6
+
+
+class Watcher(Protocol):
+    """Shows how far things are."""
+
+    def begin(self, what: Message, weight: int) -> Tick:
+        """A part of ``weight`` begins; call the result with how much of it is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be run.
+
+    Attributes:
+        capacities: blocks (of the trace's size) of caches; None: chosen from the trace.
+    """
+
+    stream: Loaded
+    setup: Setup
+    policies: Sequence[PolicyName]
+    block_sizes: Sequence[int] = ()
+    budgets: Sequence[int] = ()
+    samples: Sequence[int] = ()
+    capacities: Sequence[int] | None = None
+
+    @property
+    def paged(self) -> list[PolicyName]:
+        """Policies that hand memory out in blocks."""
+        return [policy for policy in self.policies if policy not in CONTIGUOUS]
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found so far; plain values."""
+
+    cells: list[dict[str, Any]] = field(default_factory=list)
+    block_sizes: list[dict[str, Any]] = field(default_factory=list)
+    budgets: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    prefixes: dict[str, Any] | None = None
+    notes: list[Message] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def failed(self) -> list[Message]:
+        """Why cells have no result."""
+        return [Message.model_validate(cell["error"]) for cell in self.cells if cell["error"]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for the record."""
+        return {
+            "cells": self.cells,
+            "block_sizes": self.block_sizes,
+            "budgets": self.budgets,
+            "samples": self.samples,
+            "prefixes": self.prefixes,
+            "notes": [note.model_dump() for note in self.notes],
+            "interrupted": self.interrupted,
+        }
+
+
+def parts_of(question: Question) -> int:
+    """How many requests will be simulated in all, as a measure of the work."""
+    q, each = question, question.stream.facts.requests
+    cells = len(q.policies) * (1 + len(q.budgets)) + len(q.paged) * len(q.block_sizes)
+    cells += min(1, len(q.paged)) * len(q.samples)
+    replays = len(EVICTIONS) * len(q.capacities or range(_CAPACITIES + 2))
+    return each * (cells + (replays if q.stream.facts.hash_ids else 0))
+
+
+def run(question: Question, watcher: Watcher) -> Found:
+    """Run everything; an interruption keeps what was found until then."""
+    found = Found()
+    try:
+        _cells(question, found, watcher)
+        if any(cell["result"] for cell in found.cells):
+            _block_sizes(question, found, watcher)
+            _budgets(question, found, watcher)
+            _samples(question, found, watcher)
+            if question.stream.facts.hash_ids:
+                _prefixes(question, found, watcher)
+    except KeyboardInterrupt:
+        found.interrupted = True
+    return found
+
+
+def _cells(q: Question, found: Found, watcher: Watcher) -> None:
+    for policy in q.policies:
+        what = message("progress.sim.cell", policy=policy)
+        result, error = _one(q, q.setup, policy, (what, watcher))
+        found.cells.append(
+            {
+                "policy": policy,
+                "result": result.to_json() if result else None,
+                "error": error.model_dump() if error else None,
+                "speed": {
+                    "seconds": result.speed.seconds,
+                    "requests_per_second": result.speed.requests_per_second,
+                }
+                if result
+                else None,
+            }
+        )
+
+
+def _block_sizes(q: Question, found: Found, watcher: Watcher) -> None:
+    for size in q.block_sizes:
+        for policy in q.paged:
+            what = message("progress.sim.block_size", policy=policy, size=size)
+            setup = replace(q.setup, block_size=size)
+            point = _point(*_one(q, setup, policy, (what, watcher)))
+            found.block_sizes.append({"policy": policy, "block_size": size, **point})
+    if q.block_sizes and not q.paged:
+        found.notes.append(message("sim.note.no_blocks"))
+
+
+def _budgets(q: Question, found: Found, watcher: Watcher) -> None:
+    for budget in q.budgets:
+        for policy in q.policies:
+            what = message("progress.sim.budget", policy=policy, budget=budget)
+            setup = q.setup.with_budget(budget)
+            point = _point(*_one(q, setup, policy, (what, watcher)))
+            found.budgets.append({"policy": policy, "budget_bytes": budget, **point})
+
+
+def _samples(q: Question, found: Found, watcher: Watcher) -> None:
+    """Sharing is of one kind in all paged policies, so the first of them stands for it."""
+    if q.samples and not q.paged:
+        found.notes.append(message("sim.note.no_samples"))
+        return
+    for count in q.samples:
+        what = message("progress.sim.samples", policy=q.paged[0], n=count)
+        setup = replace(q.setup, samples=count, beams=1)
+        point = _point(*_one(q, setup, q.paged[0], (what, watcher)))
+        found.samples.append({"policy": q.paged[0], "samples": count, **point})
+
+
+def _one(
+    q: Question, setup: Setup, policy: PolicyName, shown: tuple[Message, Watcher]
+) -> tuple[SimResult | None, Message | None]:
+    """One simulation: its result, or why there is none."""
+    what, watcher = shown
+    q.stream.tick = watcher.begin(what, q.stream.facts.requests)
+    try:
+        return simulate(q.stream, setup.config(policy)), None
+    except SimulationError as error:
+        return None, simulation_message(error)
+    finally:
+        q.stream.tick = lambda _: None
+
+
+def _point(result: SimResult | None, error: Message | None) -> dict[str, Any]:
+    """What a sweep keeps of a simulation."""
+    if result is None:
+        return {"result": None, "error": error.model_dump() if error else None}
+    kept = result.to_json()
+    for name in ("series", "trace", "config"):
+        del kept[name]
+    kept["config"] = {"policy": result.config["policy"], "block_size": result.block_size}
+    return {"result": kept, "error": None}
+
+
+def _prefixes(q: Question, found: Found, watcher: Watcher) -> None:
+    try:
+        references = collect(q.stream)
+    except NoHashIdsError:
+        found.notes.append(message("sim.note.mixed_hash_blocks"))
+        return
+    pool = q.setup.budget.kv // (q.setup.slot_bytes * references.block_size)
+    points = []
+    for capacity in q.capacities or _capacities(references, pool):
+        for eviction in EVICTIONS:
+            what = message("progress.sim.prefixes", blocks=capacity)
+            with _whole(watcher.begin(what, q.stream.facts.requests), q):
+                replay = replay_prefixes(references, eviction, capacity)
+            points.append(
+                {
+                    "eviction": eviction,
+                    "capacity": capacity,
+                    "hit_share_blocks": replay.hit_share_blocks,
+                    "hit_share_tokens": replay.hit_share_tokens,
+                    "bound_share_blocks": replay.bound_share_blocks
+                    if eviction == "optimal"
+                    else None,
+                    "orphaned": replay.orphaned,
+                    "evicted": replay.evicted,
+                }
+            )
+    found.prefixes = {
+        "block_size": references.block_size,
+        "requests": len(references.ends),
+        "skipped": references.skipped,
+        "blocks_asked": len(references.blocks),
+        "distinct_blocks": references.distinct,
+        "pool_blocks": pool,
+        "points": points,
+    }
+
+
+@contextmanager
+def _whole(tick: Tick, q: Question) -> Iterator[None]:
+    yield
+    tick(q.stream.facts.requests)
+
+
+def _capacities(references: References, pool: int) -> list[int]:
+    """From all blocks of the trace downwards, and what the run's own pool would hold."""
+    sizes = {references.distinct}
+    size = references.distinct
+    for _ in range(_CAPACITIES):
+        size //= _CAPACITY_FACTOR
+        sizes.add(size)
+    sizes.add(min(pool, references.distinct))
+    return sorted(each for each in sizes if each >= 1)

@@ -1,0 +1,196 @@
+"""A model on a GPU: geometry, memory line by line, limits; and a SimConfig for each policy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from experiment.messages import user_error
+from experiment.simulate.errors import said
+from experiment.simulate.names import geometry_error
+from kvsim.budget import KVBudget, kv_budget, kv_copies
+from kvsim.geometry import KVGeometry, UnsupportedGeometryError
+from kvsim.gpus import GPUFacts
+from kvsim.models import ModelFacts
+from kvsim.roofline import Latency, roofline
+from kvsim.sim_config import PolicyName, SimConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits and policies of the scheduler, see :class:`kvsim.limits.SchedulerConfig`."""
+
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    long_prefill_token_threshold: int = 0
+    watermark_blocks: int = 0
+    preemption: Literal["recompute", "swap"] = "recompute"
+    swap_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Everything but the trace and the policy.
+
+    Attributes:
+        latency: of a step. ``latency_source``: ``roofline``: a bound; ``file``: calibrated.
+        max_length_source: ``model`` or ``declared``.
+        samples: of each request; None: as the trace says.
+    """
+
+    model: ModelFacts
+    gpu: GPUFacts
+    gpus: int
+    geometry: KVGeometry
+    kv_dtype: str
+    budget: KVBudget
+    block_size: int
+    max_length: int
+    max_length_source: str
+    latency: Latency
+    latency_source: str
+    limits: Limits = Limits()
+    samples: int | None = None
+    beams: int = 1
+    branching: float = 0.5
+    seed: int = 0
+    growth: int = 1
+
+    @property
+    def slot_bytes(self) -> int:
+        """K and V of one token on all GPUs, copies included."""
+        return self.geometry.bytes_per_token * kv_copies(self.geometry, self.gpus)
+
+    def config(self, policy: PolicyName) -> SimConfig:
+        """One cell.
+
+        Raises:
+            kvsim.sim_config.SimulationError: this policy cannot run so.
+        """
+        limits = self.limits
+        block = self.block_size * self.slot_bytes
+        return SimConfig(
+            policy=policy,
+            budget_bytes=self.budget.kv,
+            slot_bytes=self.slot_bytes,
+            max_length=self.max_length,
+            latency=self.latency,
+            block_size=self.block_size,
+            max_num_seqs=limits.max_num_seqs,
+            max_num_batched_tokens=limits.max_num_batched_tokens,
+            long_prefill_token_threshold=limits.long_prefill_token_threshold,
+            watermark_blocks=limits.watermark_blocks,
+            preemption=limits.preemption,
+            host_blocks=limits.swap_bytes // block,
+            samples=self.samples,
+            beams=self.beams,
+            branching=self.branching,
+            seed=self.seed,
+            growth=self.growth,
+            link_bandwidth=self.gpu.link_bandwidth * self.gpus,
+            labels={"model": self.model.name, "gpu": self.gpu.name, "gpus": str(self.gpus)},
+        )
+
+    def with_budget(self, budget_bytes: int) -> Setup:
+        """The same with another KV budget."""
+        return replace(self, budget=KVBudget(budget_bytes, self.budget.memory))
+
+    def to_json(self) -> dict[str, Any]:
+        """The arithmetic that leads to blocks, as plain numbers."""
+        model, gpu = self.model, self.gpu
+        return {
+            "model": {
+                "name": model.name,
+                "source": model.source,
+                "parameters": model.parameters,
+                "active_parameters": model.active_parameters,
+                "dtype": model.dtype,
+                "max_positions": model.max_positions,
+            },
+            "gpu": asdict(gpu),
+            "gpus": self.gpus,
+            "geometry": asdict(self.geometry),
+            "kv_dtype": self.kv_dtype,
+            "bytes_per_token": self.geometry.bytes_per_token,
+            "kv_copies": kv_copies(self.geometry, self.gpus),
+            "slot_bytes": self.slot_bytes,
+            "budget": {**asdict(self.budget), "assumed": list(self.budget.assumed)},
+            "slots": self.budget.kv // self.slot_bytes,
+            "block_size": self.block_size,
+            "block_bytes": self.block_size * self.slot_bytes,
+            "blocks": self.budget.kv // (self.block_size * self.slot_bytes),
+            "max_length": self.max_length,
+            "max_length_source": self.max_length_source,
+            "limits": asdict(self.limits),
+            "samples": self.samples,
+            "beams": self.beams,
+            "branching": self.branching if self.beams > 1 else None,
+            "seed": self.seed,
+            "latency": {"source": self.latency_source, "kind": type(self.latency).__name__},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Words about memory: a budget, or what it is worked out from."""
+
+    budget: int | None = None
+    gpus: int = 1
+    utilisation: float = 0.9
+    overhead: int | None = None
+    dtype: str | None = None
+    kv_dtype: str | None = None
+
+    def kv_dtype_of(self, model: ModelFacts) -> str:
+        """What K and V are kept in."""
+        if self.kv_dtype == "fp8":
+            return "float8"
+        return self.dtype or model.kv_dtype
+
+    def geometry(self, model: ModelFacts) -> KVGeometry:
+        """Shape of the cache.
+
+        Raises:
+            UserError: a cache of another kind.
+        """
+        try:
+            return model.geometry(self.kv_dtype_of(model))
+        except UnsupportedGeometryError as error:
+            raise geometry_error(model.name, error) from error
+
+    def kv(self, model: ModelFacts, gpu: GPUFacts) -> KVBudget:
+        """The KV budget, given or worked out.
+
+        Raises:
+            UserError: weights and overhead leave nothing, or more was given than there is.
+        """
+        if self.budget is None:
+            with said():
+                return kv_budget(model, gpu, self.gpus, self.utilisation, self.overhead, self.dtype)
+        memory = gpu.memory_bytes * self.gpus
+        if self.budget > memory:
+            raise user_error(
+                "error.sim.budget_beyond", budget=self.budget, memory=memory, gpu=gpu.name,
+                gpus=self.gpus,
+            )  # fmt: skip
+        return KVBudget(self.budget, memory)
+
+    def roofline(self, model: ModelFacts, gpu: GPUFacts) -> Latency:
+        """The bound that the model's and the GPU's facts set."""
+        return roofline(model, gpu, self.gpus, self.dtype, self.kv_dtype_of(model))
+
+
+def length_of(model: ModelFacts, asked: int | None) -> tuple[int, str]:
+    """Maximum length and where it comes from.
+
+    Raises:
+        UserError: beyond the model's positions, or nobody says.
+    """
+    positions = model.max_positions
+    if asked is None:
+        if positions is None:
+            raise user_error("error.sim.max_length_unknown", model=model.name)
+        return positions, "model"
+    if positions is not None and asked > positions:
+        raise user_error("error.plan.positions", max_length=asked, positions=positions)
+    return asked, "declared"

@@ -1,0 +1,218 @@
+"""A trace as it was asked for: a file or a preset, its edits, and what one pass over it tells.
+
+file or preset ─► head ─► tile ─► rate ─► Loaded: requests in memory, or read again each time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiment.messages import user_error
+from experiment.simulate.errors import said
+from experiment.simulate.names import unknown_trace
+from kvsim.traces import (
+    PRESETS,
+    Arrivals,
+    Generated,
+    Head,
+    ReadOptions,
+    RequestStream,
+    ScaleRate,
+    Tile,
+    TraceFile,
+    TraceInfo,
+    TraceRequest,
+    WithArrivals,
+    from_preset,
+)
+from kvsim.traces.formats import FORMATS
+from kvsim.traces.types import NANOSECONDS
+
+# More requests (or hash ids) than this are read again for every policy.
+_KEPT = 2_000_000
+_PRESET_REQUESTS = 1_000
+Tick = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """What was asked for.
+
+    Attributes:
+        source: a file, or the name of a preset.
+        requests, cv: of a preset: how many, and how bursty its arrivals are.
+        rate: requests a second; ``factor``: so many times as many as there are.
+    """
+
+    source: str
+    read: ReadOptions
+    requests: int | None = None
+    cv: float | None = None
+    seed: int = 0
+    rate: float | None = None
+    factor: float | None = None
+    head: int | None = None
+    tile: int | None = None
+    max_length: int | None = None
+
+    @property
+    def preset(self) -> bool:
+        """Whether the trace is drawn."""
+        return self.source in PRESETS and not Path(self.source).exists()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFacts:
+    """What one pass over a trace tells; tokens of all requests."""
+
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+    longest: int
+    samples: int
+    hash_ids: int
+
+    def to_json(self) -> dict[str, int]:
+        """Plain numbers."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Loaded:
+    """A stream that was read once; from memory where it fits there.
+
+    ``tick`` is called with the number of each request that is taken.
+    """
+
+    def __init__(self, source: RequestStream) -> None:
+        self._source = source
+        self._kept: list[TraceRequest] | None = []
+        self.tick: Tick = lambda _: None
+        held = prompt = output = longest = ids = 0
+        samples, count = 1, 0
+        for request in source:
+            count += 1
+            prompt += request.prompt_tokens
+            output += request.output_tokens
+            longest = max(longest, request.prompt_tokens + request.output_tokens)
+            samples = max(samples, request.samples)
+            ids += request.hash_ids is not None
+            held += 1 + len(request.hash_ids or ())
+            if self._kept is not None:
+                self._kept.append(request)
+                if held > _KEPT:
+                    self._kept = None
+        self.info: TraceInfo = source.info
+        self.facts = TraceFacts(count, prompt, output, longest, samples, ids)
+
+    def __iter__(self) -> Iterator[TraceRequest]:
+        for number, request in enumerate(self._source if self._kept is None else self._kept):
+            self.tick(number)
+            yield request
+
+
+def load(options: TraceOptions) -> Loaded:
+    """Open, edit and read a trace once, so that whatever is wrong with it shows now.
+
+    Raises:
+        UserError: it cannot be read, or cannot be had at that rate.
+    """
+    with said():
+        stream = _generated(options) if options.preset else _file(options)
+        if options.head:
+            stream = Head(stream, options.head)
+        if options.tile:
+            stream = Tile(stream, options.tile)
+        if not options.preset:
+            stream = _at_rate(stream, options)
+        return Loaded(stream)
+
+
+def lengths(stream: RequestStream) -> list[tuple[int, int]]:
+    """(prompt, new) tokens of every request."""
+    return [(request.prompt_tokens, request.output_tokens) for request in stream]
+
+
+def _file(options: TraceOptions) -> RequestStream:
+    path = Path(options.source)
+    if not path.exists():
+        raise unknown_trace(options.source)
+    for flag, given in (("--requests", options.requests), ("--cv", options.cv)):
+        if given is not None:
+            raise user_error("error.sim.preset_only", flag=flag)
+    return TraceFile(path, options.read)
+
+
+def _generated(options: TraceOptions) -> RequestStream:
+    read = options.read
+    for flag, given in (("--format", read.format), ("--unit", read.unit),
+                        ("--hash-block-size", read.block_size)):  # fmt: skip
+        if given is not None:
+            raise user_error("error.sim.file_only", flag=flag)
+    rate = options.rate
+    if options.factor is not None:
+        raise user_error("error.sim.no_rate_to_scale", value=f"{options.factor:g}x")
+    cv = 1.0 if options.cv is None else options.cv
+    requests = options.requests or _PRESET_REQUESTS
+    recipe = from_preset(
+        options.source, requests, Arrivals(rate, cv), seed=options.seed,
+        max_length=options.max_length,
+    )  # fmt: skip
+    try:
+        return Generated(recipe)
+    except ValueError as error:
+        length = options.max_length
+        raise user_error("error.sim.hardly_fits", name=options.source, length=length) from error
+
+
+def _at_rate(stream: RequestStream, options: TraceOptions) -> RequestStream:
+    if options.rate is None and options.factor is None:
+        return stream
+    count = sum(1 for _ in stream)
+    info = stream.info
+    if not info.has_clock:
+        if options.rate is None:
+            raise user_error("error.sim.no_rate_to_scale", value=f"{options.factor:g}x")
+        return _drawn(stream, count, options.rate, options)
+    factor = options.factor
+    if factor is None:
+        assert options.rate is not None
+        if not info.span_ns or count < 2:
+            raise user_error("error.sim.no_rate_to_scale", value=f"{options.rate:g}")
+        factor = options.rate * info.span_ns / NANOSECONDS / (count - 1)
+    return ScaleRate(stream, factor)
+
+
+def _drawn(stream: RequestStream, count: int, rate: float, options: TraceOptions) -> RequestStream:
+    """Poisson arrivals for a trace without a clock."""
+    import numpy as np
+
+    random = np.random.Generator(np.random.PCG64(options.seed))
+    times = Arrivals(rate).draw(count, random).tolist()
+    return WithArrivals(stream, times, process="poisson", rate=rate, seed=options.seed)
+
+
+def read_options(values: dict[str, Any]) -> ReadOptions:
+    """Options of a file; texts are counted in tokens of GPT-2, where the format holds any."""
+    return ReadOptions(count_tokens=_Counter(), **values)
+
+
+def holds_texts(info: TraceInfo) -> bool:
+    """Whether lengths were counted from texts."""
+    return info.format in FORMATS and FORMATS[info.format].texts
+
+
+class _Counter:
+    """Tokens of a text by GPT-2's tokenizer, loaded when the first text comes."""
+
+    def __init__(self) -> None:
+        self._tokenizer: Any = None
+
+    def __call__(self, text: str) -> int:
+        if self._tokenizer is None:
+            from experiment.model.tokenizer import gpt2_tokenizer
+
+            self._tokenizer = gpt2_tokenizer()
+        return len(self._tokenizer.encode(text))

@@ -1,0 +1,95 @@
+"""Splits command lines into words: one parser for every command, in the user's language.
+
+argparse only splits: every value is taken as text and checked by whoever knows how to say what is
+wrong with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import experiment
+from experiment.i18n import Translator
+from experiment.messages import UserError, user_error
+
+
+def make_parser(t: Translator, command: str) -> argparse.ArgumentParser:
+    """A parser with the options that every command has."""
+    parser = _Parser(
+        prog="run_experiment.py" if command == "run" else f"run_experiment.py {command}",
+        description=t(f"help.about_{command}"),
+        epilog=t("help.epilog") if command == "run" else None,
+        add_help=False,
+        allow_abbrev=False,
+        exit_on_error=False,
+        formatter_class=_formatter(t),
+    )
+    parser._optionals.title = t("help.options")
+    parser._positionals.title = t("help.arguments")
+    parser.add_argument("--lang", metavar="zh|en|auto", help=t("help.lang"))
+    parser.add_argument("--ascii", action="store_true", help=t("help.ascii"))
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"pagedkv-lab {experiment.__version__}",
+        help=t("help.version"),
+    )
+    parser.add_argument("--help", "-h", action="help", help=t("help.help"))
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of printing English and leaving."""
+
+    def error(self, message: str) -> NoReturn:
+        raise argparse.ArgumentError(None, message)
+
+
+def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
+    class Formatter(argparse.RawDescriptionHelpFormatter):
+        def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any = None) -> None:
+            super().add_usage(usage, actions, groups, prefix or t("help.usage") + " ")
+
+        def __init__(self, prog: str, **kwargs: Any) -> None:
+            super().__init__(prog, max_help_position=30, **kwargs)
+
+    return Formatter
+
+
+def parse(
+    parser: argparse.ArgumentParser, words: Sequence[str], commands: Sequence[str]
+) -> argparse.Namespace:
+    """Options of a command.
+
+    Raises:
+        UserError: an unknown option, one without its value, a stray word.
+    """
+    try:
+        options, rest = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        # All values are texts, so what is left to be wrong is their number.
+        raise user_error("error.flag_value", flag=error.argument_name or " ".join(words)) from error
+    if rest:
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        if rest[0].startswith("-"):
+            raise unknown("error.unknown_flag", rest[0].split("=")[0], flags)
+        if rest[0] in commands:
+            raise user_error("error.command_first", word=rest[0])
+        raise user_error("error.stray_word", word=rest[0])
+    return options
+
+
+def unknown(key: str, word: str, known: Sequence[str]) -> UserError:
+    """The error that names the nearest right word, or all of them."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if near:
+        return user_error(key + "_near", word=word, near=near[0])
+    return user_error(key, word=word, choices=", ".join(known))
+
+
+def attribute(flag: str) -> str:
+    """Where argparse keeps the value of a flag."""
+    return flag.removeprefix("--").replace("-", "_")
