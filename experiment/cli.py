@@ -26,6 +26,8 @@ _COMMANDS = {
     "render": "experiment.cli:_render",
     "selfcheck": "experiment.cli:_selfcheck",
     "simulate": "experiment.simulate.command:simulate",
+    "plan": "experiment.simulate.plan_command:plan",
+    "calibrate": "experiment.simulate.calibrate_command:calibrate",
 }
 COMMANDS = tuple(_COMMANDS)
 SIM_FILE = "sim.json"

@@ -25,7 +25,8 @@ BUILT = (
     "claim.", "console.", "error.limit_", "error.unknown_",
     "explain.", "help.", "requirement.", "scope.", "section.", "selfcheck.damage_", "stage.",
     "state.", "term.", "reconcile.", "watch.", "gains.", "verdict.", "chart.", "report.", "plot.",
-    "sim.", "refusal.", "geometry.", "trace_reason.", "error.trace.", "error.plan.", "error.sim.",
+    "plan.", "calibrate.", "sim.", "refusal.", "geometry.", "trace_reason.",
+    "error.trace.", "error.plan.", "error.sim.",
 )  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from typing import Any, TextIO
 from experiment.events import RunStarted
 from experiment.i18n import Translator
 
-_ASCII = str.maketrans({"—": "-", "·": "-", "×": "x", "→": "->", "…": "...", "÷": "/", "≥": ">="})
+_ASCII = str.maketrans({"—": "-", "·": "-", "×": "x", "→": "->", "…": "...", "÷": "/", "≥": ">=",
+                        "−": "-", "“": '"', "”": '"', "µ": "u", "⁹": "^9"})  # fmt: skip
 
 
 class AsciiTranslator(Translator):

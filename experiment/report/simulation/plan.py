@@ -1,0 +1,156 @@
+"""A plan on the console: the answer in sentences, a table of policies, arguments for vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiment.i18n import format_bytes
+from experiment.messages import Message, message
+from experiment.report.simulation.console import SimulationConsole
+from experiment.report.simulation.facts import memory_facts, trace_facts
+from experiment.report.simulation.writing import written
+
+Data = Mapping[str, Any]
+
+
+def show_plan(data: Data, lang: str, ascii_only: bool) -> None:
+    """Print the whole plan."""
+    out = SimulationConsole(lang, ascii_only)
+    if data["trace"] is not None:
+        out.section("section.sim_trace")
+        out.facts(trace_facts(data))
+    out.section("section.sim_memory")
+    out.facts(memory_facts(data))
+    out.section("section.plan")
+    for sentence in sentences(data):
+        out.paragraph(out.t.message(sentence))
+    _show_policies(out, data)
+    _show_block_sizes(out, data)
+    _show_vllm(out, data)
+
+
+def sentences(data: Data) -> list[Message]:
+    """The answer, plainly."""
+    plan = data["plan"]
+    paged, most = plan["policies"]["paged"], plan["policies"]["max"]
+    said = [
+        message(
+            "plan.holds",
+            running=paged["running"],
+            guaranteed=paged["guaranteed"],
+            request=paged["request_bytes"],
+        ),
+        message(
+            "plan.contiguous",
+            running=paged["running"],
+            needed=paged["running"] * most["request_bytes"],
+            budget=plan["budget"]["kv"],
+            max_running=most["running"],
+        )
+        if most["running"] is not None
+        else message("plan.contiguous_unknown", why=_why(most).model_dump()),
+        *_preemption(data),
+    ]
+    if plan["too_long"]:
+        said.append(message("plan.too_long", n=plan["too_long"], length=plan["max_length"]))
+    if plan["left_out"]:
+        said.append(message("plan.left_out", n=plan["left_out"]))
+    return said
+
+
+def _preemption(data: Data) -> list[Message]:
+    plan, load = data["plan"], data["load"]
+    if not plan["full_at"]:
+        return [message("plan.no_rate")]
+    source = message(f"plan.latency_{data['setup']['latency']['source']}").model_dump()
+    said = [message("plan.full_at", rate=plan["full_at"], source=source)]
+    if load is None:
+        return said
+    if load["running"] is None:
+        return [*said, message("plan.over", rate=load["rate"])]
+    if load["running"] <= 1:
+        return [*said, message("plan.idle", rate=load["rate"])]
+    return [*said, message("plan.under", **load)]
+
+
+def _why(policy: Data) -> Message:
+    return message(f"plan.reason.{policy['reason'] or 'never_saturated'}")
+
+
+def _show_policies(out: SimulationConsole, data: Data) -> None:
+    plan, t = data["plan"], out.t
+    policies = plan["policies"]
+    names = sorted(policies, key=("max", "pow2", "oracle", "paged").index)
+    paged = policies["paged"]["running"]
+    rows = [
+        (t("plan.row.running"), [written(policies[n]["running"], "mean") for n in names]),
+        (t("plan.row.guaranteed"), [written(policies[n]["guaranteed"], "count") for n in names]),
+        (t("plan.row.request"), [format_bytes(policies[n]["request_bytes"]) for n in names]),
+        (
+            t("plan.row.needed"),
+            [format_bytes(policies[n]["request_bytes"] * paged) for n in names],
+        ),
+        (t("plan.row.live"), [written(_live(policies[n], plan), "share") for n in names]),
+    ]
+    out.console.print()
+    for table in out.tables(t("plan.title"), names, rows):
+        out.console.print(table)
+    out.line(t("plan.about"), "dim")
+    for name in names:
+        if policies[name]["reason"]:
+            out.line_of(name, _why(policies[name]), "yellow")
+    out.line(t("plan.no_guarantee", policy="max, pow2, oracle"), "dim")
+
+
+def _live(policy: Data, plan: Data) -> float | None:
+    """Share of the pool that holds tokens, while more requests wait."""
+    pool = policy["pool"]
+    if pool is not None:
+        return float(pool["live"] / (plan["budget"]["kv"] // plan["bytes_per_token"]))
+    if policy["reason"]:
+        return None
+    demand = next((d for d in plan["block_sizes"] if d["block_size"] == plan["block_size"]), None)
+    return 1 - demand["tail_share"] if demand else None
+
+
+def _show_block_sizes(out: SimulationConsole, data: Data) -> None:
+    t, plan = out.t, data["plan"]
+    rows = [
+        (
+            f"{demand['block_size']}"
+            + (" *" if demand["block_size"] == plan["block_size"] else ""),
+            [written(demand["tail_share"], "share"), written(demand["blocks"], "mean")],
+        )
+        for demand in plan["block_sizes"]
+    ]
+    out.console.print()
+    heads = [t("plan.block.waste"), t("plan.block.blocks")]
+    for table in out.tables(t("plan.block.size"), heads, rows):
+        out.console.print(table)
+    out.line(t("plan.block.about"), "dim")
+
+
+def _show_vllm(out: SimulationConsole, data: Data) -> None:
+    """Ready to be pasted: no line is broken by us."""
+    plan, t = data["plan"], out.t
+    printed = plan["printed"]
+    out.section("section.plan_vllm")
+    args = plan["vllm_args"]
+    pairs = [" ".join(args[index : index + 2]) for index in range(0, len(args), 2)]
+    command = " \\\n  ".join(["vllm serve " + args[1], *pairs[1:]])
+    out.console.print(command, soft_wrap=True)
+    key = "plan.printed" if printed["starts"] else "plan.never_starts"
+    out.paragraph(
+        t(
+            key,
+            tokens=printed["tokens"],
+            length=plan["max_length"],
+            concurrency=printed["max_concurrency"],
+            blocks=printed["blocks"],
+        )
+    )
+    budget = plan["budget"]
+    if budget["utilisation"] is not None:
+        exact = budget["kv"] // plan["gpus"]
+        out.paragraph(t("plan.if_same", kv=budget["kv"], exact=exact), "dim")

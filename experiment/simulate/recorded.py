@@ -1,0 +1,61 @@
+"""Recorded runs → what kvsim can be calibrated by: steps of our own log, requests of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiment.events import Step, WorkloadReady
+from experiment.messages import user_error
+from experiment.record import EVENTS_FILE, read_record
+from kvsim.calibrate import StepRecord
+from kvsim.roofline import StepWork
+from kvsim.step import plan_from_json
+
+
+def is_run(path: Path) -> bool:
+    """Whether it is the directory of one of our runs."""
+    return (path / EVENTS_FILE).exists()
+
+
+def requests_file(path: Path) -> Path:
+    """The JSONL file of a recorded run's requests.
+
+    Raises:
+        UserError: there is none.
+    """
+    if path.is_dir():
+        path /= "requests.jsonl"
+    if not path.is_file():
+        raise user_error("error.sim.no_run", path=str(path))
+    return path
+
+
+def step_records(directory: Path, arm: str | None) -> tuple[str, list[StepRecord]]:
+    """Steps of one arm that computed something: what, and how long it took.
+
+    A token is decoded when it lies behind its request's prompt and is computed alone; what is
+    computed again after a preemption counts as a prompt.
+
+    Raises:
+        UserError: no such arm, or none recorded steps with their times.
+    """
+    record = read_record(directory)
+    workload = record.first(WorkloadReady)
+    prompts = {r.id: len(r.token_ids) for r in workload.requests} if workload else {}
+    steps: dict[str, list[StepRecord]] = {}
+    for event in record.of(Step):
+        chunks = plan_from_json(event.plan).chunks
+        work = StepWork.of(
+            (c.start, c.count, c.count == 1 and c.start >= prompts.get(c.request, 0))
+            for c in chunks
+        )
+        seconds = (event.t_ns - event.started_ns) / 1e9
+        if work.tokens and seconds > 0:
+            steps.setdefault(event.arm, []).append(StepRecord(work, seconds))
+    if not steps:
+        raise user_error("error.sim.no_steps", path=str(directory))
+    name = arm or ("paged" if "paged" in steps else next(iter(steps)))
+    if name not in steps:
+        choices = ", ".join(steps)
+        raise user_error("error.sim.no_arm", path=str(directory), arm=name, choices=choices)
+    return name, steps[name]
