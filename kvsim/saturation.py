@@ -140,7 +140,7 @@ def paged_demand(lengths: Lengths, block_size: int) -> PagedDemand:
     blocks = live = steps = final_blocks = final_live = 0
     for prompt, new in lengths:
         last = final_tokens(prompt, new)
-        blocks += _block_sum(last, block_size) - _block_sum(prompt - 1, block_size)
+        blocks += block_sum(last, block_size) - block_sum(prompt - 1, block_size)
         live += (prompt + last) * new // 2
         steps += new
         final_blocks += blocks_needed(last, block_size)
@@ -151,7 +151,7 @@ def paged_demand(lengths: Lengths, block_size: int) -> PagedDemand:
     )
 
 
-def _block_sum(tokens: int, size: int) -> int:
+def block_sum(tokens: int, size: int) -> int:
     """Blocks for 1 token, for 2, ... for ``tokens``, added up."""
     full, rest = divmod(tokens, size)
     return size * full * (full + 1) // 2 + rest * (full + 1)

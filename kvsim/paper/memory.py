@@ -1,0 +1,167 @@
+"""Sections 3 and 6: bytes of a token, table 1, token states and requests at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvsim.models import find_model
+from kvsim.paper.claims import EXACT, NOT_JUDGED, Claim, Tolerance, Unit, columns, share, within
+from kvsim.paper.steady import Steady, steady
+from kvsim.paper.workloads import GIB, SLOT_BYTES, Workload, alpaca, sharegpt
+from kvsim.sim_config import PolicyName
+
+# Percentage points for every cell of Fig. 2; shares for requests at a time.
+POINTS, BATCH, PAGED_BATCH = within(3.0), share(0.08), share(0.12)
+RATIO = share(0.2)  # of two batches, each within its own
+NAMES: dict[PolicyName, str] = {
+    "max": "Orca (Max)",
+    "pow2": "Orca (Pow2)",
+    "oracle": "Orca (Oracle)",
+    "paged": "vLLM",
+}
+# Table 1: model, GB of weights, GB of KV cache, thousands of slots.
+_TABLE_1 = (
+    ("opt-13b", "OPT-13B", 26, 12, 15.7),
+    ("opt-66b", "OPT-66B", 132, 21, 9.7),
+    ("opt-175b", "OPT-175B", 346, 264, 60.1),
+)
+# Fig. 2: token states, reservation, internal, external and others, in percent.
+_FIG_2: dict[PolicyName, tuple[float | None, ...]] = {
+    "max": (20.4, 13.3, 57.3, 8.9),
+    "pow2": (26.8, 17.9, 13.6, 41.6),
+    "oracle": (38.2, 25.2, 0.0, 36.6),
+    "paged": (96.3, None, None, None),
+}
+# These two bars told how outputs and prompts spread.
+_FITTED = {"max", "pow2"}
+# Fig. 13: ShareGPT at 2 requests/s, Alpaca at 30.
+_FIG_13: dict[PolicyName, tuple[float, float]] = {
+    "max": (7.00, 7.00),
+    "pow2": (9.81, 43.24),
+    "oracle": (13.62, 72.75),
+    "paged": (30.42, 132.44),
+}
+# Section 6.2: how many more requests vLLM has at a time.
+_MORE: dict[PolicyName, float] = {"oracle": 2.2, "max": 4.3}
+# Reservations keep few requests at a time, so means over them need many; paged memory many.
+_REQUESTS, _PAGED_REQUESTS = 5000, {"sharegpt": 1500, "alpaca": 3000}
+Runs = dict[PolicyName, list[Steady]]
+
+
+def closed() -> list[Claim]:
+    """What follows from shapes alone."""
+    claims = [
+        _form("kv.token", "§3", "token_bytes", "OPT-13B", "bytes", 819_200, SLOT_BYTES, EXACT),
+        _form(
+            "kv.sequence", "§3", "sequence_gib", "OPT-13B", "gib", 1.6,
+            2048 * SLOT_BYTES / GIB, share(0.03),
+        ),
+    ]  # fmt: skip
+    for model, name, weights, kv, slots in _TABLE_1:
+        facts = find_model(model)
+        claims += [
+            _form(
+                f"table1.{model}.weights", "Table 1", "weights_gb", name, "gb", weights,
+                facts.weight_bytes() / 1e9, share(0.02),
+            ),
+            _form(
+                f"table1.{model}.slots", "Table 1", "slots", name, "slots", 1000 * slots,
+                kv * GIB // facts.geometry().bytes_per_token, share(0.02),
+            ),
+        ]  # fmt: skip
+    return claims
+
+
+def _form(
+    id_: str,
+    source: str,
+    item: str,
+    subject: str,
+    unit: Unit,
+    paper: float,
+    ours: float,
+    allowed: Tolerance,
+) -> Claim:
+    return Claim(id_, source, item, subject, unit, paper, (ours,), allowed)
+
+
+def serve(workload: Workload, policies: Sequence[PolicyName], seeds: Sequence[int]) -> Runs:
+    """Every policy over the same requests."""
+    paged = _PAGED_REQUESTS[workload.name]
+    return {
+        policy: [
+            steady(workload.draw(paged if policy == "paged" else _REQUESTS, seed), policy)
+            for seed in seeds
+        ]
+        for policy in policies
+    }
+
+
+def served(seeds: Sequence[int]) -> list[Claim]:
+    """Fig. 2, Fig. 13 and what section 6.2 says of it."""
+    chat = serve(sharegpt(), ("max", "pow2", "oracle", "paged"), seeds)
+    short = serve(alpaca(), ("max", "pow2", "oracle", "paged"), seeds)
+    return [*token_states(chat, seeds), *batches(chat, short, seeds)]
+
+
+def token_states(chat: Runs, seeds: Sequence[int]) -> list[Claim]:
+    """Fig. 2: where the pool goes."""
+    claims = []
+    for policy, cells in _FIG_2.items():
+        rows = [(s.live, s.later, s.never, s.outside) for s in chat[policy]]
+        parts = ("live", "reservation", "internal", "external")
+        for part, paper, values in zip(parts, cells, columns(rows), strict=True):
+            if policy == "paged" and part == "reservation":
+                continue
+            id_ = f"fig2.{policy}.{part}"
+            claims.append(
+                Claim(
+                    id_, "Fig. 2", part, NAMES[policy], "percent", paper,
+                    tuple(100 * value for value in values),
+                    POINTS if paper is not None else NOT_JUDGED,
+                    tuple(seeds), fitted=policy in _FITTED and id_ != "fig2.max.external",
+                )
+            )  # fmt: skip
+    return claims
+
+
+def batches(chat: Runs, short: Runs, seeds: Sequence[int]) -> list[Claim]:
+    """Fig. 13: requests at a time. Alpaca's shapes are assumed, and vLLM is limited by arrivals."""
+    claims = []
+    for policy, (paper, _) in _FIG_13.items():
+        allowed = PAGED_BATCH if policy == "paged" else BATCH
+        claims.append(_running(f"fig13.sharegpt.{policy}", policy, paper, chat, allowed, seeds))
+    for policy, (_, paper) in _FIG_13.items():
+        allowed = BATCH if policy == "max" else NOT_JUDGED
+        claim = _running(f"fig13.alpaca.{policy}", policy, paper, short, allowed, seeds)
+        claims.append(claim)
+    pairs = zip(short["oracle"], short["pow2"], strict=True)
+    claims.append(
+        Claim(
+            "fig13.alpaca.oracle_to_pow2", "Fig. 13", "running_ratio", "Alpaca: Oracle / Pow2",
+            "ratio", _FIG_13["oracle"][1] / _FIG_13["pow2"][1],
+            tuple(o.running / p.running for o, p in pairs), share(0.1), tuple(seeds), "derived",
+            assumed=True,
+        )
+    )  # fmt: skip
+    for policy, paper in _MORE.items():
+        ratios = zip(chat["paged"], chat[policy], strict=True)
+        claims.append(
+            Claim(
+                f"section6.2.paged_to_{policy}", "§6.2", "running_ratio",
+                f"ShareGPT: vLLM / {NAMES[policy]}", "ratio", paper,
+                tuple(a.running / b.running for a, b in ratios), RATIO, tuple(seeds),
+            )
+        )  # fmt: skip
+    return claims
+
+
+def _running(
+    id_: str, policy: PolicyName, paper: float, runs: Runs, allowed: Tolerance, seeds: Sequence[int]
+) -> Claim:
+    workload = "ShareGPT" if "sharegpt" in id_ else "Alpaca"
+    return Claim(
+        id_, "Fig. 13", "running", f"{workload}: {NAMES[policy]}", "requests", paper,
+        tuple(each.running for each in runs[policy]), allowed, tuple(seeds),
+        assumed=workload == "Alpaca" and policy != "max",
+    )  # fmt: skip

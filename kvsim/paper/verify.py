@@ -1,0 +1,88 @@
+"""All claims together, what was fitted, and what cannot be checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvsim.paper.claims import Claim, Fitted, Verdict
+from kvsim.paper.memory import closed, served
+from kvsim.paper.structure import (
+    COPY_S,
+    block_size_claims,
+    chat_claims,
+    overhead_claims,
+    sharing_claims,
+)
+from kvsim.paper.workloads import fitted
+
+# What the paper shows and lengths and memory do not decide; keys for reasons in words.
+UNCHECKED = (
+    "fig1", "fig2_paged_parts", "fig12", "fig13_alpaca", "fig14", "fig15_beams", "fig16",
+    "fig17_rate", "fig15_sharegpt", "fig18a", "fig18b_speed", "fig19_seconds", "lengths",
+)  # fmt: skip
+FORMAT = 1
+Part = Callable[[Sequence[int]], list[Claim]]
+PARTS: tuple[Part, ...] = (
+    lambda _: closed(),
+    served,
+    sharing_claims,
+    chat_claims,
+    block_size_claims,
+    overhead_claims,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PaperResult:
+    """Everything that was compared."""
+
+    claims: tuple[Claim, ...]
+    fitted: tuple[Fitted, ...]
+    unchecked: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def failed(self) -> tuple[Claim, ...]:
+        """Claims outside of their tolerance."""
+        return tuple(each for each in self.claims if each.verdict is Verdict.FAILS)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and names."""
+        return {
+            "format": FORMAT,
+            "paper": "arXiv 2309.06180",
+            "seeds": list(self.seeds),
+            "claims": [each.to_json() for each in self.claims],
+            "fitted": [{"item": each.item, "value": each.value} for each in self.fitted],
+            "unchecked": list(self.unchecked),
+        }
+
+
+def verify(seeds: Sequence[int]) -> PaperResult:
+    """Check every claim over ``seeds``.
+
+    Raises:
+        ValueError: no seeds.
+    """
+    claims = tuple(claim for part in each_part(seeds) for claim in part)
+    return result_of(claims, seeds)
+
+
+def each_part(seeds: Sequence[int]) -> Iterator[list[Claim]]:
+    """The claims of one part after another, as they are found; there are ``len(PARTS)``.
+
+    Raises:
+        ValueError: no seeds.
+    """
+    if not seeds:
+        raise ValueError("no seeds")
+    for part in PARTS:
+        yield part(seeds)
+
+
+def result_of(claims: Sequence[Claim], seeds: Sequence[int]) -> PaperResult:
+    """Claims with what belongs beside them."""
+    chosen = (*fitted(), Fitted("copy_s", COPY_S))
+    return PaperResult(tuple(claims), chosen, UNCHECKED, tuple(seeds))
