@@ -9,6 +9,7 @@ from experiment.events import RunStarted
 from experiment.i18n import Translator
 
 _ASCII = str.maketrans({"—": "-", "·": "-", "×": "x", "→": "->", "…": "...", "÷": "/", "≥": ">=",
+                        "≤": "<=",
                         "−": "-", "“": '"', "”": '"', "µ": "u", "⁹": "^9"})  # fmt: skip
 
 

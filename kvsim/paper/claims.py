@@ -37,14 +37,14 @@ class Tolerance:
         kind: ``exact``: not at all; ``absolute``: by ``value`` in the claim's unit;
             ``relative``: by that share of the paper's; ``at_least`` and ``at_most``: no number is
             printed, ``value`` is what its words ask for; ``covers``: the paper's lies between our
-            lowest and highest; ``none``: not judged.
+            lowest and highest, or beyond by ``value`` at most; ``none``: not judged.
     """
 
     kind: Kind
     value: float | None = None
 
 
-EXACT, COVERS, NOT_JUDGED = Tolerance("exact"), Tolerance("covers"), Tolerance("none")
+EXACT, NOT_JUDGED = Tolerance("exact"), Tolerance("none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,8 @@ class Claim:
             return mean >= allowed if kind == "at_least" else mean <= allowed
         assert self.paper is not None
         if kind == "covers":
-            return min(self.ours) <= self.paper <= max(self.ours)
+            beyond = allowed or 0.0
+            return min(self.ours) - beyond <= self.paper <= max(self.ours) + beyond
         off = abs(mean - self.paper)
         if kind == "exact":
             return off == 0

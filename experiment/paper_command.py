@@ -1,0 +1,90 @@
+"""``paper``: the PagedAttention paper's numbers beside ours, with verdicts."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from experiment import __version__
+from experiment.i18n import Translator
+from experiment.messages import ExitCode, user_error
+from experiment.os_errors import os_reason
+from experiment.words import make_parser, parse
+
+DEFAULT_SEEDS = "5"
+
+
+def paper(words: list[str], t: Translator) -> int:
+    """Check every claim; non-zero when one is outside of its tolerance.
+
+    Raises:
+        UserError: seeds that are none, or files that cannot be written.
+    """
+    options = parse(_parser(t), words, ())
+    seeds = parse_seeds(options.seeds)
+    directory = _directory(options.out)
+    from experiment.report.paper import PaperConsole
+    from kvsim.paper.verify import PARTS, each_part, result_of
+
+    console = PaperConsole(t.lang, options.ascii)
+    claims = []
+    with console.progress(len(PARTS)) as advance:
+        for part in each_part(seeds):
+            claims += part
+            advance()
+    result = result_of(claims, seeds)
+    data = {"program": __version__} | result.to_json()
+    console.show(data)
+    console.show_files(_write(directory, data))
+    return ExitCode.INCOMPLETE if result.failed else ExitCode.OK
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """``5``: the seeds 0 to 4; ``7,8,9``: those.
+
+    Raises:
+        UserError: neither.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 10 for part in parts):
+        raise user_error("error.paper.seeds", value=text)
+    numbers = [int(part) for part in parts]
+    if len(numbers) > 1:
+        if len(set(numbers)) < len(numbers):
+            raise user_error("error.paper.seeds", value=text)
+        return tuple(numbers)
+    if not 1 <= numbers[0] <= 1000:
+        raise user_error("error.paper.seeds", value=text)
+    return tuple(range(numbers[0]))
+
+
+def _parser(t: Translator) -> argparse.ArgumentParser:
+    parser = make_parser(t, "paper")
+    parser.add_argument("--seeds", metavar="N|A,B,...", default=DEFAULT_SEEDS, help=t("help.seeds"))
+    parser.add_argument("--out", metavar="DIR", help=t("help.paper_out"))
+    return parser
+
+
+def _directory(out: str | None) -> Path:
+    time = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    path = Path(out) if out else Path("reports") / f"paper-{time}"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
+    return path
+
+
+def _write(directory: Path, data: dict[str, Any]) -> list[Path]:
+    from experiment.report.paper import paper_csv, paper_json
+
+    texts = {"paper.json": paper_json(data), "paper.csv": paper_csv(data)}
+    try:
+        for name, text in texts.items():
+            (directory / name).write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        why = os_reason(error)
+        raise user_error("error.out_unwritable", path=str(directory), why=why) from error
+    return [directory / name for name in texts]

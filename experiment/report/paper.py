@@ -1,0 +1,168 @@
+"""Claims of the PagedAttention paper: a console table, and the files beside it.
+
+Reads the plain data that ``paper.json`` holds, so an old file can be drawn again.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from experiment.i18n import DASH
+from experiment.report.texts import AsciiFile, translator
+
+Data = Mapping[str, Any]
+_STYLES = {"holds": "green", "fails": "bold red", "not_judged": "dim"}
+# Digits behind the point.
+_DIGITS = {
+    "bytes": 0, "slots": 0, "gib": 2, "gb": 1, "percent": 1, "requests": 2, "ratio": 2, "seconds": 4,
+}  # fmt: skip
+_SUFFIX = {"bytes": " B", "gib": " GiB", "gb": " GB", "percent": " %", "seconds": " s"}
+_CSV = (
+    "id", "source", "item", "subject", "unit", "basis", "paper", "mean", "deviation", "lowest",
+    "highest", "tolerance", "tolerance_value", "verdict", "fitted", "assumed", "seeds",
+)  # fmt: skip
+
+
+class PaperConsole:
+    """Prints the comparison."""
+
+    def __init__(self, lang: str, ascii_only: bool = False) -> None:
+        self.t = translator(lang, ascii_only)
+        stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
+        self.console = Console(
+            file=stream, highlight=False, safe_box=True, emoji=False, markup=False
+        )
+        self.box = box.SIMPLE_HEAD if not ascii_only else box.ASCII2
+
+    @contextmanager
+    def progress(self, parts: int) -> Iterator[Callable[[], None]]:
+        """Show how many parts are done while the block runs; nothing without a terminal."""
+        if not self.console.is_terminal:
+            yield lambda: None
+            return
+        columns = (
+            TextColumn("{task.description}"), BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), TimeRemainingColumn(),
+        )  # fmt: skip
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            task = progress.add_task(self.t("paper.running"), total=parts)
+            yield lambda: progress.advance(task)
+
+    def show(self, data: Data) -> None:
+        """The table of claims, what was fitted, and what cannot be checked."""
+        t = self.t
+        seeds = data["seeds"]
+        self.console.print(Text(t("paper.title"), style="bold cyan"))
+        self.console.print(Text(t("paper.about", n=len(seeds)), style="dim"))
+        table = Table(box=self.box, pad_edge=False)
+        for name in ("claim", "paper", "ours", "tolerance", "verdict"):
+            right = name in ("paper", "ours", "tolerance")
+            table.add_column(t(f"paper.column_{name}"), justify="right" if right else "left")
+        source = None
+        for claim in data["claims"]:
+            if claim["source"] != source:
+                source = claim["source"]
+                table.add_row(Text(source, style="bold"))
+            style = _STYLES[claim["verdict"]]
+            verdict = Text(t(f"paper.verdict_{claim['verdict']}"), style=style)
+            table.add_row(
+                Text(self._title(claim)), self._paper(claim), self._ours(claim),
+                self._tolerance(claim), verdict,
+            )  # fmt: skip
+        self.console.print(table)
+        self.console.print(Text(t("paper.marks"), style="dim"))
+        self._lists(data)
+        self._count(data["claims"])
+
+    def show_files(self, paths: list[Path]) -> None:
+        """Where everything was written."""
+        for path in paths:
+            self.console.print(self.t("paper.written", path=str(path)), soft_wrap=True)
+
+    def _lists(self, data: Data) -> None:
+        t = self.t
+        self.console.print()
+        self.console.print(Text(t("paper.fitted_title"), style="bold cyan"))
+        for each in data["fitted"]:
+            value = f"{each['value']:.6g}"
+            self.console.print(f"  · {t('paper.fitted_' + each['item'], value=value)}")
+        self.console.print()
+        self.console.print(Text(t("paper.unchecked_title"), style="bold cyan"))
+        for key in data["unchecked"]:
+            self.console.print(f"  · {t('paper.unchecked_' + key)}")
+        self.console.print()
+
+    def _count(self, claims: list[Data]) -> None:
+        counts = {
+            verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in _STYLES
+        }
+        style = "bold red" if counts["fails"] else "bold green"
+        self.console.print(Text(self.t("paper.count", **counts), style=style))
+
+    def _title(self, claim: Data) -> str:
+        title = self.t(f"paper.item_{claim['item']}", subject=claim["subject"])
+        mark = " (1)" if claim["fitted"] else " (2)" if claim["assumed"] else ""
+        return title + mark
+
+    def _paper(self, claim: Data) -> str:
+        if claim["paper"] is None:
+            return self.t("paper.in_words") if claim["basis"] == "said" else DASH
+        return _number(claim["paper"], claim["unit"])
+
+    def _ours(self, claim: Data) -> str:
+        ours, unit = claim["ours"], claim["unit"]
+        if claim["tolerance"]["kind"] == "covers":
+            return f"{_number(ours['lowest'], unit)} … {_number(ours['highest'], unit)}"
+        if ours["deviation"] is None:
+            return _number(ours["mean"], unit)
+        mean = f"{ours['mean']:,.{_DIGITS[unit]}f} ± {ours['deviation']:.{_DIGITS[unit]}f}"
+        return mean + _SUFFIX.get(unit, "")
+
+    def _tolerance(self, claim: Data) -> str:
+        kind, value = claim["tolerance"]["kind"], claim["tolerance"]["value"]
+        if kind in ("at_least", "at_most", "absolute", "covers"):
+            value = _number(value, claim["unit"], whole=kind in ("absolute", "covers"))
+        return self.t(f"paper.tolerance_{kind}", value=value)
+
+
+def _number(value: float, unit: str, whole: bool = False) -> str:
+    digits = 1 if whole and unit == "percent" else _DIGITS[unit]
+    return f"{value:,.{digits}f}{_SUFFIX.get(unit, '')}"
+
+
+def paper_json(data: Data) -> str:
+    """The text of ``paper.json``: the same for the same seeds."""
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def paper_csv(data: Data) -> str:
+    """The text of ``paper.csv``: one line for each claim; unknown is empty."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, _CSV, lineterminator="\n")
+    writer.writeheader()
+    for claim in data["claims"]:
+        ours, tolerance = claim["ours"], claim["tolerance"]
+        row = {name: claim[name] for name in _CSV if name in claim} | {
+            "mean": ours["mean"],
+            "deviation": ours["deviation"],
+            "lowest": ours["lowest"],
+            "highest": ours["highest"],
+            "tolerance": tolerance["kind"],
+            "tolerance_value": tolerance["value"],
+            "seeds": " ".join(map(str, claim["seeds"])),
+        }
+        writer.writerow(row)
+    return stream.getvalue()
