@@ -27,9 +27,9 @@ Data = Mapping[str, Any]
 _STYLES = {"holds": "green", "fails": "bold red", "not_judged": "dim"}
 # Digits behind the point.
 _DIGITS = {
-    "bytes": 0, "slots": 0, "gib": 2, "gb": 1, "percent": 1, "requests": 2, "ratio": 2, "seconds": 4,
+    "bytes": 0, "slots": 0, "gib": 2, "gb": 1, "percent": 1, "requests": 2, "ratio": 2,
 }  # fmt: skip
-_SUFFIX = {"bytes": " B", "gib": " GiB", "gb": " GB", "percent": " %", "seconds": " s"}
+_SUFFIX = {"bytes": " B", "gib": " GiB", "gb": " GB", "percent": " %"}
 _CSV = (
     "id", "source", "item", "subject", "unit", "basis", "paper", "mean", "deviation", "lowest",
     "highest", "tolerance", "tolerance_value", "verdict", "fitted", "assumed", "seeds",
@@ -133,14 +133,16 @@ class PaperConsole:
 
     def _tolerance(self, claim: Data) -> str:
         kind, value = claim["tolerance"]["kind"], claim["tolerance"]["value"]
-        if kind in ("at_least", "at_most", "absolute", "covers"):
-            value = _number(value, claim["unit"], whole=kind in ("absolute", "covers"))
+        if kind in ("absolute", "covers"):
+            # All of these are of shares.
+            value = f"{value:.1f}"
+        elif kind in ("at_least", "at_most"):
+            value = _number(value, claim["unit"])
         return self.t(f"paper.tolerance_{kind}", value=value)
 
 
-def _number(value: float, unit: str, whole: bool = False) -> str:
-    digits = 1 if whole and unit == "percent" else _DIGITS[unit]
-    return f"{value:,.{digits}f}{_SUFFIX.get(unit, '')}"
+def _number(value: float, unit: str) -> str:
+    return f"{value:,.{_DIGITS[unit]}f}{_SUFFIX.get(unit, '')}"
 
 
 def paper_json(data: Data) -> str:

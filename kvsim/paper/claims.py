@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 # How a tolerance is meant: see Tolerance.
 Kind = Literal["exact", "absolute", "relative", "at_least", "at_most", "covers", "none"]
-Unit = Literal["bytes", "gib", "gb", "slots", "percent", "requests", "ratio", "seconds"]
+Unit = Literal["bytes", "gib", "gb", "slots", "percent", "requests", "ratio"]
 # printed: the number itself. derived: a ratio of printed ones. said: words without a number.
 Basis = Literal["printed", "derived", "said"]
 
