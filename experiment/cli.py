@@ -28,7 +28,6 @@ _COMMANDS = {
     "simulate": "experiment.simulate.command:simulate",
     "plan": "experiment.simulate.plan_command:plan",
     "paper": "experiment.paper_command:paper",
-    "sweep": "experiment.sweep_command:sweep",
     "calibrate": "experiment.simulate.calibrate_command:calibrate",
 }
 COMMANDS = tuple(_COMMANDS)
