@@ -25,6 +25,9 @@ from kvsim.geometry import KVGeometry
 from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
 
 VLLM = "vllm"
+TRANSFORMERS_PAGED = "transformers_paged"
+# What vLLM 0.32's attention on the CPU is compiled for.
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 VLLM_ENVIRONMENT = ".venv-vllm"
 _PROBE_TIMEOUT_S = 60.0
 _PROBE = """
@@ -64,8 +67,13 @@ def plan_launch(
         python = find_vllm(config)
         if isinstance(python, Message):
             return python
+        if device == "cpu" and prepared.model.head_dim not in CPU_HEAD_SIZES:
+            sizes = ", ".join(map(str, CPU_HEAD_SIZES))
+            return message("skip.vllm_head_size", size=prepared.model.head_dim, choices=sizes)
         _check_budget(config, device, prepared)
         return Launch("experiment.vllm_arm", _vllm_task(config, device, prepared, logs), python)
+    if arm == TRANSFORMERS_PAGED and not _plain_greedy(prepared.workload):
+        return message("skip.greedy_only")
     task = {
         "arm": arm,
         "config": config.model_dump(mode="json"),
@@ -76,6 +84,12 @@ def plan_launch(
         "logs": str(logs),
     }
     return Launch("experiment.arms", task)
+
+
+def _plain_greedy(workload: WorkloadReady) -> bool:
+    """Whether the most likely token is taken until the given length or the end-of-text token."""
+    sampling = workload.sampling
+    return sampling.greedy and not sampling.stop_token_ids and not sampling.min_new_tokens
 
 
 def find_vllm(config: Config) -> str | Message:

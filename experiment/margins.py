@@ -38,7 +38,8 @@ class Difference(BaseModel):
 
 def explain_differences(session: Session, config: Config, device: str, prepared: Prepared) -> None:
     """Compare the tokens that are on record and, where arms differ, look at the logits there."""
-    found = find_differences(session, prepared)
+    # Where tokens are drawn, the most likely ones say nothing about a difference.
+    found = find_differences(session, prepared) if prepared.workload.sampling.greedy else []
     if found:
         task = {
             "differences": [one.model_dump(mode="json") for one in found],
@@ -57,7 +58,8 @@ def find_differences(session: Session, prepared: Prepared) -> list[Difference]:
     arms = {arm.arm: arm for arm in arm_results(read_record(session.directory))}
     prompts = {request.id: request.token_ids for request in prepared.workload.requests}
     found = []
-    for comparison in compare_tokens(list(arms.values())):
+    greedy = prepared.workload.sampling.greedy
+    for comparison in compare_tokens(list(arms.values()), greedy):
         if comparison.first_difference is None:
             continue
         request, index = comparison.first_difference

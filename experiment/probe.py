@@ -6,6 +6,7 @@ It needs torch, and may start CUDA to try out NVML; the runner must do neither. 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import platform
@@ -19,6 +20,7 @@ from typing import Any, Literal
 
 import psutil
 
+import experiment
 from experiment.environment import (
     DEPRECATED_PYNVML,
     CgroupLimits,
@@ -92,7 +94,7 @@ def probe() -> Machine:
         nvml=nvml,
         gpus=gpus,
         transformers=_package("transformers"),
-        vllm=_package("vllm"),
+        vllm=_vllm(),
         pynvml_distributions=_pynvml_distributions(),
     )
 
@@ -208,6 +210,15 @@ def _package(name: str) -> Package:
         spec = util.find_spec(name)
         # A folder of that name in the working directory is a namespace, which has no origin.
         return Package(found=spec is not None and spec.origin is not None)
+
+
+def _vllm(root: Path = Path(experiment.__file__).parent.parent) -> Package:
+    """In the environment that ``make vllm`` sets up, which says there what it holds, or in ours."""
+    for place in (Path.cwd(), root):
+        stamp = place / ".venv-vllm" / ".ready"
+        with contextlib.suppress(OSError):
+            return Package(found=True, version=stamp.read_text(encoding="utf-8").strip())
+    return _package("vllm")
 
 
 def _pynvml_distributions() -> dict[str, str]:

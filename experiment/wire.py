@@ -69,7 +69,8 @@ def serve(name: str, main: Callable[[Wire, dict[str, Any]], None]) -> int:
         return _fail(wire, arm, message("failure.out_of_memory"), ExitCode.INCOMPLETE)
     except Exception as error:
         traceback.print_exc()
-        if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported here
+        # Torch's own error on a GPU, and what its allocator says on a CPU.
+        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
             reason = message("failure.out_of_memory")
         else:
             reason = message("failure.exception", error=f"{type(error).__name__}: {error}"[:500])

@@ -16,7 +16,7 @@ from event_makers import (
     whole_run,
 )
 
-from experiment.conclusions import evaluate
+from experiment.conclusions import evaluate, throughput
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -204,19 +204,41 @@ def test_results_can_be_written_and_read_again() -> None:
     assert isinstance(results.arms[0], ArmResult)
 
 
-@pytest.mark.parametrize(("seconds", "verdict"), [(9.0, "shown"), (3.0, "not_shown")])
-def test_throughput_is_judged_where_an_arm_differs_in_paging_alone(
-    seconds: float, verdict: str
+def pair(seconds: float, running: float, hits: int = 0) -> Claim:
+    """A verdict on slabs that took ``seconds`` with ``running`` requests at a time, against 2."""
+    results = evaluate(record(whole_run()))
+    batch, paged = results.arms
+    slabs = batch.model_copy(
+        update={"arm": "slabs", "tokens_per_s": 6 / seconds, "mean_running": running}
+    )
+    found = {"hit_cross": hits, "hit_batch": 0}
+    paged = paged.model_copy(
+        update={"tokens_per_s": 2.0, "mean_running": 2.0, "prefix_cache": found if hits else None}
+    )
+    return throughput(results.model_copy(update={"arms": [slabs, paged]}))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "running", "key", "verdict"),
+    [
+        (9.0, 1.0, "shown", "shown"),
+        (3.0, 1.0, "not_shown", "not_shown"),
+        # Faster, but no more at once: chance, and no gain of paging.
+        (9.0, 2.0, "not_shown_equal", "not_shown"),
+        (9.0, 2.1, "not_shown_equal", "not_shown"),
+    ],
+)
+def test_a_faster_run_is_called_paging_only_where_more_ran_at_once(
+    seconds: float, running: float, key: str, verdict: str
 ) -> None:
-    slabs = [
-        event.model_copy(update={"generate_s": seconds})
-        if isinstance(event, ArmFinished)
-        else event
-        for event in batch_arm("slabs")
-    ]
-    found = claim(evaluate(record([*head(), *slabs, *paged_arm()])), "throughput")
-    assert found.verdict == verdict
-    assert found.text.key == f"claim.throughput.{verdict}"
+    found = pair(seconds, running)
+    assert (found.text.key, found.verdict) == (f"claim.throughput.{key}", verdict)
+
+
+def test_what_the_prefix_cache_spared_is_named() -> None:
+    found = pair(9.0, 2.0, hits=32)
+    assert (found.text.key, found.verdict) == ("claim.throughput.prefix", "shown")
+    assert found.text.params["hits"] == 32
 
 
 def test_throughput_is_not_judged_where_no_arm_differs_in_paging_alone() -> None:

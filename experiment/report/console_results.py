@@ -38,6 +38,8 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         style = "bold yellow"
         out.paragraph(out.t(f"console.status_{results.status}"), style)
     out.section("section.comparison")
+    if out.quiet:  # else each reason was printed when the arm ended
+        _show_missing(out, results)
     if results.arms:
         out.console.print(comparison_table(out, results))
         if results.equal_reserved:
@@ -64,6 +66,14 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         out.paragraph(name, indent=2)
 
 
+def _show_missing(out: ConsoleReporter, results: Results) -> None:
+    for arm in results.arms:
+        if arm.status != "finished" and arm.reason is not None:
+            key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
+            name, reason = arm_name(out.t, arm.arm), out.t.message(arm.reason)
+            out.line(out.t(key, arm=name, reason=reason), "yellow")
+
+
 def comparison_table(out: ConsoleReporter, results: Results) -> Table:
     """A column for each arm, a row for each figure; slots at the peak of live slots."""
     table = out.table(out.t("console.figure"), right=())
@@ -71,6 +81,10 @@ def comparison_table(out: ConsoleReporter, results: Results) -> Table:
         table.add_column(arm_name(out.t, arm.arm), justify="right", overflow="fold")
     for key, write in _FIGURES.items():
         table.add_row(out.t(f"console.{key}"), *(write(arm) for arm in results.arms))
+    for key in _EVENTS:  # rows of what never happened would only be long
+        counts = [getattr(arm, key) for arm in results.arms]
+        if any(counts):
+            table.add_row(out.t(f"console.{key}"), *map(_count, counts))
     return table
 
 
@@ -301,6 +315,7 @@ def _seconds(value: float | None) -> str:
     return DASH if value is None else f"{value:.2f} s"
 
 
+_EVENTS = ("preemptions", "swapped_blocks", "copied_blocks")
 _FIGURES: dict[str, Callable[[ArmResult], str]] = {
     "reserved": _slots("reserved"),
     "allocated": _slots("allocated"),

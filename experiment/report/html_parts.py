@@ -58,6 +58,17 @@ def comparison(results: Results) -> list[Row]:
         _row(results, "report.compare.mean_request", lambda a: seconds(a.mean_request_s)),
         _row(results, "report.compare.load", lambda a: seconds(a.load_s)),
         _moved_row(results),
+        *_event_rows(results),
+    ]
+
+
+def _event_rows(results: Results) -> list[Row]:
+    """Preemptions, swaps and copies, where any arm had some."""
+    keys = ("preemptions", "swapped_blocks", "copied_blocks")
+    happened = [key for key in keys if any(getattr(arm, key) for arm in results.arms)]
+    return [
+        _row(results, f"console.{key}", lambda arm, key=key: count(getattr(arm, key)))  # type: ignore[misc]
+        for key in happened
     ]
 
 

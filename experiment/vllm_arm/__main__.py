@@ -32,6 +32,9 @@ def main(wire: Wire, data: dict[str, Any]) -> None:
     except Exception as error:
         traceback.print_exc()
         why = explain(error, Path(task.log) if task.log else None)
+        if why is None:
+            gone = message("failure.engine_process")
+            raise UserError(gone, ExitCode.INCOMPLETE) from error
         if is_out_of_memory(why):
             raise MemoryError(why) from error
         reason = message("failure.exception", error=why[:500])

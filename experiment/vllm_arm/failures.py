@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 
 _LINE = re.compile(r"(?:^|\s)((?:[A-Za-z_]+\.)*[A-Za-z_]*(?:Error|Exception)): (\S.*)$")
-_HIDDEN = ("see stack trace", "see root cause above", "background process", "executor failed")
+_HIDDEN = (
+    "see stack trace", "check the stack trace above", "see root cause above", "background process",
+    "executor failed", "error: cancelled",
+)  # fmt: skip
 _MEMORY = re.compile(r"out of memory|can't allocate memory|OutOfMemoryError|MemoryError", re.I)
 _TAIL_BYTES = 200_000
 
@@ -16,12 +19,16 @@ def is_out_of_memory(text: str) -> bool:
     return _MEMORY.search(text) is not None
 
 
-def explain(error: BaseException, log: Path | None) -> str:
-    """The error in one line; where it only points to the log, the first error there."""
+def explain(error: BaseException, log: Path | None) -> str | None:
+    """The error in one line; where it only points to the log, the first error there.
+
+    None where the log holds nothing but such pointers: a process went away without a word.
+    """
     text = f"{type(error).__name__}: {error}"
-    if log is not None and any(hint in text.lower() for hint in _HIDDEN):
-        return root_cause(_tail(log)) or text
-    return text
+    if not any(hint in text.lower() for hint in _HIDDEN):
+        return text
+    lines = _tail(log) if log is not None else ""
+    return root_cause(lines) if lines else text
 
 
 def root_cause(log: str) -> str | None:

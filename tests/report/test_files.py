@@ -75,6 +75,7 @@ def test_columns_name_their_units(report: Path) -> None:
         "threads", "device_name", "requests_that_fit_in_budget", "tokens", "running", "waiting",
         "preempted", "kv_dtype", "new_tokens", "tokens_per_s", "process_variation_channel",
             "kv_channels_agree", "kv_channels_judged",
+            "swapped_blocks", "copied_blocks", "shared_blocks_peak",
             "process_peak_channel", "device_settled_before", "device_channel", "cpu_cores_busy",
             "cpu_cores_usable", "gpu_processes_of_others_before", "gpu_processes_of_others_after",
             "watching_share_of_usable_cores",

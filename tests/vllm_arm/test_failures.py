@@ -29,7 +29,15 @@ def test_an_exception_that_points_to_the_log_is_explained_by_it(tmp_path: Path) 
     pointing = Exception("WorkerProc initialization failed. See stack trace for root cause.")
     assert explain(pointing, log) == "OutOfMemoryError: CUDA out of memory."
     assert explain(ValueError("too long"), log) == "ValueError: too long"
-    assert explain(pointing, tmp_path / "none").startswith("Exception: WorkerProc")
+    told = explain(pointing, tmp_path / "none")
+    assert told is not None
+    assert told.startswith("Exception: WorkerProc")
+
+
+def test_a_log_of_nothing_but_pointers_tells_of_a_process_that_went_away(tmp_path: Path) -> None:
+    log = tmp_path / "vllm.log"
+    log.write_text("RuntimeError: cancelled\nException: check the stack trace above\n", "utf-8")
+    assert explain(RuntimeError("cancelled"), log) is None
 
 
 @pytest.mark.parametrize(
