@@ -111,6 +111,8 @@ class Reserved:
     def check_integrity(self) -> None:
         """See :class:`kvsim.policies.base.Policy`."""
         self.pool.check_integrity()
+        assert not self._ahead, "tokens were written that no request has"
+        assert not self._context, "tokens were written that no request has"
 
     def _head(self) -> tuple[int, int]:
         arrivals = self._run.arrivals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,10 +19,11 @@ from kvsim.ledger import Ledger
 from kvsim.limits import RequestRefusedError
 from kvsim.metrics import SimResult
 from kvsim.request import Request
+from kvsim.reservation import ReservationError, ReservationPool
 from kvsim.roofline import Latency, LinearLatency, Roofline, StepWork
 from kvsim.scheduler import Scheduler
 from kvsim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
-from kvsim.slots import PoolShape
+from kvsim.slots import PoolShape, SlotState
 from kvsim.step import FinishReason, OpKind, StepPlan
 from kvsim.traces import TraceRequest
 
@@ -259,3 +261,66 @@ def test_a_long_queue_costs_no_objects() -> None:
         result = simulate(stream, told)
     assert result.waiting.max == 1_996
     assert most <= 5
+
+
+def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
+    """Continuous batching over a reservation pool, told of every token of every request."""
+    pool = ReservationPool(config.shape.slots, config.policy, config.max_length)  # type: ignore[arg-type]
+    clock, coming = step_clock(config.latency), list(stream)
+    waiting: list[TraceRequest] = []
+    running: list[TraceRequest] = []
+    out, now = [], 0
+    while coming or waiting or running:
+        while coming and coming[0].arrival_ns * PER_NANOSECOND <= now:
+            one = coming.pop(0)
+            with suppress(ReservationError):
+                pool.asks(one.prompt_tokens, one.output_tokens)
+                waiting.append(one)
+        if not waiting and not running:
+            now = coming[0].arrival_ns * PER_NANOSECOND if coming else now
+            continue
+        budget, chunks = config.max_num_batched_tokens, []
+        order = sorted(running, key=lambda r: pool.written(r.id) < r.prompt_tokens)
+        while budget:
+            if not order and waiting and len(running) < config.max_num_seqs:
+                one = waiting[0]
+                if pool.fits(one.prompt_tokens, one.output_tokens):
+                    pool.admit(one.id, one.prompt_tokens, one.output_tokens)
+                    running.append(waiting.pop(0))
+                    order.append(one)
+            if not order:
+                break
+            one = order.pop(0)
+            start = pool.written(one.id)
+            count = min(max(one.prompt_tokens - start, 1), budget)
+            if config.long_prefill_token_threshold and len(running) + len(waiting) > 1:
+                count = min(count, config.long_prefill_token_threshold)
+            pool.write(one.id, count)
+            budget -= count
+            chunks.append((start, count, start >= one.prompt_tokens))
+        head = pool.asks(waiting[0].prompt_tokens, waiting[0].output_tokens) if waiting else None
+        levels = {s.value: n for s, n in pool.counts(head).slot_counts.states.items()}
+        duration = clock.step(StepWork.of(chunks))
+        out.append(Seen(now, levels, len(running), len(waiting), duration))
+        now += duration
+        for one in tuple(running):
+            if pool.written(one.id) == one.prompt_tokens + one.output_tokens - 1:
+                pool.release(one.id)
+                running.remove(one)
+    return out
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(streams(), st.data())
+def test_reservations_are_those_of_a_pool_that_is_told_of_every_token(
+    stream: Listed, data: st.DataObject
+) -> None:
+    config = data.draw(configs(data.draw(st.sampled_from(["max", "pow2", "oracle"]))))
+    if isinstance(result_of(stream, config, jump=False), SimulationError):
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        seen = watched(stream, config, patch)
+    states = {state.value for state in SlotState}
+    for step in seen.steps:
+        step.levels = {name: n for name, n in step.levels.items() if n and name in states}
+    assert seen.steps == reserve_by_hand(stream, config)
