@@ -101,6 +101,12 @@ class SimConfig:
             raise SimulationError("bad_option", option="branching", value=self.branching)
         if self.policy in CONTIGUOUS and (self.beams > 1 or (self.samples or 1) > 1):
             raise SimulationError("bad_option", option="policy", value=self.policy)
+        for name in ("max_num_seqs", "max_num_batched_tokens"):
+            if getattr(self, name) < 1:
+                raise SimulationError("bad_option", option=name, value=getattr(self, name))
+        for name in ("watermark_blocks", "host_blocks", "long_prefill_token_threshold"):
+            if getattr(self, name) < 0:
+                raise SimulationError("bad_option", option=name, value=getattr(self, name))
         if self.shape.blocks < 1:
             raise SimulationError(
                 "pool_too_small", budget=self.budget_bytes, needed=self.shape.block_bytes

@@ -23,8 +23,7 @@ def test_rows_are_written(tmp_path: Path) -> None:
         assert (row["policy"], row["round"], row["requests"]) == ("paged", 0, 60)
         assert row["finished"] + row["refused"] == 60
         assert row["seconds"] > row["startup_seconds"] > 0
-        assert row["peak_rss_bytes"] > 10 << 20
-        assert len(row["sha256"]) == 64
+        assert 10 << 20 < row["peak_rss_bytes"] < 300 << 20
 
 
 def test_without_traces_it_says_what_is_missing(

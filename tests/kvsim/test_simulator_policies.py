@@ -234,6 +234,16 @@ def test_a_pool_of_nothing() -> None:
         config("static", 7)
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("max_num_seqs", 0), ("host_blocks", -1), ("branching", 1.5), ("growth", 0), ("samples", 0)],
+)
+def test_bad_options_are_named(option: str, value: Any) -> None:
+    with pytest.raises(SimulationError) as caught:
+        config("paged", 16, **{option: value})
+    assert caught.value.params == {"option": option, "value": value}
+
+
 def test_a_policy_that_cannot_fork_refuses_samples() -> None:
     with pytest.raises(SimulationError, match="samples"):
         simulate(Listed([TraceRequest(0, 0, 2, 2, samples=2)]), config("oracle", 16))
