@@ -29,6 +29,7 @@ _COMMANDS = {
     "plan": "experiment.simulate.plan_command:plan",
     "paper": "experiment.paper_command:paper",
     "calibrate": "experiment.simulate.calibrate_command:calibrate",
+    "sweep": "experiment.sweep_command:sweep",
 }
 COMMANDS = tuple(_COMMANDS)
 SIM_FILE = "sim.json"

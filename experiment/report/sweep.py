@@ -1,0 +1,138 @@
+"""Cells of a sweep: progress with time left, a table, and one CSV over all of them."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from experiment.i18n import DASH
+from experiment.messages import user_error
+from experiment.os_errors import os_reason
+from experiment.report.texts import AsciiFile, translator
+
+SUMMARY = "summary.csv"
+# Of a large grid the console shows the beginning.
+_MOST_ROWS = 40
+# Without a terminal, seconds between two lines of progress.
+_LINE_EVERY_S = 30.0
+
+Row = Mapping[str, Any]
+
+
+class SweepConsole:
+    """Prints what a sweep does and what it came to."""
+
+    def __init__(self, lang: str, ascii_only: bool = False) -> None:
+        self.t = translator(lang, ascii_only)
+        stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
+        self.console = Console(
+            file=stream, highlight=False, safe_box=True, emoji=False, markup=False
+        )
+        self.box = box.ASCII2 if ascii_only else box.SIMPLE_HEAD
+
+    def begin(self, cells: int, missing: int, workers: int, address: str | None) -> None:
+        """How many cells there are, and who computes those that are missing."""
+        t, finished = self.t, cells - missing
+        self.console.print(Text(t("sweep.title", cells=cells), style="bold cyan"))
+        if address:
+            text = t("sweep.found_ray", finished=finished, missing=missing, address=address)
+        else:
+            text = t("sweep.found", finished=finished, missing=missing, workers=workers)
+        self.console.print(Text(text, style="dim"))
+
+    @contextmanager
+    def progress(self, total: int) -> Iterator[Callable[[], None]]:
+        """A bar on a terminal, else a line now and then; both with the time left."""
+        if not self.console.is_terminal:
+            yield _Lines(self.console, self.t, total).advance
+            return
+        columns = (
+            TextColumn("{task.description}"), BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), TimeRemainingColumn(),
+        )  # fmt: skip
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            task = progress.add_task(self.t("sweep.running"), total=total)
+            yield lambda: progress.advance(task)
+
+    def show(self, rows: Sequence[Row], directory: Path) -> None:
+        """The table, and the file with everything.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        t = self.t
+        path = directory / SUMMARY
+        _write_csv(path, rows)
+        self.console.print(self._table(rows[:_MOST_ROWS]))
+        if len(rows) > _MOST_ROWS:
+            self.console.print(t("sweep.more", n=len(rows) - _MOST_ROWS, path=str(path)))
+        refused = sum(row["error"] is not None for row in rows)
+        self.console.print(Text(t("sweep.done", cells=len(rows), refused=refused), style="bold"))
+        self.console.print(t("sweep.written", path=str(path)), soft_wrap=True)
+
+    def _table(self, rows: Sequence[Row]) -> Table:
+        from kvsim.sweep import AXES
+
+        varied = [name for name in AXES if len({row[name] for row in rows}) > 1]
+        table = Table(box=self.box, pad_edge=False)
+        table.add_column(self.t("sweep.column_settings"))
+        for name in ("live", "running", "preemptions", "latency", "rate"):
+            table.add_column(self.t(f"sweep.column_{name}"), justify="right")
+        for row in rows:
+            given = [f"{name} {row[name]}" for name in varied if row[name] is not None]
+            what = ", ".join(given) or row["id"]
+            if row["error"] is not None:
+                code = Text(self.t("sweep.refused", code=row["error"]), style="yellow")
+                table.add_row(Text(what) + Text("\n") + code)
+                continue
+            table.add_row(
+                Text(what), _value(row["live_percent"], 1, " %"), _value(row["running_busy_mean"], 2),
+                _value(row["preemptions"], 0), _value(row["latency_p50_s"], 2, " s"),
+                _value(row["requests_per_s"], 2),
+            )  # fmt: skip
+        return table
+
+
+class _Lines:
+    """Progress where nobody can draw a bar."""
+
+    def __init__(self, console: Console, t: Any, total: int) -> None:
+        self._console, self._t, self._total = console, t, total
+        self._began = self._spoke = time.monotonic()
+        self._done = 0
+
+    def advance(self) -> None:
+        """One more cell has ended."""
+        self._done += 1
+        now = time.monotonic()
+        if now - self._spoke < _LINE_EVERY_S:
+            return
+        self._spoke = now
+        left = (now - self._began) / self._done * (self._total - self._done)
+        self._console.print(self._t("sweep.line", done=self._done, total=self._total, time=left))
+
+
+def _value(value: float | None, digits: int, suffix: str = "") -> str:
+    return DASH if value is None else f"{value:,.{digits}f}{suffix}"
+
+
+def _write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """One line for each cell in the order of the grid; unknown is empty."""
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error

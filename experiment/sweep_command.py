@@ -1,0 +1,135 @@
+"""``sweep``: a grid of simulations, each cell a file, by processes or on a Ray cluster."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiment.config import parse_assignment, parse_bytes, read_toml
+from experiment.i18n import Translator
+from experiment.messages import ExitCode, user_error
+from experiment.os_errors import os_reason
+from experiment.words import make_parser, parse
+from kvsim.gpus import UnknownGPUError
+from kvsim.models import UnknownModelError
+from kvsim.sweep import Cell, Done, Store, SweepError, cells_summary, expand
+from kvsim.traces import PRESETS
+
+# How a person writes it: the axis, which has bytes.
+_BUDGET, _BYTES = "kv_budget", "budget_bytes"
+
+
+def sweep(words: list[str], t: Translator) -> int:
+    """Compute the cells that are missing, and summarise all of them.
+
+    Raises:
+        UserError: the grid does not make cells, or nobody can compute them.
+    """
+    options = parse(_parser(t), words, ())
+    if options.config is None and not options.set:
+        raise user_error("error.sweep.no_config")
+    workers = _workers(options.workers)
+    cells = _expand(_grid(options.config, options.set or ()))
+    directory = Path(options.out or f"reports/sweep-{_name(options.config)}")
+    store = _store(directory)
+    from experiment.report.sweep import SweepConsole
+
+    console = SweepConsole(t.lang, options.ascii)
+    missing = store.begin(cells)
+    console.begin(len(cells), len(missing), workers, options.ray)
+    with console.progress(len(missing)) as advance:
+        for done in _computed(missing, workers, options.ray):
+            store.put(done, "ray" if options.ray else "process")
+            advance()
+    rows = cells_summary(store.read(cell) for cell in cells)
+    console.show(rows, directory)
+    return ExitCode.OK
+
+
+def _computed(cells: Sequence[Cell], workers: int, address: str | None) -> Iterator[Done]:
+    from kvsim.sweep.by_ray import by_ray
+    from kvsim.sweep.processes import by_processes
+
+    if not cells:
+        return
+    try:
+        yield from by_ray(cells, address) if address else by_processes(cells, workers)
+    except SweepError as error:
+        raise user_error(f"error.sweep.{error.code}", **error.params) from error
+
+
+def _grid(config: str | None, assignments: Sequence[str]) -> dict[str, Any]:
+    grid: dict[str, Any] = {}
+    if config is not None:
+        table = read_toml(Path(config)).get("sweep")
+        if not isinstance(table, dict):
+            raise user_error("error.sweep.not_a_table", path=config)
+        grid |= table
+    grid |= dict(parse_assignment(text) for text in assignments)
+    if _BUDGET in grid:
+        given = grid.pop(_BUDGET)
+        several = given if isinstance(given, list) else [given]
+        grid[_BYTES] = [_bytes(each) for each in several]
+    return grid
+
+
+def _bytes(value: Any) -> int:
+    try:
+        return parse_bytes(str(value))
+    except ValueError as error:
+        raise user_error("error.not_a_size", config_key=_BUDGET, value=value) from error
+
+
+def _expand(grid: Mapping[str, Any]) -> list[Cell]:
+    try:
+        return expand(grid)
+    except SweepError as error:
+        params = dict(error.params)
+        if error.code == "unknown_axis":
+            known = [_BUDGET if name == _BYTES else name for name in params["known"]]  # type: ignore[attr-defined]
+            params["known"] = ", ".join(known)
+        if error.code == "no_file":
+            params["known"] = ", ".join(PRESETS)
+        raise user_error(f"error.sweep.{error.code}", **params) from error
+    except UnknownModelError as error:
+        raise user_error(
+            "error.sweep.unknown_model", name=error.name, close=", ".join(error.close) or None
+        ) from error
+    except UnknownGPUError as error:
+        raise user_error(
+            "error.sweep.unknown_gpu", name=error.name, close=", ".join(error.close) or None
+        ) from error
+
+
+def _workers(value: str | None) -> int:
+    if value is None:
+        return os.cpu_count() or 1
+    if not value.isdecimal() or not 1 <= int(value) <= 4096:
+        raise user_error("error.sweep.workers", value=value)
+    return int(value)
+
+
+def _store(directory: Path) -> Store:
+    try:
+        return Store(directory)
+    except OSError as error:
+        why = os_reason(error)
+        raise user_error("error.out_unwritable", path=str(directory), why=why) from error
+
+
+def _name(config: str | None) -> str:
+    return Path(config).stem.removeprefix("sweep-") if config else "grid"
+
+
+def _parser(t: Translator) -> argparse.ArgumentParser:
+    parser = make_parser(t, "sweep")
+    add = parser.add_argument
+    add("config", nargs="?", metavar="CONFIG", help=t("help.sweep_config"))
+    add("--set", action="append", metavar="AXIS=VALUES", help=t("help.sweep_set"))
+    add("--out", metavar="DIR", help=t("help.sweep_out"))
+    add("--workers", metavar="N", help=t("help.workers"))
+    add("--ray", metavar="ADDRESS", help=t("help.ray"))
+    return parser

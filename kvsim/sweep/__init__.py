@@ -1,0 +1,24 @@
+"""A grid of simulations, on one machine by processes or on a cluster by Ray.
+
+grid ─► cells ─┬─ finished ───────────────┐
+               └─ missing ─► processes ───┼─► OUT/cells/<id>.json ─► summary
+                             or Ray ──────┘
+"""
+
+from kvsim.sweep.cell import Done, compute, run_cell
+from kvsim.sweep.grid import AXES, Cell, SweepError, expand
+from kvsim.sweep.store import Store
+from kvsim.sweep.summary import MEASURES, cells_summary
+
+__all__ = [
+    "AXES",
+    "MEASURES",
+    "Cell",
+    "Done",
+    "Store",
+    "SweepError",
+    "cells_summary",
+    "compute",
+    "expand",
+    "run_cell",
+]

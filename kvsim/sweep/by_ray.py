@@ -1,0 +1,78 @@
+"""Cells on a Ray cluster: a node that dies has its cells computed by others.
+
+    driver ── cell, trace ──► task on any node ── bytes ──► driver writes the file
+
+This package travels with the tasks, trace files travel as bytes: nodes need Python, numpy and Ray,
+and share no disk. Ray is imported when it is asked for, and by nobody else.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import kvsim
+from kvsim.sweep.cell import Done, compute
+from kvsim.sweep.grid import Cell, SweepError
+
+# Nodes may die again and again; an error of this program is not tried again.
+_RETRIES = 20
+
+
+def by_ray(cells: Sequence[Cell], address: str) -> Iterator[Done]:
+    """Cells as they end, in no particular order.
+
+    Args:
+        address: as ``ray.init`` takes it: ``host:port``, ``auto``, ``local``.
+
+    Raises:
+        SweepError: ``no_ray``: it is not installed; ``ray_unreachable``.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise SweepError("no_ray") from error
+    _connect(ray, address)
+    try:
+        yield from _run(ray, cells)
+    finally:
+        ray.shutdown()
+
+
+def _connect(ray: Any, address: str) -> None:
+    package = str(Path(kvsim.__file__).parent)
+    try:
+        ray.init(
+            address=address,
+            runtime_env={"py_modules": [package]},
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SweepError("ray_unreachable", address=address, why=why) from error
+
+
+def _run(ray: Any, cells: Sequence[Cell]) -> Iterator[Done]:
+    task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_compute)
+    traces: dict[str, Any] = {}
+    for cell in cells:
+        if cell.trace_sha256 is not None and cell.trace_sha256 not in traces:
+            content = Path(cell.settings["trace"]).read_bytes()
+            traces[cell.trace_sha256] = ray.put(content)
+    left = [task.remote(cell, traces.get(cell.trace_sha256 or "")) for cell in cells]
+    while left:
+        ended, left = ray.wait(left, num_returns=1)
+        yield from ray.get(ended)
+
+
+def _compute(cell: Cell, trace: bytes | None) -> Done:
+    if trace is None:
+        return compute(cell)
+    with tempfile.TemporaryDirectory(prefix="pagedkv-") as scratch:
+        # Its name is part of the result.
+        path = Path(scratch) / Path(cell.settings["trace"]).name
+        path.write_bytes(trace)
+        return compute(cell, path)

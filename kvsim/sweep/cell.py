@@ -1,0 +1,111 @@
+"""Computes one cell: the bytes of its file, the same on every machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kvsim.geometry import UnsupportedGeometryError
+from kvsim.sim_config import SimConfig, SimulationError, catalogue_config
+from kvsim.simulator import simulate
+from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest
+from kvsim.traces.distributions import Arrivals
+from kvsim.traces.edit import Head, ScaleRate, WithArrivals
+from kvsim.traces.generate import Generated, from_preset
+from kvsim.traces.load import TraceFile
+from kvsim.traces.types import NANOSECONDS, RequestStream, TraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A computed cell, and what it cost."""
+
+    id: str
+    content: bytes
+    seconds: float
+
+
+def compute(cell: Cell, trace: Path | None = None) -> Done:
+    """:func:`run_cell` with a stopwatch."""
+    began = time.perf_counter()
+    content = run_cell(cell, trace)
+    return Done(cell.id, content, time.perf_counter() - began)
+
+
+def run_cell(cell: Cell, trace: Path | None = None) -> bytes:
+    """Simulate a cell; the bytes of its file.
+
+    A cell that cannot be simulated (a pool too small, a trace with a bad row) has that as its
+    result.
+
+    Args:
+        trace: where the trace file lies, if not where the cell says.
+
+    Raises:
+        RuntimeError: this program's code is not the one that the cell is to be computed with.
+    """
+    if cell.code != code_digest():
+        raise RuntimeError("another version of kvsim was to compute this cell")
+    data: dict[str, Any] = {"id": cell.id, "cell": cell.key}
+    try:
+        data["result"] = simulate(_stream(cell, trace), _config(cell)).to_json()
+    except (SimulationError, TraceError) as error:
+        params = {k: v for k, v in error.params.items() if k != "file"}
+        data["error"] = {"code": error.code, "params": _plain(params)}
+    except UnsupportedGeometryError as error:
+        data["error"] = {"code": "unsupported_geometry", "params": {"reason": error.reason}}
+    return canonical(data)
+
+
+def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v if isinstance(v, int | float | str) else str(v) for k, v in params.items()}
+
+
+def _config(cell: Cell) -> SimConfig:
+    settings = cell.settings
+    return catalogue_config(
+        settings["policy"],
+        settings["model"],
+        settings["gpu"],
+        settings.get("gpus", 1),
+        settings.get("budget_bytes"),
+        settings.get("max_length"),
+        seed=settings.get("seed", 0),
+        # A summary needs no fine series, and a grid has many cells.
+        series_points=64,
+        **{name: settings[name] for name in SETTINGS if name in settings},
+    )
+
+
+def _stream(cell: Cell, path: Path | None) -> RequestStream:
+    settings = cell.settings
+    rate, seed = settings.get("rate"), settings.get("seed", 0)
+    arrivals = Arrivals(rate, settings.get("cv", 1.0))
+    if cell.trace_sha256 is None:
+        # Lengths that fit, so that cells with one maximum length serve the same requests.
+        length = _config(cell).max_length
+        return Generated(
+            from_preset(
+                settings["trace"], settings["requests"], arrivals, seed=seed, max_length=length
+            )
+        )
+    stream: RequestStream = TraceFile(path or Path(settings["trace"]))
+    if "requests" in settings:
+        stream = Head(stream, settings["requests"])
+    return stream if rate is None else _at_rate(stream, arrivals, rate, seed)
+
+
+def _at_rate(stream: RequestStream, arrivals: Arrivals, rate: float, seed: int) -> RequestStream:
+    """The trace's own times scaled to a rate, or drawn ones where it has none."""
+    count = sum(1 for _ in stream)
+    span = stream.info.span_ns
+    if stream.info.has_clock and span and count > 1:
+        return ScaleRate(stream, rate * span / NANOSECONDS / (count - 1))
+    random = np.random.Generator(np.random.PCG64(seed))
+    drawn = arrivals.draw(count, random)
+    return WithArrivals(stream, drawn.tolist(), rate=rate, cv=arrivals.cv, seed=seed)

@@ -1,0 +1,67 @@
+"""Cells on disk: a file that is there is complete.
+
+OUT/cells/<id>.json    the result; the same bytes whoever computed it
+OUT/timing/<id>.json   how long it took here
+OUT/sweep.json         which cells the latest grid has, in order
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvsim.sweep.cell import Done
+from kvsim.sweep.grid import FORMAT, Cell, canonical
+
+
+class Store:
+    """A directory of cells; several sweeps may use it one after another.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._cells, self._timing = directory / "cells", directory / "timing"
+        for each in (self._cells, self._timing):
+            each.mkdir(parents=True, exist_ok=True)
+
+    def begin(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Write down which cells there are; returns those that are missing."""
+        listed = [{"id": cell.id, "settings": dict(cell.settings)} for cell in cells]
+        _write(self.directory / "sweep.json", canonical({"format": FORMAT, "cells": listed}))
+        return [cell for cell in cells if not self.has(cell)]
+
+    def has(self, cell: Cell) -> bool:
+        """Whether a cell is finished: its file is there, whole and its own."""
+        try:
+            found = json.loads(self._path(cell.id).read_bytes())
+        except (OSError, ValueError):
+            return False
+        return isinstance(found, dict) and found.get("id") == cell.id
+
+    def put(self, done: Done, by: str) -> None:
+        """Keep a computed cell."""
+        timing = canonical({"seconds": done.seconds, "by": by})
+        _write(self._timing / f"{done.id}.json", timing)
+        _write(self._path(done.id), done.content)
+
+    def read(self, cell: Cell) -> bytes:
+        """The bytes of a finished cell."""
+        return self._path(cell.id).read_bytes()
+
+    def _path(self, cell_id: str) -> Path:
+        return self._cells / f"{cell_id}.json"
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All of it or nothing, even if the machine goes down meanwhile."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
