@@ -97,10 +97,13 @@ class SweepConsole:
                 table.add_row(Text(what) + Text("\n") + code)
                 continue
             table.add_row(
-                Text(what), _value(row["live_percent"], 1, " %"), _value(row["running_busy_mean"], 2),
-                _value(row["preemptions"], 0), _value(row["latency_p50_s"], 2, " s"),
+                Text(what),
+                _value(row["live_percent"], 1, " %"),
+                _value(row["running_busy_mean"], 2),
+                _value(row["preemptions"], 0),
+                _value(row["latency_p50_s"], 2, " s"),
                 _value(row["requests_per_s"], 2),
-            )  # fmt: skip
+            )
         return table
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from kvsim.geometry import UnsupportedGeometryError
 from kvsim.sim_config import SimConfig, SimulationError, catalogue_config
 from kvsim.simulator import simulate
-from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest
+from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest, file_sha256
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.edit import Head, ScaleRate, WithArrivals
 from kvsim.traces.generate import Generated, from_preset
@@ -47,8 +47,12 @@ def run_cell(cell: Cell, trace: Path | None = None) -> bytes:
         trace: where the trace file lies, if not where the cell says.
 
     Raises:
-        RuntimeError: this program's code is not the one that the cell is to be computed with.
+        RuntimeError: this program's code, or the trace, is not the one that the cell is of.
     """
+    if cell.trace_sha256 is not None:
+        path = trace or Path(cell.settings["trace"])
+        if file_sha256(path) != cell.trace_sha256:
+            raise RuntimeError(f"{path} is another trace than when the sweep began")
     if cell.code != code_digest():
         raise RuntimeError("another version of kvsim was to compute this cell")
     data: dict[str, Any] = {"id": cell.id, "cell": cell.key}

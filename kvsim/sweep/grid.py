@@ -107,7 +107,7 @@ def expand(grid: Mapping[str, Any]) -> list[Cell]:
         if name not in axes:
             raise SweepError("missing_axis", axis=name)
     _check(axes)
-    hashes = {name: _file_sha256(name) for name in axes["trace"] if name not in PRESETS}
+    hashes = {name: file_sha256(Path(name)) for name in axes["trace"] if name not in PRESETS}
     code = code_digest()
     cells: dict[str, Cell] = {}
     for values in product(*axes.values()):
@@ -171,10 +171,14 @@ def _relevant(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _file_sha256(name: str) -> str:
-    path = Path(name)
+def file_sha256(path: Path) -> str:
+    """Hash of a trace file.
+
+    Raises:
+        SweepError: ``no_file``.
+    """
     if not path.is_file():
-        raise SweepError("no_file", path=name)
+        raise SweepError("no_file", path=str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,0 +1,191 @@
+"""Cells: which there are, that they are computed once, and that anyone gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvsim.sweep import Cell, Store, SweepError, cells_summary, compute, expand, run_cell
+from kvsim.sweep import cell as cell_module
+from kvsim.sweep.by_ray import by_ray
+from kvsim.sweep.processes import by_processes
+
+GRID: dict[str, Any] = {
+    "model": "opt-13b",
+    "gpu": "a100-40gb",
+    "budget_bytes": 4 << 30,
+    "policy": ["max", "paged"],
+    "block_size": [8, 16],
+    "trace": "alpaca-like",
+    "requests": 60,
+    "seed": 7,
+}
+
+
+def grid(**changes: Any) -> list[Cell]:
+    return expand(GRID | changes)
+
+
+def by_itself(cells: list[Cell]) -> dict[str, bytes]:
+    return {cell.id: run_cell(cell) for cell in cells}
+
+
+def test_a_policy_without_blocks_is_one_cell_for_all_block_sizes() -> None:
+    settings = [dict(cell.settings) for cell in grid()]
+    assert [(s["policy"], s.get("block_size")) for s in settings] == [
+        ("max", None),
+        ("paged", 8),
+        ("paged", 16),
+    ]
+
+
+def test_ids_are_stable_and_cover_what_results_depend_on() -> None:
+    ids = {cell.id for cell in grid()}
+    assert ids == {cell.id for cell in grid()}
+    for change in ({"seed": 8}, {"requests": 61}, {"budget_bytes": 5 << 30}, {"rate": 2.0}):
+        assert not ids & {cell.id for cell in grid(**change)}, change
+    cell = grid()[0]
+    assert Cell(cell.settings, cell.trace_sha256, "another program").id != cell.id
+    # 2 and 2.0 are one rate.
+    assert [c.id for c in grid(rate=2)] == [c.id for c in grid(rate=2.0)]
+
+
+def test_a_trace_file_counts_by_content_not_by_place(tmp_path: Path) -> None:
+    one, two = tmp_path / "a" / "t.csv", tmp_path / "b" / "t.csv"
+    for path in (one, two):
+        path.parent.mkdir()
+        path.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,20,5\n1,30,4\n")
+    here, there = (grid(trace=str(path), policy="paged", requests=[1, 2]) for path in (one, two))
+    assert by_itself(here) == by_itself(there)
+    two.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,20,5\n1,30,6\n")
+    with pytest.raises(RuntimeError, match="another trace"):
+        run_cell(there[0])
+    assert not {c.id for c in here} & {
+        c.id for c in grid(trace=str(two), policy="paged", requests=[1, 2])
+    }
+
+
+def test_another_program_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = grid()[0]
+    monkeypatch.setattr(cell_module, "code_digest", lambda: "changed")
+    with pytest.raises(RuntimeError, match="another version"):
+        run_cell(cell)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"colour": "red"}, "unknown_axis"),
+        ({"policy": []}, "no_values"),
+        ({"policy": "best"}, "bad_value"),
+        ({"block_size": 0}, "bad_value"),
+        ({"block_size": True}, "bad_value"),
+        ({"rate": -1}, "bad_value"),
+        ({"preemption": "forget"}, "bad_value"),
+        ({"trace": "nowhere.csv"}, "no_file"),
+    ],
+)
+def test_a_grid_that_makes_no_cells_says_why(change: dict[str, Any], code: str) -> None:
+    with pytest.raises(SweepError) as error:
+        grid(**change)
+    assert error.value.code == code
+
+
+@pytest.mark.parametrize("axis", ["policy", "model", "gpu", "trace", "requests"])
+def test_a_needed_axis_is_missed_by_name(axis: str) -> None:
+    with pytest.raises(SweepError) as error:
+        expand({name: values for name, values in GRID.items() if name != axis})
+    assert (error.value.code, error.value.params["axis"]) == ("missing_axis", axis)
+
+
+def test_what_cannot_be_simulated_is_a_result() -> None:
+    (cell,) = grid(policy="paged", block_size=16, budget_bytes=1000)
+    data = json.loads(run_cell(cell))
+    assert data["error"]["code"] == "pool_too_small"
+    (row,) = cells_summary([run_cell(cell)])
+    assert row["error"] == "pool_too_small"
+    assert row["finished"] is None
+
+
+def test_a_cell_file_holds_no_time_of_the_machine() -> None:
+    cell = grid()[1]
+    assert run_cell(cell) == run_cell(cell)
+    assert "speed" not in json.loads(run_cell(cell))["result"]
+
+
+def test_processes_give_the_same_bytes() -> None:
+    cells = grid()
+    found = {done.id: done.content for done in by_processes(cells, 2)}
+    assert found == by_itself(cells)
+
+
+def test_finished_cells_are_kept_and_broken_files_are_not(tmp_path: Path) -> None:
+    cells, store = grid(), Store(tmp_path)
+    assert store.begin(cells) == cells
+    for cell in cells:
+        store.put(compute(cell), "test")
+    assert store.begin(cells) == []
+    (tmp_path / "cells" / f"{cells[0].id}.json").write_bytes(b'{"id": "')
+    shutil.copy(
+        tmp_path / "cells" / f"{cells[2].id}.json", tmp_path / "cells" / f"{cells[1].id}.json"
+    )
+    assert store.begin(cells) == cells[:2]
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_killed_process_takes_no_cell_with_it() -> None:
+    cells = grid(requests=1500, seed=list(range(4)), policy="paged", block_size=16)
+    me = os.getpid()
+    killed: list[int] = []
+
+    def kill() -> None:
+        import psutil
+
+        deadline = time.monotonic() + 60
+        while not killed and time.monotonic() < deadline:
+            for child in psutil.Process(me).children():
+                if "spawn_main" in " ".join(child.cmdline()):
+                    time.sleep(0.3)
+                    child.send_signal(signal.SIGKILL)
+                    killed.append(child.pid)
+                    return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    found = {done.id: done.content for done in by_processes(cells, 2)}
+    thread.join()
+    assert killed
+    assert found == by_itself(cells)
+
+
+def test_ray_survives_the_loss_of_a_node(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install ray")
+    from ray.cluster_utils import Cluster
+
+    trace = tmp_path / "t.csv"
+    rows = "".join(f"{n},{20 + n % 90},{5 + n % 70}\n" for n in range(400))
+    trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + rows)
+    cells = grid(trace=str(trace), policy="paged", block_size=[1, 8, 16], requests=[400, 399, 398])
+    cells += grid(requests=1500, seed=list(range(6)))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    try:
+        first, _ = (cluster.add_node(num_cpus=1) for _ in range(2))
+        found: dict[str, bytes] = {}
+        for done in by_ray(cells, cluster.address):
+            if not found:
+                cluster.remove_node(first, allow_graceful=False)
+            found[done.id] = done.content
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert len(found) == len(cells)
+    assert found == by_itself(cells)
