@@ -26,7 +26,7 @@ def paper(words: list[str], t: Translator) -> int:
     seeds = parse_seeds(options.seeds)
     directory = _directory(options.out)
     from experiment.report.paper import PaperConsole
-    from kvsim.paper.verify import PARTS, each_part, result_of
+    from kvsim.paper.parts import PARTS, each_part, result_of
 
     console = PaperConsole(t.lang, options.ascii)
     claims = []

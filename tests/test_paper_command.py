@@ -1,0 +1,78 @@
+"""``paper``: what it prints and writes, in both languages, and when it fails."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment.cli import main
+from experiment.i18n import LANGUAGES, catalogue
+from experiment.messages import ExitCode, UserError
+from experiment.paper_command import parse_seeds
+from kvsim.paper import UNCHECKED
+from kvsim.paper.memory import closed
+from kvsim.paper.parts import result_of
+
+
+@pytest.fixture
+def closed_forms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvsim.paper.parts.PARTS", (lambda _: closed(),))
+
+
+@pytest.mark.usefixtures("closed_forms_alone")
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_claims_are_printed_and_written(
+    lang: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paper", "--lang", lang, "--out", str(tmp_path), "--seeds", "2"]) == ExitCode.OK
+    printed = capsys.readouterr().out
+    assert "819,200 B" in printed
+    assert catalogue(lang)["paper.verdict_holds"] in printed
+    data = json.loads((tmp_path / "paper.json").read_text(encoding="utf-8"))
+    assert data["seeds"] == [0, 1]
+    assert [claim["id"] for claim in data["claims"]] == [claim.id for claim in closed()]
+    with (tmp_path / "paper.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [claim.id for claim in closed()]
+    assert rows[0]["verdict"] == "holds"
+    # One value has no deviation: unknown is empty, not 0.
+    assert rows[0]["deviation"] == ""
+
+
+@pytest.mark.usefixtures("closed_forms_alone")
+def test_a_claim_outside_of_its_tolerance_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kvsim.paper.memory.SLOT_BYTES", 819_201)
+    assert main(["paper", "--lang", "en", "--out", str(tmp_path)]) == ExitCode.INCOMPLETE
+    assert "FAILS" in capsys.readouterr().out
+
+
+def test_every_text_of_a_result_is_in_the_catalogues() -> None:
+    keys = [f"paper.unchecked_{key}" for key in UNCHECKED]
+    keys += [f"paper.fitted_{each.item}" for each in result_of([], (0,)).fitted]
+    keys += [f"paper.item_{claim.item}" for claim in closed()]
+    assert set(keys) <= catalogue("en").keys()
+    texts = {key for key in catalogue("en") if key.startswith("paper.unchecked_")}
+    assert texts - {"paper.unchecked_title"} == {f"paper.unchecked_{key}" for key in UNCHECKED}
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("3", (0, 1, 2)), ("7,9", (7, 9)), ("4, 2", (4, 2))])
+def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "", "1,1", "1,,2", "99999"])
+def test_seeds_that_are_none(text: str) -> None:
+    with pytest.raises(UserError):
+        parse_seeds(text)
+
+
+def test_a_file_where_the_directory_should_be(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "x").write_text("")
+    assert main(["paper", "--lang", "en", "--out", str(tmp_path / "x")]) == ExitCode.USAGE
+    assert "cannot be written" in capsys.readouterr().err

@@ -1,0 +1,126 @@
+"""``sweep``: from a grid in a file to cells and a summary, and on from where it stopped."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiment.cli import main
+from experiment.config import read_toml
+from experiment.i18n import LANGUAGES
+from experiment.messages import ExitCode
+from experiment.sweep_command import _expand, _grid
+
+CONFIG = """
+[sweep]
+model = "opt-13b"
+gpu = "a100-40gb"
+kv_budget = ["1KiB", "4GiB"]
+policy = ["max", "paged"]
+block_size = [8, 16]
+trace = "alpaca-like"
+requests = 40
+"""
+CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("sweep-*.toml"))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "grid.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (directory / "cells").iterdir()}
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_grid_becomes_cells_and_a_summary(
+    config: Path, lang: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["sweep", str(config), "--lang", lang, "--out", str(out), "--workers", "1"]
+    assert main(words) == ExitCode.OK
+    with (out / "summary.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 6
+    assert {row["error"] for row in rows if row["budget_bytes"] == "1024"} == {"pool_too_small"}
+    held = [row for row in rows if row["budget_bytes"] != "1024"]
+    assert [row["finished"] for row in held] == ["40"] * 3
+    assert [row["block_size"] for row in held] == ["", "8", "16"]
+    assert float(held[0]["running_max"]) < float(held[1]["running_max"])
+    capsys.readouterr()
+
+
+def test_a_second_time_computes_nothing_and_a_new_axis_only_what_is_new(
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    words = ["sweep", str(config), "--lang", "en", "--out", str(out), "--workers", "1"]
+    assert main(words) == ExitCode.OK
+    before, summary = files(out), (out / "summary.csv").read_bytes()
+
+    def nobody(*_: object) -> None:
+        raise AssertionError("a finished cell is computed again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kvsim.sweep.processes.by_processes", nobody)
+        assert main(words) == ExitCode.OK
+    assert "6 are finished already; 0 are left" in capsys.readouterr().out
+    assert (out / "summary.csv").read_bytes() == summary
+    gone = next(iter(sorted(before)))
+    (out / "cells" / gone).unlink()
+    assert main([*words, "--set", "block_size=[8,16,32]"]) == ExitCode.OK
+    assert "6 are finished already" not in capsys.readouterr().out
+    after = files(out)
+    assert before.items() <= after.items()
+    assert len(after) == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Name a grid"),
+        (["--set", "policy=paged"], "needs the axis model"),
+        (["CONFIG", "--set", "colour=red"], "no axis colour"),
+        (["CONFIG", "--set", "kv_budget=12GB"], "not a size"),
+        (["CONFIG", "--set", "model=opt-13bb"], "Alike: opt-13b"),
+        (["CONFIG", "--set", "gpu=a1000"], "no GPU a1000"),
+        (["CONFIG", "--set", "trace=nowhere.csv"], "neither as a file"),
+        (["CONFIG", "--workers", "0"], "not a number of processes"),
+        (["missing.toml"], "missing.toml"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    words: list[str], said: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(config) if word == "CONFIG" else word for word in words]
+    code = main(["sweep", *words, "--lang", "en", "--out", str(tmp_path / "out")])
+    error = capsys.readouterr().err
+    assert (code, error.count("\n")) == (ExitCode.USAGE, 1)
+    assert said in error
+
+
+def test_without_ray_one_line_says_how_to_get_it(
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    words = ["sweep", str(config), "--lang", "en", "--out", str(tmp_path / "o"), "--ray", "auto"]
+    assert main(words) == ExitCode.USAGE
+    assert "pagedkv-lab[ray]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_grids_of_the_repository_make_cells(path: Path) -> None:
+    assert set(read_toml(path)) == {"sweep"}
+    assert 10 <= len(_expand(_grid(str(path), ()))) <= 1000
