@@ -149,6 +149,7 @@ _TILES: dict[str, Markup] = {
     "finished": Markup('<path d="M0 0L8 8M8 0L0 8"/>'),
     "unwritten": Markup('<path d="M-2 2L2 -2M0 8L8 0M6 10L10 6"/>'),
     "rounding": Markup('<path d="M0 4H8"/>'),
+    "never_written": Markup('<path d="M0 0L8 8M-2 6L2 10M6 -2L10 2"/>'),
     "written_later": Markup('<path d="M2 0V3M6 4V7"/>'),
     "cached": Markup('<path d="M4 0V8"/>'),
     "hole": Markup('<path d="M0 4H8M4 0V8"/>'),
@@ -168,8 +169,7 @@ def patterns() -> Markup:
 
 
 def _pattern(state: str) -> Markup:
-    unwritten = state in ("wasted", "never_written")
-    tile = _TILES.get("unwritten" if unwritten else state, Markup(""))
+    tile = _TILES.get("unwritten" if state == "wasted" else state, Markup(""))
     return tag(
         "pattern",
         rect(0, 0, 8, 8, class_=f"ground g-{state}"),

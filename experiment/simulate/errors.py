@@ -40,7 +40,7 @@ def trace_message(error: TraceError) -> Message:
         params["why"] = os_reason(cause) if isinstance(cause, OSError) else other
     if "reason" in params:
         params["why"] = reason_message(str(params["reason"])).model_dump()
-        params["value"] = str(params.get("value", ""))[:60]
+        params["value"] = str(params.get("value", ""))[:60] or None
     if code == "nothing_accepted" and "line" not in params:
         return message("error.trace.no_records", **params)
     return message(f"error.trace.{code}", **params)

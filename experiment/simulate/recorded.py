@@ -23,11 +23,12 @@ def requests_file(path: Path) -> Path:
     Raises:
         UserError: there is none.
     """
-    if path.is_dir():
-        path /= "requests.jsonl"
-    if not path.is_file():
+    if not path.exists():
+        raise user_error("error.file_missing", path=str(path))
+    file = path / "requests.jsonl" if path.is_dir() else path
+    if not file.is_file():
         raise user_error("error.sim.no_run", path=str(path))
-    return path
+    return file
 
 
 def step_records(directory: Path, arm: str | None) -> tuple[str, list[StepRecord]]:

@@ -24,9 +24,10 @@ from experiment.report.simulation.facts import (
 from experiment.report.simulation.figures import (
     GROUPS,
     Cell,
+    Dash,
     Figure,
     cells_of,
-    missing,
+    dashes,
     spoken,
 )
 from experiment.report.simulation.headline import headline
@@ -116,17 +117,16 @@ class SimulationConsole(ConsoleReporter):
         if self.t.has(about):
             self.line(self.t(about), "dim")
         if not self.quiet:
-            self._dashes(tuple(f for f in figures if f in shown or f.state is None), cells)
+            for dash in dashes(figures, cells):
+                self._dash(dash, len(shown))
 
-    def _dashes(self, figures: tuple[Figure, ...], cells: list[Cell]) -> None:
+    def _dash(self, dash: Dash, rows: int) -> None:
         """Every dash of a table has its reason below it."""
-        for why, policies, without in missing(figures, cells).values():
-            names = self.t("sim.listed").join(self.t.message(figure.label) for figure in without)
-            if len(without) == len(figures):
-                names = self.t("sim.all_figures")
-            policy = ", ".join(policies)
-            self.line(self.t("sim.dash", policy=policy, names=names,
-                             reason=self.t.message(why)), "dim")  # fmt: skip
+        names = self.t("sim.listed").join(self.t.message(each.label) for each in dash.figures)
+        if len(dash.figures) >= rows:
+            names = self.t("sim.all_figures")
+        self.line(self.t("sim.dash", policy=", ".join(dash.policies), names=names,
+                         reason=self.t.message(dash.reason)), "dim")  # fmt: skip
 
     def tables(
         self, title: str, heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]

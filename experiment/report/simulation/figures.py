@@ -302,21 +302,26 @@ def spoken(figures: tuple[Figure, ...], cells: list[Cell]) -> list[Figure]:
     ]
 
 
-def missing(
-    figures: tuple[Figure, ...], cells: list[Cell]
-) -> dict[tuple[str, str], tuple[Message, list[str], list[Figure]]]:
-    """Dashes by reason: the policies and the figures that have none."""
-    found: dict[tuple[str, str], tuple[Message, list[str], list[Figure]]] = {}
-    by_policy: dict[tuple[str, str], list[Figure]] = {}
-    reasons: dict[tuple[str, str], Message] = {}
+@dataclass(frozen=True, slots=True)
+class Dash:
+    """Figures that some policies do not have, for one reason."""
+
+    policies: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    reason: Message
+
+
+def dashes(figures: tuple[Figure, ...], cells: list[Cell]) -> list[Dash]:
+    """Why figures are missing; states that no slot was ever in are not asked for."""
+    shown = spoken(figures, cells)
+    asked = [figure for figure in figures if figure in shown or figure.state is None]
+    groups: dict[tuple[str, tuple[Figure, ...]], tuple[Message, list[str]]] = {}
     for cell in cells:
-        for figure in figures:
+        without: dict[str, tuple[Message, list[Figure]]] = {}
+        for figure in asked:
             if cell.value(figure) is None:
                 why = cell.reason(figure)
-                by_policy.setdefault((cell.policy, why.key), []).append(figure)
-                reasons[cell.policy, why.key] = why
-    for (policy, key), without in by_policy.items():
-        names = ",".join(figure.column for figure in without)
-        _, policies, _ = found.setdefault((key, names), (reasons[policy, key], [], without))
-        policies.append(policy)
-    return found
+                without.setdefault(why.key, (why, []))[1].append(figure)
+        for key, (why, found) in without.items():
+            groups.setdefault((key, tuple(found)), (why, []))[1].append(cell.policy)
+    return [Dash(tuple(policies), found, why) for (_, found), (why, policies) in groups.items()]

@@ -12,7 +12,7 @@ from experiment.report.bilingual import Bilingual
 from experiment.report.html import page_assets, safe_json, templates
 from experiment.report.simulation import charts
 from experiment.report.simulation.facts import limit_facts, memory_facts, refusals, trace_facts
-from experiment.report.simulation.figures import GROUPS, Cell, Figure, cells_of, spoken
+from experiment.report.simulation.figures import GROUPS, Cell, Figure, cells_of, dashes, spoken
 from experiment.report.simulation.headline import compared, headline, used_share
 from experiment.report.simulation.lines import line_label, line_swatch, sweep_chart
 from experiment.report.simulation.sweeps import Sweep, sweeps_of
@@ -113,6 +113,7 @@ def _lists(b: Bilingual, data: Data, cells: list[Cell]) -> dict[str, Any]:
         "sections": sections,
         "sweeps": sweeps,
         "tables": {name: _rows(spoken(group, cells), cells) for name, group in GROUPS.items()},
+        "dashes": {name: dashes(group, cells) for name, group in GROUPS.items()},
         "trace": trace_facts(data),
         "memory": memory_facts(data),
         "limits": limit_facts(data),
@@ -124,17 +125,9 @@ def _lists(b: Bilingual, data: Data, cells: list[Cell]) -> dict[str, Any]:
     }
 
 
-Row = tuple[Message, list[tuple[str, Message | None]]]
-
-
-def _rows(figures: Sequence[Figure], cells: Sequence[Cell]) -> list[Row]:
-    """Labels, and for each policy the value or the reason why there is none."""
-    return [(figure.label, [_value(cell, figure) for cell in cells]) for figure in figures]
-
-
-def _value(cell: Cell, figure: Figure) -> tuple[str, Message | None]:
-    value = cell.value(figure)
-    return written(value, figure.unit), cell.reason(figure) if value is None else None
+def _rows(figures: Sequence[Figure], cells: Sequence[Cell]) -> list[tuple[Message, list[str]]]:
+    """A label and the value of each policy."""
+    return [(f.label, [written(cell.value(f), f.unit) for cell in cells]) for f in figures]
 
 
 def _sweep(b: Bilingual, sweep: Sweep) -> dict[str, Any]:
