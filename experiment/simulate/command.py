@@ -19,7 +19,7 @@ from experiment.messages import ExitCode, UserError, user_error
 from experiment.os_errors import os_reason
 from experiment.simulate import words
 from experiment.simulate.latency_file import read_latency
-from experiment.simulate.names import gpu_of, listing, model_of, policies_of
+from experiment.simulate.names import gpu_of, listing, model_of, policies_of, refused_models
 from experiment.simulate.record import (
     SCHEMA_VERSION,
     SIM_FILE,
@@ -46,7 +46,9 @@ def simulate(arguments: list[str], t: Translator) -> int:
     if options.list is not None:
         from experiment.report.simulation.console import show_list
 
-        show_list(options.list, listing(options.list), t.lang, options.ascii)
+        rows = listing(options.list)
+        notes = refused_models() if options.list == "models" else []
+        show_list(options.list, rows, notes, t.lang, options.ascii)
         return ExitCode.OK
     question = _question(options)
     directory = make_run_directory(Path(options.out) if options.out else None, "simulate-")

@@ -133,8 +133,16 @@ def policy_message(name: str) -> Message:
     return message(f"sim.policy.{name.replace('+', '_')}")
 
 
+def refused_models() -> list[Message]:
+    """Well-known models that are refused, and why."""
+    return [
+        message("error.sim.model_refused", model=name, why=message(f"geometry.{why}").model_dump())
+        for name, why in REFUSED.items()
+    ]
+
+
 def _models() -> list[Row]:
-    known: list[Row] = [
+    return [
         (
             model.name,
             f"{model.parameters / 1e9:,.2f}",
@@ -143,7 +151,6 @@ def _models() -> list[Row]:
         )
         for model in MODELS.values()
     ]
-    return known + [(name, message(f"geometry.{why}"), "", "") for name, why in REFUSED.items()]
 
 
 def _gpus() -> list[Row]:

@@ -235,9 +235,13 @@ class Bar:
 
 
 def show_list(
-    what: str, rows: Iterable[Sequence[str | Message]], lang: str, ascii_only: bool
+    what: str,
+    rows: Iterable[Sequence[str | Message]],
+    notes: Iterable[Message],
+    lang: str,
+    ascii_only: bool,
 ) -> None:
-    """Print names that the command takes, one a line, with their facts."""
+    """Print names that the command takes, one a line, with their facts; then the notes."""
     out = ConsoleReporter(lang, ascii_only)
     t = out.t
     heads = t(f"sim.list.{what}").split("|")
@@ -246,3 +250,5 @@ def show_list(
         texts = (value if isinstance(value, str) else t.message(value) for value in row)
         table.add_row(*(text or DASH for text in texts))
     out.console.print(table)
+    for note in notes:
+        out.line(t.message(note), "dim")

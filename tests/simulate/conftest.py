@@ -1,0 +1,29 @@
+"""Two simulations that all tests of reports look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sim_runs import MODEL, SMALL, hashed_trace, simulated
+
+
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every policy under a drawn trace, with all sweeps that such a trace allows."""
+    out = tmp_path_factory.mktemp("drawn")
+    sweeps = ("--block-sizes", "1,16,64", "--budgets", "6GiB,12GiB", "--sample-counts", "2,4")
+    simulated(out, *SMALL, "--policy", "all", *sweeps)
+    return out
+
+
+@pytest.fixture(scope="session")
+def hashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace with hash ids, in Chinese afterwards; bad rows are skipped."""
+    folder = tmp_path_factory.mktemp("hashed")
+    trace = hashed_trace(folder / "trace.jsonl")
+    with trace.open("a", encoding="utf-8") as file:
+        file.write('{"timestamp": 1, "input_length": 5, "output_length": 3}\n')
+    words = ("--trace", str(trace), "--unit", "ms", "--skip-bad-rows", *MODEL)
+    simulated(folder / "out", *words, "--policy", "paged,paged+prefix,oracle")
+    return folder / "out"

@@ -1,0 +1,34 @@
+"""Small simulations through the front door, for tests that look at what they say and write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from experiment.cli import main
+from experiment.messages import ExitCode
+
+MODEL = ("--model", "opt-13b", "--gpu", "a100-40gb", "--kv-budget", "12GiB")
+SMALL = ("--trace", "sharegpt-like", "--requests", "150", "--rate", "20", *MODEL)
+
+
+def hashed_trace(path: Path) -> Path:
+    """Prompts of 64 tokens in blocks of 16: four beginnings, each asked for again and again."""
+    rows = [
+        {
+            "timestamp": 100 * index,
+            "input_length": 64,
+            "output_length": 8,
+            "hash_ids": [index % 4, 10 + index % 4, 20 + index % 8, 1000 + index],
+        }
+        for index in range(60)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def simulated(out: Path, *words: str, code: int = ExitCode.OK) -> dict[str, object]:
+    """Run ``simulate`` and read its record."""
+    assert main(["simulate", "--out", str(out), "--lang", "en", *words]) == code
+    data: dict[str, object] = json.loads((out / "sim.json").read_text(encoding="utf-8"))
+    return data

@@ -1,0 +1,120 @@
+"""``plan`` and ``calibrate``: the answer is kvsim's own, and what is pasted is complete."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment.cli import main
+from experiment.messages import ExitCode
+from experiment.simulate.latency_file import read_latency
+from experiment.simulate.plan_command import running_at
+from kvsim.geometry import final_tokens
+from kvsim.gpus import find_gpu
+from kvsim.models import find_model
+from kvsim.plan import PlanQuestion, full_rate, kv_budget, make_plan
+from kvsim.roofline import LinearLatency
+from kvsim.vllm_capacity import vllm_capacity
+
+WORDS = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--prompt-tokens", "500",
+         "--new-tokens", "300")  # fmt: skip
+
+
+def planned(tmp_path: Path, *words: str) -> dict[str, Any]:
+    out = tmp_path / "plan.json"
+    assert main(["plan", *words, "--out", str(out), "--lang", "en"]) == ExitCode.OK
+    return dict(json.loads(out.read_text(encoding="utf-8")))
+
+
+def test_the_answer_is_kvsim_s(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(tmp_path, *WORDS, "--rate", "2")["plan"]
+    model, gpu = find_model("llama-3.1-8b"), find_gpu("rtx-4090")
+    budget = kv_budget(model, gpu)
+    found = make_plan(PlanQuestion(model, gpu, [(500, 300)], budget=budget))
+    assert plan["policies"]["paged"]["running"] == found.policies["paged"].running
+    blocks = budget.kv // (16 * 131_072)
+    assert plan["blocks"] == blocks
+    assert plan["policies"]["paged"]["guaranteed"] == blocks // -(-final_tokens(500, 300) // 16)
+    printed = vllm_capacity(model.geometry(), budget.kv, 16, 800)
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"GPU KV cache size: {printed.tokens:,} tokens" in text
+    assert f"{printed.max_concurrency:.2f}x" in text
+    assert "vllm serve meta-llama/Llama-3.1-8B \\ --max-model-len 800 \\ --block-size 16" in text
+    assert f"--kv-cache-memory-bytes {budget.kv}" in text
+
+
+def test_dtype_and_budget_reach_the_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*WORDS, "--dtype", "float16", "--kv-dtype", "fp8", "--kv-budget", "2GiB")
+    data = planned(tmp_path, *words)
+    assert data["setup"]["bytes_per_token"] == 65_536
+    args = " ".join(data["plan"]["vllm_args"])
+    for part in ("--kv-cache-dtype fp8", "--kv-cache-memory-bytes 2147483648", "--dtype float16"):
+        assert part in args
+
+
+def test_where_preemption_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    low, high = planned(tmp_path, *WORDS, "--rate", "2"), planned(tmp_path, *WORDS, "--rate", "99")
+    text = " ".join(capsys.readouterr().out.split())
+    assert low["load"]["running"] < low["plan"]["policies"]["paged"]["running"]
+    assert "At 2 requests a second" in text
+    assert high["load"]["running"] is None
+    assert "99 requests a second are more than that" in text
+
+
+def test_little_s_law_is_solved_for_the_requests_that_run() -> None:
+    latency = LinearLatency(fixed_s=0.01, per_decode_token_s=1e-4)
+    running = running_at(latency, [(100, 50)], 5.0, 200.0)
+    found = full_rate(latency, [(100, 50)], running)
+    assert found == pytest.approx(5.0, rel=0.05)
+    # 50 steps of 10 to 20 ms each: some four at a time.
+    assert running == pytest.approx(5 * 50 * (0.01 + running * 1e-4), rel=0.05)
+
+
+def test_a_trace_gives_lengths_and_rate(tmp_path: Path) -> None:
+    words = ("--model", "opt-13b", "--gpu", "a100-40gb", "--kv-budget", "12GiB",
+             "--trace", "sharegpt-like", "--rate", "1")  # fmt: skip
+    data = planned(tmp_path, *words)
+    assert data["load"]["rate"] == pytest.approx(1, rel=0.1)
+    # The paper's Fig. 13: 7 requests at a time by reserving the maximum, some 30 paged.
+    assert data["plan"]["policies"]["max"]["running"] == pytest.approx(7, rel=0.05)
+    assert data["plan"]["policies"]["paged"]["running"] > 27
+
+
+def requests_file(path: Path) -> Path:
+    """One request after another under 10 ms a step: the truth is known."""
+    draw, now, rows = random.Random(0), 0.0, []
+    for _ in range(60):
+        prompt, output = draw.randint(50, 900), draw.randint(5, 60)
+        first = now + 0.01 + 1e-4 * prompt
+        last = first + 0.01 * (output - 1)
+        times = {"queued_ts": now, "scheduled_ts": now, "first_token_ts": first}
+        rows.append({"input_toks": prompt, "output_toks": output, **times, "last_token_ts": last})
+        now = last + 0.5
+    rows.append({"input_toks": 0})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_calibrate_finds_the_times_that_made_the_record(
+    lang: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "latency.json"
+    record = requests_file(tmp_path / "requests.jsonl")
+    words = ["calibrate", str(record), "--out", str(out), "--lang", lang]
+    assert main(words) == ExitCode.OK
+    printed = " ".join(capsys.readouterr().out.split())
+    assert ("first in line 61" if lang == "en" else "第一处在第 61 行") in printed
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["errors"]["decode"]["held_out"]["mean_percent"] < 0.1
+    assert found["prefill"]["per_own_token_s"] == pytest.approx(1e-4, rel=0.01)
+    latency = read_latency(out)
+    assert isinstance(latency, LinearLatency)
+    step = latency.fixed_s + latency.per_decode_token_s + 500 * latency.per_kv_token_s
+    assert step == pytest.approx(0.01, rel=0.05)

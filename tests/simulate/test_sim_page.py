@@ -1,0 +1,84 @@
+"""The page of a simulation: valid, complete in both languages, and quiet in a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import pytest
+
+from experiment.i18n import LANGUAGES, Translator
+from experiment.report.simulation.figures import GROUPS, cells_of, spoken
+from experiment.report.simulation.writing import written
+from experiment.simulate.record import read_simulation
+
+CHROMIUM = next((p for n in ("chromium", "chromium-browser") if (p := shutil.which(n))), None)
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+
+
+def test_it_is_valid_and_holds_every_figure_in_both_languages(drawn: Path) -> None:
+    page = (drawn / "report.html").read_text(encoding="utf-8")
+    html5lib.HTMLParser(strict=True).parse(page)
+    cells = cells_of(read_simulation(drawn))
+    for lang in LANGUAGES:
+        t = Translator(lang)
+        for group in GROUPS.values():
+            for figure in spoken(group, cells):
+                assert f'<span lang="{lang}">{t.message(figure.label)}</span>' in page
+                for cell in cells:
+                    assert written(cell.value(figure), figure.unit) in page
+
+
+def test_only_what_the_run_has_is_drawn(drawn: Path, hashed: Path) -> None:
+    found = [
+        set(re.findall(r'id="sweep-([a-z-]+)-wide"', path.read_text(encoding="utf-8")))
+        for path in (drawn / "report.html", hashed / "report.html")
+    ]
+    assert found == [{"block-sizes", "budgets", "samples"}, {"prefixes"}]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    driver_of = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    with driver_of.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.mark.parametrize("width", [390, 1100])
+@pytest.mark.parametrize("run", ["drawn", "hashed"])
+def test_a_browser_opens_it_without_a_complaint_or_a_request(
+    run: str, width: int, browser: Any, request: pytest.FixtureRequest
+) -> None:
+    directory: Path = request.getfixturevalue(run)
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    page = context.new_page()
+    complaints: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((directory / "report.html").as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
+    for lang in LANGUAGES:
+        page.click(f'[data-language="{lang}"]')
+        other = "zh" if lang == "en" else "en"
+        shown = page.eval_on_selector_all(
+            f'span[lang="{other}"], svg text[lang="{other}"]',
+            "nodes => nodes.filter(node => node.getClientRects().length).length",
+        )
+        assert shown == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator(f"#ledger-{'narrow' if width < 600 else 'wide'}").is_visible()
+    assert complaints == []
+    assert len(requests) == 1
+    names = page.locator("#downloads button").all_inner_texts()
+    assert {"sim.json", "summary.csv", "timeline.csv", "sweeps.csv"} == set(names)
+    context.close()

@@ -1,0 +1,211 @@
+"""What a simulation prints and writes: the same numbers everywhere, a reason for every dash."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sim_runs import MODEL, SMALL, simulated
+
+from experiment.cli import main
+from experiment.i18n import Translator
+from experiment.messages import ExitCode
+from experiment.report.simulation.figures import FIGURES, GROUPS, STATES, cells_of, dashes, spoken
+from experiment.report.simulation.sweeps import sweeps_of
+from experiment.report.simulation.writing import written
+from kvsim.roofline import Roofline
+from kvsim.sim_config import SIM_POLICIES, SimConfig
+from kvsim.simulator import simulate
+from kvsim.traces import Arrivals, Generated, from_preset
+
+HAN = re.compile(r"[\u4e00-\u9fff]")
+
+
+def record(directory: Path) -> dict[str, Any]:
+    return dict(json.loads((directory / "sim.json").read_text(encoding="utf-8")))
+
+
+def table(directory: Path, name: str) -> list[dict[str, str]]:
+    text = (directory / name).read_text(encoding="utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def rendered(directory: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["render", str(directory), *words]) == ExitCode.OK
+    return capsys.readouterr().out
+
+
+def test_the_record_is_what_kvsim_itself_finds(drawn: Path) -> None:
+    cell = next(c for c in record(drawn)["cells"] if c["policy"] == "paged")
+    told = dict(cell["result"]["config"])
+    recipe = from_preset("sharegpt-like", 150, Arrivals(20.0), max_length=2048)
+    plain = {k: v for k, v in told.items() if k not in ("latency", "labels")}
+    latency = {k: v for k, v in told["latency"].items() if k != "kind"}
+    assert told["latency"]["kind"] == "Roofline"
+    config = SimConfig(**plain, latency=Roofline(**latency), labels=told["labels"])
+    assert json.loads(json.dumps(simulate(Generated(recipe), config).to_json())) == cell["result"]
+
+
+def test_the_paper_s_pool_is_counted(drawn: Path) -> None:
+    setup = record(drawn)["setup"]
+    assert setup["bytes_per_token"] == 819_200
+    assert (setup["slots"], setup["blocks"]) == (15_728, 983)
+
+
+def test_console_csv_and_record_hold_the_same_numbers(
+    drawn: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = record(drawn)
+    rows = {row["policy"]: row for row in table(drawn, "summary.csv")}
+    printed = rendered(drawn, capsys, "--lang", "en")
+    t = Translator("en")
+    assert tuple(rows) == SIM_POLICIES
+    cells = cells_of(data)
+    for name, group in GROUPS.items():
+        for figure in group:
+            values = [cell.value(figure) for cell in cells]
+            for cell, value in zip(cells, values, strict=True):
+                assert rows[cell.policy][figure.column] == ("" if value is None else str(value))
+            if figure in spoken(group, cells):
+                assert_row(printed, t(f"sim.group.{name}"), t.message(figure.label),
+                           [written(value, figure.unit) for value in values])  # fmt: skip
+
+
+def assert_row(printed: str, title: str, label: str, values: list[str]) -> None:
+    """The row's values stand in the group's tables, one after another."""
+    found: list[str] = []
+    inside = False
+    for line in printed.splitlines():
+        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        if len(cells) > 1 and cells[1] in SIM_POLICIES:
+            inside = cells[0] == title
+        elif inside and len(cells) > 1 and cells[0] == label:
+            found += cells[1:]
+    assert found == values, label
+
+
+def test_the_states_of_every_policy_sum_to_its_pool(drawn: Path) -> None:
+    pools = {cell["policy"]: cell["result"]["pool_slots"] for cell in record(drawn)["cells"]}
+    for row in table(drawn, "timeline.csv"):
+        states = [row[f"{name}_slots"] for name in STATES if row.get(f"{name}_slots")]
+        total = sum(map(float, states))
+        assert total == pytest.approx(pools[row["policy"]])
+
+
+def test_the_timeline_adds_up_to_the_totals(drawn: Path) -> None:
+    rows = table(drawn, "timeline.csv")
+    for cell in record(drawn)["cells"]:
+        own = [row for row in rows if row["policy"] == cell["policy"]]
+        result = cell["result"]
+        assert sum(int(row["preemptions"]) for row in own) == result["preemptions"]["total"]
+        spans = [float(row["end_s"]) - float(row["begin_s"]) for row in own]
+        running = sum(float(row["running"]) * span for row, span in zip(own, spans, strict=True))
+        assert running / result["span_s"] == pytest.approx(result["running"]["mean"])
+    paged = [c for c in record(drawn)["cells"] if c["policy"] == "paged"]
+    assert paged[0]["result"]["preemptions"]["total"] > 0
+
+
+def test_every_dash_has_a_reason(drawn: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = cells_of(record(drawn))
+    printed = " ".join(rendered(drawn, capsys, "--lang", "en").split())
+    t = Translator("en")
+    for group in GROUPS.values():
+        given = {(p, f.name) for d in dashes(group, cells) for p in d.policies for f in d.figures}
+        for figure in spoken(group, cells):
+            for cell in cells:
+                assert (cell.value(figure) is None) == ((cell.policy, figure.name) in given)
+        for dash in dashes(group, cells):
+            assert t.message(dash.reason) in printed
+            assert dash.reason.key != "sim.reason.nothing_ran"
+    for row in table(drawn, "summary.csv"):
+        because = {part.partition("=")[0] for part in row["unknown_because"].split("; ")}
+        assert because == {figure.column for figure in FIGURES if row[figure.column] == ""}
+
+
+def test_sweeps_change_one_thing(drawn: Path, hashed: Path) -> None:
+    sizes, budgets, samples = sweeps_of(record(drawn))
+    assert (sizes.name, sizes.axis, sizes.mark) == ("block_sizes", (1, 16, 64), 16)
+    waste = sizes.lines["paged"]
+    assert waste[0] == 0
+    assert waste[1] < waste[2]  # type: ignore[operator]
+    own = next(c for c in cells_of(record(drawn)) if c.policy == "paged")
+    figure = next(f for f in FIGURES if f.name == "waste_of_allocated")
+    assert waste[1] == own.value(figure)
+    assert budgets.mark == 12 << 30
+    running = budgets.lines["max"]
+    assert running[0] < running[1]  # type: ignore[operator]
+    assert samples.lines["paged"][0] < samples.lines["paged"][1]  # type: ignore[operator]
+    (prefixes,) = sweeps_of(record(hashed))
+    optimal, lru = prefixes.lines["optimal"], prefixes.lines["lru"]
+    assert all(a >= b for a, b in zip(optimal, lru, strict=True))  # type: ignore[operator]
+    assert optimal[0] < optimal[-1]  # type: ignore[operator]
+    # Of 240 blocks 4 + 4 + 8 + 60 are asked for the first time.
+    assert optimal[-1] == pytest.approx(1 - 76 / 240)
+    rows = table(hashed, "sweeps.csv")
+    last = [row for row in rows if row["line"] == "lru"][-1]
+    assert (int(last["at"]), float(last["value"])) == (76, pytest.approx(1 - 76 / 240))
+
+
+def test_hits_are_named_by_their_denominators(
+    hashed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = next(r for r in table(hashed, "summary.csv") if r["policy"] == "paged+prefix")
+    assert float(row["hits_first_share"]) > 0.5
+    printed = " ".join(rendered(hashed, capsys, "--lang", "en").split())
+    assert "÷ prompt tokens of requests admitted for the first time" in printed
+    assert "1 rejected" in printed
+    assert "its time lies before that of the row above" in printed
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_80_columns_are_enough(
+    lang: str, drawn: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.cells import cell_len
+
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in ((), ("--ascii",)):
+        printed = rendered(drawn, capsys, "--lang", lang, *words)
+        assert max(cell_len(line) for line in printed.splitlines()) <= 80
+        assert bool(HAN.search(printed)) == (lang == "zh")
+        if words and lang == "en":
+            assert printed.isascii()
+        assert "paged+prefix" in printed
+
+
+def test_plan_and_calibrate_fit_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.cells import cell_len
+
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["plan", *MODEL, "--prompt-tokens", "161", "--new-tokens", "338", "--ascii"]
+    for lang in ("en", "zh"):
+        assert main([*words, "--lang", lang]) == ExitCode.OK
+        printed = capsys.readouterr().out
+        assert max(cell_len(line) for line in printed.splitlines()) <= 80
+    assert HAN.search(printed)
+
+
+def test_the_same_words_give_the_same_record(drawn: Path, tmp_path: Path) -> None:
+    again = simulated(tmp_path / "again", *SMALL, "--policy", "paged,max", "--quiet")
+    cells = {cell["policy"]: cell for cell in record(drawn)["cells"]}
+    for cell in again["cells"]:  # type: ignore[attr-defined]
+        assert cell["result"] == cells[cell["policy"]]["result"]
+
+
+def test_a_fitted_latency_is_used(tmp_path: Path) -> None:
+    latency = {"kind": "LinearLatency", "fixed_s": 0.02}
+    path = tmp_path / "latency.json"
+    path.write_text(json.dumps({"latency": latency}), encoding="utf-8")
+    words = (*SMALL, "--policy", "paged", "--latency", str(path), "--quiet")
+    data = simulated(tmp_path / "out", *words)
+    result = data["cells"][0]["result"]  # type: ignore[index]
+    # The last step computes nothing: it gives the last request's blocks back.
+    assert result["busy_s"] == pytest.approx((result["steps"] - 1) * 0.02)
+    assert data["setup"]["latency"]["source"] == "file"  # type: ignore[index]

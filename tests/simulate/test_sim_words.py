@@ -1,0 +1,222 @@
+"""The simulator's words: what is wrong ends in one line that says where, and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sim_runs import MODEL, hashed_trace, simulated
+
+from experiment.cli import main
+from experiment.i18n import LANGUAGES, Translator, catalogue
+from experiment.messages import ExitCode
+from experiment.simulate.errors import reason_message, simulation_message, trace_message
+from kvsim.budget import PlanError
+from kvsim.models import REFUSED
+from kvsim.sim_config import SIM_POLICIES, SimulationError
+from kvsim.traces.types import ERROR_CODES, REASONS, TraceError
+
+HAN = re.compile(r"[\u4e00-\u9fff]")
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+FILES = {
+    "empty.csv": "",
+    "other.csv": "a,b\n1,2\n",
+    "backwards.csv": AZURE + "2023-11-16 18:15:46,10,5\n2023-11-16 18:15:40,10,5\n",
+    "zero.csv": AZURE + "2023-11-16 18:15:46,0,5\n",
+    "timed.jsonl": '{"timestamp": 1, "input_length": 5, "output_length": 3}\n',
+    "texts.jsonl": '{"prompt": "Hello"}\n',
+    "broken.json": '[{"conversations": []},',
+}
+DRAWN = ("--trace", "alpaca-like")
+# Words, and what the line must name.
+WRONG = {
+    "no model": (("simulate",), "--model"),
+    "unknown model": (("simulate", "--model", "opt-13"), "opt-13b"),
+    "far model": (("simulate", "--model", "xyzzy"), "--list models"),
+    "unknown GPU": (("simulate", "--model", "opt-13b", "--gpu", "a100"), "a100-40gb"),
+    "refused model": (("simulate", "--model", "t5", "--gpu", "h100"), "t5"),
+    "no trace": (("simulate", *MODEL), "--trace"),
+    "no such trace": (("simulate", *MODEL, "--trace", "nothing.csv"), "nothing.csv"),
+    "near preset": (("simulate", *MODEL, "--trace", "sharegpt"), "sharegpt-like"),
+    "unknown policy": (("simulate", *MODEL, *DRAWN, "--policy", "pagedd"), "paged+prefix"),
+    "unknown format": (("simulate", *MODEL, "--trace", "zero.csv", "--format", "azur"), "azure"),
+    "unknown list": (("simulate", "--list", "model"), "models"),
+    "empty file": (("simulate", *MODEL, "--trace", "empty.csv"), "empty.csv"),
+    "other file": (("simulate", *MODEL, "--trace", "other.csv"), "other.csv"),
+    "wrong format": (("simulate", *MODEL, "--trace", "zero.csv", "--format", "vidur"), "vidur"),
+    "clock backwards": (("simulate", *MODEL, "--trace", "backwards.csv"), "3"),
+    "zero length": (("simulate", *MODEL, "--trace", "zero.csv"), "2"),
+    "nothing left": (("simulate", *MODEL, "--trace", "zero.csv", "--skip-bad-rows"), "2"),
+    "no unit": (("simulate", *MODEL, "--trace", "timed.jsonl"), "--unit"),
+    "bad unit": (("simulate", *MODEL, "--trace", "timed.jsonl", "--unit", "h"), "--unit"),
+    "no output length": (("simulate", *MODEL, "--trace", "texts.jsonl"), "1"),
+    "broken JSON": (("simulate", *MODEL, "--trace", "broken.json"), "broken.json"),
+    "a directory": (("simulate", *MODEL, "--trace", "."), "."),
+    "small pool": (("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "1KiB"), "--kv-budget"),
+    "nothing fits": (
+        ("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "13MiB", "--policy", "paged",
+         "--requests", "4"), "4"),
+    "budget beyond": (("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "99GiB"), "40 GiB"),
+    "no size": (("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "much"), "--kv-budget"),
+    "beyond positions": (("simulate", *MODEL, *DRAWN, "--max-length", "9999"), "2,048"),
+    "hardly fits": (("simulate", *MODEL, *DRAWN, "--max-length", "9"), "9"),
+    "rate of nothing": (("simulate", *MODEL, *DRAWN, "--rate", "2x"), "2x"),
+    "file's word": (("simulate", *MODEL, *DRAWN, "--unit", "s"), "--unit"),
+    "preset's word": (("simulate", *MODEL, "--trace", "zero.csv", "--cv", "1"), "--cv"),
+    "swap into nothing": (("simulate", *MODEL, *DRAWN, "--preemption", "swap"), "--swap-space"),
+    "samples of max": (("simulate", *MODEL, *DRAWN, "--policy", "max", "--samples", "2"), "max"),
+    "no number": (("simulate", *MODEL, *DRAWN, "--head", "few"), "--head"),
+    "no latency": (("simulate", *MODEL, *DRAWN, "--latency", "timed.jsonl"), "timed.jsonl"),
+    "unknown flag": (("simulate", "--blok-size", "16"), "--block-size"),
+    "plan of nothing": (("plan", *MODEL), "--prompt-tokens"),
+    "plan of both": (("plan", *MODEL, *DRAWN, "--new-tokens", "5"), "--trace"),
+    "no room": (
+        ("plan", "--model", "opt-66b", "--gpu", "a10", "--prompt-tokens", "5",
+         "--new-tokens", "5"), "--gpus"),
+    "all too long": (
+        ("plan", *MODEL, "--prompt-tokens", "500", "--new-tokens", "5", "--max-length", "99"),
+        "99"),
+    "not one request": (
+        ("plan", *MODEL[:4], "--kv-budget", "16MiB", "--prompt-tokens", "99",
+         "--new-tokens", "5"), "104"),
+    "no run": (("calibrate",), "calibrate"),
+    "missing record": (("calibrate", "none"), "none"),
+    "no records": (("calibrate", "timed.jsonl"), "timed.jsonl"),
+    "word of runs": (("calibrate", "timed.jsonl", "--arm", "paged"), "--arm"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_words_end_in_one_line_of_the_language(
+    name: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, part = WRONG[name]
+    lines = []
+    for lang in LANGUAGES:
+        assert main([*words, "--lang", lang]) == ExitCode.USAGE
+        lines.append(capsys.readouterr().err.strip())
+    english, chinese = lines
+    assert len(english.splitlines()) == len(chinese.splitlines()) == 1
+    assert part in english
+    assert part in chinese
+    assert not HAN.search(english)
+    assert HAN.search(chinese)
+    assert {path.name for path in here.rglob("*")} <= {*FILES, "reports"}
+
+
+def test_every_code_of_kvsim_has_its_text() -> None:
+    texts = catalogue("en")
+    assert {f"error.trace.{code}" for code in ERROR_CODES} <= texts.keys()
+    assert {reason_message(reason).key for reason in REASONS} <= texts.keys()
+    assert {f"geometry.{why}" for why in REFUSED.values()} <= texts.keys()
+    told = re.findall(r"``(\w+)``", PlanError.__doc__ or "")
+    assert {f"error.plan.{code}" for code in told} <= texts.keys()
+    policies = {f"sim.policy.{name.replace('+', '_')}" for name in SIM_POLICIES}
+    assert policies <= texts.keys()
+
+
+def test_errors_of_kvsim_are_rendered_with_file_line_and_reason() -> None:
+    t = Translator("en")
+    row = TraceError("bad_row", file="a.csv", line=7, reason="columns", value=3)
+    assert "a.csv, line 7: it has another number of columns" in t.message(trace_message(row))
+    unread = TraceError("unreadable", file="a.csv")
+    unread.__cause__ = PermissionError(13, "no")
+    assert "permission" in t.message(trace_message(unread))
+    none = SimulationError("nothing_fits", requests=3, reason="seqs", needed=8, available=4)
+    assert "8 sequences" in t.message(simulation_message(none))
+    stuck = SimulationError("livelock", steps=9, finished=1, waiting=2, seconds=1.0)
+    assert "9 steps" in t.message(simulation_message(stuck))
+    bad = SimulationError("bad_option", option="block_size", value=0)
+    assert "--block-size" in t.message(simulation_message(bad))
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("what", ["models", "gpus", "policies", "presets", "formats"])
+def test_names_have_a_list(what: str, lang: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--list", what, "--lang", lang]) == ExitCode.OK
+    printed = capsys.readouterr().out
+    known = {"models": "llama-3.1-70b", "gpus": "h100", "policies": "oracle",
+             "presets": "alpaca-like", "formats": "mooncake"}  # fmt: skip
+    assert known[what] in printed
+    assert bool(HAN.search(printed)) == (lang == "zh")
+
+
+def test_what_is_skipped_edited_and_refused_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = hashed_trace(tmp_path / "t.jsonl")
+    lines = trace.read_text(encoding="utf-8").splitlines()
+    lines[3] = '{"timestamp": 300, "input_length": -4, "output_length": 3}'
+    lines.insert(8, "")
+    long = {"timestamp": 9_000, "input_length": 2040, "output_length": 60}
+    trace.write_text("\n".join([*lines, json.dumps(long)]) + "\n", encoding="utf-8")
+    words = ("--trace", str(trace), "--unit", "ms", "--hash-block-size", "16", "--skip-bad-rows",
+             "--tile", "100", "--rate", "3x", "--policy", "paged")  # fmt: skip
+    data = simulated(tmp_path / "out", *MODEL, *words)
+    printed = " ".join(capsys.readouterr().out.split())
+    for part in (
+        "61 read, 1 rejected, 100 requests simulated", "first in line 4: -4", "1 blank lines",
+        "repeated to 100 requests", "3 times as many", "ms (as given)", "16 tokens (as given)",
+        "1 requests were refused: 2,099 slots are needed, the maximum length is 2,048",
+    ):  # fmt: skip
+        assert part in printed, part
+    trace_info = data["trace"]
+    assert isinstance(trace_info, dict)
+    assert trace_info["sha256"][:40] in printed.replace(" ", "")
+    kinds = [edit["kind"] for edit in trace_info["edits"]]
+    assert kinds == ["tile", "scale_rate"]
+
+
+def test_a_policy_that_cannot_run_is_said_and_the_others_stand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*MODEL[:4], "--kv-budget", "1GiB", "--trace", "alpaca-like", "--requests", "20",
+             "--policy", "static,paged")  # fmt: skip
+    data = simulated(tmp_path / "out", *words, code=ExitCode.INCOMPLETE)
+    static, paged = data["cells"]  # type: ignore[misc]
+    assert static["result"] is None
+    assert static["error"]["key"] == "error.sim.pool_too_small"
+    assert paged["result"]["requests"]["finished"] == 20
+    assert "static: The KV budget of 1 GiB" in " ".join(capsys.readouterr().out.split())
+
+
+def test_texts_are_counted_and_a_rate_is_drawn_for_a_trace_without_a_clock(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--trace", "texts.jsonl", "--output-tokens", "4", "--rate", "2", "--seed", "5")
+    simulated(here / "out", *MODEL, *words, "--policy", "paged")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "counted in the file's texts with GPT-2's tokenizer" in printed
+    assert "arrivals drawn: poisson, 2 a second, seed 5" in printed
+
+
+@pytest.mark.parametrize("command", ["simulate", "plan", "calibrate"])
+def test_help_is_in_one_language_and_imports_nothing_heavy(command: str) -> None:
+    code = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from experiment.cli import main\n"
+        "try: main([sys.argv[1], '--help', '--lang', sys.argv[2]])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'transformers', 'pandas', 'matplotlib', 'rich'} & set(sys.modules)\n"
+        "sys.exit(1 if heavy else 0)"
+    )
+    root = Path(__file__).parents[2]
+    for lang in LANGUAGES:
+        done = subprocess.run(
+            [sys.executable, "-c", code, command, lang], cwd=root, capture_output=True, check=False,
+            encoding="utf-8", env={"PYTHONIOENCODING": "utf-8", "PATH": ""},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert bool(HAN.search(done.stdout.replace("zh|en", ""))) == (lang == "zh")
