@@ -26,6 +26,7 @@ Tick = Callable[[int], None]
 # Caches of the default sweep over capacities, each so many times as large as the one before.
 _CAPACITY_FACTOR = 4
 _CAPACITIES = 6
+_REPLAYS_OF_ONE = 16
 
 
 class Watcher(Protocol):
@@ -93,7 +94,12 @@ def parts_of(question: Question) -> int:
     cells = len(q.policies) * (1 + len(q.budgets)) + len(q.paged) * len(q.block_sizes)
     cells += min(1, len(q.paged)) * len(q.samples)
     replays = len(EVICTIONS) * len(q.capacities or range(_CAPACITIES + 2))
-    return each * (cells + (replays if q.stream.facts.hash_ids else 0))
+    return each * cells + (replays * _replay_weight(q) if q.stream.facts.hash_ids else 0)
+
+
+def _replay_weight(q: Question) -> int:
+    """A replay of a cache costs a small part of a simulation."""
+    return -(-q.stream.facts.requests // _REPLAYS_OF_ONE)
 
 
 def run(question: Question, watcher: Watcher) -> Found:
@@ -199,7 +205,7 @@ def _prefixes(q: Question, found: Found, watcher: Watcher) -> None:
     for capacity in q.capacities or _capacities(references, pool):
         for eviction in EVICTIONS:
             what = message("progress.sim.prefixes", blocks=capacity)
-            with _whole(watcher.begin(what, q.stream.facts.requests), q):
+            with _whole(watcher.begin(what, _replay_weight(q)), q):
                 replay = replay_prefixes(references, eviction, capacity)
             points.append(
                 {
@@ -228,7 +234,7 @@ def _prefixes(q: Question, found: Found, watcher: Watcher) -> None:
 @contextmanager
 def _whole(tick: Tick, q: Question) -> Iterator[None]:
     yield
-    tick(q.stream.facts.requests)
+    tick(_replay_weight(q))
 
 
 def _capacities(references: References, pool: int) -> list[int]:

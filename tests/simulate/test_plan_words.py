@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from event_makers import whole_run
 
 from experiment.cli import main
 from experiment.messages import ExitCode
+from experiment.record import EventLog
 from experiment.simulate.latency_file import read_latency
 from experiment.simulate.plan_command import running_at
+from experiment.simulate.recorded import step_records
 from kvsim.geometry import final_tokens
 from kvsim.gpus import find_gpu
 from kvsim.models import find_model
 from kvsim.plan import PlanQuestion, full_rate, kv_budget, make_plan
-from kvsim.roofline import LinearLatency
+from kvsim.roofline import LinearLatency, StepWork
 from kvsim.vllm_capacity import vllm_capacity
 
 WORDS = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--prompt-tokens", "500",
@@ -118,3 +121,21 @@ def test_calibrate_finds_the_times_that_made_the_record(
     assert isinstance(latency, LinearLatency)
     step = latency.fixed_s + latency.per_decode_token_s + 500 * latency.per_kv_token_s
     assert step == pytest.approx(0.01, rel=0.05)
+
+
+def test_steps_of_our_own_log_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with EventLog(tmp_path) as log:
+        for event in whole_run():
+            log.write(event)
+    arm, records = step_records(tmp_path, None)
+    assert arm == "paged"
+    # Prompts of 2 and 4 tokens in the first step, then two decodes each.
+    assert records[0].work == StepWork(6, 0, 6, 3 + 10)
+    assert [(r.work.prefill_tokens, r.work.decode_tokens) for r in records[1:]] == [(0, 2)] * 2
+    assert {record.seconds for record in records} == {1.0}
+    assert main(["calibrate", str(tmp_path), "--folds", "2", "--lang", "en"]) == ExitCode.OK
+    assert "arm paged: 3 steps" in " ".join(capsys.readouterr().out.split())
+    assert main(["calibrate", str(tmp_path), "--arm", "vllm", "--lang", "en"]) == ExitCode.USAGE
+    assert "contiguous.batch, paged" in capsys.readouterr().err

@@ -41,6 +41,16 @@ def test_only_what_the_run_has_is_drawn(drawn: Path, hashed: Path) -> None:
     assert found == [{"block-sizes", "budgets", "samples"}, {"prefixes"}]
 
 
+def test_the_ledger_paints_every_state_that_a_slot_was_in(drawn: Path) -> None:
+    page = (drawn / "report.html").read_text(encoding="utf-8")
+    ledger = page[page.index('id="ledger-wide"') : page.index('id="ledger-narrow"')]
+    painted = set(re.findall(r"#p-(\w+)", ledger))
+    cells = read_simulation(drawn)["cells"]
+    held = {n for c in cells for n, use in c["result"]["states"].items() if use["peak_slots"]}
+    assert painted == held - {"free"}
+    assert {"live", "padding", "finished", "unwritten", "rounding", "hole"} <= painted
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     driver_of = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -209,3 +209,10 @@ def test_a_fitted_latency_is_used(tmp_path: Path) -> None:
     # The last step computes nothing: it gives the last request's blocks back.
     assert result["busy_s"] == pytest.approx((result["steps"] - 1) * 0.02)
     assert data["setup"]["latency"]["source"] == "file"  # type: ignore[index]
+
+
+def test_swapped_blocks_need_and_use_host_memory(tmp_path: Path) -> None:
+    words = (*SMALL, "--policy", "paged", "--preemption", "swap", "--swap-space", "8GiB")
+    result = simulated(tmp_path / "out", *words, "--quiet")["cells"][0]["result"]  # type: ignore[index]
+    assert result["preemptions"]["swapped_bytes"] > 0
+    assert result["tokens"]["recomputed"] == 0
