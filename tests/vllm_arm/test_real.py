@@ -16,12 +16,25 @@ from vllm_runs import BLOCK, config, result, run_arms
 from experiment.analysis import split_by_arm, timeline
 from experiment.conclusions import evaluate
 from experiment.environment import Environment
-from experiment.events import EngineStep, Event, Reading, Stage, Step, WorkloadRequest
+from experiment.events import (
+    EngineStep,
+    Event,
+    PoolReserved,
+    Reading,
+    Stage,
+    Step,
+    WorkloadRequest,
+)
 from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.process import descendants
 from experiment.record import EventLog, Record
 from experiment.runner import Prepared, Session
 from kvsim.ledger import SlotState
+from kvsim.limits import SchedulerConfig
+from kvsim.occupancy import occupancy
+from kvsim.replay import RecordedRequest
+from kvsim.slots import PoolShape
+from kvsim.step import plan_from_json
 
 pytestmark = pytest.mark.vllm
 
@@ -141,6 +154,20 @@ def test_its_statistics_are_those_of_its_tables(crowded: Record) -> None:
     assert {step.used_blocks == step.table_blocks for step in steps} == {True}
     assert max(step.used_blocks for step in steps) == 7
     assert max(step.waiting for step in steps) > 0
+
+
+def test_the_simulator_holds_as_many_blocks_at_every_step(crowded: Record) -> None:
+    pool = next(pool for pool in crowded.of(PoolReserved) if pool.arm == "vllm")
+    plans = [plan_from_json(row.plan) for row in crowded.of(Step) if row.arm == "vllm"]
+    requests = [RecordedRequest(n, prompt, new) for n, (prompt, new) in enumerate(CROWDED)]
+    engine = config().engine
+    limits = SchedulerConfig(
+        max_num_seqs=engine.max_num_seqs, max_num_batched_tokens=engine.max_num_batched_tokens
+    )
+    shape = PoolShape(pool.blocks, pool.block_size, pool.slot_bytes)
+    found = occupancy(plans, requests, shape, pool.engine_blocks, limits)
+    assert max(found.recorded) == found.usable == 7
+    assert found.mean_points <= 3, found
 
 
 def test_memory_is_read_from_outside_and_no_counter_is_zero(crowded: Record) -> None:

@@ -1,0 +1,62 @@
+"""Blocks in use, recorded beside simulated: 0 where both are this scheduler, and seen where not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kvsim.blocks import BlockPool
+from kvsim.limits import SchedulerConfig
+from kvsim.occupancy import Occupancy, occupancy
+from kvsim.replay import RecordedRequest
+from kvsim.request import Request
+from kvsim.scheduler import Scheduler
+from kvsim.slots import PoolShape
+from kvsim.step import StepPlan
+
+SHAPE = PoolShape(8, 4, 1)
+REQUESTS = [RecordedRequest(n, 5 + n, 9, arrival_step=2 * n) for n in range(4)]
+CONFIG = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=8)
+
+
+def record(config: SchedulerConfig, blocks: int) -> list[StepPlan]:
+    scheduler = Scheduler(BlockPool(blocks, SHAPE.block_size), config)
+    plans: list[StepPlan] = []
+    while len(plans) < 7 or scheduler.has_work:
+        for one in REQUESTS:
+            if one.arrival_step == len(plans):
+                scheduler.add(Request(one.id, one.prompt_tokens, one.max_new_tokens))
+        plans.append(scheduler.schedule())
+        scheduler.complete(plans[-1])
+    return plans
+
+
+def test_the_same_scheduler_holds_the_same_blocks() -> None:
+    found = occupancy(record(CONFIG, 7), REQUESTS, SHAPE, 1, CONFIG)
+    assert (found.usable, found.mean_points) == (7, 0.0)
+    assert max(found.recorded) == 7
+
+
+def test_other_limits_are_seen() -> None:
+    narrow = replace(CONFIG, max_num_seqs=1)
+    found = occupancy(record(narrow, 7), REQUESTS, SHAPE, 1, CONFIG)
+    assert found.mean_points > 10
+
+
+def test_requests_that_arrive_together_keep_their_order() -> None:
+    # The first one alone decides which blocks are held first.
+    together = [RecordedRequest(0, 12, 1), RecordedRequest(1, 20, 1)]
+    one = replace(CONFIG, max_num_seqs=1, max_num_batched_tokens=32)
+    assert occupancy([], together, SHAPE, 1, one).simulated == (3, 5, 0)
+
+
+def test_points_are_of_usable_blocks_and_go_on_where_one_has_ended() -> None:
+    found = Occupancy(10, recorded=(4, 7, 9), simulated=(4, 6, 9, 5))
+    assert found.points == (0, -10, 0, 50)
+    assert found.mean_points == 15
+
+
+def test_an_engine_that_keeps_all_blocks() -> None:
+    with pytest.raises(ValueError, match="8 of 8 blocks"):
+        occupancy([], REQUESTS, SHAPE, 8, CONFIG)
