@@ -57,11 +57,12 @@ class Forked:
         """See :class:`kvsim.policies.base.Policy`."""
         self._run = run
 
-    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:  # noqa: ARG002
+    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
         """See :class:`kvsim.policies.base.Policy`."""
         config, beams = self.config, self.config.beams
-        if beams > config.max_num_seqs:
-            return Misfit("seqs", beams, config.max_num_seqs)
+        together = max(beams, samples)
+        if together > config.max_num_seqs:
+            return Misfit("seqs", together, config.max_num_seqs)
         if beams > config.max_num_batched_tokens:
             return Misfit("tokens", beams, config.max_num_batched_tokens)
         return misfit(config, prompt, output, beams)

@@ -211,6 +211,15 @@ def test_what_never_fits_is_refused_and_counted(monkeypatch: pytest.MonkeyPatch)
         assert (refusal.needed, refusal.available) == (9, 8)
 
 
+def test_more_samples_than_may_run_at_a_time_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [TraceRequest(0, 0, 2, 2, samples=5), TraceRequest(1, 0, 2, 2, samples=4)]
+    told = config("paged", 64, max_num_seqs=4)
+    seen = watched(Listed(requests), told, monkeypatch)
+    (refusal,) = seen.result.requests.refused
+    assert (refusal.reason, refusal.needed, refusal.available) == ("seqs", 5, 4)
+    assert seen.result.requests.finished == 1
+
+
 @pytest.mark.parametrize(
     ("policy", "slots", "max_length", "reason"),
     [
