@@ -42,7 +42,7 @@ def sweep(words: list[str], t: Translator) -> int:
     console.begin(len(cells), len(missing), workers, options.ray)
     with console.progress(len(missing)) as advance:
         for done in _computed(missing, workers, options.ray):
-            store.put(done, "ray" if options.ray else "process")
+            store.put(done)
             advance()
     rows = cells_summary(store.read(cell) for cell in cells)
     console.show(rows, directory)

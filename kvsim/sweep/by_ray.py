@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,13 @@ def _run(ray: Any, cells: Sequence[Cell]) -> Iterator[Done]:
 
 
 def _compute(cell: Cell, trace: bytes | None) -> Done:
+    import ray
+
+    node = str(ray.get_runtime_context().get_node_id())
+    return replace(_compute_here(cell, trace), by=node)
+
+
+def _compute_here(cell: Cell, trace: bytes | None) -> Done:
     if trace is None:
         return compute(cell)
     with tempfile.TemporaryDirectory(prefix="pagedkv-") as scratch:

@@ -23,11 +23,12 @@ from kvsim.traces.types import NANOSECONDS, RequestStream, TraceError
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A computed cell, and what it cost."""
+    """A computed cell, what it cost, and who computed it: ``process``, or a node of Ray."""
 
     id: str
     content: bytes
     seconds: float
+    by: str = "process"
 
 
 def compute(cell: Cell, trace: Path | None = None) -> Done:

@@ -43,9 +43,9 @@ class Store:
             return False
         return isinstance(found, dict) and found.get("id") == cell.id
 
-    def put(self, done: Done, by: str) -> None:
+    def put(self, done: Done) -> None:
         """Keep a computed cell."""
-        timing = canonical({"seconds": done.seconds, "by": by})
+        timing = canonical({"seconds": done.seconds, "by": done.by})
         _write(self._timing / f"{done.id}.json", timing)
         _write(self._path(done.id), done.content)
 

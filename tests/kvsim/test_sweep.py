@@ -131,7 +131,7 @@ def test_finished_cells_are_kept_and_broken_files_are_not(tmp_path: Path) -> Non
     cells, store = grid(), Store(tmp_path)
     assert store.begin(cells) == cells
     for cell in cells:
-        store.put(compute(cell), "test")
+        store.put(compute(cell))
     assert store.begin(cells) == []
     (tmp_path / "cells" / f"{cells[0].id}.json").write_bytes(b'{"id": "')
     shutil.copy(
@@ -175,17 +175,23 @@ def test_ray_survives_the_loss_of_a_node(tmp_path: Path) -> None:
     rows = "".join(f"{n},{20 + n % 90},{5 + n % 70}\n" for n in range(400))
     trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + rows)
     cells = grid(trace=str(trace), policy="paged", block_size=[1, 8, 16], requests=[400, 399, 398])
-    cells += grid(requests=1500, seed=list(range(6)))
+    # Long ones, so that a node that is lost was at work.
+    cells += grid(requests=6000, seed=list(range(12)), policy="paged", block_size=4)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     try:
         first, _ = (cluster.add_node(num_cpus=1) for _ in range(2))
         found: dict[str, bytes] = {}
+        nodes: set[str] = set()
+        lost_at = None
         for done in by_ray(cells, cluster.address):
-            if not found:
-                cluster.remove_node(first, allow_graceful=False)
+            nodes.add(done.by)
             found[done.id] = done.content
+            if lost_at is None and len(nodes) == 2:
+                cluster.remove_node(first, allow_graceful=False)
+                lost_at = len(found)
     finally:
         ray.shutdown()
         cluster.shutdown()
-    assert len(found) == len(cells)
+    assert lost_at is not None
+    assert lost_at < len(cells) - 4
     assert found == by_itself(cells)
