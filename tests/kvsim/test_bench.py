@@ -22,7 +22,8 @@ def test_rows_are_written(tmp_path: Path) -> None:
     for row in data["rows"]:
         assert (row["policy"], row["round"], row["requests"]) == ("paged", 0, 60)
         assert row["finished"] + row["refused"] == 60
-        assert row["seconds"] > row["startup_seconds"] > 0
+        # Of two processes: on a busy machine either may take longer.
+        assert min(row["seconds"], row["startup_seconds"]) > 0
         assert 10 << 20 < row["peak_rss_bytes"] < 300 << 20
 
 
