@@ -225,6 +225,8 @@ def test_a_worker_that_is_killed_leaves_a_row_and_nobody(
     arm = result(record)
     assert arm.status == "failed"
     assert arm.reason is not None
-    assert arm.reason.key == "failure.exception", arm.reason
+    # The killed process can say nothing; vLLM may still, before it gives up.
+    assert arm.reason.key in ("failure.engine_process", "failure.exception"), arm.reason
+    assert "cancelled" not in str(arm.reason.params)
     assert arm.peak is not None  # what was measured before stands
     assert not [p for p in descendants(os.getpid()) if "VLLM" in p.name()]
