@@ -44,15 +44,11 @@ from experiment.memory.tensors import (
 )
 from experiment.messages import message
 from experiment.model.load import load_model, load_tokenizer
+from experiment.pace import KEYFRAME_EVERY, MAX_REQUEST_MARKS
 from experiment.wire import Wire
 from kvsim.geometry import KVGeometry
 from kvsim.ledger import PoolShape
 from kvsim.step import StepPlan, plan_to_json
-
-KEYFRAME_EVERY = 64
-# Each reading after a request makes the arm stand still for some 25 ms; a long workload is
-# sampled all the time anyway.
-MAX_REQUEST_MARKS = 16
 
 
 class ArmTask(BaseModel):

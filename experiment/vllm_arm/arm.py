@@ -24,7 +24,7 @@ from experiment.messages import user_error
 from experiment.sampling import SamplingConfig
 from experiment.vllm_arm.facts import decoder, plain, versions
 from experiment.vllm_arm.inside import LastStats, MeasuredExecutor, RankReport
-from experiment.vllm_arm.reporter import KEYFRAME_EVERY, Progressing, Reporter
+from experiment.vllm_arm.reporter import Progressing, Reporter
 from experiment.vllm_arm.task import VllmTask
 from experiment.vllm_arm.variables import recorded_variables
 from experiment.vllm_arm.watcher import SchedulerWatcher

@@ -20,15 +20,12 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.messages import Message, message
+from experiment.pace import MAX_REQUEST_MARKS
 from experiment.vllm_arm.clock import Clock
 from experiment.vllm_arm.task import VllmTask
 from experiment.wire import Wire
 from kvsim.step import StepPlan, plan_to_json
 from kvsim.vllm_capacity import NULL_BLOCKS
-
-# As in the other arms: see experiment.arms.base.
-KEYFRAME_EVERY = 64
-MAX_REQUEST_MARKS = 16
 
 Ranks = Callable[[], list[dict[str, Any]]]
 
