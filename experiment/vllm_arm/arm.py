@@ -21,6 +21,7 @@ from experiment.events import (
     Stage,
 )
 from experiment.messages import user_error
+from experiment.pace import KEYFRAME_EVERY
 from experiment.sampling import SamplingConfig
 from experiment.vllm_arm.facts import decoder, plain, versions
 from experiment.vllm_arm.inside import LastStats, MeasuredExecutor, RankReport
