@@ -46,10 +46,12 @@ from experiment.results import (
     ArmResult,
     MemoryRow,
     RequestResult,
+    SimulatorCheck,
     SlotFigures,
     StepRow,
     Watch,
 )
+from experiment.simulator_check import CHECKED, RecordedArm, check_simulator
 from experiment.variation import largest_process, process_variation, variation
 from experiment.watch import watch
 from kvsim.geometry import final_tokens, requests_that_fit
@@ -99,7 +101,38 @@ def arm_results(record: Record) -> list[ArmResult]:
     """Results of every arm that was started or skipped, in the order of the log."""
     workload = record.first(WorkloadReady)
     machine = _environment(record.first(EnvironmentProbed))
-    return [arm_result(events, workload, machine) for events in split_by_arm(record)]
+    return [
+        arm_result(events, workload, machine).model_copy(
+            update={"simulator": _simulator(events, workload, record)}
+        )
+        for events in split_by_arm(record)
+    ]
+
+
+def _simulator(
+    events: ArmEvents, workload: WorkloadReady | None, record: Record
+) -> SimulatorCheck | None:
+    """None for arms that the simulator has no part in, and for those that did not end well."""
+    if events.arm not in CHECKED or _status(events) != "finished":
+        return None
+    if workload is None or events.pool is None:
+        return None
+    try:
+        plans = [plan_from_json(step.plan) for step in events.steps]
+    except ValueError:
+        return None  # the replay of the plans says so among the arm's problems
+    return check_simulator(
+        RecordedArm(
+            arm=events.arm,
+            config=record.started.config,
+            workload=workload,
+            pool=events.pool,
+            shape=pool_shape(events.pool),
+            plans=plans,
+            tokens={request.request: request.tokens for request in events.requests},
+            engine=events.engine,
+        )
+    )
 
 
 def split_by_arm(record: Record) -> list[ArmEvents]:

@@ -202,6 +202,30 @@ class EngineResult(_Result):
     watched_steps: int
 
 
+class SimulatorCheck(_Result):
+    """What the simulator makes of an arm's requests in its pool, beside what the arm did.
+
+    ``agrees`` is None where that could not be told; ``text`` says it in words, or why not. Either
+    ``equal_steps`` of ``steps`` plans are equal block for block, from the first one on, or, for an
+    engine that is not ours, blocks in use were compared step by step: ``mean_points`` and
+    ``most_points`` are sizes of the difference in percentage points of ``usable_blocks``, the
+    latter at ``worst_step``. ``preempted`` is recorded and simulated; ``curve`` is (step, blocks
+    recorded, blocks simulated) of some of the steps.
+    """
+
+    agrees: bool | None
+    text: Message
+    steps: int
+    equal_steps: int | None = None
+    simulated_steps: int | None = None
+    usable_blocks: int | None = None
+    mean_points: float | None = None
+    most_points: float | None = None
+    worst_step: int | None = None
+    preempted: tuple[int, int] | None = None
+    curve: list[tuple[int, int, int]] = []
+
+
 class ArmResult(_Result):
     """One arm. Bytes and seconds; slots in ``peak`` and ``mean``.
 
@@ -210,7 +234,8 @@ class ArmResult(_Result):
     ``fits`` is how many requests like those of the workload the budget holds at the same time
     with this arm's way of allocating, ``fits_plain`` the same in the model's own precision.
     ``kv_dtype`` is None where that is what the cache holds; ``scale_bytes`` are those of a block
-    beside its slots. ``problems`` are contradictions found while replaying.
+    beside its slots. ``problems`` are contradictions found while replaying. ``simulator`` is None
+    for arms that the simulator does not stand for.
     """
 
     arm: str
@@ -259,6 +284,7 @@ class ArmResult(_Result):
     reconciliation: Reconciliation | None
     watch: Watch
     engine: EngineResult | None = None
+    simulator: SimulatorCheck | None = None
 
     @property
     def bytes_per_slot(self) -> float | None:

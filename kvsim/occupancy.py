@@ -32,11 +32,13 @@ class Occupancy:
 
     Attributes:
         usable: blocks that requests can be given.
+        preempted: how often a request lost its blocks, recorded and simulated.
     """
 
     usable: int
     recorded: tuple[int, ...]
     simulated: tuple[int, ...]
+    preempted: tuple[int, int]
 
     @property
     def points(self) -> tuple[float, ...]:
@@ -51,6 +53,12 @@ class Occupancy:
     def mean_points(self) -> float:
         """Mean size of the difference over all steps; 0 for a run without steps."""
         return fmean(abs(each) for each in self.points) if self.points else 0.0
+
+    @property
+    def worst_step(self) -> int | None:
+        """The first step at which the difference is largest; None for a run without steps."""
+        sizes = [abs(each) for each in self.points]
+        return sizes.index(max(sizes)) if sizes else None
 
 
 def occupancy(
@@ -78,16 +86,19 @@ def occupancy(
     for plan in recorded:
         ledger.apply(plan)
         theirs.append(ledger.owned_blocks)
-    pool = BlockPool(usable, shape.block_size)
-    return Occupancy(usable, tuple(theirs), tuple(_simulate(pool, requests, config)))
+    held, preempted = _simulate(BlockPool(usable, shape.block_size), requests, config)
+    both = (sum(len(plan.preempted) for plan in recorded), preempted)
+    return Occupancy(usable, tuple(theirs), tuple(held), both)
 
 
 def _simulate(
     pool: BlockPool, requests: Iterable[RecordedRequest], config: SchedulerConfig
-) -> list[int]:
+) -> tuple[list[int], int]:
+    """Blocks held during each step, and how many preemptions there were."""
     scheduler = Scheduler(pool, config)
     coming = sorted(requests, key=lambda each: each.arrival_step)[::-1]
     held: list[int] = []
+    preempted = 0
     while coming or scheduler.has_work:
         while coming and coming[-1].arrival_step <= len(held):
             one = coming.pop()
@@ -96,5 +107,6 @@ def _simulate(
             )
         plan = scheduler.schedule()
         held.append(pool.num_owned)
+        preempted += len(plan.preempted)
         scheduler.complete(plan)
-    return held
+    return held, preempted

@@ -27,7 +27,7 @@ BUILT = (
     "state.", "term.", "reconcile.", "watch.", "gains.", "verdict.", "chart.", "report.", "plot.",
     "plan.", "calibrate.", "sim.", "refusal.", "geometry.", "trace_reason.",
     "error.trace.", "error.plan.", "error.sim.",
-    "paper.", "sweep.", "error.sweep.",
+    "paper.", "sweep.", "error.sweep.", "simulator.part_",
 )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         out.paragraph(out.t.message(text))
     _show_prefix_cache(out, results)
     _show_engines(out, results)
+    _show_simulator(out, results)
     _show_reconciliation(out, results)
     for arm in results.arms:
         for problem in arm.problems:
@@ -127,6 +128,18 @@ def _show_engines(out: ConsoleReporter, results: Results) -> None:
             note = "" if fact.note is None else f"\n({out.t.message(fact.note)})"
             table.add_row(out.t.message(fact.label), fact.value + note)
         out.console.print(table)
+
+
+def _show_simulator(out: ConsoleReporter, results: Results) -> None:
+    """How far the simulator is from what each engine did."""
+    checks = [(arm.arm, arm.simulator) for arm in results.arms if arm.simulator is not None]
+    if not checks:
+        return
+    out.line(out.t("simulator.title"), "bold")
+    for arm, check in checks:
+        style = {True: "green", False: "bold red", None: "dim"}[check.agrees]
+        text = out.t("simulator.line", arm=arm_name(out.t, arm), text=out.t.message(check.text))
+        out.paragraph(text, style, indent=2)
 
 
 def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:

@@ -42,6 +42,8 @@ from experiment.report.html_environment import environment_rows
 from experiment.report.mapping import mapping_figure
 from experiment.report.series import MARKED_STAGES, Series, all_series, picture
 from experiment.report.sharing import explanations
+from experiment.report.simulation.lines import line_swatch
+from experiment.report.simulator_check import LINES, check_chart
 from experiment.report.slotmap import MapOf, map_of, slot_map
 from experiment.report.svg import patterns, swatch
 from experiment.results import Results
@@ -145,6 +147,9 @@ def _pictures(
         "over_steps": time_chart(b, series, by_step=True) if series else None,
         "mark_stages": [stage.value for stage in MARKED_STAGES],
         "mapping": _mapping(b, record, results),
+        "simulator": [(arm, check_chart(b, arm)) for arm in results.arms if arm.simulator],
+        "simulator_lines": LINES,
+        "line_swatch": line_swatch,
         "claim_bars": {
             claim.id: small_bars(b, bars, "wasted" if claim.id == "waste" else "live")
             for claim in results.claims

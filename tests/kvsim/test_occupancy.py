@@ -36,6 +36,7 @@ def test_the_same_scheduler_holds_the_same_blocks() -> None:
     found = occupancy(record(CONFIG, 7), REQUESTS, SHAPE, 1, CONFIG)
     assert (found.usable, found.mean_points) == (7, 0.0)
     assert max(found.recorded) == 7
+    assert found.preempted[0] == found.preempted[1] > 0
 
 
 def test_other_limits_are_seen() -> None:
@@ -52,9 +53,10 @@ def test_requests_that_arrive_together_keep_their_order() -> None:
 
 
 def test_points_are_of_usable_blocks_and_go_on_where_one_has_ended() -> None:
-    found = Occupancy(10, recorded=(4, 7, 9), simulated=(4, 6, 9, 5))
+    found = Occupancy(10, recorded=(4, 7, 9), simulated=(4, 6, 9, 5), preempted=(0, 0))
     assert found.points == (0, -10, 0, 50)
-    assert found.mean_points == 15
+    assert (found.mean_points, found.worst_step) == (15, 3)
+    assert Occupancy(10, (), (), (0, 0)).worst_step is None
 
 
 def test_an_engine_that_keeps_all_blocks() -> None:
