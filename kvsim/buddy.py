@@ -94,6 +94,11 @@ class BuddyAllocator:
                 return 1 << order
         return 0
 
+    @property
+    def whole_piece(self) -> int:
+        """Slots of the largest piece that as many free slots could be; 0 when none is free."""
+        return 1 << self._free_slots.bit_length() - 1 if self._free_slots else 0
+
     def free_pieces(self) -> tuple[int, ...]:
         """How many free pieces there are of each order: at index k of size 2^k."""
         return tuple(len(starts) for starts in self._free)

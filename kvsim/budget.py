@@ -18,7 +18,8 @@ class PlanError(Exception):
     Attributes:
         code: ``no_room``: weights and overhead leave nothing; ``no_block``: not one request of
             the maximum length fits; ``too_long``: every request is longer than allowed;
-            ``positions``: a maximum length beyond the model's; ``no_lengths``.
+            ``positions``: a maximum length beyond the model's; ``no_lengths``; ``uneven``: heads
+            cannot be split over that many GPUs.
         params: its numbers.
     """
 
@@ -57,11 +58,12 @@ def kv_budget(
     """Memory x utilisation - weights - overhead; ``overhead`` is of one GPU.
 
     Raises:
-        PlanError: ``no_room``.
+        PlanError: ``no_room``, ``uneven``.
         ValueError: a utilisation that is not above 0 and at most 1, or no GPU.
     """
     if not 0 < utilisation <= 1 or gpus < 1:
         raise ValueError(f"{utilisation} of {gpus} GPUs")
+    check_split(model, gpus)
     memory = gpu.memory_bytes * gpus
     usable = int(gpu.memory_bytes * utilisation) * gpus
     each = ASSUMED_OVERHEAD if overhead is None else overhead
@@ -71,6 +73,18 @@ def kv_budget(
         raise PlanError("no_room", usable=usable, weights=weights, overhead=each * gpus)
     assumed = ("overhead",) if overhead is None else ()
     return KVBudget(kv, memory, utilisation, usable, weights, each * gpus, assumed)
+
+
+def check_split(model: ModelFacts, gpus: int) -> None:
+    """Whether every rank can have as many heads as every other, as tensor parallelism asks.
+
+    Raises:
+        PlanError: ``uneven``.
+    """
+    heads, kv_heads = model.query_heads, model.geometry().kv_heads
+    even = kv_heads % gpus == 0 or gpus % kv_heads == 0
+    if heads % gpus or not even:
+        raise PlanError("uneven", heads=heads, kv_heads=kv_heads, gpus=gpus)
 
 
 def kv_copies(geometry: KVGeometry, gpus: int) -> int:

@@ -1,8 +1,9 @@
 """What GPUs hold and how fast they are, from their makers' data sheets.
 
-Memory chips come in powers of two, so the sheets' GB are read as GiB; the driver keeps up to 2 %
-of it. Arithmetic is 16-bit on tensor (matrix) cores without sparsity, summed in 32 bits. The link
-is PCIe with 16 lanes, one way.
+Memory is what NVML reports as the total of the card (ECC on), in MiB: data sheets round it, and
+error correction takes a sixteenth of GDDR6 chips. Where no report is at hand (MI300X) it is the
+sheet's figure. Arithmetic is 16-bit on tensor (matrix) cores without sparsity, summed in 32 bits.
+The link is PCIe with 16 lanes, one way.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 
-GIB = 1 << 30
+MIB = 1 << 20
 _PCIE3, _PCIE4, _PCIE5 = 15.75e9, 31.5e9, 63.0e9
 
 
@@ -29,7 +30,7 @@ class GPUFacts:
     """One GPU.
 
     Attributes:
-        memory_bytes: all of it.
+        memory_bytes: that the driver offers.
         bandwidth: of its memory, bytes per second.
         flops: 16-bit dense, per second.
         link_bandwidth: to the host, bytes per second, one way.
@@ -49,30 +50,30 @@ _ADA = "NVIDIA Ada architecture white paper, appendix A"
 _BLACKWELL = "NVIDIA RTX Blackwell architecture white paper, appendix A"
 _A100, _H100 = "NVIDIA A100 data sheet", "NVIDIA H100 data sheet"
 _V100 = "NVIDIA V100 data sheet"
-# name, GiB, GB/s, TFLOP/s, link, source
+# name, MiB, GB/s, TFLOP/s, link, source
 _ROWS = (
-    ("rtx-3090", 24, 936, 71, _PCIE4, _GA102),
-    ("rtx-4090", 24, 1008, 165.2, _PCIE4, _ADA),
-    ("rtx-5090", 32, 1792, 209.5, _PCIE5, _BLACKWELL),
-    ("t4", 16, 320, 65, _PCIE3, "NVIDIA T4 data sheet"),
-    ("v100-16gb", 16, 900, 125, _PCIE3, _V100 + " (SXM2)"),
-    ("v100-32gb", 32, 900, 125, _PCIE3, _V100 + " (SXM2)"),
-    ("a10", 24, 600, 125, _PCIE4, "NVIDIA A10 data sheet"),
-    ("a10g", 24, 600, 70, _PCIE4, "NVIDIA A10G data sheet (AWS G5)"),
-    ("a100-40gb", 40, 1555, 312, _PCIE4, _A100 + " (SXM, 40 GB)"),
-    ("a100-80gb", 80, 2039, 312, _PCIE4, _A100 + " (SXM, 80 GB)"),
-    ("a100-80gb-pcie", 80, 1935, 312, _PCIE4, _A100 + " (PCIe, 80 GB)"),
-    ("l4", 24, 300, 121, _PCIE4, "NVIDIA L4 data sheet"),
-    ("l40s", 48, 864, 362, _PCIE4, "NVIDIA L40S data sheet"),
-    ("h100", 80, 3350, 989, _PCIE5, _H100 + " (SXM)"),
-    ("h100-pcie", 80, 2000, 756, _PCIE5, _H100 + " (PCIe)"),
-    ("h200", 141, 4800, 989, _PCIE5, "NVIDIA H200 data sheet (SXM)"),
-    ("mi300x", 192, 5300, 1307.4, _PCIE5, "AMD Instinct MI300X data sheet"),
+    ("rtx-3090", 24576, 936, 71, _PCIE4, _GA102),
+    ("rtx-4090", 24564, 1008, 165.2, _PCIE4, _ADA),
+    ("rtx-5090", 32607, 1792, 209.5, _PCIE5, _BLACKWELL),
+    ("t4", 15360, 320, 65, _PCIE3, "NVIDIA T4 data sheet"),
+    ("v100-16gb", 16384, 900, 125, _PCIE3, _V100 + " (SXM2)"),
+    ("v100-32gb", 32768, 900, 125, _PCIE3, _V100 + " (SXM2)"),
+    ("a10", 23028, 600, 125, _PCIE4, "NVIDIA A10 data sheet"),
+    ("a10g", 23028, 600, 70, _PCIE4, "NVIDIA A10G data sheet (AWS G5)"),
+    ("a100-40gb", 40960, 1555, 312, _PCIE4, _A100 + " (SXM, 40 GB)"),
+    ("a100-80gb", 81920, 2039, 312, _PCIE4, _A100 + " (SXM, 80 GB)"),
+    ("a100-80gb-pcie", 81920, 1935, 312, _PCIE4, _A100 + " (PCIe, 80 GB)"),
+    ("l4", 23034, 300, 121, _PCIE4, "NVIDIA L4 data sheet"),
+    ("l40s", 46068, 864, 362, _PCIE4, "NVIDIA L40S data sheet"),
+    ("h100", 81559, 3350, 989, _PCIE5, _H100 + " (SXM)"),
+    ("h100-pcie", 81559, 2000, 756, _PCIE5, _H100 + " (PCIe)"),
+    ("h200", 143771, 4800, 989, _PCIE5, "NVIDIA H200 data sheet (SXM)"),
+    ("mi300x", 196608, 5300, 1307.4, _PCIE5, "AMD Instinct MI300X data sheet"),
 )
 GPUS: Mapping[str, GPUFacts] = MappingProxyType(
     {
-        name: GPUFacts(name, gib * GIB, gb * 1e9, tera * 1e12, link, source)
-        for name, gib, gb, tera, link, source in _ROWS
+        name: GPUFacts(name, mib * MIB, gb * 1e9, tera * 1e12, link, source)
+        for name, mib, gb, tera, link, source in _ROWS
     }
 )
 

@@ -142,7 +142,8 @@ class PrefixUse:
 class FreeRun:
     """Of a contiguous pool: the largest piece that can be handed out, and what is out of reach.
 
-    ``external_fragmentation`` is 1 - mean largest piece / mean free slots.
+    ``external_fragmentation`` is 1 - mean largest piece / mean of the piece that as many free
+    slots would be, were they together: 0 for an empty pool, whatever its size.
     """
 
     mean_slots: float

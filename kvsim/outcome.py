@@ -23,7 +23,14 @@ from kvsim.metrics import (
     StateUse,
     Tokens,
 )
-from kvsim.policies.base import LARGEST_PIECE, NEVER_WRITTEN, WRITTEN_LATER, Policy, Run
+from kvsim.policies.base import (
+    LARGEST_PIECE,
+    NEVER_WRITTEN,
+    WHOLE_PIECE,
+    WRITTEN_LATER,
+    Policy,
+    Run,
+)
 from kvsim.prefix import PrefixStats
 from kvsim.recorder import Mark, Recorder
 from kvsim.sharing import Sharing
@@ -135,9 +142,9 @@ def _free_run(recorder: Recorder) -> FreeRun | None:
     if LARGEST_PIECE not in recorder.names or not recorder.now:
         return None
     index = recorder.names.index(LARGEST_PIECE)
-    free = sum(recorder.sums[recorder.names.index(s)] for s in (SlotState.HOLE, SlotState.FREE))
+    whole = recorder.sums[recorder.names.index(WHOLE_PIECE)]
     largest = recorder.sums[index]
-    apart = 1 - largest / free if free else None
+    apart = 1 - largest / whole if whole else None
     return FreeRun(largest / recorder.now, recorder.lows[index] or 0, apart)
 
 

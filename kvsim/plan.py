@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Protocol
 
 from kvsim.budget import KVBudget, PlanError, kv_budget, kv_copies
@@ -28,6 +29,7 @@ from kvsim.saturation import (
     reserved_mean,
     saturate,
 )
+from kvsim.vllm_capacity import GPU_BLOCK_MULTIPLE
 
 __all__ = [
     "KVBudget",
@@ -94,8 +96,9 @@ class Plan:
         block_sizes: for each size what a paged request holds.
         full_at: requests per second at which the pool is full; above it requests wait or are
             preempted. None without a latency model.
-        vllm_args: for the command line.
-        printed: what the engine will say; None where nobody can.
+        vllm_args: for the command line; empty where it has no such block size.
+        printed: what the engine will say; None where nobody can, or layers have windows shorter
+            than the maximum length, whose blocks it counts apart.
     """
 
     model: str
@@ -236,12 +239,16 @@ def _contiguous(
 
 
 def full_rate(
-    latency: Latency, lengths: Sequence[tuple[int, int]], running: float | None
+    latency: Latency,
+    lengths: Sequence[tuple[int, int]],
+    running: float | None,
+    max_num_batched_tokens: int = 2048,
 ) -> float | None:
     """Requests per second that keep ``running`` of them decoding at a time (Little's law).
 
-    A step decodes for all who run and computes the prompts that come in meanwhile; the more it
-    computes, the longer it takes, and the more come in. None without ``running``.
+    Every step decodes for all who run. Those with a prompt to compute take longer, and there are
+    as many of them as prompts need: memory-bound and compute-bound steps alternate, and a mean
+    step between the two would be faster than either. None without ``running``.
     """
     if not running or running < 1:
         return None
@@ -251,17 +258,22 @@ def full_rate(
     context = paged_demand(lengths, 1).live
     # Each request needs `output` steps, so running / output of them come in with every step.
     arrivals = running / output
-    work = StepWork(
-        prefill_tokens=round(arrivals * prompt),
-        decode_tokens=round(running),
-        kv_read_tokens=round(running * context),
-        attention_pairs=round(running * context + arrivals * prompt * (prompt + 1) / 2),
-    )
-    return arrivals / latency.seconds(work)
+    with_prompts = min(1.0, arrivals * ceil(prompt / max_num_batched_tokens))
+    prompts = arrivals / with_prompts
+
+    def step(prompts: float) -> float:
+        pairs = prompts * prompt * (prompt + 1) / 2
+        read = running * context
+        work = StepWork(round(prompts * prompt), round(running), round(read), round(read + pairs))
+        return latency.seconds(work)
+
+    return arrivals / (with_prompts * step(prompts) + (1 - with_prompts) * step(0))
 
 
 def vllm_arguments(q: PlanQuestion, max_length: int, running: int) -> tuple[str, ...]:
-    """Arguments of ``vllm serve`` that give the plan's cache."""
+    """Arguments of ``vllm serve`` that give the plan's cache; none for a block size it lacks."""
+    if q.block_size % GPU_BLOCK_MULTIPLE:
+        return ()
     args = ["--model", q.model.source, "--max-model-len", str(max_length)]
     args += ["--block-size", str(q.block_size), "--max-num-seqs", str(max(1, running))]
     if q.gpus > 1:
@@ -279,7 +291,8 @@ def vllm_arguments(q: PlanQuestion, max_length: int, running: int) -> tuple[str,
 def _printed(
     q: PlanQuestion, geometry: KVGeometry, kv: int, slot_bytes: int, max_length: int
 ) -> Printed | None:
-    if q.capacity is None:
+    forgets = geometry.window is not None and geometry.window < max_length
+    if q.capacity is None or forgets or q.block_size % GPU_BLOCK_MULTIPLE:
         return None
     # The budget that a geometry without copies would need for as many blocks.
     return q.capacity(

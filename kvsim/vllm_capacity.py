@@ -19,6 +19,8 @@ from kvsim.geometry import KVGeometry
 NULL_BLOCKS = 1
 # Its attention on the CPU reads blocks in pieces of so many slots.
 CPU_BLOCK_MULTIPLE = 32
+# Block sizes of its attention on GPUs (FlashAttention, Triton, FlashInfer) are multiples of this.
+GPU_BLOCK_MULTIPLE = 16
 
 
 @dataclass(frozen=True, slots=True)

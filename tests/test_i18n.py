@@ -154,3 +154,9 @@ def test_no_file_of_the_product_is_mojibake() -> None:
     for path in ROOT.rglob("*"):
         if path.suffix in {".py", ".toml", ".j2", ".css", ".js"}:
             assert not MOJIBAKE.search(path.read_text(encoding="utf-8")), path
+
+
+def test_what_files_say_cannot_steer_the_terminal() -> None:
+    t = Translator("en")
+    said = t("error.trace.empty", file="a\x1b[31m\u202eb\x07\n好")
+    assert said == "a\\x1b[31m\\u202eb\\x07\n好 is empty."

@@ -15,11 +15,15 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
+from unicodedata import category
 
 from experiment.messages import Message
 
 LANGUAGES = ("en", "zh")
 DASH = "—"
+# Control signs and lone surrogates, and what turns the direction of a line.
+_STEERING = ("Cc", "Cs")
+_TURNING = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 class Translator:
@@ -87,6 +91,20 @@ def format_bytes(value: float | None) -> str:
     return f"{size:,.0f} B"
 
 
+def readable(text: str) -> str:
+    r"""Spell out what would steer a terminal or turn the line around: ESC becomes ``\x1b``.
+
+    Files and requests are quoted in messages; whoever wrote them is not who reads the console.
+    """
+    if text.isprintable():
+        return text
+    return "".join(repr(sign)[1:-1] if sign in _TURNING or _steers(sign) else sign for sign in text)
+
+
+def _steers(sign: str) -> bool:
+    return sign not in "\n\t" and category(sign) in _STEERING
+
+
 class _Formatter(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if value is None:
@@ -94,7 +112,7 @@ class _Formatter(string.Formatter):
         writer = _WRITERS.get(format_spec)
         if writer is not None:
             return writer(value)
-        return format(value, format_spec)
+        return format(readable(value) if isinstance(value, str) else value, format_spec)
 
 
 def _seconds(value: float) -> str:

@@ -51,7 +51,7 @@ def plan(arguments: list[str], t: Translator) -> int:
     if rate is None and stream is not None and stream.info.span_ns:
         rate = (stream.facts.requests - 1) / (stream.info.span_ns / 1e9)
     data = _data(found, setup, stream) | _load(question, found, rate)
-    if memory.dtype is not None:
+    if memory.dtype is not None and found.vllm_args:
         data["plan"]["vllm_args"] += ["--dtype", memory.dtype]
     from experiment.report.simulation.plan import show_plan
 
@@ -140,13 +140,13 @@ def _data(found: Plan, setup: Setup, stream: Loaded | None) -> dict[str, Any]:
         asdict(demand) | {"tail_share": demand.tail_share} for demand in found.block_sizes
     ]
     printed = found.printed
-    assert isinstance(printed, VllmCapacity)
-    answer["printed"] = {
-        "tokens": printed.tokens,
-        "max_concurrency": printed.max_concurrency,
-        "blocks": printed.blocks,
-        "starts": printed.starts,
-    }
+    if isinstance(printed, VllmCapacity):
+        answer["printed"] = {
+            "tokens": printed.tokens,
+            "max_concurrency": printed.max_concurrency,
+            "blocks": printed.blocks,
+            "starts": printed.starts,
+        }
     return {
         "kind": "plan",
         "schema_version": SCHEMA_VERSION,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from experiment.messages import user_error
 from experiment.simulate.errors import said
 from experiment.simulate.names import geometry_error
-from kvsim.budget import KVBudget, kv_budget, kv_copies
+from kvsim.budget import KVBudget, check_split, kv_budget, kv_copies
 from kvsim.geometry import KVGeometry, UnsupportedGeometryError
 from kvsim.gpus import GPUFacts
 from kvsim.models import ModelFacts
@@ -167,6 +167,8 @@ class Memory:
         if self.budget is None:
             with said():
                 return kv_budget(model, gpu, self.gpus, self.utilisation, self.overhead, self.dtype)
+        with said():
+            check_split(model, self.gpus)
         memory = gpu.memory_bytes * self.gpus
         if self.budget > memory:
             raise user_error(

@@ -10,6 +10,8 @@ from experiment.config import parse_bytes
 from experiment.messages import message, user_error
 
 T = TypeVar("T")
+# One request in eleven days.
+LEAST_RATE = 1e-6
 
 
 def whole(flag: str, text: str | None, least: int = 1) -> int | None:
@@ -110,8 +112,8 @@ def rate(flag: str, text: str | None) -> tuple[float | None, float | None]:
     if text is None:
         return None, None
     if text.lower().endswith("x"):
-        return None, number(flag, text[:-1], above=0)
-    return number(flag, text, above=0), None
+        return None, number(flag, text[:-1], above=LEAST_RATE, most=1 / LEAST_RATE)
+    return number(flag, text, above=LEAST_RATE), None
 
 
 def _not(flag: str, text: str, kind: str) -> Exception:

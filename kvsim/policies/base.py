@@ -13,7 +13,7 @@ from kvsim.recorder import Recorder
 from kvsim.sim_config import SimConfig, SimulationError
 
 # Levels beside the states of a slot.
-LARGEST_PIECE = "largest_free_piece"
+LARGEST_PIECE, WHOLE_PIECE = "largest_free_piece", "whole_free_piece"
 WRITTEN_LATER, NEVER_WRITTEN = "written_later", "never_written"
 # Turns that may pass without the end of a request, beyond twice the longest one's positions.
 _PATIENCE = 1000

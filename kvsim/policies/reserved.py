@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kvsim.arrivals import Misfit
 from kvsim.geometry import final_tokens
-from kvsim.policies.base import LARGEST_PIECE, NEVER_WRITTEN, WRITTEN_LATER, Run
+from kvsim.policies.base import LARGEST_PIECE, NEVER_WRITTEN, WHOLE_PIECE, WRITTEN_LATER, Run
 from kvsim.prefix import PrefixStats
 from kvsim.reservation import POLICIES, ReservationPolicy, ReservationPool, reserved_slots
 from kvsim.roofline import StepWork
@@ -43,6 +43,7 @@ class Reserved:
         WRITTEN_LATER,
         NEVER_WRITTEN,
         LARGEST_PIECE,
+        WHOLE_PIECE,
     )
 
     def __init__(self, config: SimConfig) -> None:
@@ -90,9 +91,10 @@ class Reserved:
         counts = self.pool.counts(self.pool.asks(*self._head()) if waits else None, self._ahead)
         unwritten = counts.written_later + counts.never_written
         assert counts.total == self.pool.buddy.capacity, "the states do not sum to the pool"
+        buddy = self.pool.buddy
         return (
             counts.live, unwritten, counts.rounding, counts.hole, counts.free,
-            counts.written_later, counts.never_written, self.pool.buddy.largest_free_piece,
+            counts.written_later, counts.never_written, buddy.largest_free_piece, buddy.whole_piece,
         )  # fmt: skip
 
     def step(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsim.traces.types import NANOSECONDS
+from kvsim.traces.types import LONGEST_NS, NANOSECONDS, TraceError
 
 Ints = NDArray[np.int64]
 
@@ -37,7 +37,11 @@ class Arrivals:
             raise ValueError(f"a coefficient of variation of {self.cv}")
 
     def draw(self, count: int, random: np.random.Generator) -> Ints:
-        """``count`` times in nanoseconds; the first is 0."""
+        """``count`` times in nanoseconds; the first is 0.
+
+        Raises:
+            TraceError: ``clock_too_long``.
+        """
         if self.rate is None or not count:
             return np.zeros(count, np.int64)
         mean = NANOSECONDS / self.rate
@@ -47,7 +51,10 @@ class Arrivals:
             shape = 1 / self.cv**2
             gaps = random.gamma(shape, mean / shape, count)
         gaps[0] = 0
-        return _whole(np.cumsum(gaps))
+        times = np.cumsum(gaps)
+        if times[-1] > LONGEST_NS:
+            raise TraceError("clock_too_long", request=int(np.argmax(times > LONGEST_NS)))
+        return _whole(times)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,14 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from kvsim.traces.types import Edit, RequestStream, TraceInfo, TraceRequest
+from kvsim.traces.types import (
+    LONGEST_NS,
+    Edit,
+    RequestStream,
+    TraceError,
+    TraceInfo,
+    TraceRequest,
+)
 
 
 class _Edited:
@@ -77,7 +84,10 @@ class ScaleRate(_Edited):
 
     def _requests(self) -> Iterator[TraceRequest]:
         for request in self.source:
-            yield request._replace(arrival_ns=round(request.arrival_ns / self.factor))
+            arrival = request.arrival_ns / self.factor
+            if arrival > LONGEST_NS:
+                raise TraceError("clock_too_long", request=request.id)
+            yield request._replace(arrival_ns=round(arrival))
 
 
 class Tile(_Edited):

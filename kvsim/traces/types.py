@@ -21,7 +21,7 @@ Source = Literal["declared", "detected", "format", "none"]
 
 # Every code of a TraceError, and every reason against a row: keys for a translation.
 ERROR_CODES = (
-    "bad_block_size", "bad_row", "block_size_needed", "empty", "no_clock", "no_such_format",
+    "bad_block_size", "bad_row", "block_size_needed", "clock_too_long", "empty", "no_clock", "no_such_format",
     "no_such_unit", "not_json", "not_utf8", "nothing_accepted", "other_format", "tokens_needed",
     "unit_needed", "unknown_format", "unreadable",
 )  # fmt: skip
@@ -34,12 +34,16 @@ REASONS = (
 )  # fmt: skip
 
 
+# Nanoseconds of a clock that fits in 64 bits with room to spare: 146 years.
+LONGEST_NS = 1 << 62
+
+
 class TraceError(Exception):
     """A trace that cannot be read as it is.
 
     Attributes:
         code: what is wrong, one of :data:`ERROR_CODES`.
-        params: its numbers and names; ``file`` always, ``line`` (from 1) where there is one.
+        params: its numbers and names; ``file`` wherever one is read, ``line`` (from 1) where there is one.
     """
 
     def __init__(self, code: str, **params: object) -> None:

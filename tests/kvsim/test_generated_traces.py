@@ -25,6 +25,7 @@ from kvsim.traces import (
     WithArrivals,
     from_preset,
 )
+from kvsim.traces.types import TraceError
 
 FIVE = Lengths("fixed", 5)
 
@@ -201,3 +202,17 @@ def test_what_cannot_be_drawn_is_refused(make: Any) -> None:
 def test_all_of_them_are_streams() -> None:
     streams: list[RequestStream] = [small(), Head(small(), 2), Tile(small(), 9)]
     assert [len(list(stream)) for stream in streams] == [7, 2, 9]
+
+
+def test_a_rate_that_would_overflow_the_clock_is_refused() -> None:
+    with pytest.raises(TraceError) as caught:
+        from_preset_trace(Arrivals(1e-9))
+    assert caught.value.code == "clock_too_long"
+    slow = ScaleRate(from_preset_trace(Arrivals(1.0)), 1e-12)
+    with pytest.raises(TraceError) as caught:
+        list(slow)
+    assert caught.value.code == "clock_too_long"
+
+
+def from_preset_trace(arrivals: Arrivals) -> Generated:
+    return Generated(from_preset("sharegpt-like", 20, arrivals, max_length=2048))

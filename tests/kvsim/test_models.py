@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from kvsim.geometry import KVGeometry, UnsupportedGeometryError, geometry_from_config
-from kvsim.gpus import GIB, GPUS, UnknownGPUError, find_gpu
+from kvsim.gpus import GPUS, MIB, UnknownGPUError, find_gpu
 from kvsim.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
 
 WINDOW = 6
@@ -221,7 +221,7 @@ def test_what_weights_are_served_in() -> None:
 
 def test_gpus_are_plausible_and_say_where_from() -> None:
     for gpu in GPUS.values():
-        assert 8 * GIB <= gpu.memory_bytes <= 512 * GIB
+        assert 8_000 * MIB <= gpu.memory_bytes <= 512_000 * MIB
         # Operations that a byte read must pay for: tens to hundreds on all of these.
         assert 70 < gpu.flops / gpu.bandwidth < 500
         assert gpu.bandwidth > 9 * gpu.link_bandwidth

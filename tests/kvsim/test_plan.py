@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,12 +16,17 @@ from kvsim.budget import ASSUMED_OVERHEAD, kv_copies
 from kvsim.geometry import KVGeometry
 from kvsim.gpus import find_gpu
 from kvsim.models import find_model
-from kvsim.plan import KVBudget, PlanError, PlanQuestion, full_rate, kv_budget, make_plan
+from kvsim.plan import KVBudget, Plan, PlanError, PlanQuestion, full_rate, kv_budget, make_plan
 from kvsim.reservation import POLICIES, ReservationPolicy, ReservationPool, reserved_slots
 from kvsim.roofline import LinearLatency
 from kvsim.saturation import NeverSaturatedError, paged_demand, reserved_mean, saturate
 from kvsim.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.sim_config import catalogue_config
+from kvsim.simulator import simulate
 from kvsim.traces import Arrivals, Generated, TraceFile, from_preset
+from kvsim.traces.distributions import Lengths
+from kvsim.traces.generate import Recipe
+from kvsim.vllm_capacity import vllm_capacity
 
 AZURE = Path(__file__).resolve().parents[3] / "shared/traces/AzureLLMInferenceTrace_code.csv"
 GIB = 1 << 30
@@ -198,6 +205,45 @@ def test_the_rate_at_which_the_pool_is_full_is_little_s_law() -> None:
     both = LinearLatency(0.01, per_prefill_token_s=0.001)
     assert full_rate(both, [(5, 20)], 40) == pytest.approx(100)
     assert full_rate(both, [(5, 20)], None) is None
+
+
+@pytest.mark.parametrize("rate", [2.0, 6.0])
+def test_as_many_run_at_a_rate_as_a_simulation_of_even_arrivals_finds(rate: float) -> None:
+    model, gpu = find_model("llama-3.1-8b"), find_gpu("rtx-4090")
+    config = catalogue_config("paged", model.name, gpu.name, budget_bytes=8 * GIB, max_length=800)
+    trace = Generated(
+        Recipe(600, Arrivals(rate, 0), Lengths("fixed", 500), Lengths("fixed", 300), max_length=800)
+    )
+    found = simulate(trace, config)
+    middle = slice(*(len(found.series.ends_s) * part // 4 for part in (1, 3)))
+    running = fmean(found.series.levels["running"][middle])
+    assert full_rate(config.latency, [(500, 300)], running) == pytest.approx(rate, rel=0.05)
+
+
+@pytest.mark.parametrize(("gpus", "refused"), [(2, False), (3, True), (5, True), (4, False)])
+def test_heads_are_split_evenly_or_the_plan_is_refused(gpus: int, refused: bool) -> None:
+    model = find_model("llama-2-7b")
+    if not refused:
+        assert kv_budget(model, A100, gpus=gpus).kv
+        return
+    with pytest.raises(PlanError) as caught:
+        kv_budget(model, A100, gpus=gpus)
+    assert caught.value.code == "uneven"
+
+
+def test_what_vllm_lacks_or_counts_otherwise_is_not_foretold() -> None:
+    def plan(model: str, **more: Any) -> Plan:
+        question = PlanQuestion(find_model(model), find_gpu("a100-80gb"), [(500, 300)], **more)
+        return make_plan(replace(question, capacity=vllm_capacity))
+
+    assert plan("llama-2-7b").printed is not None
+    assert plan("llama-2-7b", block_size=8).vllm_args == ()
+    assert plan("llama-2-7b", block_size=8).printed is None
+    # A window matters only where requests grow beyond it.
+    assert plan("mistral-7b-v0.1").printed is not None
+    long = plan("mistral-7b-v0.1", max_length=32_768)
+    assert long.printed is None
+    assert long.vllm_args
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from experiment.messages import Message, message
 from experiment.report.simulation.console import SimulationConsole
 from experiment.report.simulation.facts import memory_facts, trace_facts
 from experiment.report.simulation.writing import written
+from kvsim.vllm_capacity import GPU_BLOCK_MULTIPLE
 
 Data = Mapping[str, Any]
 
@@ -134,23 +135,30 @@ def _show_block_sizes(out: SimulationConsole, data: Data) -> None:
 def _show_vllm(out: SimulationConsole, data: Data) -> None:
     """Ready to be pasted: no line is broken by us."""
     plan, t = data["plan"], out.t
-    printed = plan["printed"]
     out.section("section.plan_vllm")
     args = plan["vllm_args"]
+    if not args:
+        out.paragraph(t("plan.no_block_size", multiple=GPU_BLOCK_MULTIPLE))
+        return
     pairs = [" ".join(args[index : index + 2]) for index in range(0, len(args), 2)]
     command = " \\\n  ".join(["vllm serve " + args[1], *pairs[1:]])
     out.console.print(command, soft_wrap=True)
-    key = "plan.printed" if printed["starts"] else "plan.never_starts"
-    out.paragraph(
-        t(
-            key,
-            tokens=printed["tokens"],
-            length=plan["max_length"],
-            concurrency=printed["max_concurrency"],
-            blocks=printed["blocks"],
-        )
-    )
+    out.paragraph(t.message(_foretold(plan)))
     budget = plan["budget"]
-    if budget["utilisation"] is not None:
+    if budget["utilisation"] is not None and plan["printed"] is not None:
         exact = budget["kv"] // plan["gpus"]
         out.paragraph(t("plan.if_same", kv=budget["kv"], exact=exact), "dim")
+
+
+def _foretold(plan: Data) -> Message:
+    """What vLLM will print of its cache, or why that is not known."""
+    printed = plan["printed"]
+    if printed is None:
+        return message("plan.unknown_window", layers=plan["geometry"]["sliding_layers"])
+    return message(
+        "plan.printed" if printed["starts"] else "plan.never_starts",
+        tokens=printed["tokens"],
+        length=plan["max_length"],
+        concurrency=printed["max_concurrency"],
+        blocks=printed["blocks"],
+    )
