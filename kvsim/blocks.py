@@ -1,9 +1,9 @@
 """The block pool: fixed-size blocks, free and cached ones, reference counts, a table per request.
 
     request 0   logical   0   1                 physical   0   1   2   3   4   5
-                table   [ 0 | 4 ]               refs       2   1   1   0   1   0
-    request 1   logical   0   1   2             owners     r0  r1  r1  -   r0  -
-                table   [ 0 | 1 | 2 ]                      r1
+                table   [ 0 | 4 ]               owners     r0  r1  r1  -   r0  -
+    request 1   logical   0   1   2                        r1
+                table   [ 0 | 1 | 2 ]           more than one owner: {0: 1 more}
                                                 free [3]   cached, least recently used first [5]
 
 Position ``p`` of a request lives in logical block ``p // block_size`` at offset
@@ -11,7 +11,9 @@ Position ``p`` of a request lives in logical block ``p // block_size`` at offset
 shared: none of them may write to it before it has a copy of its own. A block whose content has a
 key (see :mod:`kvsim.prefix`) outlives its last owner until its memory is needed.
 
-Every operation costs time proportional to the blocks it names, never to the size of the pool.
+Every operation costs time proportional to the blocks it names, never to the size of the pool;
+where a block has nothing but one owner, its part is a copy of its number within a list. That is why
+owners are counted only from the second on: a table is proof of the first.
 
 After Kwon et al., "Efficient Memory Management for Large Language Model Serving with
 PagedAttention" (arXiv 2309.06180), section 4.
@@ -24,6 +26,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 Key = Hashable
+
+_LOOKED_UP_AT_ONCE = 64
 
 
 class PoolError(Exception):
@@ -76,7 +80,6 @@ class BlockPool:
             raise ValueError(f"a pool needs blocks and slots, not {num_blocks} x {block_size}")
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._refs = [0] * num_blocks
         self._tables: dict[int, list[int]] = {}
         # A stack: its end is handed out first.
         self._free = list(range(num_blocks - 1, -1, -1))
@@ -85,7 +88,8 @@ class BlockPool:
         self._by_key: dict[Key, int] = {}
         self._keys: dict[int, Key] = {}
         self._evicted: list[int] = []
-        # Owners beyond the first, over all blocks: where there are none, whole tables move at once.
+        # Owners beyond the first, of shared blocks only, and over all of them.
+        self._more: dict[int, int] = {}
         self._extra = 0
 
     # -- what is there ---------------------------------------------------------------------
@@ -130,8 +134,14 @@ class BlockPool:
         return self._tables.get(request, ())
 
     def references(self, block: int) -> int:
-        """How many requests own ``block``."""
-        return self._refs[block]
+        """How many requests own ``block``; searches the tables unless it is shared."""
+        if block in self._more:
+            return self._more[block] + 1
+        return int(any(block in table for table in self._tables.values()))
+
+    def other_owners(self, block: int) -> int:
+        """How many requests own ``block`` beside one that does."""
+        return self._more.get(block, 0)
 
     def locate(self, request: int, position: int) -> Location:
         """Map a position of ``request`` to its physical block and offset.
@@ -156,7 +166,7 @@ class BlockPool:
             raise PoolError(f"cannot allocate {count} blocks")
         if count > self.num_free:
             raise OutOfBlocksError(f"{count} blocks asked for, {self.num_free} free")
-        free, refs = self._free, self._refs
+        free = self._free
         if count == 1 and free:
             blocks = [free.pop()]
         else:
@@ -164,9 +174,8 @@ class BlockPool:
             blocks = free[kept:]
             blocks.reverse()
             del free[kept:]
-            blocks += [self._evict() for _ in range(count - len(blocks))]
-        for block in blocks:
-            refs[block] = 1
+            if len(blocks) < count:
+                blocks += self._evict(count - len(blocks))
         if blocks:
             table = self._tables.get(request)
             if table is None:
@@ -184,29 +193,37 @@ class BlockPool:
         if not self._free:
             return self.allocate(request, 1)[0]
         block = self._free.pop()
-        self._refs[block] = 1
         self._tables[request].append(block)
         return block
 
-    def share(self, request: int, blocks: Iterable[int]) -> tuple[int, ...]:
+    def share(
+        self, request: int, blocks: Iterable[int], owners: Iterable[int] = ()
+    ) -> tuple[int, ...]:
         """Append ``blocks``, which hold content already, to the table of ``request``.
 
+        Args:
+            owners: requests in whose tables those stand that have no key.
+
         Raises:
-            PoolError: a block has neither owner nor kept content, or the request has it already.
+            PoolError: a block has neither a key nor one of ``owners``, or the request has it
+                already.
         """
         shared = tuple(blocks)
         held = set(self._tables.get(request, ()))
+        if repeated := held.intersection(shared):
+            raise PoolError(f"request {request} has block {min(repeated)} already")
+        # What has a key is owned or cached.
+        if unproven := set(shared).difference(self._keys):
+            unproven.difference_update(*(self.table(owner) for owner in owners))
+            if unproven:
+                raise PoolError(f"block {min(unproven)} holds nothing to share")
+        evictable, more = self._evictable, self._more
         for block in shared:
-            if block in held:
-                raise PoolError(f"request {request} has block {block} already")
-            if not self._refs[block] and block not in self._evictable:
-                raise PoolError(f"block {block} holds nothing to share")
-        for block in shared:
-            if self._refs[block]:
-                self._extra += 1
+            if block in evictable:
+                del evictable[block]
             else:
-                del self._evictable[block]
-            self._refs[block] += 1
+                more[block] = more.get(block, 0) + 1
+                self._extra += 1
         if shared:
             self._tables.setdefault(request, []).extend(shared)
         return shared
@@ -222,14 +239,13 @@ class BlockPool:
             OutOfBlocksError: no block is left.
         """
         table = self._tables.get(request, [])
-        if not 0 <= logical < len(table) or self._refs[table[logical]] < 2:
+        if not 0 <= logical < len(table) or table[logical] not in self._more:
             raise PoolError(f"request {request} has no shared block {logical}")
         (new,) = self.allocate(request, 1)
         table.pop()
         old = table[logical]
         table[logical] = new
-        self._refs[old] -= 1
-        self._extra -= 1
+        self._part_with(old)
         return old, new
 
     def free(self, request: int) -> tuple[int, ...]:
@@ -244,40 +260,48 @@ class BlockPool:
         table = self._tables.pop(request, None)
         if table is None:
             raise PoolError(f"request {request} holds no blocks")
-        refs = self._refs
-        if not self._extra and not self._keys:
-            for block in table:
-                refs[block] = 0
-            self._free += reversed(table)
-            return tuple(table)
-        for block in reversed(table):
-            self._refs[block] -= 1
-            if self._refs[block]:
-                self._extra -= 1
-                continue
-            if block in self._keys:
-                self._evictable[block] = None
-            else:
-                self._free.append(block)
+        order = table[::-1]
+        if self._more:
+            order = [block for block in order if not self._part_with(block)]
+        if self._keys:
+            kept = [block for block in order if block in self._keys]
+            self._evictable.update(dict.fromkeys(kept))
+            order = [block for block in order if block not in self._keys]
+        self._free += order
         return tuple(table)
+
+    def _part_with(self, block: int) -> bool:
+        """Take one owner from ``block``; False, and nothing done, where it is the only one."""
+        more = self._more.get(block, 0)
+        if more > 1:
+            self._more[block] = more - 1
+        elif more:
+            del self._more[block]
+        self._extra -= more > 0
+        return more > 0
 
     # -- content ---------------------------------------------------------------------------
 
-    def publish(self, block: int, key: Key) -> bool:
-        """Let ``block`` be found under ``key`` from now on.
+    def publish(self, request: int, first: int, keys: Sequence[Key]) -> list[int]:
+        """Let blocks of ``request``, from logical block ``first`` on, be found under ``keys``.
 
         The first block under a key stays the one that is found; a second one with the same
-        content remains private. Returns whether this one is found.
+        content remains private. ``keys`` differ from each other. Returns the blocks that are
+        found from now on.
 
         Raises:
-            PoolError: nobody owns the block.
+            PoolError: the table of the request does not reach so far.
         """
-        if not self._refs[block]:
-            raise PoolError(f"block {block} has no owner who could have written it")
-        if self._by_key.setdefault(key, block) != block:
-            return False
-        self._keys[block] = key
-        return True
+        blocks = self._tables.get(request, [])[first : first + len(keys)]
+        if len(blocks) < len(keys):
+            raise PoolError(f"request {request} has no {len(keys)} blocks from {first} on")
+        if not self._by_key.keys().isdisjoint(keys):
+            found = zip(keys, blocks, strict=True)
+            new = [(key, block) for key, block in found if key not in self._by_key]
+            keys, blocks = [key for key, _ in new], [block for _, block in new]
+        self._by_key.update(zip(keys, blocks, strict=True))
+        self._keys.update(zip(blocks, keys, strict=True))
+        return blocks
 
     def retract(self, block: int) -> None:
         """Take back that ``block`` can be found; for content that was never written."""
@@ -285,14 +309,18 @@ class BlockPool:
         if key is not None:
             del self._by_key[key]
 
-    def lookup(self, keys: Iterable[Key]) -> list[int]:
+    def lookup(self, keys: Sequence[Key]) -> list[int]:
         """Blocks that hold the longest prefix of ``keys``, in order."""
-        hits = []
-        for key in keys:
-            block = self._by_key.get(key)
-            if block is None:
-                break
-            hits.append(block)
+        hits: list[int] = []
+        get, start = self._by_key.get, 0
+        while start < len(keys):
+            # In pieces: most prompts part from what is there long before their end.
+            found = list(map(get, keys[start : start + _LOOKED_UP_AT_ONCE]))
+            if None in found:
+                found = found[: found.index(None)]
+                start = len(keys)
+            hits += found  # type: ignore[arg-type]  # None is cut off
+            start += _LOOKED_UP_AT_ONCE
         return hits
 
     def is_cached(self, block: int) -> bool:
@@ -321,11 +349,14 @@ class BlockPool:
         self._keys.clear()
         return True
 
-    def _evict(self) -> int:
-        block, _ = self._evictable.popitem(last=False)
-        del self._by_key[self._keys.pop(block)]
-        self._evicted.append(block)
-        return block
+    def _evict(self, count: int) -> list[int]:
+        """Take the content of the ``count`` blocks that were used least recently."""
+        pop = self._evictable.popitem
+        evicted = [pop(last=False)[0] for _ in range(count)]
+        for block in evicted:
+            del self._by_key[self._keys.pop(block)]
+        self._evicted += evicted
+        return evicted
 
     # -- trust -----------------------------------------------------------------------------
 
@@ -347,11 +378,11 @@ class BlockPool:
                 raise PoolError(f"the table of request {request} is empty or repeats a block")
         if self._extra != sum(held.values()) - len(held):
             raise PoolError(f"{self._extra} extra owners are counted, which is wrong")
-        for block, refs in enumerate(self._refs):
-            if held[block] != refs:
-                raise PoolError(f"block {block} has {refs} references and {held[block]} owners")
-            if (refs == 0) != (block in free):
-                raise PoolError(f"block {block} with {refs} references: wrong in the free queues")
+        if self._more != {block: owners - 1 for block, owners in held.items() if owners > 1}:
+            raise PoolError("the owners of shared blocks are counted wrongly")
+        for block in range(self.num_blocks):
+            if (block in held) == (block in free):
+                raise PoolError(f"block {block} has {held[block]} owners: wrong in the free queues")
         self._check_keys()
 
     def _check_keys(self) -> None:
@@ -362,3 +393,5 @@ class BlockPool:
             raise PoolError("a key leads to a block that does not know it")
         if any(block not in self._keys for block in self._evictable):
             raise PoolError("a cached block has no key")
+        if any(block in self._keys for block in self._free):
+            raise PoolError("a block without content has a key")

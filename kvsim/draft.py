@@ -72,7 +72,7 @@ def missing_blocks(pool: BlockPool, chunks: Iterable[Chunk]) -> int:
             writers[table[logical]] += 1
         end = blocks_needed(chunk.start + chunk.count, pool.block_size)
         missing += max(end - len(table), 0)
-    copies = (min(count, pool.references(block) - 1) for block, count in writers.items())
+    copies = (min(count, pool.other_owners(block)) for block, count in writers.items())
     return missing + sum(copies)
 
 
@@ -80,7 +80,7 @@ def take_blocks(pool: BlockPool, chunk: Chunk, draft: Draft) -> None:
     """Give a request what ``chunk`` writes to; there is room."""
     logical = chunk.start // pool.block_size
     table = pool.table(chunk.request)
-    if logical < len(table) and pool.references(table[logical]) > 1:
+    if logical < len(table) and pool.other_owners(table[logical]):
         old, new = pool.copy_on_write(chunk.request, logical)
         _log_evicted(pool, draft)
         draft.ops.append(BlockOp(OpKind.COPY, chunk.request, (new,), (old,)))

@@ -100,12 +100,15 @@ class Placement:
         sibling, common = group.origins.get(member.id, (member.id, 0))
         cached = self.cache.find_written(member, draft.step)[common:]
         self.cache.count(member, cached, draft.step)
-        self._begin_with(member, [*self.pool.table(sibling)[:common], *cached], draft)
+        blocks = [*self.pool.table(sibling)[:common], *cached]
+        self._begin_with(member, blocks, draft, (sibling,))
 
-    def _begin_with(self, request: Request, blocks: Sequence[int], draft: Draft) -> None:
+    def _begin_with(
+        self, request: Request, blocks: Sequence[int], draft: Draft, owners: Sequence[int] = ()
+    ) -> None:
         tokens = len(blocks) * self.pool.block_size
         if blocks:
-            self.pool.share(request.id, blocks)
+            self.pool.share(request.id, blocks, owners)
             draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(blocks), tokens=tokens))
         request.computed, request.published = tokens, len(blocks)
 

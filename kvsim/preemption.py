@@ -46,7 +46,7 @@ class Preemption:
             member.preemptions += 1
             draft.preempted.append(member.id)
             if swap:
-                taken = self._host_blocks(member, hosts)
+                taken = self._host_blocks(member, group, hosts)
                 draft.ops.append(self.give_back(member, OpKind.SWAP_OUT, taken))
                 member.swapped = True
             else:
@@ -57,11 +57,13 @@ class Preemption:
         """Bring the blocks of ``group`` back; there is room."""
         assert self.host is not None
         back: dict[int, int] = {}
+        members = [member.id for member in group.members]
         for member in group.members:
             hosts = tuple(self.host.table(member.id))
             lead = _leading(hosts, back)
             if lead:
-                shared = self.pool.share(member.id, [back[block] for block in hosts[:lead]])
+                leading = [back[block] for block in hosts[:lead]]
+                shared = self.pool.share(member.id, leading, members)
                 tokens = min(lead * self.pool.block_size, member.computed)
                 draft.ops.append(BlockOp(OpKind.SHARE, member.id, shared, tokens=tokens))
             blocks = allocate(self.pool, member.id, len(hosts) - lead, draft)
@@ -91,12 +93,13 @@ class Preemption:
         tables = [self.pool.table(member.id) for member in group.members]
         return _distinct(tables) <= self.host.num_free
 
-    def _host_blocks(self, member: Request, hosts: dict[int, int]) -> tuple[int, ...]:
+    def _host_blocks(self, member: Request, group: Group, hosts: dict[int, int]) -> tuple[int, ...]:
         """Host blocks for ``member``; ``hosts`` are those that siblings' blocks went to."""
         assert self.host is not None
         table = self.pool.table(member.id)
         lead = _leading(table, hosts)
-        self.host.share(member.id, [hosts[block] for block in table[:lead]])
+        members = [each.id for each in group.members]
+        self.host.share(member.id, [hosts[block] for block in table[:lead]], members)
         new = self.host.allocate(member.id, len(table) - lead)
         hosts.update(zip(table[lead:], new, strict=True))
         return tuple(self.host.table(member.id))

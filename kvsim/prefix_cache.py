@@ -59,10 +59,9 @@ class PrefixCache:
         full = written // self.pool.block_size
         if not self.enabled or request.keys is None or full <= request.published:
             return
-        table, keys = self.pool.table(request.id), request.keys(full)
-        for logical in range(request.published, full):
-            if self.pool.publish(table[logical], keys[logical]):
-                self._publisher[table[logical]] = (request.id, step)
+        first = request.published
+        new = self.pool.publish(request.id, first, request.keys(full)[first:])
+        self._publisher.update(dict.fromkeys(new, (request.id, step)))
         request.published = full
 
     def retract_unwritten(self, request: Request) -> None:

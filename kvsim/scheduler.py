@@ -123,7 +123,7 @@ class Scheduler:
             raise ValueError(f"request {parent_id} cannot be forked into one more beam now")
         child.prompt_tokens, child.generated = parent.prompt_tokens, parent.generated
         child.computed, child.published = parent.computed, parent.published
-        blocks = self.pool.share(child.id, self.pool.table(parent_id))
+        blocks = self.pool.share(child.id, self.pool.table(parent_id), (parent_id,))
         self._pending.append(BlockOp(OpKind.SHARE, child.id, blocks, tokens=child.computed))
         if group.width > 1:
             self._arrive(child, group)

@@ -160,8 +160,8 @@ def test_12_of_two_equal_blocks_one_is_found_and_the_other_stays_private() -> No
 
 def test_15_the_queue_keeps_its_order_and_count_whatever_is_taken_from_its_middle() -> None:
     pool = BlockPool(8, 4)
-    for request, block in enumerate(pool.allocate(99, 8)):
-        pool.publish(block, f"key {request}")
+    pool.allocate(99, 8)
+    pool.publish(99, 0, [f"key {block}" for block in range(8)])
     assert pool.num_free == 0
     pool.free(99)
     assert pool.cached == (7, 6, 5, 4, 3, 2, 1, 0)

@@ -170,12 +170,20 @@ def drop_a_table(pool: BlockPool) -> None:
     del pool._tables[2]
 
 
+def forget_a_key(pool: BlockPool) -> None:
+    del pool._keys[pool.table(2)[0]]
+
+
+def give_a_free_block_a_key(pool: BlockPool) -> None:
+    pool._keys[pool._free[0]], pool._by_key["other"] = "other", pool._free[0]
+
+
 def count_a_reference_too_many(pool: BlockPool) -> None:
-    pool._refs[pool.table(1)[0]] += 1
+    pool._more[pool.table(1)[0]] = 1
 
 
 def count_a_reference_too_few(pool: BlockPool) -> None:
-    pool._refs[pool.table(1)[0]] -= 1
+    del pool._more[pool.table(1)[2]]
 
 
 @pytest.mark.parametrize(
@@ -190,6 +198,8 @@ def count_a_reference_too_few(pool: BlockPool) -> None:
         own_a_block_twice,
         own_a_free_block,
         drop_a_table,
+        forget_a_key,
+        give_a_free_block_a_key,
         count_a_reference_too_many,
         count_a_reference_too_few,
     ],
@@ -198,6 +208,9 @@ def test_check_integrity_catches(damage: Callable[[BlockPool], None]) -> None:
     pool = BlockPool(8, 4)
     pool.allocate(1, 2)
     pool.allocate(2, 2)
+    pool.allocate(3, 1)
+    pool.share(1, pool.table(3), (3,))
+    pool.publish(2, 0, ["key"])
     pool.check_integrity()
     damage(pool)
     with pytest.raises(PoolError):

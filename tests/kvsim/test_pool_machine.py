@@ -50,10 +50,13 @@ class PoolMachine(RuleBasedStateMachine):
         count = data.draw(st.integers(0, len(table)))
         blocks = table[:count]
         if set(blocks) & set(self.tables.get(request, [])):
-            with pytest.raises(PoolError):
-                self.pool.share(request, blocks)
+            with pytest.raises(PoolError, match="already"):
+                self.pool.share(request, blocks, (other,))
             return
-        self.pool.share(request, blocks)
+        if set(blocks) - set(self.content):
+            with pytest.raises(PoolError, match="nothing to share"):
+                self.pool.share(request, blocks)
+        self.pool.share(request, blocks, (other,))
         if blocks:
             self.tables.setdefault(request, []).extend(blocks)
 
@@ -70,13 +73,32 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
     def publish(self, data: st.DataObject) -> None:
+        """A stretch of a table, some of it under keys that lead to other blocks already."""
         request = data.draw(st.sampled_from(sorted(self.tables)))
-        block = data.draw(st.sampled_from(self.tables[request]))
-        if block in self.content:
-            return
-        assert self.pool.publish(block, self.next_key)
-        self.content[block] = self.next_key
-        self.next_key += 1
+        table = self.tables[request]
+        first = data.draw(st.integers(0, len(table) - 1))
+        stretch = []
+        for block in table[first:]:
+            if block in self.content:
+                break
+            stretch.append(block)
+        known = iter(sorted(set(self.content.values())))
+        keys, new = [], []
+        for block in stretch:
+            taken = next(known, None) if data.draw(st.booleans()) else None
+            if taken is None:
+                taken, self.next_key = self.next_key, self.next_key + 1
+                self.content[block] = taken
+                new.append(block)
+            keys.append(taken)
+        assert self.pool.publish(request, first, keys) == new
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data())
+    def publish_what_is_not_there(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(sorted(self.tables)))
+        with pytest.raises(PoolError):
+            self.pool.publish(request, len(self.tables[request]) - 1, [-1, -2])
 
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
@@ -108,9 +130,9 @@ class PoolMachine(RuleBasedStateMachine):
     def retire(self, data: st.DataObject) -> None:
         """A request ends with all its blocks published: they stay cached."""
         request = data.draw(st.sampled_from(sorted(self.tables)))
-        for block in self.tables[request]:
+        for logical, block in enumerate(self.tables[request]):
             if block not in self.content:
-                assert self.pool.publish(block, self.next_key)
+                assert self.pool.publish(request, logical, [self.next_key]) == [block]
                 self.content[block] = self.next_key
                 self.next_key += 1
         self.free(request)
@@ -138,6 +160,8 @@ class PoolMachine(RuleBasedStateMachine):
         owned = {block for table in self.tables.values() for block in table}
         assert self.pool.num_free == BLOCKS - len(owned)
         assert self.pool.num_cached == len(set(self.content) - owned)
+        for block, key in self.content.items():
+            assert self.pool.lookup([key]) == [block]
         for block in range(BLOCKS):
             assert self.pool.references(block) == len(self.owners(block))
 
