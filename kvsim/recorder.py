@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import mul
 
+from kvsim.quiet import Stretch
+
 # Steps that are added up at a time.
 _BATCH = 1024
 # Above this, lengths of the queue are told apart by their leading bits only.
@@ -92,11 +94,12 @@ class Recorder:
         self.next_mark = 0
         self._points = max(2, points)
         self._width = 1
-        # Steps that are not in the sums yet: levels, requests that run and wait, durations.
+        # What is not in the sums yet: levels and their durations; who runs and waits, and theirs.
         self._levels: list[Sequence[int]] = []
+        self._durations: list[int] = []
         self._running: list[int] = []
         self._waiting: list[int] = []
-        self._durations: list[int] = []
+        self._spans: list[int] = []
 
     def idle(self, until: int, levels: Sequence[int]) -> None:
         """Nothing runs and nothing waits until then."""
@@ -111,7 +114,8 @@ class Recorder:
         self._running.append(running)
         self._waiting.append(waiting)
         self._durations.append(duration)
-        if self.now >= self.next_mark or not self.steps % _BATCH:
+        self._spans.append(duration)
+        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
             self._pause()
 
     def run(
@@ -137,6 +141,29 @@ class Recorder:
                 lows[index] = level if lows[index] is None else min(lows[index] or 0, level)
         self._hold(levels, running, waiting, duration)
 
+    def stretch(
+        self, stretch: Stretch, running: int, waiting: int, steps: int, duration: int
+    ) -> None:
+        """Steps whose integrals are known already."""
+        self.steps += steps
+        self.busy += duration
+        self.now += duration
+        peaks, lows = self.peaks, self.lows
+        for index, (total, high, low) in enumerate(
+            zip(stretch.sums, stretch.highs, stretch.lows, strict=True)
+        ):
+            self.sums[index] += total
+            if high > peaks[index]:
+                peaks[index] = high
+            before = lows[index]
+            if before is None or low < before:
+                lows[index] = low
+        self._running.append(running)
+        self._waiting.append(waiting)
+        self._spans.append(duration)
+        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
+            self._pause()
+
     def mark(self) -> None:
         """Keep the sums of now; where there are too many, every second one goes."""
         self.add_up()
@@ -149,17 +176,17 @@ class Recorder:
 
     def add_up(self) -> None:
         """Bring the sums up to now."""
-        durations = self._durations
-        if not durations:
+        durations, spans = self._durations, self._spans
+        if not spans:
             return
         for index, values in enumerate(zip(*self._levels, strict=True)):
             self.sums[index] += sum(map(mul, values, durations))
             high, low, before = max(values), min(values), self.lows[index]
             self.peaks[index] = max(self.peaks[index], high)
             self.lows[index] = low if before is None else min(before, low)
-        self.running.add(self._running, durations)
-        self.waiting.add(self._waiting, durations)
-        for pending in (self._levels, self._running, self._waiting, durations):
+        self.running.add(self._running, spans)
+        self.waiting.add(self._waiting, spans)
+        for pending in (self._levels, durations, self._running, self._waiting, spans):
             pending.clear()
 
     def _hold(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
@@ -168,7 +195,8 @@ class Recorder:
         self._running.append(running)
         self._waiting.append(waiting)
         self._durations.append(duration)
-        if self.now >= self.next_mark or len(self._durations) >= _BATCH:
+        self._spans.append(duration)
+        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
             self._pause()
 
     def _pause(self) -> None:

@@ -6,7 +6,9 @@ arrivals ──► scheduler ──► work of a step ──► clock, ledger (k
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 from kvsim.arrivals import Misfit
 from kvsim.blocks import BlockPool, Key, blocks_needed
@@ -15,6 +17,7 @@ from kvsim.cohort import CohortScheduler, Work
 from kvsim.geometry import final_tokens
 from kvsim.policies.base import Run
 from kvsim.prefix import PrefixStats
+from kvsim.quiet import QuietPool
 from kvsim.request import Keys, Request
 from kvsim.sim_config import SimConfig
 from kvsim.slots import PoolShape, SlotState
@@ -30,8 +33,6 @@ PAGED_LEVELS = (
 )
 # Steps of decoding alone that are taken at once.
 _MOST_AT_ONCE = 64
-# Without new blocks, so many of them are added up in closed form.
-_WORTH_IT = 5
 # A prompt has fewer blocks than this, so a key is one number: its hash id and its place.
 _PLACES = 1 << 24
 
@@ -193,7 +194,7 @@ class Paged:
         """Steps of decoding alone, until a request arrives; each is recorded as it would be.
 
         The pool is asked once. From there on a step writes a token for each request and hands out
-        the blocks that the calendar says: free ones first, then cached ones.
+        the blocks that the calendar says.
         """
         run, scheduler, size = self._run, self.scheduler, self.shape.block_size
         arrivals, recorder = run.arrivals, run.recorder
@@ -201,31 +202,27 @@ class Paged:
         line = run.clock.decode_run(decodes, context, len(openings))
         duration, waiting = line.first, scheduler.num_waiting + arrivals.waiting
         owned, cached, extra = self.pool.occupancy()
-        free = self.shape.blocks - owned - cached
-        live = context - extra * size
-        slopes = (decodes, 0, -decodes)
-        steps = held = 0
+        free, live = self.shape.blocks - owned - cached, context - extra * size
+        pool = QuietPool(self.shape, decodes, owned, cached, free, live)
+        opened = list(accumulate(openings))
+        steps = before = held = 0
         while steps < line.steps:
-            opened = openings[steps]
-            if opened:
-                owned += opened
-                free -= opened
-                if free < 0:
-                    cached, free = cached + free, 0
-            live += decodes
-            levels = self._levels(live, owned, cached, decodes)
-            count = 1
-            if not any(openings[steps + 1 : steps + _WORTH_IT]):
-                even = next((i for i in range(steps + 1, line.steps) if openings[i]), line.steps)
-                part = DecodeRun(even - steps, duration, line.slope).until(run.horizon())
+            count = bisect_right(opened, before + pool.room, steps, line.steps) - steps
+            if count:
+                part = DecodeRun(count, duration, line.slope).until(run.horizon())
                 count = part.steps
-                recorder.run(levels, slopes, decodes, waiting, count, part.duration, part.moment)
-                live += decodes * (count - 1)
+                counts = [each - before for each in opened[steps : steps + count]]
+                stretch = pool.stretch(part, counts)
+                recorder.stretch(stretch, decodes, waiting, count, part.duration)
+                held += stretch.held
             else:
+                count = 1
+                levels = pool.step(opened[steps] - before)
                 recorder.step(levels, decodes, waiting, duration)
-            duration += line.slope * count
-            held += owned * count
+                held += pool.owned
             steps += count
+            duration += line.slope * count
+            before = opened[steps - 1]
             if arrivals.next_at is not None and arrivals.next_at <= recorder.now:
                 break
         run.totals.computed_tokens += decodes * steps
