@@ -37,7 +37,9 @@ def _chart(b: Bilingual, arm: str, check: SimulatorCheck, width: Width) -> Marku
     edges = [float(edge) for edge in (*steps, steps[-1] + 1)]
     for index in range(len(LINES)):
         corners = stairs(edges, [float(row[index + 1]) for row in check.curve])
-        parts.append(path([(x(px), y(py)) for px, py in corners], class_=f"series s{index}"))
+        # The second line is broken, so that the first is seen where both are the same.
+        style = f"series s{index}" + (" over" if index else "")
+        parts.append(path([(x(px), y(py)) for px, py in corners], class_=style))
     parts += _axis(b, x)
     return drawing(
         b, f"simulator-{arm}-{width.name}", (width.pixels, _HEIGHT + 48),

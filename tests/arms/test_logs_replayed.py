@@ -53,6 +53,9 @@ def test_the_log_of_a_run_replays_without_a_difference(
     count, replay = replayed(run, everything, arm)
     assert count > 30
     assert replay == Replay(count, None)
+    found = run.arm(arm).simulator
+    assert found is not None
+    assert (found.agrees, found.equal_steps) == (True, count)
 
 
 def test_the_crowded_run_preempts(crowded: Run) -> None:

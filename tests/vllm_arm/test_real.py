@@ -19,7 +19,6 @@ from experiment.environment import Environment
 from experiment.events import (
     EngineStep,
     Event,
-    PoolReserved,
     Reading,
     Stage,
     Step,
@@ -30,11 +29,6 @@ from experiment.process import descendants
 from experiment.record import EventLog, Record
 from experiment.runner import Prepared, Session
 from kvsim.ledger import SlotState
-from kvsim.limits import SchedulerConfig
-from kvsim.occupancy import occupancy
-from kvsim.replay import RecordedRequest
-from kvsim.slots import PoolShape
-from kvsim.step import plan_from_json
 
 pytestmark = pytest.mark.vllm
 
@@ -157,17 +151,15 @@ def test_its_statistics_are_those_of_its_tables(crowded: Record) -> None:
 
 
 def test_the_simulator_holds_as_many_blocks_at_every_step(crowded: Record) -> None:
-    pool = next(pool for pool in crowded.of(PoolReserved) if pool.arm == "vllm")
-    plans = [plan_from_json(row.plan) for row in crowded.of(Step) if row.arm == "vllm"]
-    requests = [RecordedRequest(n, prompt, new) for n, (prompt, new) in enumerate(CROWDED)]
-    engine = config().engine
-    limits = SchedulerConfig(
-        max_num_seqs=engine.max_num_seqs, max_num_batched_tokens=engine.max_num_batched_tokens
-    )
-    shape = PoolShape(pool.blocks, pool.block_size, pool.slot_bytes)
-    found = occupancy(plans, requests, shape, pool.engine_blocks, limits)
-    assert max(found.recorded) == found.usable == 7
+    found = result(crowded).simulator
+    assert found is not None
+    assert found.agrees is True, found
+    assert found.mean_points is not None
     assert found.mean_points <= 3, found
+    assert found.steps > 60
+    assert max(blocks for _, blocks, _ in found.curve) == found.usable_blocks == 7
+    assert found.preempted is not None
+    assert found.preempted[0] == result(crowded).preemptions
 
 
 def test_memory_is_read_from_outside_and_no_counter_is_zero(crowded: Record) -> None:
