@@ -9,6 +9,7 @@ from typing import Any
 
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
+from experiment.record import EVENTS_FILE
 from experiment.simulate import words
 from experiment.simulate.errors import said
 from experiment.simulate.latency_file import latency_to_json, write_latency
@@ -20,6 +21,7 @@ from experiment.words import make_parser, parse
 from kvsim.calibrate import Calibration, calibrate_linear, calibrate_roofline
 from kvsim.roofline import LinearLatency, Roofline
 from kvsim.run_records import calibrate_requests, read_request_records
+from kvsim.sweep.grid import file_sha256
 
 _FOLDS = 5
 
@@ -79,6 +81,7 @@ def _of_run(path: Path, options: argparse.Namespace, folds: int) -> dict[str, An
     return {
         "kind": "latency",
         "source": path.name,
+        "sha256": file_sha256(path / EVENTS_FILE),
         "arm": arm,
         "steps": len(records),
         "folds": folds,
@@ -103,6 +106,7 @@ def _of_requests(path: Path, options: argparse.Namespace, folds: int) -> dict[st
     return {
         "kind": "latency",
         "source": path.name,
+        "sha256": file_sha256(path),
         "requests": fitted.requests,
         "single_token": fitted.single_token,
         "rejected": [asdict(each) for each in rejected],

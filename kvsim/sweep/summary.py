@@ -18,6 +18,8 @@ def _row(data: Mapping[str, Any]) -> dict[str, Any]:
     settings = data["cell"]["settings"]
     row: dict[str, Any] = {"id": data["id"]} | {name: settings.get(name) for name in AXES}
     result, error = data.get("result"), data.get("error")
+    # Of a file it is known without a result; of what was drawn it is a hash over the numbers.
+    row["trace_sha256"] = result["trace"]["sha256"] if result else data["cell"]["trace_sha256"]
     row["error"] = error and error["code"]
     for name, path in MEASURES.items():
         value: Any = result

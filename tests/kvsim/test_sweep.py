@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -112,7 +113,22 @@ def test_what_cannot_be_simulated_is_a_result() -> None:
     assert data["error"]["code"] == "pool_too_small"
     (row,) = cells_summary([run_cell(cell)])
     assert row["error"] == "pool_too_small"
+    assert row["trace_sha256"] is None
     assert row["finished"] is None
+
+
+def test_a_row_says_which_trace_it_is_of(tmp_path: Path) -> None:
+    file = tmp_path / "azure.csv"
+    file.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,10,5\n", encoding="utf-8"
+    )
+    (of_file,) = expand({k: v for k, v in GRID.items() if k not in ("requests", "seed")}
+                        | {"policy": "paged", "block_size": 16, "trace": str(file)})  # fmt: skip
+    drawn = grid(policy="paged", block_size=16)[0]
+    rows = cells_summary([run_cell(of_file), run_cell(drawn)])
+    assert rows[0]["trace_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert len(rows[1]["trace_sha256"]) == 64
+    assert rows[1]["seed"] == 7
 
 
 def test_a_cell_file_holds_no_time_of_the_machine() -> None:

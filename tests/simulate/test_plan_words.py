@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from pathlib import Path
@@ -115,6 +116,8 @@ def test_calibrate_finds_the_times_that_made_the_record(
     printed = " ".join(capsys.readouterr().out.split())
     assert ("first in line 61" if lang == "en" else "第一处在第 61 行") in printed
     found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["sha256"] == hashlib.sha256(record.read_bytes()).hexdigest()
+    assert found["sha256"] in printed.replace(" ", "")
     assert found["errors"]["decode"]["held_out"]["mean_percent"] < 0.1
     assert found["prefill"]["per_own_token_s"] == pytest.approx(1e-4, rel=0.01)
     latency = read_latency(out)

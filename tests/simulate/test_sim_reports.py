@@ -76,6 +76,20 @@ def test_console_csv_and_record_hold_the_same_numbers(
                            [written(value, figure.unit) for value in values])  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["summary.csv", "timeline.csv", "sweeps.csv"])
+def test_every_row_of_every_table_says_what_it_comes_from(
+    drawn: Path, hashed: Path, name: str
+) -> None:
+    for directory, seed in ((drawn, "0"), (hashed, "0")):
+        trace = record(directory)["trace"]
+        assert len(trace["sha256"]) == 64
+        rows = table(directory, name)
+        assert rows
+        assert {(r["trace"], r["trace_sha256"], r["seed"]) for r in rows} == {
+            (trace["name"], trace["sha256"], seed)
+        }
+
+
 def assert_row(printed: str, title: str, label: str, values: list[str]) -> None:
     """The row's values stand in the group's tables, one after another."""
     found: list[str] = []

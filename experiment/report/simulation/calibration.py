@@ -28,6 +28,7 @@ def show_calibration(data: Data, lang: str, ascii_only: bool) -> None:
             why = message(f"trace_reason.{each['reason']}").model_dump()
             out.warn(message("sim.fact.rejected_value", count=each["count"], why=why,
                              line=each["first_line"], value=each["first_value"][:60]))  # fmt: skip
+    out.line(t("calibrate.sha256", sha256=data["sha256"]), "dim")
     _coefficients(out, data)
     for name, errors in data["errors"].items():
         _errors(out, name, errors)

@@ -31,7 +31,7 @@ def trace_facts(data: Data) -> list[Fact]:
         *_amounts(trace, facts),
         *_edits(trace),
         *_left_out(data),
-        *_identity(trace),
+        *_identity(data),
     ]
 
 
@@ -93,11 +93,18 @@ def _left_out(data: Data) -> Iterator[Fact]:
             yield _fact("ignored", message(f"sim.ignored.{name}", count=drawn[name]))
 
 
-def _identity(trace: Data) -> Iterator[Fact]:
+def seed_of(data: Data) -> int | None:
+    """Of the trace where it was drawn, else of what the run draws; None where nothing is."""
+    drawn: int | None = data["trace"]["seed"]
+    return data["setup"].get("seed") if drawn is None else drawn
+
+
+def _identity(data: Data) -> Iterator[Fact]:
+    trace, seed = data["trace"], seed_of(data)
     if trace["sha256"]:
         yield _fact("sha256", trace["sha256"])
-    if trace["seed"] is not None:
-        yield _fact("seed", str(trace["seed"]))
+    if seed is not None:
+        yield _fact("seed", str(seed))
     provenance = trace["parameters"].get("provenance") or {}
     if provenance:
         yield _fact("shapes", message("sim.fact.shapes_value"))

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from experiment.report.simulation.facts import seed_of
 from experiment.report.simulation.figures import FIGURES, cells_of
 from experiment.report.simulation.sweeps import sweeps_of
 
@@ -26,7 +27,7 @@ def summary_csv(data: Data) -> str:
         ]
         error = cell.error.key if cell.error else None
         rows.append([cell.policy, error, *values, "; ".join(reasons)])
-    return _csv(heads, rows)
+    return _csv(data, heads, rows)
 
 
 def timeline_csv(data: Data) -> str:
@@ -46,7 +47,7 @@ def timeline_csv(data: Data) -> str:
             preempted = series["preempted"][index]
             rows.append([result["config"]["policy"], begin, end, *levels, preempted])
             begin = end
-    return _csv(["policy", "begin_s", "end_s", *columns, "preemptions"], rows)
+    return _csv(data, ["policy", "begin_s", "end_s", *columns, "preemptions"], rows)
 
 
 def sweeps_csv(data: Data) -> str:
@@ -57,7 +58,7 @@ def sweeps_csv(data: Data) -> str:
         for line, values in sweep.lines.items()
         for x, value in zip(sweep.axis, values, strict=True)
     ]
-    return _csv(["sweep", "line", "at", "value"], rows) if rows else ""
+    return _csv(data, ["sweep", "line", "at", "value"], rows) if rows else ""
 
 
 def tables_of(data: Data) -> dict[str, str]:
@@ -67,9 +68,11 @@ def tables_of(data: Data) -> dict[str, str]:
     return tables | ({"sweeps.csv": sweeps} if sweeps else {})
 
 
-def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def _csv(data: Data, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Each row says what it was simulated from: tables are cut apart and joined with others."""
+    source = (data["trace"]["name"], data["trace"]["sha256"], seed_of(data))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows(["" if value is None else value for value in row] for row in rows)
+    writer.writerow([*heads, "trace", "trace_sha256", "seed"])
+    writer.writerows(["" if value is None else value for value in (*row, *source)] for row in rows)
     return text.getvalue()
