@@ -95,6 +95,7 @@ class EngineConfig(Section):
     """Limits of a step of the paged engine, and the kernel that computes its attention.
 
     ``kernel``: auto is numba on the CPU in float32, else torch; reference is slow, for tests.
+    ``packed_weights``: on the CPU in float32, bring the weights into oneDNN's order.
     """
 
     max_num_seqs: int = Field(256, ge=1)
@@ -105,6 +106,7 @@ class EngineConfig(Section):
     swap_space: Size = Field(0, ge=0)
     prefix_caching: bool = False
     kernel: Literal["auto", "torch", "numba", "reference"] = "auto"
+    packed_weights: bool = True
 
 
 class VllmConfig(Section):

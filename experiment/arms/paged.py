@@ -17,6 +17,7 @@ from experiment.engine.kernels import READS_QUANTIZED, choose_kernel, warm_up
 from experiment.engine.kv_error import measure
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, probe
+from experiment.engine.packed_weights import pack_weights
 from experiment.engine.quantized import KV_DTYPES
 from experiment.engine.sampling import SamplingParams
 from experiment.events import CacheQuantized, PrefixCacheUsed, TokenMapping, WorkloadRequest
@@ -78,6 +79,8 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
 
 def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
     task = run.task
+    if task.config.engine.packed_weights:
+        pack_weights(model)
     warm_up(_kernel(run), run.device, task.dtype, _kv_dtype(run))
     try:
         with _valid_logits(run):

@@ -22,6 +22,12 @@ def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes of the storages behind ``tensors``; views of one storage count once, whole."""
     sizes: dict[tuple[str, int], int] = {}
     for tensor in tensors:
+        if (
+            tensor.is_mkldnn
+        ):  # packed for oneDNN: memory of its own, of which torch shows no storage
+            ops: Any = importlib.import_module("torch").ops.mkldnn
+            sizes["cpu", ops.data_ptr(tensor)] = ops._nbytes(tensor)
+            continue
         storage = tensor.untyped_storage()
         # Empty storages share the address 0 and hold nothing.
         if storage.nbytes():

@@ -1,0 +1,193 @@
+"""Weights in the order in which oneDNN reads them, instead of the model's own: CPU, float32.
+
+    weight [outputs, inputs]     packed [panels, inputs, width], here of width 4 (64 with AVX-512)
+    o0  a b c d
+    o1  e f g h                  panel 0    a e i m   b f j n   c g k o   d h l p
+    o2  i j k l         ──►      panel 1    q . . .   r . . .   s . . .   t . . .
+    o3  m n o p                               └ filled up
+    o4  q r s t
+
+A matrix product of a decode step has few rows and reads every weight once. Packed, a panel is read
+front to back for all rows, and the weights that one instruction multiplies lie side by side. The
+packed copy takes the place of the weight, which is given back: nothing is held twice. Where an
+embedding table is tied to the output projection, its rows are read from the panels.
+
+MKL's packed product is no choice here: it falls back to the plain one without a word whenever the
+number of rows is not the one it packed for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own spelling
+from transformers.activations import NewGELUActivation
+from transformers.pytorch_utils import Conv1D
+
+# oneDNN is told for how many rows to choose the layout; those of a decode step.
+_TYPICAL_ROWS = 16
+# With one or two rows oneDNN takes another, slower way than with four: 0.45 against 0.35 ms for
+# 768 to 2,304. Empty rows are added up to there.
+_FEWEST_ROWS = 4
+# Outputs in a panel, with AVX-512 and with narrower instructions.
+_WIDTHS = (64, 48, 32, 24, 16, 8)
+
+_ops: Any = torch.ops.mkldnn
+
+
+class PackedLinear(torch.nn.Module):
+    """A linear layer over a packed weight, for any number of rows.
+
+    Args:
+        packed: from :func:`pack`.
+        bias: [outputs], or none.
+        outputs, inputs: shape of the weight.
+    """
+
+    def __init__(
+        self, packed: torch.Tensor, bias: torch.Tensor | None, outputs: int, inputs: int
+    ) -> None:
+        super().__init__()
+        self.out_features, self.in_features = outputs, inputs
+        # As buffers: whoever counts the model's tensors finds them.
+        self.register_buffer("packed", packed, persistent=False)
+        self.register_buffer("bias", bias, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., inputs] to [..., outputs]."""
+        rows = x.reshape(-1, self.in_features)
+        count = rows.shape[0]
+        if not count:
+            return x.new_empty((*x.shape[:-1], self.out_features))
+        if count < _FEWEST_ROWS:
+            rows = F.pad(rows, (0, 0, 0, _FEWEST_ROWS - count))
+        out: torch.Tensor = _ops._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
+        return out[:count].view(*x.shape[:-1], self.out_features)
+
+
+class PackedEmbedding(torch.nn.Module):
+    """The table of an embedding that is tied to a packed output projection.
+
+    Args:
+        packed: holds the memory.
+        panels: the same memory, see :func:`panels_of`.
+    """
+
+    def __init__(self, packed: torch.Tensor, panels: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("packed", packed, persistent=False)
+        self._panels = panels
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """[...] to [..., inputs]."""
+        width = self._panels.shape[-1]
+        return self._panels[ids // width, :, ids % width]
+
+
+def pack_weights(model: torch.nn.Module) -> int:
+    """Replace the linear layers of ``model`` by packed ones; returns how many.
+
+    What cannot be packed without holding a weight twice stays as it is, and all of it where the
+    weights are not in float32 on a CPU, or torch is without oneDNN.
+    """
+    if not _possible(model):
+        return 0
+    replaced: dict[int, torch.nn.Module] = {}
+    tables = _embeddings(model)
+    packed: dict[int, torch.Tensor] = {}
+    for module in list(_linear_layers(model)):
+        weight = module.weight
+        if id(weight) not in packed:
+            content = pack(_rows_are_outputs(module))
+            embeddings = tables.get(id(weight), [])
+            panels = panels_of(content, weight) if embeddings else None
+            if embeddings and panels is None:
+                continue
+            packed[id(weight)] = content
+            for embedding in embeddings:
+                assert panels is not None
+                replaced[id(embedding)] = PackedEmbedding(content, panels)
+        outputs, inputs = _rows_are_outputs(module).shape
+        replaced[id(module)] = PackedLinear(packed[id(weight)], module.bias, outputs, inputs)
+    _replace(model, replaced)
+    _leave_the_file(model)
+    return sum(isinstance(module, PackedLinear) for module in replaced.values())
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """Copy a weight [outputs, inputs] into oneDNN's order; only oneDNN knows what to do with it."""
+    packed: torch.Tensor = _ops._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
+    return packed
+
+
+def panels_of(packed: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
+    """The memory of a packed weight as [panels, inputs, width]; None where it is in other order.
+
+    oneDNN does not promise an order, so each number is compared. The result holds no memory of
+    its own: ``packed`` must live as long.
+    """
+    outputs, inputs = weight.shape
+    count = _ops._nbytes(packed) // weight.element_size()
+    memory = (ctypes.c_float * count).from_address(_ops.data_ptr(packed))
+    flat = torch.from_numpy(np.ctypeslib.as_array(memory))
+    for width in _WIDTHS:
+        if count != -(-outputs // width) * width * inputs:
+            continue
+        panels = flat.view(-1, inputs, width)
+        if torch.equal(panels.transpose(1, 2).reshape(-1, inputs)[:outputs], weight):
+            return panels
+    return None
+
+
+def _possible(model: torch.nn.Module) -> bool:
+    backend: Any = torch.backends.mkldnn
+    if not backend.is_available():
+        return False
+    kinds = {(p.dtype, p.device.type) for p in model.parameters()}
+    return kinds == {(torch.float32, "cpu")}
+
+
+def _linear_layers(model: torch.nn.Module) -> Iterator[Any]:
+    """Linear layers and GPT-2's, which hold their weight the other way round; no subclasses."""
+    for module in model.modules():
+        if type(module) in (torch.nn.Linear, Conv1D):
+            yield module
+
+
+def _embeddings(model: torch.nn.Module) -> dict[int, list[torch.nn.Module]]:
+    """Everything but linear layers that uses a weight, by the weight."""
+    users: dict[int, list[torch.nn.Module]] = {}
+    for module in model.modules():
+        if type(module) is torch.nn.Embedding and module.max_norm is None:
+            users.setdefault(id(module.weight), []).append(module)
+    return users
+
+
+def _rows_are_outputs(module: Any) -> torch.Tensor:
+    weight: torch.Tensor = module.weight
+    return weight.t() if type(module) is Conv1D else weight
+
+
+def _replace(model: torch.nn.Module, replaced: dict[int, torch.nn.Module]) -> None:
+    """Put new modules into their places, and a faster one for GPT-2's activation.
+
+    That activation is the same formula in eight operations, of which each reads and writes the
+    widest tensor of a layer.
+    """
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if id(child) in replaced:
+                setattr(parent, name, replaced[id(child)])
+            elif type(child) is NewGELUActivation:
+                setattr(parent, name, torch.nn.GELU(approximate="tanh"))
+
+
+def _leave_the_file(model: torch.nn.Module) -> None:
+    """Copy what was not packed, norms and positions: one tensor of a mapped file holds it all."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if not tensor.is_mkldnn:
+            tensor.data = tensor.data.clone()

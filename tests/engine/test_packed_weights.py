@@ -1,0 +1,221 @@
+"""Packed weights: the same numbers for any number of rows, and no weight is held twice."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import (
+    CONFIGS,
+    FAMILIES,
+    GROUPED,
+    POSITIONS,
+    VOCABULARY,
+    build,
+    geometry,
+    solo,
+    tiny,
+)
+from transformers import GPT2Config, LlamaConfig
+from transformers.pytorch_utils import Conv1D
+
+from experiment.engine import packed_weights
+from experiment.engine.attention import ATTENTION
+from experiment.engine.engine import Engine
+from experiment.engine.kv_pool import KVPool
+from experiment.engine.model_runner import ModelRunner
+from experiment.engine.packed_weights import (
+    PackedEmbedding,
+    PackedLinear,
+    pack,
+    pack_weights,
+    panels_of,
+)
+from experiment.memory.tensors import storage_bytes
+from experiment.model.load import load_model
+from kvsim.scheduler import SchedulerConfig
+
+CPU = torch.device("cpu")
+TOLERANCE = 1e-4
+pytestmark = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="this torch is without oneDNN"
+)
+
+
+def layer(kind: str, inputs: int, outputs: int) -> Any:
+    """A linear layer with random weights, inside a model of its own."""
+    torch.manual_seed(inputs)
+    bias = kind != "no bias"
+    made = Conv1D(outputs, inputs) if kind == "conv1d" else torch.nn.Linear(inputs, outputs, bias)
+    if bias:
+        torch.nn.init.normal_(made.bias)
+    return torch.nn.Sequential(made).requires_grad_(False)
+
+
+def weight_bytes(model: torch.nn.Module) -> int:
+    return storage_bytes((*model.parameters(), *model.buffers()))
+
+
+def packed_model(family: str) -> Any:
+    model = build(CONFIGS[family]())
+    assert pack_weights(model)
+    return model
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(32, 97), (48, 64), (33, 5), (768, 130)])
+@pytest.mark.parametrize("kind", ["linear", "no bias", "conv1d"])
+@torch.inference_mode()
+def test_every_number_of_rows_gives_the_plain_product(kind: str, inputs: int, outputs: int) -> None:
+    model = layer(kind, inputs, outputs)
+    rows = torch.randn(40, inputs)
+    expected = model(rows)
+    assert pack_weights(model) == 1
+    assert type(model[0]) is PackedLinear
+    for count in range(41):
+        ours = model(rows[:count])
+        torch.testing.assert_close(ours, expected[:count], atol=1e-5 * inputs**0.5, rtol=0)
+    shaped = model(rows.view(2, 4, 5, inputs))
+    torch.testing.assert_close(shaped.view(40, outputs), model(rows), atol=1e-5, rtol=0)
+
+
+@torch.inference_mode()
+def test_rows_that_do_not_lie_side_by_side_are_read_where_they_are() -> None:
+    model = layer("linear", 32, 97)
+    wide = torch.randn(1, 12, 64)
+    for x in (wide[..., ::2], wide[..., :32].transpose(0, 1), wide[:, ::3, 32:]):
+        expected = model(x)
+        packed = torch.nn.Sequential(torch.nn.Linear(32, 97)).requires_grad_(False)
+        packed[0].load_state_dict(model[0].state_dict())
+        pack_weights(packed)
+        torch.testing.assert_close(packed(x), expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_of_a_packed_model_are_those_of_the_plain_one(family: str) -> None:
+    packed = packed_model(family)
+    packed.set_attn_implementation("sdpa")
+    ids = torch.randint(VOCABULARY, (1, POSITIONS), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        for count in (1, 2, 3, 4, 5, 17, POSITIONS):
+            expected = tiny(family, "sdpa")(input_ids=ids[:, :count], use_cache=False).logits
+            ours = packed(input_ids=ids[:, :count], use_cache=False).logits
+            limit = TOLERANCE * float(expected.abs().max())
+            torch.testing.assert_close(ours, expected, atol=limit, rtol=0)
+
+
+@pytest.mark.parametrize("kernel", ["torch", "numba"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_of_a_packed_model_are_those_of_transformers(family: str, kernel: str) -> None:
+    pool = KVPool(geometry(family), 40, 4, torch.float32, CPU)
+    engine = Engine(ModelRunner(packed_model(family), pool, kernel))
+    prompts = [list(range(3, 3 + length)) for length in (1, 40, 16, 5)]
+    for request, prompt in enumerate(prompts):
+        engine.add(request, prompt, 12)
+    while engine.scheduler.has_work:
+        engine.step()
+    for request, prompt in enumerate(prompts):
+        assert engine.generated(request) == solo(family, prompt, 12)
+
+
+def test_a_step_that_samples_nothing_has_no_logits() -> None:
+    pool = KVPool(geometry("gpt2"), 8, 4, torch.float32, CPU)
+    limits = SchedulerConfig(max_num_batched_tokens=4)
+    engine = Engine(ModelRunner(packed_model("gpt2"), pool), limits)
+    engine.add(0, list(range(10)), 2)
+    assert engine.step()[0].tokens == {}
+    while engine.scheduler.has_work:
+        engine.step()
+    assert engine.generated(0) == solo("gpt2", list(range(10)), 2)
+
+
+def test_weights_are_held_once_and_counted_once() -> None:
+    """Sizes that fill their panels, so that packing adds nothing."""
+    config = GPT2Config(
+        n_layer=2, n_embd=64, n_head=4, n_positions=POSITIONS, vocab_size=128,
+        bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    model = build(config)
+    before = weight_bytes(model)
+    table = weakref.ref(model.lm_head.weight)
+    assert pack_weights(model) == 2 * 4 + 1
+    assert weight_bytes(model) == before
+    gc.collect()
+    assert table() is None
+    assert type(model.transformer.wte) is PackedEmbedding
+
+
+def test_a_panel_that_is_not_full_is_counted_whole() -> None:
+    model = layer("no bias", 16, 97)
+    pack_weights(model)
+    width = panels_of(model[0].packed, model[0].packed.to_dense())
+    assert width is not None
+    assert weight_bytes(model) == width.numel() * 4 > 97 * 16 * 4
+
+
+@torch.inference_mode()
+def test_a_tied_table_is_read_from_the_panels() -> None:
+    plain = build(LlamaConfig(**GROUPED, tie_word_embeddings=True))
+    packed = build(LlamaConfig(**GROUPED, tie_word_embeddings=True))
+    pack_weights(packed)
+    assert type(packed.model.embed_tokens) is PackedEmbedding
+    ids = torch.arange(VOCABULARY).view(1, -1)
+    assert torch.equal(packed.model.embed_tokens(ids), plain.model.embed_tokens(ids))
+    assert packed.lm_head.packed is packed.model.embed_tokens.packed
+
+
+def test_a_tied_table_that_cannot_be_read_leaves_both_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packed_weights, "_WIDTHS", ())
+    model = build(CONFIGS["gpt2"]())
+    before = weight_bytes(model)
+    assert pack_weights(model) == 2 * 4
+    assert type(model.transformer.wte) is torch.nn.Embedding
+    assert type(model.lm_head) is torch.nn.Linear
+    assert model.lm_head.weight is model.transformer.wte.weight
+    assert weight_bytes(model) >= before
+
+
+def test_panels_are_compared_number_by_number() -> None:
+    weight = torch.randn(97, 32)
+    packed = pack(weight)
+    assert panels_of(packed, weight) is not None
+    other = weight.clone()
+    other[96, 31] += 1
+    assert panels_of(packed, other) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_precisions_stay_as_they_are(dtype: torch.dtype) -> None:
+    model = layer("linear", 32, 97).to(dtype)
+    assert pack_weights(model) == 0
+    assert type(model[0]) is torch.nn.Linear
+
+
+def test_subclasses_of_a_linear_layer_stay_as_they_are() -> None:
+    class Scaled(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x)
+
+    model = torch.nn.Sequential(Scaled(8, 8), torch.nn.Linear(8, 8)).requires_grad_(False)
+    assert pack_weights(model) == 1
+    assert type(model[0]) is Scaled
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_file_of_the_weights_is_let_go(tmp_path: Path) -> None:
+    build(CONFIGS["gpt2"](), "sdpa").save_pretrained(tmp_path)
+    model = load_model(str(tmp_path), "float32", "cpu", ATTENTION)
+
+    def mapped() -> bool:
+        gc.collect()
+        return str(tmp_path) in Path("/proc/self/maps").read_text()
+
+    assert mapped()
+    pack_weights(model)
+    assert not mapped()
