@@ -22,9 +22,7 @@ def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes of the storages behind ``tensors``; views of one storage count once, whole."""
     sizes: dict[tuple[str, int], int] = {}
     for tensor in tensors:
-        if (
-            tensor.is_mkldnn
-        ):  # packed for oneDNN: memory of its own, of which torch shows no storage
+        if tensor.is_mkldnn:  # packed for oneDNN; torch shows no storage of such a tensor
             ops: Any = importlib.import_module("torch").ops.mkldnn
             sizes["cpu", ops.data_ptr(tensor)] = ops._nbytes(tensor)
             continue
