@@ -8,7 +8,6 @@ through automatic escaping alone.
 from __future__ import annotations
 
 import json
-import re
 from importlib import resources
 from typing import Any
 
@@ -30,6 +29,7 @@ from experiment.report.charts import (
     small_bars,
     time_chart,
 )
+from experiment.report.embed import safe_json
 from experiment.report.engine_facts import engine_facts, margin_text
 from experiment.report.frames import (
     readings_frame,
@@ -40,6 +40,8 @@ from experiment.report.frames import (
 )
 from experiment.report.html_environment import environment_rows
 from experiment.report.mapping import mapping_figure
+from experiment.report.player.stage import stage
+from experiment.report.sections import sections
 from experiment.report.series import MARKED_STAGES, Series, all_series, picture
 from experiment.report.sharing import explanations
 from experiment.report.simulation.lines import line_swatch
@@ -49,8 +51,6 @@ from experiment.report.svg import patterns, swatch
 from experiment.results import Results
 from kvsim.ledger import ALLOCATED_STATES
 
-# Signs that mean something in HTML or script, and those that no HTML page may hold.
-_UNSAFE = re.compile("[<>&\u007f-\u009f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _TABLE_ROWS = 60
 _MOST_CSV = 1_500_000
 _MOST_TEXT = 2000
@@ -74,7 +74,9 @@ def report_html(
         "lang": lang,
         "record": record,
         "results": results,
-        **page_assets(),
+        **page_assets("player_state.js", "player_draw.js", "player.js", styles=("player.css",)),
+        "sections": sections(b, record, results),
+        "player": stage(b, record),
         "data": _embedded(record, results, series),
         **_first_screen(record, results),
         **_pictures(b, record, results, series),
@@ -104,11 +106,11 @@ def templates(b: Bilingual) -> jinja2.Environment:
     return env
 
 
-def page_assets() -> dict[str, Markup]:
-    """Style and scripts that every page carries."""
+def page_assets(*scripts: str, styles: tuple[str, ...] = ()) -> dict[str, Markup]:
+    """Style and scripts that every page carries, and those of this page behind them."""
     return {
-        "style": _asset("report.css"),
-        "script": _asset("report.js"),
+        "style": Markup("\n").join(_asset(name) for name in ("report.css", *styles)),
+        "script": Markup("\n").join(_asset(name) for name in ("report.js", *scripts)),
         "early_script": _asset("early.js"),
     }
 
@@ -257,10 +259,3 @@ def _short_workload(workload: WorkloadReady | None) -> dict[str, Any] | None:
         for request in workload.requests
     ]
     return data
-
-
-def safe_json(data: Any) -> Markup:
-    """JSON that cannot end the element around it, nor a line of script."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-    return Markup(text)  # noqa: S704 - every sign with a meaning in HTML is escaped above

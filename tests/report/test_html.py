@@ -11,7 +11,8 @@ import pytest
 from sample import PROMPTS, make_record
 
 from experiment.conclusions import evaluate
-from experiment.report.html import report_html, safe_json
+from experiment.report.embed import safe_json
+from experiment.report.html import report_html
 from experiment.results import Results
 
 HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")

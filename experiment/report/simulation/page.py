@@ -9,7 +9,8 @@ from typing import Any
 
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
-from experiment.report.html import page_assets, safe_json, templates
+from experiment.report.embed import safe_json
+from experiment.report.html import page_assets, templates
 from experiment.report.simulation import charts
 from experiment.report.simulation.facts import limit_facts, memory_facts, refusals, trace_facts
 from experiment.report.simulation.figures import GROUPS, Cell, Figure, cells_of, dashes, spoken

@@ -1,0 +1,19 @@
+"""Data inside a page: JSON that no text in it can break out of."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from markupsafe import Markup
+
+# Signs that mean something in HTML or script, and those that no HTML page may hold.
+_UNSAFE = re.compile("[<>&\u007f-\u009f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+
+
+def safe_json(data: Any) -> Markup:
+    """JSON that cannot end the element around it, nor a line of script."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return Markup(text)  # noqa: S704 - every sign with a meaning in HTML is escaped above

@@ -1,0 +1,236 @@
+"""What the player plays: an arm's event log as whole pictures every so often and changes between.
+
+    keys    [k0]                 [k64]                [k128]        whole pictures
+    frames   f0 f1 f2 … f63 f64   f65 …                              changes, one frame per step
+             └ after step 0                                          (or per so many steps)
+
+A frame holds net changes, so several steps can be one frame and the player still shows the state
+after the last of them exactly. Written positions are coded as rates: a request that decodes one
+token a step costs nothing until that changes. Runs of blocks ``a, a+1 … b`` are written ``a, -b``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiment.analysis import ArmEvents, pool_shape
+from experiment.events import Step
+from kvsim.ledger import Holder, Ledger, ReplayError
+from kvsim.step import OpKind, StepPlan, plan_from_json
+
+KEY_EVERY = 64
+MOST_FRAMES = 2400
+MOST_BYTES = 420_000  # of one arm; the page holds two or more
+_MOST_EVENTS = 24  # of a kind in a frame; the rest is counted
+_COUNTED = {
+    OpKind.ALLOCATE: "allocated",
+    OpKind.COPY: "copied",
+    OpKind.EVICT: "evicted",
+    OpKind.SHARE: "shared",
+    OpKind.SWAP_OUT: "swapped",
+    OpKind.SWAP_IN: "returned",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """One arm, ready to be embedded; ``every`` steps are one frame."""
+
+    arm: str
+    every: int
+    steps: int
+    data: dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What the player knows of a request: it adds ``rate`` to ``written`` at each frame."""
+
+    table: list[int] = field(default_factory=list)
+    written: int = 0
+    padding: int = 0
+    finished: bool = False
+    rate: int = 0
+
+
+def film(arm: ArmEvents, slab: bool) -> Film | None:
+    """Encode an arm, thinned until it is small enough; None where it has no replayable step.
+
+    ``slab`` is whether its blocks are slabs, drawn as rows and not as cells.
+    """
+    if arm.pool is None:
+        return None
+    steps = _replayable(arm)
+    if not steps:
+        return None
+    every = max(1, -(-len(steps) // MOST_FRAMES))
+    data = _encode(arm, steps, every)
+    while every < len(steps) and len(json.dumps(data, separators=(",", ":"))) > MOST_BYTES:
+        every *= 2
+        data = _encode(arm, steps, every)
+    pool = arm.pool
+    data |= {
+        "arm": arm.arm, "blocks": pool.blocks, "size": pool.block_size, "slab": slab,
+        "engine": pool.engine_blocks, "watermark": pool.watermark_blocks,
+        "elastic": pool.elastic, "slotBytes": pool.bytes_per_slot, "every": every,
+        "steps": len(steps),
+    }  # fmt: skip
+    return Film(arm.arm, every, len(steps), data)
+
+
+def _replayable(arm: ArmEvents) -> list[tuple[Step, StepPlan]]:
+    """Steps up to the first that contradicts those before it."""
+    assert arm.pool is not None
+    ledger = Ledger(pool_shape(arm.pool))
+    good: list[tuple[Step, StepPlan]] = []
+    for step in arm.steps:
+        try:
+            plan = plan_from_json(step.plan)
+            ledger.apply(plan)
+        except (ReplayError, ValueError):
+            break
+        good.append((step, plan))
+    return good
+
+
+def _encode(arm: ArmEvents, steps: Sequence[tuple[Step, StepPlan]], every: int) -> dict[str, Any]:
+    assert arm.pool is not None
+    ledger = Ledger(pool_shape(arm.pool))
+    shown: dict[int, _Shown] = {}
+    cached: set[int] = set()
+    origin = steps[0][0].started_ns
+    frames: list[dict[str, Any]] = []
+    keys: dict[int, Any] = {}
+    for first in range(0, len(steps), every):
+        group = steps[first : first + every]
+        for _, plan in group:
+            ledger.apply(plan)
+        last_step, last = group[-1]
+        frame = {"n": last.step, "t": round((last_step.t_ns - origin) / 1e9, 4)}
+        frame |= _changes(ledger, shown, _touched(p for _, p in group))
+        frame |= _cache_changes(ledger.cached, cached)
+        frame |= _events([plan for _, plan in group])
+        if last.waiting:
+            frame["q"] = last.waiting
+        cached = set(ledger.cached)
+        frames.append(frame)
+        if len(frames) % KEY_EVERY == 0:
+            keys[len(frames) - 1] = _picture(shown, cached)
+    return {"frames": frames, "keys": keys}
+
+
+def _touched(plans: Iterable[StepPlan]) -> set[int]:
+    """Requests whose table or end may have changed."""
+    found: set[int] = set()
+    for plan in plans:
+        found |= {op.request for op in plan.ops if op.request is not None}
+        found |= {chunk.request for chunk in plan.chunks if chunk.padding}
+        found |= {finish.request for finish in plan.finished}
+    return found
+
+
+def _changes(ledger: Ledger, shown: dict[int, _Shown], touched: set[int]) -> dict[str, Any]:
+    """Net changes of the holders; ``shown`` becomes what the player will know."""
+    frame: dict[str, Any] = {}
+    gone = [request for request in shown if request not in ledger.holders]
+    for request in gone:
+        del shown[request]
+    tables = [
+        change
+        for request in sorted(touched & ledger.holders.keys())
+        if (change := _table_change(request, ledger.holders[request], shown)) is not None
+    ]
+    rates = []
+    for request, holder in ledger.holders.items():
+        seen = shown[request]
+        rate = holder.written - seen.written
+        if rate != seen.rate:
+            rates.append([request, rate])
+        seen.rate, seen.written = rate, holder.written
+    for name, value in (("g", gone), ("h", tables), ("w", rates)):
+        if value:
+            frame[name] = value
+    return frame
+
+
+def _table_change(request: int, holder: Holder, shown: dict[int, _Shown]) -> list[Any] | None:
+    """[request, entries kept, new entries, fillers, ended], the last two where not 0."""
+    seen = shown.setdefault(request, _Shown())
+    new = not seen.table
+    keep = next(
+        (i for i, pair in enumerate(zip(seen.table, holder.table, strict=False)) if pair[0] != pair[1]),
+        min(len(seen.table), len(holder.table)),
+    )  # fmt: skip
+    same = keep == len(seen.table) == len(holder.table)
+    if same and (holder.padding, holder.finished) == (seen.padding, seen.finished) and not new:
+        return None
+    change: list[Any] = [request, keep, pack(holder.table[keep:])]
+    seen.table, seen.padding = list(holder.table), holder.padding
+    seen.finished = holder.finished
+    if holder.padding or holder.finished:
+        change.append(holder.padding)
+    if holder.finished:
+        change.append(1)
+    return change
+
+
+def _cache_changes(now: set[int], before: set[int]) -> dict[str, Any]:
+    changes = (("k", pack(sorted(now - before))), ("u", pack(sorted(before - now))))
+    return {name: blocks for name, blocks in changes if blocks}
+
+
+def _events(plans: Sequence[StepPlan]) -> dict[str, Any]:
+    """What happened, for the player's marks and sentences: counts, and the first of each kind."""
+    counts: dict[str, int] = {}
+    copies: list[list[int]] = []
+    evicted: list[int] = []
+    finished = [[f.request, f.reason.value] for plan in plans for f in plan.finished]
+    preempted = [request for plan in plans for request in plan.preempted]
+    moved: list[list[Any]] = []
+    for op in (op for plan in plans for op in plan.ops):
+        name = _COUNTED.get(op.kind)
+        if name is None:
+            continue
+        counts[name] = counts.get(name, 0) + len(op.blocks)
+        if op.kind is OpKind.COPY:
+            pairs = zip(op.sources, op.blocks, strict=True)
+            copies += [[op.request or 0, old, new] for old, new in pairs]
+        elif op.kind is OpKind.EVICT:
+            evicted += op.blocks
+        elif op.kind is not OpKind.ALLOCATE:
+            moved.append([name, op.request, len(op.blocks)])
+    if preempted:
+        counts["preempted"] = len(preempted)
+    found = {
+        "c": counts, "y": copies[:_MOST_EVENTS], "e": evicted[:_MOST_EVENTS],
+        "p": preempted[:_MOST_EVENTS], "f": finished[:_MOST_EVENTS], "m": moved[:_MOST_EVENTS],
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value}
+
+
+def _picture(shown: dict[int, _Shown], cached: set[int]) -> dict[str, Any]:
+    """Everything at once: [request, table, written, fillers, ended, rate] and cached blocks."""
+    holders = [
+        [request, pack(s.table), s.written, s.padding, int(s.finished), s.rate]
+        for request, s in shown.items()
+    ]
+    return {"h": holders, "k": pack(sorted(cached))}
+
+
+def pack(blocks: Sequence[int]) -> list[int]:
+    """Block ids with runs of three and more shortened: 4, 5, 6, 7 is 4, -7."""
+    out: list[int] = []
+    start = 0
+    while start < len(blocks):
+        end = start
+        while end + 1 < len(blocks) and blocks[end + 1] == blocks[end] + 1:
+            end += 1
+        if end - start >= 2:
+            out += [blocks[start], -blocks[end]]
+        else:
+            out += blocks[start : end + 1]
+        start = end + 1
+    return out

@@ -1,0 +1,87 @@
+"""What the template of the player needs: the films of the arms, which two to open, and the words.
+
+Its script makes sentences while it plays, so it is given both catalogues' texts under ``player``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from experiment.analysis import split_by_arm
+from experiment.events import WorkloadReady
+from experiment.i18n import LANGUAGES, catalogue
+from experiment.record import Record
+from experiment.report.bilingual import Bilingual, arm_message
+from experiment.report.embed import safe_json
+from experiment.report.player.film import Film, film
+
+_LEFT = ("contiguous.batch", "slabs", "contiguous.sequential", "contiguous.growing")
+_RIGHT = ("paged", "vllm", "transformers_paged")
+_PREFIX = "player."
+# All films of a page together; arms beyond it are left out, those that open first stay.
+_MOST_BYTES = 900_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The player of a run: arms to choose from, those that open, and the embedded data."""
+
+    arms: list[str]
+    left: str
+    right: str
+    left_out: list[str]
+    data: Markup
+
+
+def stage(b: Bilingual, record: Record) -> Stage | None:
+    """The player's part of the page; None where no arm logged a step."""
+    workload = record.first(WorkloadReady)
+    longest = workload.max_length if workload else 0
+    films: dict[str, Film] = {}
+    for events in split_by_arm(record):
+        pool = events.pool
+        slab = pool is not None and (pool.elastic or pool.block_size >= max(longest, 2))
+        made = film(events, slab)
+        if made is not None:
+            films[made.arm] = made
+    if not films:
+        return None
+    names = list(films)
+    left = _first(_LEFT, names) or names[0]
+    right = _first(_RIGHT, [name for name in names if name != left]) or names[-1]
+    kept = _within(films, (left, right))
+    data = {
+        "films": [films[name].data for name in kept],
+        "texts": {lang: _texts(b, lang, kept) for lang in LANGUAGES},
+    }
+    return Stage(kept, left, right, [n for n in names if n not in kept], safe_json(data))
+
+
+def _first(wanted: tuple[str, ...], names: list[str]) -> str | None:
+    return next((name for name in wanted if name in names), None)
+
+
+def _within(films: dict[str, Film], first: tuple[str, str]) -> list[str]:
+    """The arms whose films fit into the page, in the order of the log."""
+    room = _MOST_BYTES
+    chosen: set[str] = set()
+    for name in sorted(films, key=lambda name: name not in first):
+        size = len(json.dumps(films[name].data, separators=(",", ":")))
+        if name in first or size <= room:
+            chosen.add(name)
+            room -= size
+    return [name for name in films if name in chosen]
+
+
+def _texts(b: Bilingual, lang: str, arms: list[str]) -> dict[str, Any]:
+    """The catalogue's texts for the script, and the names of the arms."""
+    texts = {
+        key.removeprefix(_PREFIX): text
+        for key, text in catalogue(lang).items()
+        if key.startswith(_PREFIX)
+    }
+    return texts | {f"arm.{arm}": b.plain(lang, arm_message(arm)) for arm in arms}
