@@ -21,8 +21,8 @@ Source = Literal["declared", "detected", "format", "none"]
 
 # Every code of a TraceError, and every reason against a row: keys for a translation.
 ERROR_CODES = (
-    "bad_block_size", "bad_row", "block_size_needed", "clock_too_long", "empty", "no_clock", "no_such_format",
-    "no_such_unit", "not_json", "not_utf8", "nothing_accepted", "other_format", "tokens_needed",
+    "bad_block_size", "bad_row", "block_size_needed", "clock_too_long", "empty", "no_clock",
+    "no_such_format", "no_such_unit", "not_json", "not_utf8", "nothing_accepted", "other_format", "tokens_needed",
     "unit_needed", "unknown_format", "unreadable",
 )  # fmt: skip
 REASONS = (
@@ -43,7 +43,7 @@ class TraceError(Exception):
 
     Attributes:
         code: what is wrong, one of :data:`ERROR_CODES`.
-        params: its numbers and names; ``file`` wherever one is read, ``line`` (from 1) where there is one.
+        params: its numbers and names; ``file`` and ``line`` (from 1) where there is one.
     """
 
     def __init__(self, code: str, **params: object) -> None:
