@@ -13,6 +13,7 @@ after its plan: its blocks are handed out and its tokens written.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import chain
 
 from kvsim.arrivals import Arrivals
@@ -46,15 +47,19 @@ __all__ = [
 ]
 
 
+Ended = Callable[[int], None]
 # Turns between two looks at whether requests end.
 _WATCH_EVERY = 64
 
 
-def simulate(stream: RequestStream, config: SimConfig, *, jump: bool = True) -> SimResult:
+def simulate(
+    stream: RequestStream, config: SimConfig, *, jump: bool = True, ended: Ended | None = None
+) -> SimResult:
     """Run every request of ``stream`` to its end.
 
     Args:
         jump: take steps between which nothing changes at once. The result is the same.
+        ended: told now and then how many requests have finished or were refused.
 
     Raises:
         SimulationError: ``nothing_fits``: each request was refused; ``livelock``; ``bad_option``.
@@ -71,7 +76,7 @@ def simulate(stream: RequestStream, config: SimConfig, *, jump: bool = True) -> 
     recorder = Recorder(policy.names, config.series_points)
     run = Run(config, arrivals, recorder, step_clock(config.latency), jump)
     policy.begin(run)
-    _drive(run, policy)
+    _drive(run, policy, ended)
     policy.check_integrity()
     recorder.mark()
     wall_s = time.perf_counter() - began
@@ -93,7 +98,7 @@ def make_policy(config: SimConfig, samples: int = 1) -> Policy:
     return Paged(config)
 
 
-def _drive(run: Run, policy: Policy) -> None:
+def _drive(run: Run, policy: Policy, ended: Ended | None) -> None:
     arrivals, recorder = run.arrivals, run.recorder
     turns = 0
     while True:
@@ -104,6 +109,8 @@ def _drive(run: Run, policy: Policy) -> None:
             turns += 1
             if not turns % _WATCH_EVERY:
                 run.watch(_WATCH_EVERY)
+                if ended is not None:
+                    ended(run.totals.finished + arrivals.num_refused)
         elif arrivals.next_at is None:
             break
         else:

@@ -3,6 +3,7 @@
 cells         every policy, as asked
 block sizes   paged policies, other block sizes
 budgets       every policy, other budgets
+preemption    the block sizes once more, swapping instead: what a preemption costs either way
 samples       paged policies, so many samples of each prompt
 prefixes      the trace's blocks through caches of other sizes, without a clock
 """
@@ -16,8 +17,9 @@ from typing import Any, Protocol
 
 from experiment.messages import Message, message
 from experiment.simulate.errors import simulation_message
-from experiment.simulate.setup import Setup
+from experiment.simulate.setup import PreemptionKind, Setup
 from experiment.simulate.trace import Loaded
+from kvsim.preemption_price import recompute_price, swap_price
 from kvsim.prefix_replay import EVICTIONS, NoHashIdsError, References, collect, replay_prefixes
 from kvsim.sim_config import CONTIGUOUS, PolicyName, SimulationError
 from kvsim.simulator import SimResult, simulate
@@ -27,13 +29,17 @@ Tick = Callable[[int], None]
 _CAPACITY_FACTOR = 4
 _CAPACITIES = 6
 _REPLAYS_OF_ONE = 16
+PREEMPTIONS: tuple[PreemptionKind, ...] = ("recompute", "swap")
 
 
 class Watcher(Protocol):
     """Shows how far things are."""
 
-    def begin(self, what: Message, weight: int) -> Tick:
-        """A part of ``weight`` begins; call the result with how much of it is done."""
+    def begin(self, what: Message, weight: int, requests: bool = True) -> Tick:
+        """A part of ``weight`` begins; call the result with how much of it is done.
+
+        ``requests``: weight is requests, and what is done are those that have ended.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ class Found:
     cells: list[dict[str, Any]] = field(default_factory=list)
     block_sizes: list[dict[str, Any]] = field(default_factory=list)
     budgets: list[dict[str, Any]] = field(default_factory=list)
+    preemption: list[dict[str, Any]] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
     prefixes: dict[str, Any] | None = None
     notes: list[Message] = field(default_factory=list)
@@ -81,6 +88,7 @@ class Found:
             "cells": self.cells,
             "block_sizes": self.block_sizes,
             "budgets": self.budgets,
+            "preemption": self.preemption,
             "samples": self.samples,
             "prefixes": self.prefixes,
             "notes": [note.model_dump() for note in self.notes],
@@ -92,7 +100,7 @@ def parts_of(question: Question) -> int:
     """How many requests will be simulated in all, as a measure of the work."""
     q, each = question, question.stream.facts.requests
     cells = len(q.policies) * (1 + len(q.budgets)) + len(q.paged) * len(q.block_sizes)
-    cells += min(1, len(q.paged)) * len(q.samples)
+    cells += min(1, len(q.paged)) * (len(q.samples) + 2 * len(q.block_sizes))
     replays = len(EVICTIONS) * len(q.capacities or range(_CAPACITIES + 2))
     return each * cells + (replays * _replay_weight(q) if q.stream.facts.hash_ids else 0)
 
@@ -110,6 +118,7 @@ def run(question: Question, watcher: Watcher) -> Found:
         if any(cell["result"] for cell in found.cells):
             _block_sizes(question, found, watcher)
             _budgets(question, found, watcher)
+            _preemption(question, found, watcher)
             _samples(question, found, watcher)
             if question.stream.facts.hash_ids:
                 _prefixes(question, found, watcher)
@@ -157,6 +166,27 @@ def _budgets(q: Question, found: Found, watcher: Watcher) -> None:
             found.budgets.append({"policy": policy, "budget_bytes": budget, **point})
 
 
+def _preemption(q: Question, found: Found, watcher: Watcher) -> None:
+    """Preemption is of one kind in all paged policies, so the first of them stands for it."""
+    for size in q.block_sizes if q.paged else ():
+        point: dict[str, Any] = {"policy": q.paged[0], "block_size": size, "error": None}
+        for kind in PREEMPTIONS:
+            setup = replace(q.setup, block_size=size).preempting(kind)
+            way = message(f"sim.preemption.{kind}").model_dump()
+            what = message("progress.sim.preemption", policy=q.paged[0], size=size, kind=way)
+            result, error = _one(q, setup, q.paged[0], (what, watcher))
+            if result is None:
+                point["error"] = error.model_dump() if error else None
+                continue
+            point[f"{kind}_preemptions"] = result.preemptions.total
+            point[f"{kind}_s"] = (
+                recompute_price(result, setup.latency)
+                if kind == "recompute"
+                else swap_price(result, setup.config(q.paged[0]))
+            )
+        found.preemption.append(point)
+
+
 def _samples(q: Question, found: Found, watcher: Watcher) -> None:
     """Sharing is of one kind in all paged policies, so the first of them stands for it."""
     if q.samples and not q.paged:
@@ -174,13 +204,11 @@ def _one(
 ) -> tuple[SimResult | None, Message | None]:
     """One simulation: its result, or why there is none."""
     what, watcher = shown
-    q.stream.tick = watcher.begin(what, q.stream.facts.requests)
+    ended = watcher.begin(what, q.stream.facts.requests)
     try:
-        return simulate(q.stream, setup.config(policy)), None
+        return simulate(q.stream, setup.config(policy), ended=ended), None
     except SimulationError as error:
         return None, simulation_message(error)
-    finally:
-        q.stream.tick = lambda _: None
 
 
 def _point(result: SimResult | None, error: Message | None) -> dict[str, Any]:
@@ -205,7 +233,7 @@ def _prefixes(q: Question, found: Found, watcher: Watcher) -> None:
     for capacity in q.capacities or _capacities(references, pool):
         for eviction in EVICTIONS:
             what = message("progress.sim.prefixes", blocks=capacity)
-            with _whole(watcher.begin(what, _replay_weight(q)), q):
+            with _whole(watcher.begin(what, _replay_weight(q), requests=False), q):
                 replay = replay_prefixes(references, eviction, capacity)
             points.append(
                 {

@@ -12,8 +12,13 @@ from kvsim.budget import KVBudget, check_split, kv_budget, kv_copies
 from kvsim.geometry import KVGeometry, UnsupportedGeometryError
 from kvsim.gpus import GPUFacts
 from kvsim.models import ModelFacts
+from kvsim.preemption_price import COPY_S, block_transfer_s
 from kvsim.roofline import Latency, roofline
 from kvsim.sim_config import PolicyName, SimConfig
+
+PreemptionKind = Literal["recompute", "swap"]
+# Host memory for everything that the pool holds, and for what waits beside it.
+_HOST_POOLS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class Limits:
     max_num_batched_tokens: int = 2048
     long_prefill_token_threshold: int = 0
     watermark_blocks: int = 0
-    preemption: Literal["recompute", "swap"] = "recompute"
+    preemption: PreemptionKind = "recompute"
     swap_bytes: int = 0
 
 
@@ -88,12 +93,18 @@ class Setup:
             seed=self.seed,
             growth=self.growth,
             link_bandwidth=self.gpu.link_bandwidth * self.gpus,
+            block_transfer_s=block_transfer_s(self.geometry),
             labels={"model": self.model.name, "gpu": self.gpu.name, "gpus": str(self.gpus)},
         )
 
     def with_budget(self, budget_bytes: int) -> Setup:
         """The same with another KV budget."""
         return replace(self, budget=KVBudget(budget_bytes, self.budget.memory))
+
+    def preempting(self, kind: PreemptionKind) -> Setup:
+        """The same with one kind of preemption, and as much host memory as that can need."""
+        room = _HOST_POOLS * self.budget.kv if kind == "swap" else 0
+        return replace(self, limits=replace(self.limits, preemption=kind, swap_bytes=room))
 
     def to_json(self) -> dict[str, Any]:
         """The arithmetic that leads to blocks, as plain numbers."""
@@ -122,6 +133,7 @@ class Setup:
             "max_length": self.max_length,
             "max_length_source": self.max_length_source,
             "limits": asdict(self.limits),
+            "copy_s": COPY_S,
             "samples": self.samples,
             "beams": self.beams,
             "branching": self.branching if self.beams > 1 else None,

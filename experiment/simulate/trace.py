@@ -81,15 +81,11 @@ class TraceFacts:
 
 
 class Loaded:
-    """A stream that was read once; from memory where it fits there.
-
-    ``tick`` is called with the number of each request that is taken.
-    """
+    """A stream that was read once; from memory where it fits there."""
 
     def __init__(self, source: RequestStream) -> None:
         self._source = source
         self._kept: list[TraceRequest] | None = []
-        self.tick: Tick = lambda _: None
         held = prompt = output = longest = ids = 0
         samples, count = 1, 0
         for request in source:
@@ -108,9 +104,7 @@ class Loaded:
         self.facts = TraceFacts(count, prompt, output, longest, samples, ids)
 
     def __iter__(self) -> Iterator[TraceRequest]:
-        for number, request in enumerate(self._source if self._kept is None else self._kept):
-            self.tick(number)
-            yield request
+        return iter(self._source if self._kept is None else self._kept)
 
 
 def load(options: TraceOptions) -> Loaded:

@@ -9,13 +9,13 @@ from typing import Any
 from kvsim.paper.claims import Claim, Fitted, Verdict
 from kvsim.paper.memory import closed, served
 from kvsim.paper.structure import (
-    COPY_S,
     block_size_claims,
     chat_claims,
     overhead_claims,
     sharing_claims,
 )
 from kvsim.paper.workloads import fitted
+from kvsim.preemption_price import COPY_S
 
 # What the paper shows and lengths and memory do not decide; keys for reasons in words.
 UNCHECKED = (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 
-from kvsim.clock import ATTOSECONDS
 from kvsim.geometry import final_tokens
 from kvsim.gpus import find_gpu
 from kvsim.models import find_model
@@ -15,8 +14,8 @@ from kvsim.paper.memory import NAMES
 from kvsim.paper.sharing import beams_saving, samples_saving
 from kvsim.paper.steady import config, steady
 from kvsim.paper.workloads import Workload, alpaca, sharegpt
-from kvsim.policies.paged import transfer
-from kvsim.roofline import StepWork, roofline
+from kvsim.preemption_price import block_transfer_s, recompute_price, swap_price
+from kvsim.roofline import roofline
 from kvsim.saturation import paged_demand
 from kvsim.sim_config import PolicyName
 from kvsim.simulator import simulate
@@ -36,10 +35,8 @@ _BEAM_SEQUENCES = 30
 # Fig. 18b: block sizes that the text calls good, and larger ones that it does not.
 _GOOD = {"sharegpt": (16, 32, 64, 128), "alpaca": (16, 32)}
 _BAD = {"sharegpt": (256,), "alpaca": (64, 128, 256)}
-# Fig. 19 at these block sizes. A block is copied tensor by tensor, each K and V of 40 layers apart,
-# and starting a copy takes about this long.
+# Fig. 19 at these block sizes.
 _MOVED_SIZES = (4, 16, 64)
-COPY_S = 10e-6
 _PREEMPTING = 250
 _CHAT = 1024
 
@@ -138,52 +135,38 @@ def block_size_claims(seeds: Sequence[int]) -> list[Claim]:
     ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Overhead:
-    """What a preemption costs, on average: tokens computed again, seconds of either way back."""
-
-    tokens: float
-    recompute_s: float
-    swap_s: float
-
-
-def overhead(seed: int, block_size: int) -> Overhead:
-    """Serve the same requests with either kind of preemption and take its price."""
+def overhead(seed: int, block_size: int) -> tuple[float, float]:
+    """Seconds of the mean preemption of the same requests, recomputed and swapped."""
     model, gpu = find_model("opt-13b"), find_gpu("a100-40gb")
     base = replace(
         config("paged", block_size),
         link_bandwidth=gpu.link_bandwidth,
-        block_transfer_s=2 * model.geometry().layers * COPY_S,
+        block_transfer_s=block_transfer_s(model.geometry()),
     )
     drawn = sharegpt().draw(_PREEMPTING, seed)
-    again = simulate(drawn, base)
-    tokens = again.tokens.recomputed / again.preemptions.total
+    again = recompute_price(simulate(drawn, base), roofline(model, gpu))
     swapping = replace(base, preemption="swap", host_blocks=4 * base.shape.blocks)
-    moved = simulate(drawn, swapping).preemptions
-    blocks = moved.swapped_out_blocks + moved.swapped_in_blocks
-    work = StepWork.of([(0, round(tokens), False)])
-    return Overhead(
-        tokens,
-        roofline(model, gpu).seconds(work),
-        transfer(swapping, swapping.shape, blocks) / ATTOSECONDS / moved.total,
-    )
+    moved = swap_price(simulate(drawn, swapping), swapping)
+    assert again is not None, "nobody was preempted"
+    assert moved is not None, "nobody was preempted"
+    return again, moved
 
 
 def overhead_claims(seeds: Sequence[int]) -> list[Claim]:
     """Fig. 19 in shape: recomputing is flat, swapping is dear with small blocks."""
     smallest, middle, largest = ([overhead(seed, size) for seed in seeds] for size in _MOVED_SIZES)
     # Who is preempted differs from size to size, so that only means over seeds can be flat.
-    means = [fmean(o.recompute_s for o in each) for each in (smallest, middle, largest)]
+    means = [fmean(again for again, _ in each) for each in (smallest, middle, largest)]
     flat = max(means) / min(means)
-    steep = [a.swap_s / b.swap_s for a, b in zip(smallest, largest, strict=True)]
-    first = [each.recompute_s / each.swap_s for each in smallest]
+    steep = [a[1] / b[1] for a, b in zip(smallest, largest, strict=True)]
+    first = [again / moved for again, moved in smallest]
     claims: list[tuple[str, str, str, Sequence[float], Tolerance]] = [
         ("flat", "flat_recompute", "4 … 64", [flat], Tolerance("at_most", 1.2)),
         ("steep", "steep_swap", "4 / 64", steep, Tolerance("at_least", 3.0)),
         ("small", "recompute_to_swap", "4", first, Tolerance("at_most", 0.5)),
     ]
     for size, each in ((16, middle), (64, largest)):
-        values = [o.recompute_s / o.swap_s for o in each]
+        values = [again / moved for again, moved in each]
         claims.append((f"size{size}", "recompute_to_swap", str(size), values, NOT_JUDGED))
     return [
         Claim(

@@ -324,3 +324,16 @@ def test_reservations_are_those_of_a_pool_that_is_told_of_every_token(
     for step in seen.steps:
         step.levels = {name: n for name, n in step.levels.items() if n and name in states}
     assert seen.steps == reserve_by_hand(stream, config)
+
+
+@pytest.mark.parametrize("policy", ["paged", "static", "max"])
+def test_progress_counts_requests_that_have_ended_not_those_that_came(policy: Any) -> None:
+    # All come at once; one is too long for the pool and is refused.
+    requests = [TraceRequest(n, 0, 4, 20) for n in range(100)] + [TraceRequest(100, 0, 400, 20)]
+    config = SimConfig(policy, 64, 1, 32, block_size=4, max_num_seqs=2)
+    seen: list[int] = []
+    simulate(Listed(tuple(requests)), config, jump=False, ended=seen.append)
+    assert seen == sorted(seen)
+    assert seen[0] < 10
+    assert len(set(seen)) > 10
+    assert 90 < seen[-1] <= 101

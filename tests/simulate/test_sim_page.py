@@ -38,7 +38,7 @@ def test_only_what_the_run_has_is_drawn(drawn: Path, hashed: Path) -> None:
         set(re.findall(r'id="sweep-([a-z-]+)-wide"', path.read_text(encoding="utf-8")))
         for path in (drawn / "report.html", hashed / "report.html")
     ]
-    assert found == [{"block-sizes", "budgets", "samples"}, {"prefixes"}]
+    assert found == [{"block-sizes", "preemption", "budgets", "samples"}, {"prefixes"}]
 
 
 def test_the_ledger_paints_every_state_that_a_slot_was_in(drawn: Path) -> None:

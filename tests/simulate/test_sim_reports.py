@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from sim_runs import MODEL, SMALL, simulated
 
 from experiment.cli import main
 from experiment.i18n import Translator
-from experiment.messages import ExitCode
+from experiment.messages import ExitCode, message
+from experiment.report.simulation.console import SimulationConsole
 from experiment.report.simulation.figures import FIGURES, GROUPS, STATES, cells_of, dashes, spoken
 from experiment.report.simulation.sweeps import sweeps_of
 from experiment.report.simulation.writing import written
@@ -142,7 +144,7 @@ def test_every_dash_has_a_reason(drawn: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_sweeps_change_one_thing(drawn: Path, hashed: Path) -> None:
-    sizes, budgets, samples = sweeps_of(record(drawn))
+    sizes, preemption, budgets, samples = sweeps_of(record(drawn))
     assert (sizes.name, sizes.axis, sizes.mark) == ("block_sizes", (1, 16, 64), 16)
     waste = sizes.lines["paged"]
     assert waste[0] == 0
@@ -150,6 +152,11 @@ def test_sweeps_change_one_thing(drawn: Path, hashed: Path) -> None:
     own = next(c for c in cells_of(record(drawn)) if c.policy == "paged")
     figure = next(f for f in FIGURES if f.name == "waste_of_allocated")
     assert waste[1] == own.value(figure)
+    # A smaller block is more copies, so that swapping is dearer, most of all with blocks of one.
+    assert (preemption.name, preemption.axis, preemption.mark) == ("preemption", (1, 16, 64), 16)
+    swap, again = preemption.lines["swap"], preemption.lines["recompute"]
+    assert swap[0] > 5 * swap[1] > 5 * swap[2] > 0  # type: ignore[operator]
+    assert max(again) < 1.5 * min(again)  # type: ignore[type-var, operator]
     assert budgets.mark == 12 << 30
     running = budgets.lines["max"]
     assert running[0] < running[1]  # type: ignore[operator]
@@ -163,6 +170,39 @@ def test_sweeps_change_one_thing(drawn: Path, hashed: Path) -> None:
     rows = table(hashed, "sweeps.csv")
     last = [row for row in rows if row["line"] == "lru"][-1]
     assert (int(last["at"]), float(last["value"])) == (76, pytest.approx(1 - 76 / 240))
+
+
+def test_a_mean_preemption_s_price_is_worked_out_from_what_moved(drawn: Path) -> None:
+    data = record(drawn)
+    point = next(p for p in data["preemption"] if p["block_size"] == 16)
+    cell = next(c for c in data["cells"] if c["policy"] == "paged")["result"]
+    # The run itself recomputes: it is the same simulation.
+    assert point["recompute_preemptions"] == cell["preemptions"]["total"] > 0
+    # Both ways of at least a block: 40 layers, K and V, 10 µs each to start.
+    assert point["swap_s"] > 2 * 80 * 10e-6
+
+
+def test_where_nobody_is_preempted_nothing_is_drawn(hashed: Path) -> None:
+    data = record(hashed) | {"preemption": [
+        {"policy": "paged", "block_size": 16, "error": None, "recompute_s": None, "swap_s": None}
+    ]}  # fmt: skip
+    assert [sweep.name for sweep in sweeps_of(data)] == ["prefixes"]
+    # Records of before there was such a sweep are drawn as they were.
+    del data["preemption"]
+    assert [sweep.name for sweep in sweeps_of(data)] == ["prefixes"]
+
+
+def test_the_bar_counts_requests_that_have_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    console = SimulationConsole("en")
+    console.console = Console(force_terminal=True, width=120)
+    with console.progress(200) as bar:
+        tick = bar.begin(message("progress.sim.cell", policy="paged"), 100)
+        tick(65)
+        bar.begin(message("progress.sim.prefixes", blocks=5), 100, requests=False)(70)
+    shown = capsys.readouterr().out
+    assert "left:" in shown
+    (task,) = bar._bar.tasks
+    assert (task.completed, task.fields["ended"]) == (170, "")
 
 
 def test_hits_are_named_by_their_denominators(

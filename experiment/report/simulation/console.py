@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from experiment.i18n import DASH
+from experiment.i18n import DASH, Translator
 from experiment.messages import Message
 from experiment.report.console import ConsoleReporter
 from experiment.report.simulation.facts import (
@@ -160,7 +160,8 @@ class SimulationConsole(ConsoleReporter):
         title = self.t(f"sim.sweep.{sweep.name}.title")
         self.console.print()
         self.paragraph(title, "bold")
-        names = [self.line_name(sweep, name) for name in sweep.lines]
+        labels = [sweep.label(name) for name in sweep.lines]
+        names = [each if isinstance(each, str) else self.t.message(each) for each in labels]
         rows = [
             (
                 written(x, sweep.axis_unit) + (" *" if x == sweep.mark else ""),
@@ -177,10 +178,6 @@ class SimulationConsole(ConsoleReporter):
             at = f"{name}, {written(x, sweep.axis_unit)}"
             self.line_of(at, error, "yellow")
 
-    def line_name(self, sweep: Sweep, name: str) -> str:
-        """A policy under its own name, an order of eviction in the user's language."""
-        return self.t(f"sim.eviction.{name}") if sweep.name == "prefixes" else name
-
     @contextmanager
     def progress(self, total: int) -> Iterator[Bar]:
         """Shows how far things are and how long they will take; nothing without a terminal."""
@@ -188,7 +185,7 @@ class SimulationConsole(ConsoleReporter):
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
-            TextColumn("{task.percentage:.0f} %"),
+            TextColumn("{task.fields[ended]}"),
             TextColumn(self.t("sim.time_left")),
             TimeRemainingColumn(compact=True),
             console=self.console,
@@ -197,7 +194,7 @@ class SimulationConsole(ConsoleReporter):
             disable=not shown,
         )
         with bar:
-            yield Bar(bar, total, self.t.message)
+            yield Bar(bar, total, self.t)
 
 
 def _shared_out(widths: Sequence[int], room: int) -> list[range]:
@@ -213,24 +210,29 @@ def _shared_out(widths: Sequence[int], room: int) -> list[range]:
 
 
 class Bar:
-    """One bar over all simulations of a run, in requests."""
+    """One bar over all simulations of a run; of the one that runs, how many requests have ended."""
 
-    def __init__(self, bar: Progress, total: int, words: Callable[[Message], str]) -> None:
-        self._bar, self._words = bar, words
-        self._task = bar.add_task("", total=total)
+    def __init__(self, bar: Progress, total: int, t: Translator) -> None:
+        self._bar, self._t = bar, t
+        self._task = bar.add_task("", total=total, ended="")
         self._done = self._part = 0
 
-    def begin(self, what: Message, weight: int) -> Tick:
-        """A part begins: what was before it is done."""
+    def begin(self, what: Message, weight: int, requests: bool = True) -> Tick:
+        """A part begins, what was before it is done; ``requests``: so many are in it."""
         self._done += self._part
         self._part = weight
         done = self._done
-        self._bar.update(self._task, description=self._words(what), completed=done)
+        shown = -1
 
-        def tick(number: int) -> None:
-            if number % _EVERY == 0:
-                self._bar.update(self._task, completed=done + number)
+        def tick(ended: int) -> None:
+            nonlocal shown
+            if ended // _EVERY != shown:
+                shown = ended // _EVERY
+                text = self._t("sim.ended", n=ended, of=weight) if requests else ""
+                self._bar.update(self._task, completed=done + ended, ended=text)
 
+        self._bar.update(self._task, description=self._t.message(what))
+        tick(0)
         return tick
 
 

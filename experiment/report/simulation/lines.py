@@ -9,10 +9,10 @@ from markupsafe import Markup
 from experiment.messages import message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
-from experiment.report.simulation.figures import Value
+from experiment.report.simulation.figures import Unit, Value
 from experiment.report.simulation.sweeps import Sweep
 from experiment.report.simulation.writing import written
-from experiment.report.svg import Label, Scale, decimal_ticks, drawing, line, path, tag, text
+from experiment.report.svg import Scale, decimal_ticks, drawing, line, path, tag, text
 
 _HEIGHT = 230
 # Lines are told apart without colour by their marks.
@@ -26,11 +26,6 @@ _MARKS = (
 def sweep_chart(b: Bilingual, sweep: Sweep) -> Markup:
     """All lines of a sweep in one drawing."""
     return both_widths(lambda width: _chart(b, sweep, width))
-
-
-def line_label(sweep: Sweep, name: str) -> Label:
-    """Name of a line: a policy's own, or that of an order of eviction."""
-    return message(f"sim.eviction.{name}") if sweep.name == "prefixes" else name
 
 
 def line_swatch(index: int) -> Markup:
@@ -75,10 +70,16 @@ def _frame(b: Bilingual, sweep: Sweep, y: Scale, span: tuple[float, float]) -> l
     parts = []
     for tick in decimal_ticks(y.top, 5):
         parts.append(line(span[0], y(tick), span[1], y(tick), class_="grid"))
-        shown = f"{tick * 100:g} %" if sweep.unit == "share" else f"{tick:,g}"
+        shown = _tick(tick, sweep.unit)
         parts.append(text(b, span[0] - 8, y(tick) + 4, shown, class_="t small end num"))
     parts.append(line(span[0], y(0), span[1], y(0), class_="axis"))
     return parts
+
+
+def _tick(value: float, unit: Unit) -> str:
+    if unit == "seconds":
+        return written(value, unit)
+    return f"{value * 100:g} %" if unit == "share" else f"{value:,g}"
 
 
 def _axis(b: Bilingual, sweep: Sweep, places: Sequence[float], width: Width) -> list[Markup]:

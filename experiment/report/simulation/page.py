@@ -15,7 +15,7 @@ from experiment.report.simulation import charts
 from experiment.report.simulation.facts import limit_facts, memory_facts, refusals, trace_facts
 from experiment.report.simulation.figures import GROUPS, Cell, Figure, cells_of, dashes, spoken
 from experiment.report.simulation.headline import compared, headline, used_share
-from experiment.report.simulation.lines import line_label, line_swatch, sweep_chart
+from experiment.report.simulation.lines import line_swatch, sweep_chart
 from experiment.report.simulation.sweeps import Sweep, sweeps_of
 from experiment.report.simulation.writing import written
 from experiment.report.svg import patterns
@@ -135,7 +135,7 @@ def _sweep(b: Bilingual, sweep: Sweep) -> dict[str, Any]:
     return {
         "sweep": sweep,
         "chart": sweep_chart(b, sweep),
-        "labels": [line_label(sweep, name) for name in sweep.lines],
+        "labels": [sweep.label(name) for name in sweep.lines],
         "rows": [
             (
                 written(x, sweep.axis_unit),

@@ -6,11 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiment.messages import Message
+from experiment.messages import Message, message
 from experiment.report.simulation.figures import Result, Unit, Value, waste_share
 
 Data = Mapping[str, Any]
 EVICTIONS = ("optimal", "lru", "fifo")
+PREEMPTIONS = ("recompute", "swap")
+
+
+# Sweeps whose lines are no policies, and where the names of their lines are.
+_NAMED = {"prefixes": "sim.eviction", "preemption": "sim.preemption"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +23,11 @@ class Sweep:
     """One value for each line and each point of an axis.
 
     Attributes:
-        name: ``block_sizes``, ``budgets``, ``samples`` or ``prefixes``; its texts are under
-            ``sim.sweep.<name>``.
+        name: ``block_sizes``, ``preemption``, ``budgets``, ``samples`` or ``prefixes``; its texts
+            are under ``sim.sweep.<name>``.
         axis: the points, rising; their unit is ``axis_unit``.
-        lines: by name (a policy or an order of eviction), a value a point; None: unknown.
+        lines: by name (a policy, an order of eviction or a kind of preemption), a value a point;
+            None: unknown.
         mark: a point of the axis that is the run's own.
         errors: (line, point) without a result, and why.
     """
@@ -34,11 +40,17 @@ class Sweep:
     mark: int | None = None
     errors: tuple[tuple[str, int, Message], ...] = ()
 
+    def label(self, line: str) -> str | Message:
+        """What a line is called: a policy by its own name, others in words."""
+        words = _NAMED.get(self.name)
+        return line if words is None else message(f"{words}.{line}")
+
 
 def sweeps_of(data: Data) -> list[Sweep]:
     """Those that the run has."""
     found = [
         _sweep(data, "block_sizes", "block_size", waste_share, ("count", "share")),
+        _preemption(data),
         _sweep(data, "budgets", "budget_bytes", _running, ("bytes", "mean")),
         _sweep(data, "samples", "samples", _saved, ("count", "share")),
         _prefixes(data),
@@ -76,6 +88,25 @@ def _sweep(
     own = {"block_sizes": data["setup"]["block_size"], "budgets": data["setup"]["budget"]["kv"]}
     mark = own.get(name)
     return Sweep(name, axis, *units, lines, mark if mark in axis else None, tuple(errors))
+
+
+def _preemption(data: Data) -> Sweep | None:
+    """What the mean preemption costs either way, by block size; none where nobody lost a block."""
+    points = {point["block_size"]: point for point in data.get("preemption", ())}
+    axis = tuple(sorted(points))
+    lines: dict[str, tuple[Value, ...]] = {
+        kind: tuple(points[size].get(f"{kind}_s") for size in axis) for kind in PREEMPTIONS
+    }
+    if not any(value is not None for values in lines.values() for value in values):
+        return None
+    errors = tuple(
+        (point["policy"], size, Message.model_validate(point["error"]))
+        for size, point in sorted(points.items())
+        if point["error"]
+    )
+    mark = data["setup"]["block_size"]
+    marked = mark if mark in axis else None
+    return Sweep("preemption", axis, "count", "seconds", lines, marked, errors)
 
 
 def _prefixes(data: Data) -> Sweep | None:
