@@ -60,7 +60,7 @@ from kvsim.step import OpKind, StepPlan, plan_from_json
 
 T = TypeVar("T")
 # Stages of a run that are no arms.
-PREPARATION = ("environment", "prepare", "margins")
+PREPARATION = ("environment", "prepare", "margins", "limits")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ _COMMANDS = {
     "paper": "experiment.paper_command:paper",
     "calibrate": "experiment.simulate.calibrate_command:calibrate",
     "sweep": "experiment.sweep_command:sweep",
+    "bench": "experiment.bench.command:bench",
 }
 COMMANDS = tuple(_COMMANDS)
 SIM_FILE = "sim.json"

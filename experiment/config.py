@@ -113,12 +113,14 @@ class VllmConfig(Section):
     """Arguments of vLLM's engine beside those that the comparison fixes.
 
     ``args`` are handed to vLLM as they are, whatever it knows: ``[vllm.args]`` in TOML.
+    ``threads_bind`` is which cores its threads keep to on a CPU: nobind, auto, or such as ``0-3``.
     """
 
     tensor_parallel_size: int = Field(1, ge=1, le=4096)
     pipeline_parallel_size: int = Field(1, ge=1, le=4096)
     quantization: str | None = None
     enforce_eager: bool = False
+    threads_bind: str = Field("nobind", min_length=1)
     args: dict[str, JsonValue] = Field(default_factory=dict)
 
     @property
@@ -138,6 +140,7 @@ class RunSection(Section):
     witness: bool = True  # count written slots from the tensors after each step
     arm_timeout_s: float = Field(1800, gt=0)
     vllm_python: str | None = None  # an interpreter that has vLLM; None: that of `make vllm`
+    profile: bool = False  # of the paged engine: some decode steps under torch's profiler
     cuda_history: bool = False  # on CUDA: record torch's allocator history and keep a snapshot
 
 

@@ -461,6 +461,44 @@ class CacheMoved(_Event):
     bytes: int
 
 
+class MachineLimits(_Event):
+    """What the machine does at best, with the threads of the run, and what a token takes of it.
+
+    ``read_bytes_per_s`` reading memory far larger than any cache, ``flops_per_s`` multiplying
+    large matrices in the model's precision, a multiplication and an addition counted as two.
+    ``matrix_parameters`` are weights that every token is multiplied with, ``output_parameters``
+    those of the output projection, ``attention_width`` query heads times head size times layers.
+    """
+
+    event: Literal["limits"] = "limits"
+    threads: int
+    read_bytes_per_s: float
+    flops_per_s: float
+    matrix_parameters: int
+    output_parameters: int
+    attention_width: int
+
+
+class StepProfile(_Event):
+    """Where the time of a decode step goes, by torch's profiler: medians over ``steps`` of them.
+
+    Milliseconds of the thread that steps the engine: matrix products, attention with the writing
+    of K and V, other tensor operations, and the rest, which is Python and scheduling. None where
+    the device computes by itself and the thread does not wait. ``requests`` is how many ran.
+    """
+
+    event: Literal["profile"] = "profile"
+    arm: str
+    steps: int
+    requests: int
+    step_ms: float
+    matrix_ms: float | None
+    attention_ms: float | None
+    other_ms: float | None
+    rest_ms: float | None
+    trace: str | None
+
+
 class ArmFinished(_Event):
     """The arm ended well. Times are seconds; ``generate_s`` covers all requests of the workload."""
 
@@ -559,6 +597,8 @@ Event = Annotated[
     | EngineStep
     | TokenMargin
     | CacheMoved
+    | MachineLimits
+    | StepProfile
     | ArmFinished
     | ArmFailed
     | ArmSkipped

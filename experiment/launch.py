@@ -20,6 +20,7 @@ from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.messages import Message, message, user_error
+from experiment.thread_env import thread_counts
 from experiment.vllm_arm.task import FIXED_ARGUMENTS, VllmTask, engine_arguments
 from kvsim.geometry import KVGeometry
 from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
@@ -29,6 +30,7 @@ TRANSFORMERS_PAGED = "transformers_paged"
 # What vLLM 0.32's attention on the CPU is compiled for.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 VLLM_ENVIRONMENT = ".venv-vllm"
+BIND = "VLLM_CPU_OMP_THREADS_BIND"
 _PROBE_TIMEOUT_S = 60.0
 _PROBE = """
 import importlib.metadata as m, json
@@ -48,11 +50,15 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How an arm's process is started; ``python`` None: by the interpreter that runs us."""
+    """How an arm's process is started; ``python`` None: by the interpreter that runs us.
+
+    ``variables`` of its environment are those of its thread pools; None: as our own arms have.
+    """
 
     module: str
     task: dict[str, Any]
     python: str | None = None
+    variables: dict[str, str] | None = None
 
 
 def plan_launch(
@@ -71,7 +77,8 @@ def plan_launch(
             sizes = ", ".join(map(str, CPU_HEAD_SIZES))
             return message("skip.vllm_head_size", size=prepared.model.head_dim, choices=sizes)
         _check_budget(config, device, prepared)
-        return Launch("experiment.vllm_arm", _vllm_task(config, device, prepared, logs), python)
+        task = _vllm_task(config, device, prepared, logs)
+        return Launch("experiment.vllm_arm", task, python, _vllm_variables(config))
     if arm == TRANSFORMERS_PAGED and not _plain_greedy(prepared.workload):
         return message("skip.greedy_only")
     task = {
@@ -143,7 +150,7 @@ def adapt(config: Config, device: str) -> tuple[Config, list[Message]]:
         cache = config.cache.model_copy(update={"block_size": wanted})
         config = config.model_copy(update={"cache": cache})
         notices.append(message("note.block_size_everywhere", size=wanted))
-    if not config.vllm.enforce_eager and not _has_compiler():
+    if not config.vllm.enforce_eager and not has_compiler():
         eager = config.vllm.model_copy(update={"enforce_eager": True})
         config = config.model_copy(update={"vllm": eager})
         notices.append(message("note.vllm_eager"))
@@ -186,7 +193,13 @@ def _check_budget(config: Config, device: str, prepared: Prepared) -> None:
         raise user_error("error.vllm_budget_small", budget=workload.budget_bytes, needed=needed)
 
 
-def _has_compiler() -> bool:
+def _vllm_variables(config: Config) -> dict[str, str]:
+    """Its pools wait as vLLM lets them; a binding in the environment stands above the config."""
+    bind = {BIND: os.environ.get(BIND, config.vllm.threads_bind)}
+    return thread_counts(config.run.threads) | bind
+
+
+def has_compiler() -> bool:
     """Whether torch will find a C++ compiler."""
     return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++"))
 

@@ -20,18 +20,20 @@ from experiment.events import (
     ArmSkipped,
     EnvironmentProbed,
     Event,
+    MachineLimits,
     ModelDirectory,
     ModelPrepared,
     Notice,
     StageEntered,
     WorkloadReady,
 )
-from experiment.launch import Prepared, plan_launch
+from experiment.launch import Launch, Prepared, plan_launch
 from experiment.memory.monitor import Monitor
 from experiment.memory.settle import DeviceWatch
 from experiment.messages import ExitCode, Message, UserError, message
 from experiment.process import Child, ChildTimeoutError
 from experiment.record import EventLog
+from experiment.thread_env import thread_variables
 
 T = TypeVar("T")
 Listener = Callable[[Event], None]
@@ -136,10 +138,20 @@ class Session:
         device = DeviceWatch(arm, environment, self.emit)
         device.before()
         limit = config.run.arm_timeout_s
-        end = self._run(arm, launch.module, launch.task, limit, monitor, config, launch.python)
+        end = self._run(arm, launch.module, launch.task, limit, monitor, config, launch)
         device.after(end.pids)  # the driver may list them for a moment longer
         ended_well = end.ok and end.get(ArmFinished) is not None
         return None if ended_well else self._failure(arm, end)
+
+    def measure_limits(self, task: dict[str, Any], config: Config) -> MachineLimits | None:
+        """Run :mod:`experiment.bench.limits`; None, and the reason in the log, where it failed."""
+        module = "experiment.bench.limits"
+        end = self._run("limits", module, task, _PROBE_TIMEOUT_S, None, config)
+        limits = end.get(MachineLimits)
+        if limits is None or not end.ok:
+            self._failure("limits", end)
+            return None
+        return limits
 
     def look_at_margins(self, task: dict[str, Any], config: Config) -> None:
         """Run :mod:`experiment.margins`; without it the report knows the difference alone."""
@@ -153,11 +165,13 @@ class Session:
         timeout_s: float,
         monitor: Callable[[int], Monitor] | None,
         config: Config | None = None,
-        python: str | None = None,
+        launch: Launch | None = None,
     ) -> ChildEnd:
         last: dict[type, Event] = {}
         log_path = self.logs / f"{name}.log"
-        with Child(module, task, log_path, timeout_s, _thread_env(config), python) as child:
+        python = launch.python if launch else None
+        env = _variables(config, launch)
+        with Child(module, task, log_path, timeout_s, env, python) as child:
             watcher = monitor(child.pid) if monitor else None
             if watcher:
                 watcher.start()
@@ -216,11 +230,11 @@ def _reason(exit_code: int) -> Message:
     return message("failure.exit", code=exit_code)
 
 
-def _thread_env(config: Config | None) -> dict[str, str]:
+def _variables(config: Config | None, launch: Launch | None) -> dict[str, str]:
     """Thread counts must stand before the child imports anything that starts a pool."""
     if config is None:
         return {}
-    env = {"HF_HUB_OFFLINE": "1"}  # everything was fetched in the preparation
-    if config.run.threads:
-        env |= {name: str(config.run.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    return env
+    offline = {"HF_HUB_OFFLINE": "1"}  # everything was fetched in the preparation
+    if launch is not None and launch.variables is not None:
+        return offline | launch.variables
+    return offline | thread_variables(config.run.threads)

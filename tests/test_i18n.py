@@ -28,6 +28,7 @@ BUILT = (
     "player.", "plan.", "calibrate.", "sim.", "refusal.", "geometry.", "trace_reason.",
     "error.trace.", "error.plan.", "error.sim.",
     "paper.", "sweep.", "error.sweep.", "simulator.part_",
+    "bench.",
 )  # fmt: skip
 
 

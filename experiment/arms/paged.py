@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 
 import torch
 
 from experiment.arms.base import ArmRun, RequestTimes
+from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.engine.attention import ATTENTION, UnsupportedModelError
 from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine, StepOutcome
@@ -71,7 +72,8 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     runner = ModelRunner(model, pool, _kernel(run))
     vocabulary, length = task.model.vocab_size, task.workload.max_length
     engine = Engine(runner, limits, _eos(run), vocabulary, length)
-    _Loop(run, engine).run_all()
+    with step_profiler(run) as profiler:
+        _Loop(run, engine, profiler).run_all()
     if limits.prefix_caching:
         stats = engine.scheduler.stats
         run.emit(PrefixCacheUsed(arm=task.arm, **asdict(stats)))
@@ -166,9 +168,10 @@ def _eos(run: ArmRun) -> int | None:
 class _Loop:
     """Feeds the workload to the engine and logs what happens."""
 
-    def __init__(self, run: ArmRun, engine: Engine) -> None:
+    def __init__(self, run: ArmRun, engine: Engine, profiler: StepProfiler | None) -> None:
         self.run = run
         self.engine = engine
+        self.profiler = profiler
         self.requests = {request.id: request for request in run.task.workload.requests}
         self.started: dict[int, int] = {}
         self.first_token: dict[int, int] = {}
@@ -184,12 +187,15 @@ class _Loop:
         self.run.begin_generation()
         while self.engine.scheduler.has_work:
             began_ns, clock = time.monotonic_ns(), self.run.now()
-            with _valid_logits(self.run):
+            marked = self.profiler.step() if self.profiler else nullcontext()
+            with _valid_logits(self.run), marked:
                 outcome = self.engine.execute()
-            self.run.synchronize()
+                self.run.synchronize()
             now = self.run.now()
             with self.run.paused():
                 self._log_step(outcome, began_ns)
+                if self.profiler:
+                    self.profiler.after(outcome.plan)
             finished = self.engine.complete(outcome)
             with self.run.paused():
                 self._log_requests(outcome, finished, clock, now)

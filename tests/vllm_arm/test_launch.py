@@ -89,7 +89,7 @@ def test_without_a_compiler_the_model_is_not_compiled(
 ) -> None:
     given = asked(python, vllm={"enforce_eager": False})
     assert not adapt(given, "cpu")[0].vllm.enforce_eager
-    monkeypatch.setattr("experiment.launch._has_compiler", lambda: False)
+    monkeypatch.setattr("experiment.launch.has_compiler", lambda: False)
     changed, notices = adapt(given, "cpu")
     assert changed.vllm.enforce_eager
     assert notices == [message("note.vllm_eager")]

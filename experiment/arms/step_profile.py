@@ -1,0 +1,171 @@
+"""Where a decode step's time goes: some steps of our engine under torch's profiler.
+
+    step       ├────────────────────────────────────────────────────────┤   the engine's thread
+    attention         ├──────┤                  ├──────┤                    our function's calls
+    matrix       ├───┤         ├────┤ ├─────┤              ├─────┤          linear, addmm, mm ...
+    other          ├┤               ├┤                                      norms, activations ...
+    rest       what is under none of them: Python, scheduling, the profiler's own cost
+
+Of operations that call others the outermost counts. The profiler makes a step slower, most of all
+its rest; a step's own time is that of steps which nobody profiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AttentionInterface
+
+from experiment.arms.base import ArmRun
+from experiment.engine.attention import ATTENTION, paged_attention
+from experiment.events import StepProfile
+from kvsim.step import StepPlan
+
+STEPS = 16
+STEP, ATTEND = "pagedkv::step", "pagedkv::attention"
+_MATRIX = ("linear", "addmm", "::mm", "::bmm", "baddbmm", "matmul")
+
+
+class Span(NamedTuple):
+    """A stretch of one thread's time, in microseconds."""
+
+    name: str
+    start: float
+    end: float
+
+
+class Parts(NamedTuple):
+    """Milliseconds of one step."""
+
+    step: float
+    matrix: float
+    attention: float
+    other: float
+
+    @property
+    def rest(self) -> float:
+        """What is under no operation."""
+        return self.step - self.matrix - self.attention - self.other
+
+
+def split(spans: Iterable[Span]) -> list[Parts]:
+    """Steps, and the outermost spans below each by what they are; spans nest."""
+    parts: list[Parts] = []
+    until = step_end = float("-inf")
+    for span in sorted(spans, key=lambda each: (each.start, -each.end)):
+        if span.name == STEP:
+            parts.append(Parts((span.end - span.start) / 1e3, 0.0, 0.0, 0.0))
+            until, step_end = span.start, span.end
+        elif until <= span.start < step_end:
+            kind = _kind(span.name)
+            spent = getattr(parts[-1], kind) + (span.end - span.start) / 1e3
+            parts[-1] = parts[-1]._replace(**{kind: spent})
+            until = span.end
+    return parts
+
+
+def _kind(name: str) -> str:
+    if name == ATTEND:
+        return "attention"
+    return "matrix" if any(part in name for part in _MATRIX) else "other"
+
+
+class StepProfiler:
+    """Profiles the first :data:`STEPS` steps in a row that decode alone, then says what it saw."""
+
+    def __init__(self, run: ArmRun) -> None:
+        self._run = run
+        self._profiler: Any = None
+        self._requests: list[int] = []
+        self._done = False
+
+    def step(self) -> AbstractContextManager[object]:
+        """Around a step."""
+        if self._profiler is None:
+            return nullcontext()
+        return torch.profiler.record_function(STEP)
+
+    def after(self, plan: StepPlan) -> None:
+        """Begin behind the first step that decodes alone; end where prompts come again."""
+        decoding = bool(plan.chunks) and all(c.count == 1 and c.samples for c in plan.chunks)
+        if self._profiler is not None and decoding:
+            self._requests.append(len(plan.chunks))
+        if self._profiler is None and decoding and not self._done:
+            self._begin()
+        elif self._profiler is not None and (not decoding or len(self._requests) >= STEPS):
+            self.finish()
+
+    def finish(self) -> None:
+        """End what has begun, write the trace, emit the summary."""
+        if self._profiler is None:
+            return
+        profiler, self._profiler, self._done = self._profiler, None, True
+        profiler.stop()
+        AttentionInterface.register(ATTENTION, paged_attention)
+        if self._requests:
+            self._run.emit(self._summary(profiler))
+
+    def _begin(self) -> None:
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if self._run.device.type == "cuda":
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        AttentionInterface.register(ATTENTION, _marked_attention)
+        self._profiler = torch.profiler.profile(activities=activities)
+        self._profiler.start()
+
+    def _summary(self, profiler: Any) -> StepProfile:
+        parts = split(_spans(profiler))[: len(self._requests)]
+        waits = self._run.device.type == "cpu"  # else the thread only hands out work
+
+        def middle(name: str) -> float | None:
+            return median(getattr(each, name) for each in parts) if waits else None
+
+        return StepProfile(
+            arm=self._run.task.arm,
+            steps=len(parts),
+            requests=int(median(self._requests)),
+            step_ms=median(each.step for each in parts),
+            matrix_ms=middle("matrix"),
+            attention_ms=middle("attention"),
+            other_ms=middle("other"),
+            rest_ms=middle("rest"),
+            trace=self._write(profiler),
+        )
+
+    def _write(self, profiler: Any) -> str | None:
+        if self._run.task.logs is None:
+            return None
+        name = f"{self._run.task.arm}.trace.json.gz"
+        profiler.export_chrome_trace(str(Path(self._run.task.logs, name)))
+        return name
+
+
+@contextmanager
+def step_profiler(run: ArmRun) -> Iterator[StepProfiler | None]:
+    """A profiler where the config asks for one."""
+    profiler = StepProfiler(run) if run.task.config.run.profile else None
+    try:
+        yield profiler
+    finally:
+        if profiler is not None:
+            with run.paused():
+                profiler.finish()
+
+
+def _marked_attention(*arguments: Any, **named: Any) -> Any:
+    with torch.profiler.record_function(ATTEND):
+        return paged_attention(*arguments, **named)
+
+
+def _spans(profiler: Any) -> list[Span]:
+    """Operations of the thread that steps the engine."""
+    events = [e for e in profiler.events() if e.device_type.name == "CPU"]
+    threads = {e.thread for e in events if e.name == STEP}
+    return [
+        Span(e.name, e.time_range.start, e.time_range.end) for e in events if e.thread in threads
+    ]

@@ -1,0 +1,94 @@
+"""The file of a benchmark, ``engine.json``: written whole each time a round has ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from experiment.bench.rows import Profile, Row
+from experiment.messages import Message, UserError, message, user_error
+from experiment.os_errors import os_reason
+from experiment.record import write_atomic
+
+SCHEMA = 1
+FILE = "engine.json"
+
+
+class Round(BaseModel):
+    """A round of a workload: its order, its run directory, and what the machine did at best."""
+
+    workload: str
+    round: int
+    arms: list[str]
+    directory: str
+    limits: dict[str, Any] | None = None
+
+
+class LeftOut(BaseModel):
+    """An arm that was not run in a workload, or in its first round alone, and why."""
+
+    workload: str
+    arm: str
+    rounds: int
+    reason: Message
+
+
+class BenchData(BaseModel):
+    """Everything that a benchmark found.
+
+    ``targets`` are :class:`experiment.bench.targets.Outcome` as plain data; ``vllm`` says which
+    of its modes was faster in the probe, in tokens per second.
+    """
+
+    schema_version: int = SCHEMA
+    version: str
+    started: str
+    status: str = "running"
+    seconds: float = 0.0
+    command: list[str] = []
+    settings: dict[str, Any] = {}
+    machine: dict[str, Any] = {}
+    versions: dict[str, str | None] = {}
+    model: dict[str, Any] = {}
+    vllm: dict[str, Any] | None = None
+    rounds: list[Round] = []
+    left_out: list[LeftOut] = []
+    rows: list[Row] = []
+    profiles: list[Profile] = []
+    front_door: dict[str, Any] = {}
+    warnings: list[Message] = []
+    targets: list[dict[str, Any]] = Field(default_factory=list)
+
+
+def write_data(directory: Path, data: BenchData) -> Path:
+    """Write the file, whole or not at all.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    path = directory / FILE
+    text = json.dumps(data.model_dump(mode="json"), ensure_ascii=False, indent=1, allow_nan=False)
+    try:
+        write_atomic(path, text + "\n")
+    except OSError as error:
+        why = message("error.out_unwritable", path=str(path), why=os_reason(error))
+        raise UserError(why) from error
+    return path
+
+
+def read_data(path: Path) -> BenchData:
+    """Read a file of this schema; a directory stands for the file in it.
+
+    Raises:
+        UserError: there is none, or it is no file of a benchmark of this version.
+    """
+    file = path / FILE if path.is_dir() else path
+    try:
+        return BenchData.model_validate_json(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise user_error("error.bench.no_file", path=str(file)) from error
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise user_error("error.bench.bad_file", path=str(file)) from error

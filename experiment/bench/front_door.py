@@ -1,0 +1,55 @@
+"""What a person waits for at the front door: the help text, and the whole walkthrough."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import experiment
+from experiment.messages import Message, message
+
+DOOR = Path(experiment.__file__).resolve().parent.parent / "run_experiment.py"
+HELP_RUNS = 5
+_LIMIT_S = 900.0
+
+
+def front_door(directory: Path, walkthrough: bool) -> dict[str, Any]:
+    """Seconds of each call of ``--help`` and, if asked for, of one default walkthrough, offline.
+
+    Processes as a person starts them, from start to end; a reason where they could not be timed.
+    """
+    if not DOOR.exists():
+        return {"reason": message("bench.no_door").model_dump(mode="json")}
+    found: dict[str, Any] = {"help_s": []}
+    for _ in range(HELP_RUNS):
+        seconds, problem = _timed(["--help"])
+        if problem is not None:
+            return {"reason": problem.model_dump(mode="json")}
+        found["help_s"].append(seconds)
+    if walkthrough:
+        out = directory / "walkthrough"
+        seconds, problem = _timed(["--yes", "--quiet", "--offline", "--out", str(out)])
+        found["walkthrough_s"] = [] if problem else [seconds]
+        if problem is not None:
+            found["reason"] = problem.model_dump(mode="json")
+    return found
+
+
+def _timed(words: Sequence[str]) -> tuple[float, Message | None]:
+    begin = time.perf_counter()
+    try:
+        done = subprocess.run(  # noqa: S603 - our own front door
+            [sys.executable, str(DOOR), *words],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=_LIMIT_S, check=False, env=dict(os.environ),
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return _LIMIT_S, message("bench.door_failed", code=None)
+    code = done.returncode
+    seconds = time.perf_counter() - begin
+    return seconds, message("bench.door_failed", code=code) if code else None

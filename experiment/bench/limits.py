@@ -1,0 +1,106 @@
+"""What the machine does at best: ``python -m experiment.bench.limits``, with the arms' threads.
+
+    decode    reads every weight and all K and V for a token each      ─► memory bandwidth
+    prefill   multiplies hundreds of rows with every weight            ─► matrix rate
+
+The task is ``{"directory": ..., "device": ..., "dtype": ..., "threads": ...}``; the answer is one
+MachineLimits event. Each limit is the best of several ways and tries: what another process takes
+makes it smaller, nothing makes it larger.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from experiment.events import MachineLimits
+from experiment.wire import Wire, serve
+
+if TYPE_CHECKING:
+    import torch
+
+# Many times any cache, and still little beside the memory of a machine that runs this.
+_READ_BYTES = {"cpu": 256 << 20, "cuda": 4 << 30}
+_SIDE = {"cpu": 1536, "cuda": 8192}
+_ROW = 1024
+_TRIES = 7
+
+
+def main(wire: Wire, task: dict[str, Any]) -> None:
+    """Answer the task."""
+    import torch
+
+    if task["threads"]:
+        torch.set_num_threads(task["threads"])
+    device, dtype = torch.device(task["device"]), getattr(torch, task["dtype"])
+    matrix, output, attention = model_size(task["directory"])
+    with torch.inference_mode():
+        event = MachineLimits(
+            threads=torch.get_num_threads(),
+            read_bytes_per_s=read_rate(device, dtype, task.get("bytes")),
+            flops_per_s=matrix_rate(device, dtype, task.get("side")),
+            matrix_parameters=matrix,
+            output_parameters=output,
+            attention_width=attention,
+        )
+    wire.emit(event)
+
+
+def read_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> float:
+    """Bytes a second, by a matrix times a vector and by a sum; the faster one counts."""
+    import torch
+
+    size = size or _READ_BYTES[device.type]
+    matrix = torch.ones(size // dtype.itemsize // _ROW, _ROW, dtype=dtype, device=device)
+    vector = torch.ones(_ROW, dtype=dtype, device=device)
+    ways = (lambda: matrix @ vector, matrix.sum)
+    return matrix.nbytes / min(_best_s(way, device) for way in ways)
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype, side: int | None = None) -> float:
+    """Floating-point operations a second in a product of two square matrices."""
+    import torch
+
+    side = side or _SIDE[device.type]
+    a = torch.ones(side, side, dtype=dtype, device=device)
+    return 2 * side**3 / _best_s(lambda: a @ a, device)
+
+
+def model_size(directory: str) -> tuple[int, int, int]:
+    """Weights that a token is multiplied with, those of the output projection, attention's width.
+
+    Built without memory. The embedding is no product; tied to the output projection it is one.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.pytorch_utils import Conv1D
+
+    config = AutoConfig.from_pretrained(directory, local_files_only=True)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    head = model.get_output_embeddings()
+    layers = [m for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D)]
+    matrix = sum(layer.weight.numel() for layer in layers if layer is not head)
+    text = config.get_text_config()
+    heads = text.num_attention_heads
+    dim = getattr(text, "head_dim", None) or text.hidden_size // heads
+    return matrix, head.weight.numel(), text.num_hidden_layers * heads * dim
+
+
+def _best_s(work: Callable[[], Any], device: torch.device) -> float:
+    import torch
+
+    times = []
+    for _ in range(_TRIES):
+        begin = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+if __name__ == "__main__":
+    sys.exit(serve("limits", main))

@@ -1,0 +1,133 @@
+"""What is asked of a benchmark, and which arms a round of a workload has.
+
+every round          arms that a target compares, and what is as quick
+first round alone    arms that take minutes and no target waits for
+never                one request after another on C: an hour or so of a figure that B has
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiment.bench.data import LeftOut
+from experiment.bench.workloads import FULL, TINY, Workload
+from experiment.config import Config
+from experiment.launch import VLLM
+from experiment.messages import message
+from experiment.thread_env import bound_cores
+
+ARMS = (
+    "contiguous.sequential", "contiguous.batch", "slabs", "paged", "transformers_paged", VLLM,
+)  # fmt: skip
+# Rounds of an arm in a workload where nobody named arms; all others run in each.
+_FEWER = {
+    ("B", "contiguous.sequential"): 1,
+    ("C", "contiguous.sequential"): 0,
+    ("C", "transformers_paged"): 1,
+    ("C", VLLM): 1,
+}
+# Blocks that vLLM has on a CPU too, so that all arms have the same.
+_BLOCK_SIZE = {"cpu": 32, "cuda": 16}
+PROFILED = ("slabs", "paged")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for.
+
+    Attributes:
+        named: arms were named, so all of them run in every round.
+        limit_s: for the rounds of all workloads; None: all rounds, however long.
+        least: rounds that run whatever the time.
+        tiny: workloads and model for tests, in seconds.
+        profile: all arms of ours in all workloads; else the paged one in A alone.
+    """
+
+    workloads: tuple[str, ...]
+    arms: tuple[str, ...]
+    named: bool
+    rounds: int
+    least: int
+    limit_s: float | None
+    threads: int | None
+    tiny: bool
+    profile: bool
+    out: Path
+    device: str = "auto"
+    dtype: str = "auto"
+    model: str | None = None
+    vllm_python: str | None = None
+    seed: int = 0
+    command: tuple[str, ...] = ()
+    lang: str = "en"
+
+    @property
+    def chosen(self) -> list[Workload]:
+        """The workloads."""
+        return [each for each in (TINY if self.tiny else FULL) if each.name in self.workloads]
+
+    def arms_of(self, workload: str, number: int) -> list[str]:
+        """Arms of a round."""
+        if self.named or self.tiny:
+            return list(self.arms)
+        return [arm for arm in self.arms if number < _FEWER.get((workload, arm), number + 1)]
+
+    def left_out(self) -> list[LeftOut]:
+        """Arms that run less often than others, or never."""
+        if self.named or self.tiny:
+            return []
+        reasons = {0: message("bench.left_out_slow"), 1: message("bench.left_out_once")}
+        return [
+            LeftOut(workload=workload, arm=arm, rounds=rounds, reason=reasons[rounds])
+            for (workload, arm), rounds in _FEWER.items()
+            if workload in self.workloads and arm in self.arms
+        ]
+
+    def profiled(self, workload: str, number: int) -> list[str]:
+        """Arms that are run once more in a round, under the profiler."""
+        ours = [arm for arm in PROFILED if arm in self.arms]
+        if self.profile:
+            return ours if number == 0 or workload == "A" else []
+        return [arm for arm in ours if workload == "A" and arm == "paged"]
+
+
+def base_config(options: Options, device: str) -> Config:
+    """The config of every arm; a workload brings its own maximum length."""
+    model = options.model or ("tiny-gpt2" if options.tiny else "gpt2")
+    bind = bound_cores(options.threads) if device == "cpu" and options.threads else "nobind"
+    run: dict[str, Any] = {
+        "arms": list(options.arms),
+        "device": device,
+        "threads": options.threads,
+        "seed": options.seed,
+        # Looking at memory takes the arm's cores: a peak is on record at the stages anyway.
+        "sample_interval_ms": 200,
+        "witness": False,
+        "arm_timeout_s": 3600,
+        "vllm_python": options.vllm_python,
+    }
+    longest = max(workload.max_length for workload in options.chosen)
+    return Config.model_validate(
+        {
+            "model": {"name": model, "dtype": options.dtype, "offline": True},
+            "cache": {"max_length": longest, "block_size": _BLOCK_SIZE[device]},
+            "vllm": {"threads_bind": bind},
+            "run": run,
+        }
+    )
+
+
+def with_run(config: Config, arms: Sequence[str], max_length: int, **run: Any) -> Config:
+    """The config of a round."""
+    cache = config.cache.model_copy(update={"max_length": max_length})
+    section = config.run.model_copy(update={"arms": tuple(arms), **run})
+    return config.model_copy(update={"cache": cache, "run": section})
+
+
+def with_eager(config: Config, eager: bool) -> Config:
+    """The config with vLLM's model compiled, or not."""
+    vllm = config.vllm.model_copy(update={"enforce_eager": eager})
+    return config.model_copy(update={"vllm": vllm})

@@ -1,0 +1,104 @@
+"""One round: a run directory with every arm in it, and the rows that its record gives."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiment import __version__
+from experiment.bench.noise import load_average, others_cores
+from experiment.bench.rows import Profile, Row, profiles_of, rows_of
+from experiment.config import Config
+from experiment.directories import without_home
+from experiment.environment import Environment
+from experiment.events import EnvironmentProbed, Event, MachineLimits, RunFinished, RunStarted
+from experiment.launch import Prepared
+from experiment.record import EventLog, read_record
+from experiment.runner import Session
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all rounds stand on: the machine, the model, and who is told."""
+
+    environment: Environment
+    prepared: Prepared
+    listener: Listener
+    starting: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class RoundResult:
+    """Rows and profiles of a round; ``seconds`` are those of each arm's process."""
+
+    rows: list[Row] = field(default_factory=list)
+    profiles: list[Profile] = field(default_factory=list)
+    limits: MachineLimits | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def run_round(
+    directory: Path,
+    ground: Ground,
+    config: Config,
+    workload: str,
+    number: int,
+    order: Sequence[str],
+) -> RoundResult:
+    """Run the arms in their order, each in a fresh process, and read what was written down.
+
+    An interruption ends the round; what was measured before it is in the directory.
+    """
+    directory.mkdir(parents=True)
+    result = RoundResult()
+    noise: dict[str, dict[str, Any]] = {}
+    with EventLog(directory) as log:
+        session = Session(directory, log, ground.listener)
+        _head(session, ground, config)
+        ground.starting("limits")
+        result.limits = session.measure_limits(_limits_task(ground, config), config)
+        for arm in order:
+            ground.starting(arm)
+            noise[arm] = {"load_average": load_average(), "others_cores": others_cores()}
+            begin = time.monotonic()
+            session.run_arm(arm, config, ground.environment, ground.prepared)
+            result.seconds[arm] = time.monotonic() - begin
+        session.emit(RunFinished(status="complete"))
+    record = read_record(directory)
+    result.rows = [
+        row.model_copy(update=noise[row.arm] | {"wall_s": result.seconds[row.arm]})
+        for row in rows_of(record, workload, number)
+    ]
+    result.profiles = profiles_of(record, workload, number)
+    return result
+
+
+def _head(session: Session, ground: Ground, config: Config) -> None:
+    session.emit(
+        RunStarted(
+            version=__version__,
+            wall_ns=time.time_ns(),
+            utc_offset_s=0,
+            lang="en",
+            command=["bench"],
+            config=json.loads(without_home(config.model_dump_json())),
+        )
+    )
+    session.emit(EnvironmentProbed(environment=ground.environment.model_dump(mode="json")))
+    session.emit(ground.prepared.model)
+    session.emit(ground.prepared.workload)
+
+
+def _limits_task(ground: Ground, config: Config) -> dict[str, Any]:
+    return {
+        "directory": ground.prepared.directory,
+        "device": ground.environment.device,
+        "dtype": ground.prepared.model.dtype,
+        "threads": config.run.threads,
+    }

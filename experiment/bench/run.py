@@ -1,0 +1,222 @@
+"""A whole benchmark, from the machine to the targets.
+
+environment ─ model ─ vLLM: eager or compiled? ─ help, walkthrough
+─ round 0 of A, B, C ─ round 1 of A, B, C ─ ...    after each, engine.json is written
+─ targets
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+
+from experiment import __version__
+from experiment.bench.data import BenchData, Round, write_data
+from experiment.bench.front_door import front_door
+from experiment.bench.noise import BUSY_CORES, load_average, others_cores
+from experiment.bench.order import Pace, turned
+from experiment.bench.plan import Options, base_config, with_eager, with_run
+from experiment.bench.rounds import Ground, RoundResult, run_round
+from experiment.bench.rows import Row
+from experiment.bench.targets import outcomes
+from experiment.bench.vllm_mode import faster_mode
+from experiment.bench.workloads import Workload, ready
+from experiment.config import Config
+from experiment.directories import make_run_directory, without_home
+from experiment.environment import Environment
+from experiment.events import ArmFailed, Event, RunStarted
+from experiment.launch import VLLM, Prepared, refuse
+from experiment.messages import Message, UserError, message
+from experiment.record import EventLog
+from experiment.runner import Session
+
+Say = Callable[[Message], None]
+Listener = Callable[[Event], None]
+Shown = Callable[[Row], None]
+
+
+class Bench:
+    """A benchmark in progress.
+
+    Args:
+        options: what was asked for.
+        say: is told what happens.
+        listener: is told every event of every run.
+        shown: is told each row as it comes.
+    """
+
+    def __init__(self, options: Options, say: Say, listener: Listener, shown: Shown) -> None:
+        self.options = options
+        self.data = BenchData(
+            version=__version__,
+            started=datetime.now().astimezone().isoformat(timespec="seconds"),
+            command=[without_home(word) for word in options.command],
+            left_out=options.left_out(),
+        )
+        self._say, self._listener, self._shown = say, listener, shown
+        self._began = time.monotonic()
+        stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+        self.runs = make_run_directory(options.out / "runs" / stamp)
+
+    def run(self) -> Path:
+        """Run everything; the path of the file.
+
+        Raises:
+            UserError: before anything was measured.
+        """
+        try:
+            environment, config, prepared = self._prepare()
+            self._describe(environment, config, prepared)
+            self._front_door()
+            ground = Ground(environment, prepared, self._listener, self._starting)
+            config = self._choose_vllm(ground, config)
+            self._rounds(ground, config)
+            self.data.status = "complete"
+        except KeyboardInterrupt:
+            self.data.status = "interrupted"
+            raise
+        finally:
+            path = self._write()
+        return path
+
+    def _prepare(self) -> tuple[Environment, Config, Prepared]:
+        """The machine and the model, in a run directory of their own.
+
+        Raises:
+            UserError: the device, the model or vLLM's interpreter is not there.
+        """
+        directory = self.runs / "prepare"
+        directory.mkdir()
+        with EventLog(directory) as log:
+            session = Session(directory, log, self._listener)
+            session.emit(
+                RunStarted(
+                    version=__version__, wall_ns=time.time_ns(), utc_offset_s=0,
+                    lang=self.options.lang, command=["bench"], config={},
+                )
+            )  # fmt: skip
+            environment = session.probe_environment(self.options.device)
+            if isinstance(environment, ArmFailed):
+                raise UserError(environment.reason)
+            config = base_config(self.options, environment.device)
+            refused = refuse(config, environment)
+            if refused is not None:
+                raise UserError(refused)
+            prepared = session.prepare(config, environment, ["bench"])
+            if isinstance(prepared, ArmFailed):
+                raise UserError(prepared.reason)
+        return environment, config, prepared
+
+    def _describe(self, environment: Environment, config: Config, prepared: Prepared) -> None:
+        self.data.machine = {
+            "cpu": environment.cpu.model_dump(mode="json"),
+            "gpus": [gpu.name for gpu in environment.gpus if gpu.visible],
+            "device": environment.device,
+            "device_name": environment.device_name,
+            "ram_bytes": environment.ram.total_bytes,
+            "system": environment.system.os,
+            "load_average": load_average(),
+            "others_cores": others_cores(),
+        }
+        self.data.versions = {
+            "python": environment.python.version,
+            "torch": environment.torch.version,
+            "transformers": environment.transformers.version,
+            "numba": _version("numba"),
+        }
+        model = prepared.model
+        self.data.model = model.model_dump(
+            mode="json", include={"name", "source", "dtype", "parameters", "weights_sha256"}
+        )
+        self.data.settings = {
+            "threads": config.run.threads, "block_size": config.cache.block_size,
+            "seed": self.options.seed, "tiny": self.options.tiny,
+            "limit_s": self.options.limit_s, "rounds": self.options.rounds,
+        }  # fmt: skip
+        self._warn_if_busy(self.data.machine["others_cores"])
+
+    def _front_door(self) -> None:
+        self._say(message("bench.front_door"))
+        self.data.front_door = front_door(self.runs, walkthrough=not self.options.tiny)
+
+    def _choose_vllm(self, ground: Ground, config: Config) -> Config:
+        if VLLM not in self.options.arms:
+            return config
+        mode = faster_mode(self.runs, ground, config, self._say)
+        self.data.vllm = mode
+        return with_eager(config, bool(mode["eager"]))
+
+    def _rounds(self, ground: Ground, config: Config) -> None:
+        begun, options = time.monotonic(), self.options
+        pace = Pace(options.limit_s, options.rounds, options.least)
+        for number in range(options.rounds):
+            for workload in options.chosen:
+                arms = options.arms_of(workload.name, number)
+                if not arms or not pace.fits(workload.name, arms, number, time.monotonic() - begun):
+                    continue
+                self._say(message("bench.round", workload=workload.name, n=number + 1))
+                result = self._round(ground, config, workload, number, turned(arms, number))
+                pace.took(workload.name, result.seconds)
+
+    def _round(
+        self, ground: Ground, config: Config, workload: Workload, number: int, order: list[str]
+    ) -> RoundResult:
+        made = ready(workload, ground.prepared.model, config.cache.block_size, self.options.seed)
+        prepared = Prepared(ground.prepared.directory, ground.prepared.model, made)
+        ground = Ground(ground.environment, prepared, ground.listener, ground.starting)
+        name = f"{workload.name}-{number}"
+        here = with_run(config, order, workload.max_length)
+        result = run_round(self.runs / name, ground, here, workload.name, number, order)
+        for row in result.rows:
+            self._shown(row)
+            self._warn_if_busy(row.others_cores)
+        self.data.rows += result.rows
+        limits = result.limits.model_dump(mode="json") if result.limits else None
+        self.data.rounds.append(
+            Round(
+                workload=workload.name, round=number, arms=order, limits=limits,
+                directory=str(Path("runs", self.runs.name, name)),
+            )
+        )  # fmt: skip
+        self._write()
+        self._profile(ground, config, workload, number)
+        return result
+
+    def _profile(self, ground: Ground, config: Config, workload: Workload, number: int) -> None:
+        arms = self.options.profiled(workload.name, number)
+        if not arms:
+            return
+        here = with_run(config, arms, workload.max_length, profile=True)
+        name = f"{workload.name}-{number}-profile"
+        result = run_round(self.runs / name, ground, here, workload.name, number, arms)
+        self.data.profiles += result.profiles
+        self._write()
+
+    def _starting(self, arm: str) -> None:
+        named = "bench.limits" if arm == "limits" else f"arm_name.{arm.replace('.', '_')}"
+        self._say(message("bench.arm", arm=message(named).model_dump()))
+
+    def _warn_if_busy(self, cores: float | None) -> None:
+        if cores is None or cores < BUSY_CORES:
+            return
+        warning = message("bench.busy", cores=cores)
+        if not any(each.key == warning.key for each in self.data.warnings):
+            self._say(warning)
+        self.data.warnings.append(warning)
+
+    def _write(self) -> Path:
+        data = self.data
+        data.seconds = time.monotonic() - self._began
+        found = outcomes(data.rows, data.profiles, data.front_door)
+        data.targets = [outcome.to_json() for outcome in found]
+        return write_data(self.options.out, data)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

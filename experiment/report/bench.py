@@ -1,0 +1,100 @@
+"""A benchmark on the console: a line for each arm as it ends, then the tables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TextIO, cast
+
+from rich import box
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from experiment.bench.data import BenchData
+from experiment.bench.rows import Row
+from experiment.events import Event, Notice
+from experiment.messages import Message
+from experiment.report.bench_tables import Cells, all_tables, facts
+from experiment.report.texts import AsciiFile, arm_name, translator
+from experiment.report.wrap import wrap
+
+_WIDEST = 100
+
+
+class BenchConsole:
+    """Prints what a benchmark does and what it came to."""
+
+    def __init__(self, lang: str, ascii_only: bool = False) -> None:
+        self.t = translator(lang, ascii_only)
+        stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
+        self.console = Console(
+            file=stream, highlight=False, safe_box=True, emoji=False, markup=False
+        )
+        self.box = box.ASCII2 if ascii_only else box.SIMPLE_HEAD
+        self._status: Status | None = None
+
+    def say(self, text: Message) -> None:
+        """What happens now: a line that the next one replaces; without a terminal, a line."""
+        line = self.t.message(text)
+        if not self.console.is_terminal:
+            self.console.print(line, soft_wrap=True)
+            return
+        if self._status is None:
+            self._status = self.console.status(line)
+            self._status.start()
+        self._status.update(Text(line))
+
+    def handle(self, event: Event) -> None:
+        """Events of the runs; only what a person should know is shown."""
+        if isinstance(event, Notice):
+            self.console.print(Text(self.t.message(event.text), style="dim"), soft_wrap=True)
+
+    def row(self, row: Row) -> None:
+        """An arm of a round has been read."""
+        told = {"workload": row.workload, "arm": arm_name(self.t, row.arm), "n": row.round + 1}
+        if row.status != "finished":
+            why = self.t.message(row.reason) if row.reason else None
+            self.console.print(self.t("bench.row_failed", **told, why=why), soft_wrap=True)
+            return
+        self.console.print(
+            self.t("bench.row", **told, rate=row.useful_tokens_per_s, time=row.wall_s),
+            soft_wrap=True,
+        )
+
+    def end(self) -> None:
+        """Take away the line of what happens."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def show(self, data: BenchData) -> None:
+        """Facts and tables of a benchmark."""
+        self.end()
+        self.console.print(Text(self.t("bench.title"), style="bold cyan"))
+        for fact in facts(self.t, data):
+            self._paragraph(fact, "dim")
+        for cells in all_tables(self.t, data):
+            self._table(cells)
+
+    def written(self, path: Path) -> None:
+        """Where everything is."""
+        self.console.print(self.t("bench.written", path=str(path)), soft_wrap=True)
+
+    def _table(self, cells: Cells) -> None:
+        self.console.print()
+        self.console.print(Text(cells.title, style="bold"))
+        table = Table(box=self.box, pad_edge=False)
+        for index, name in enumerate(cells.header):
+            table.add_column(name, justify="left" if index in cells.left else "right")
+        for index, row in enumerate(cells.rows):
+            style = cells.styles[index] if cells.styles else ""
+            table.add_row(*[Text(cell) for cell in row], style=style)
+        self.console.print(table)
+        for note in cells.notes:
+            self._paragraph(f"· {note}", "dim")
+
+    def _paragraph(self, text: str, style: str) -> None:
+        width = min(self.console.width, _WIDEST)
+        self.console.print(Text(wrap(text, width), style=style))

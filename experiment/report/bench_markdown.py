@@ -1,0 +1,52 @@
+"""The tables of a benchmark in a Markdown page, between two marks; the rest of it is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiment.bench.data import BenchData
+from experiment.i18n import Translator
+from experiment.messages import UserError, message, user_error
+from experiment.os_errors import os_reason
+from experiment.record import write_atomic
+from experiment.report.bench_tables import Cells, all_tables, facts
+
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+
+
+def write_page(path: Path, data: BenchData) -> None:
+    """Put the tables between the marks of a page; a page that is not there is made.
+
+    Raises:
+        UserError: the page has no such marks, or cannot be read or written.
+    """
+    try:
+        page = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
+        before, begin, rest = page.partition(BEGIN)
+        _, end, after = rest.partition(END)
+        if not begin or not end:
+            raise user_error("error.bench.no_marks", path=str(path), begin=BEGIN, end=END)
+        write_atomic(path, f"{before}{BEGIN}\n\n{markdown(data)}\n{END}{after}")
+    except OSError as error:
+        why = os_reason(error)
+        raise UserError(message("error.out_unwritable", path=str(path), why=why)) from error
+
+
+def markdown(data: BenchData) -> str:
+    """Facts as a list, then each table with its notes; in English, as the pages are."""
+    t = Translator("en")
+    parts = ["\n".join(f"- {fact}" for fact in facts(t, data))]
+    parts += [_table(cells) for cells in all_tables(t, data)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(cells: Cells) -> str:
+    rule = ["---" if index in cells.left else "---:" for index in range(len(cells.header))]
+    rows = [cells.header, rule, *cells.rows]
+    lines = [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
+    notes = [f"- {note}" for note in cells.notes]
+    return "\n".join([f"**{cells.title}**", "", *lines, *([""] if notes else []), *notes])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "/").split())

@@ -1,0 +1,229 @@
+"""The tables of a benchmark as cells of text, for the console and for Markdown alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiment.bench.data import BenchData
+from experiment.bench.rows import Profile
+from experiment.bench.summary import Line, Spread, lines, spread
+from experiment.bench.targets import OURS
+from experiment.i18n import DASH, Translator, format_bytes
+from experiment.messages import Message
+from experiment.report.texts import arm_name
+
+_UNITS = {"ratio": ("", 2), "ms": (" ms", 1), "s": (" s", 2)}
+_COLUMNS = (
+    "arm", "rate", "factor", "first_token", "kv", "allocated", "running", "preempted",
+    "recomputed", "prefill", "decode", "rounds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A table: ``styles`` are those of rows for a console, ``left`` the columns that are words."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+    left: tuple[int, ...] = (0,)
+    styles: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def all_tables(t: Translator, data: BenchData) -> list[Cells]:
+    """A table for each workload, where a decode step goes, and the targets."""
+    found = lines(data.rows)
+    tables = [_workload(t, name, found) for name in _names(data)]
+    if data.profiles:
+        tables.append(_steps(t, data))
+    return [*tables, _targets(t, data)]
+
+
+def facts(t: Translator, data: BenchData) -> list[str]:
+    """What the figures stand on, a sentence each."""
+    cpu = data.machine.get("cpu", {})
+    settings, model = data.settings, data.model
+    told = [
+        t(
+            "bench.fact.machine", name=data.machine.get("device_name"),
+            cores=cpu.get("usable_cores") or cpu.get("logical_cores"),
+            threads=settings.get("threads"), date=data.started,
+        ),
+        t("bench.fact.model", **{name: model.get(name) for name in ("name", "dtype", "source")}),
+        t("bench.fact.versions", **{n: data.versions.get(n) for n in _VERSIONS}),
+        _limits(t, data),
+        _vllm(t, data),
+        t("bench.fact.load", average=data.machine.get("load_average"),
+          cores=data.machine.get("others_cores")),
+    ]  # fmt: skip
+    told += [_left_out(t, each) for each in data.left_out]
+    busy = [w.params["cores"] for w in data.warnings if w.key == "bench.busy"]
+    if busy:
+        told.append(t("bench.busy_arms", n=len(busy), cores=max(busy)))
+    rounds = {name: sum(r.workload == name for r in data.rounds) for name in _names(data)}
+    done = ", ".join(f"{name} {count}" for name, count in rounds.items())
+    told.append(t("bench.fact.rounds", rounds=done or DASH, time=data.seconds))
+    return [each for each in told if each]
+
+
+_VERSIONS = ("python", "torch", "transformers", "numba")
+
+
+def _names(data: BenchData) -> list[str]:
+    return list(dict.fromkeys(row.workload for row in data.rows))
+
+
+def _workload(t: Translator, name: str, found: Sequence[Line]) -> Cells:
+    mine = [line for line in found if line.workload == name]
+    requests = max((row.requests or 0 for line in mine for row in line.rows), default=0)
+    return Cells(
+        t("bench.title_workload", name=name, n=requests),
+        [t(f"bench.column.{column}") for column in _COLUMNS],
+        [_line(t, line) for line in mine],
+        styles=["bold" if line.arm == OURS else "" for line in mine],
+        notes=_problems(t, mine),
+    )
+
+
+def _line(t: Translator, line: Line) -> list[str]:
+    if not line.finished:
+        return [arm_name(t, line.arm), *[DASH] * (len(_COLUMNS) - 2), "0"]
+    bytes_of = [line.spread(name).median for name in ("peak_kv_bytes", "peak_allocated_bytes")]
+    return [
+        arm_name(t, line.arm),
+        _ranged(line.spread("useful_tokens_per_s"), 1),
+        DASH if line.arm == OURS else _ranged(line.factor, 2),
+        _number(line.spread("first_token_median_s").median, 2, " s"),
+        *[format_bytes(size) for size in bytes_of],
+        _number(line.spread("mean_running").median, 1),
+        _number(line.spread("preemptions").median, 0),
+        _number(line.spread("recomputed_tokens").median, 0),
+        *[_percent(line.spread(f"{kind}_share").median) for kind in ("prefill", "decode")],
+        str(len(line.finished)),
+    ]
+
+
+def _problems(t: Translator, mine: Sequence[Line]) -> list[str]:
+    """Why dashes are dashes, whose tokens differ, and what contradicts itself."""
+    notes = []
+    for line in mine:
+        name = arm_name(t, line.arm)
+        reasons = [row.reason for row in line.rows if row.reason is not None]
+        reasons += [problem for row in line.rows for problem in row.problems]
+        each_once = {reason.model_dump_json(): reason for reason in reasons}.values()
+        notes += [t("bench.note_arm", arm=name, text=t.message(r)) for r in each_once]
+        unequal = [r for r in line.finished if r.equal_requests != r.requests]
+        if unequal:
+            least = min(row.equal_requests or 0 for row in unequal)
+            notes.append(
+                t("bench.note_tokens", arm=name, equal=least, requests=unequal[0].requests)
+            )
+    if any(row.mean_running is None for line in mine for row in line.finished):
+        notes.append(t("bench.note_running"))
+    return notes
+
+
+def _steps(t: Translator, data: BenchData) -> Cells:
+    keys = list(dict.fromkeys((p.workload, p.arm) for p in data.profiles))
+    names = ("step", "matrix", "attention", "other", "rest")
+    return Cells(
+        t("bench.title_steps"),
+        [t("bench.column.arm"), *[t(f"bench.column.step_{name}") for name in names]],
+        [
+            [
+                t("bench.in_workload", arm=arm_name(t, arm), workload=workload,
+                  n=_of(data, workload, arm)[0].requests),
+                *[_milliseconds(_of(data, workload, arm), name) for name in names],
+            ]
+            for workload, arm in keys
+        ],
+        notes=[t("bench.note_steps")],
+    )  # fmt: skip
+
+
+def _of(data: BenchData, workload: str, arm: str) -> list[Profile]:
+    return [p for p in data.profiles if (p.workload, p.arm) == (workload, arm)]
+
+
+def _milliseconds(profiles: Sequence[Profile], name: str) -> str:
+    return _ranged(spread(getattr(p, f"{name}_ms") for p in profiles), 1)
+
+
+def _targets(t: Translator, data: BenchData) -> Cells:
+    styles = {"met": "green", "not_met": "bold red", "not_measured": "dim"}
+    return Cells(
+        t("bench.title_targets"),
+        [t(f"bench.column.{name}") for name in ("target", "median", "spread", "wanted", "verdict")],
+        [_target(t, target) for target in data.targets],
+        left=(0, 4),
+        styles=[styles[target["verdict"]] for target in data.targets],
+        notes=_why_not(t, data),
+    )
+
+
+def _target(t: Translator, target: dict[str, Any]) -> list[str]:
+    unit, digits = _UNITS[target["unit"]]
+    low, high = (_number(target[name], digits, unit) for name in ("lowest", "highest"))
+    wanted = _number(target["target"], digits, unit)
+    sign = "≥ " if target["kind"] == "at_least" else "≤ "
+    aim = t("bench.aim", value=_number(target["aim"], digits, unit)) if target["aim"] else ""
+    return [
+        t(f"bench.target.{target['id']}"),
+        _number(target["median"], digits, unit),
+        f"{low} … {high} ({len(target['values'])})" if target["values"] else DASH,
+        f"{sign}{wanted}{aim}",
+        t(f"bench.verdict.{target['verdict']}"),
+    ]
+
+
+def _why_not(t: Translator, data: BenchData) -> list[str]:
+    missing = [target for target in data.targets if target["reason"] is not None]
+    return [
+        t("bench.note_target", target=t(f"bench.target.{target['id']}"),
+          text=t.message(Message.model_validate(target["reason"])))
+        for target in missing
+    ]  # fmt: skip
+
+
+def _limits(t: Translator, data: BenchData) -> str:
+    limits = [each.limits for each in data.rounds if each.limits]
+    if not limits:
+        return ""
+    read = spread(each["read_bytes_per_s"] / 1e9 for each in limits)
+    rate = spread(each["flops_per_s"] / 1e9 for each in limits)
+    return t("bench.fact.limits", read=_ranged(read, 1), rate=_ranged(rate, 0))
+
+
+def _vllm(t: Translator, data: BenchData) -> str:
+    told = data.vllm
+    if told is None:
+        return ""
+    if told.get("reason") and told["eager_rate"] is None:
+        return t("bench.fact.vllm_why", text=t.message(Message.model_validate(told["reason"])))
+    mode = t("bench.eager" if told["eager"] else "bench.compiled")
+    return t("bench.fact.vllm", mode=mode, eager=told["eager_rate"], compiled=told["compiled_rate"])
+
+
+def _left_out(t: Translator, each: Any) -> str:
+    name = arm_name(t, each.arm)
+    return t("bench.left_out", arm=name, workload=each.workload, text=t.message(each.reason))
+
+
+def _ranged(found: Spread, digits: int) -> str:
+    if found.median is None:
+        return DASH
+    middle = f"{found.median:,.{digits}f}"
+    if found.count < 2:
+        return middle
+    return f"{middle} ({found.lowest:,.{digits}f} … {found.highest:,.{digits}f})"
+
+
+def _number(value: float | None, digits: int, suffix: str = "") -> str:
+    return DASH if value is None else f"{value:,.{digits}f}{suffix}"
+
+
+def _percent(value: float | None) -> str:
+    return DASH if value is None else f"{value * 100:.0f} %"

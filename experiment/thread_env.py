@@ -1,0 +1,44 @@
+"""Variables of thread pools: read when a library is imported, so a child is born with them.
+
+torch      an OpenMP pool: OMP_NUM_THREADS threads; between two operations they spin for a
+while, then sleep
+ours       helper threads of the attention kernel, which sleep when idle
+vLLM       pools of its own, bound and told to wait by vLLM itself
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from experiment.model.builtin import cache_root
+
+_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def thread_variables(threads: int | None, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What an arm of ours is started with; what the person has set is left as it is.
+
+    Args:
+        threads: of each pool; None leaves the number to the libraries.
+        given: the environment so far; None: this process's.
+    """
+    there = os.environ if given is None else given
+    wanted = {"NUMBA_CACHE_DIR": str(cache_root().parent / "numba")}
+    found = {name: value for name, value in wanted.items() if name not in there}
+    return found | thread_counts(threads)
+
+
+def thread_counts(threads: int | None) -> dict[str, str]:
+    """Sizes of the pools; a config's number stands above what the environment says."""
+    return {name: str(threads) for name in _COUNTS} if threads else {}
+
+
+def bound_cores(threads: int) -> str:
+    """The first usable cores as vLLM's ``VLLM_CPU_OMP_THREADS_BIND`` takes them, such as ``0,1``.
+
+    vLLM's own choice (``auto``) keeps a core for its scheduler, which of two leaves it one.
+    """
+    known = hasattr(os, "sched_getaffinity")
+    cores = sorted(os.sched_getaffinity(0)) if known else list(range(os.cpu_count() or 1))
+    return ",".join(map(str, cores[:threads]))
