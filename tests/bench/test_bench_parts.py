@@ -1,0 +1,216 @@
+"""Workloads, the order of arms, targets, the profile's arithmetic, the machine's limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiment.arms.step_profile import ATTEND, STEP, Parts, Span, split
+from experiment.bench.order import Pace, turned
+from experiment.bench.plan import ARMS, Options, base_config
+from experiment.bench.rows import Profile, Row
+from experiment.bench.targets import TARGETS, no_matrix_ms, outcomes, ratios
+from experiment.bench.workloads import FULL, TINY, ready
+from experiment.events import ModelPrepared
+from experiment.messages import message
+from experiment.thread_env import bound_cores, thread_variables
+
+GPT2 = ModelPrepared(
+    name="gpt2", source="random", architecture="a", parameters=124_439_808,
+    weights_sha256="0" * 64, dtype="float32", device="cpu", layers=12, kv_heads=12, head_dim=64,
+    element_bytes=4, max_positions=1024, vocab_size=50257, eos_token_id=None,
+)  # fmt: skip
+
+
+# -- workloads -----------------------------------------------------------------------------------
+
+
+def lengths(index: int) -> list[tuple[int, int]]:
+    requests = ready(FULL[index], GPT2, 32, seed=0).requests
+    return [(len(r.token_ids), r.max_new_tokens) for r in requests]
+
+
+def test_workloads_are_those_that_the_targets_are_of() -> None:
+    assert lengths(0) == [(2, 50), (12, 50), (140, 50), (2, 50)]
+    b = lengths(1)
+    assert len(b) == 32
+    assert {prompt for prompt, _ in b} == {5, 20, 60, 200}
+    assert {new for _, new in b} == {50}
+    c = lengths(2)
+    assert len(c) == 64
+    assert {prompt for prompt, _ in c} == {5, 20, 60, 200}
+    assert min(new for _, new in c) >= 10
+    assert max(new for _, new in c) <= 200
+    crowded = ready(FULL[2], GPT2, 32, seed=0)
+    assert crowded.budget_bytes == 288 << 20
+    assert crowded.max_length == 1024
+
+
+@pytest.mark.parametrize("workload", [*FULL, *TINY], ids=lambda w: f"{w.name}{w.max_length}")
+def test_a_seed_is_a_workload(workload: object) -> None:
+    same = [ready(workload, GPT2, 32, seed=1).requests for _ in range(2)]  # type: ignore[arg-type]
+    assert same[0] == same[1]
+    assert same[0] != ready(workload, GPT2, 32, seed=2).requests  # type: ignore[arg-type]
+    assert all(0 <= token < 50257 for request in same[0] for token in request.token_ids)
+
+
+# -- order ---------------------------------------------------------------------------------------
+
+
+def test_every_second_round_runs_backwards_and_places_change() -> None:
+    arms = ["a", "b", "c"]
+    orders = [turned(arms, number) for number in range(6)]
+    assert orders[0] == arms
+    assert all(orders[i + 1] == orders[i][::-1] for i in (0, 2, 4))
+    for place in range(3):
+        assert {order[place] for order in orders} == set(arms)
+    assert turned([], 3) == []
+
+
+def test_a_round_that_would_end_too_late_is_not_begun() -> None:
+    pace = Pace(limit_s=100.0, rounds=5, least=2)
+    assert pace.fits("C", ["paged", "slabs"], 0, elapsed_s=0)
+    pace.took("C", {"paged": 30.0, "slabs": 50.0})
+    pace.took("A", {"paged": 1.0})
+    assert pace.fits("C", ["paged", "slabs"], 1, elapsed_s=99)  # two are run whatever the time
+    assert not pace.fits("C", ["paged", "slabs"], 2, elapsed_s=21)
+    assert pace.fits("C", ["paged", "slabs"], 2, elapsed_s=20)
+    assert pace.fits("C", ["paged"], 2, elapsed_s=60)
+    assert not pace.fits("A", ["paged"], 5, elapsed_s=0)
+    assert Pace(None, 5).fits("C", ["paged"], 4, elapsed_s=1e9)
+
+
+def options(**changes: object) -> Options:
+    given: dict[str, object] = {
+        "workloads": ("A", "B", "C"), "arms": ARMS, "named": False, "rounds": 5, "least": 2,
+        "limit_s": 900.0, "threads": 2, "tiny": False, "profile": False, "out": Path("none"),
+    }  # fmt: skip
+    return Options(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def test_slow_arms_without_a_target_run_once_unless_they_are_named() -> None:
+    asked = options()
+    assert "contiguous.sequential" not in asked.arms_of("C", 0)
+    assert set(asked.arms_of("B", 0)) == set(ARMS)
+    for target in TARGETS:  # what a target compares is in every round
+        assert {target.other, "paged"} <= set(asked.arms_of(target.workload, 4))
+    told = {(each.workload, each.arm): each.rounds for each in asked.left_out()}
+    assert told["C", "contiguous.sequential"] == 0
+    named = options(named=True)
+    assert named.arms_of("C", 3) == list(ARMS)
+    assert named.left_out() == []
+
+
+def test_vllm_is_bound_to_as_many_cores_as_others_have_threads() -> None:
+    cores = bound_cores(2).split(",")
+    assert len(cores) == len(set(cores)) <= 2
+    config = base_config(options(threads=1), "cpu")
+    assert config.vllm.threads_bind == bound_cores(1)
+    assert base_config(options(threads=None), "cuda").vllm.threads_bind == "nobind"
+
+
+def test_thread_pools_are_told_before_they_are_made() -> None:
+    told = thread_variables(2, {})
+    counts = {name: told[name] for name in told if name.endswith("NUM_THREADS")}
+    assert set(counts) == {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"}
+    assert set(counts.values()) == {"2"}
+    assert Path(told["NUMBA_CACHE_DIR"]).name == "numba"
+    assert "NUMBA_CACHE_DIR" not in thread_variables(2, {"NUMBA_CACHE_DIR": "mine"})
+    assert not any(name.endswith("NUM_THREADS") for name in thread_variables(None, {}))
+
+
+# -- targets -------------------------------------------------------------------------------------
+
+
+def row(workload: str, arm: str, number: int, **figures: object) -> Row:
+    told = {"workload": workload, "arm": arm, "round": number, "status": "finished"}
+    return Row.model_validate(told | figures)
+
+
+RATES = [
+    row("B", "paged", 0, useful_tokens_per_s=200.0),
+    row("B", "contiguous.batch", 0, useful_tokens_per_s=50.0),
+    row("B", "contiguous.batch", 1, useful_tokens_per_s=20.0),  # a slow moment
+    row("B", "paged", 1, useful_tokens_per_s=70.0),
+    row("B", "paged", 2, useful_tokens_per_s=180.0),
+    row("B", "contiguous.batch", 2, useful_tokens_per_s=60.0),
+    row("B", "paged", 3, useful_tokens_per_s=1000.0),  # the other one has no rate here
+    row("B", "contiguous.batch", 3),
+    row("A", "paged", 0, useful_tokens_per_s=1.0),
+]
+
+
+def test_ratios_are_taken_within_a_round() -> None:
+    assert ratios(RATES, "B", "contiguous.batch", "useful_tokens_per_s") == [4.0, 3.5, 3.0]
+
+
+def test_the_median_is_judged_and_the_spread_is_told() -> None:
+    found = {each.id: each for each in outcomes(RATES, [], {"help_s": [0.6, 0.4, 0.3]})}
+    batch = found["b_batch"]
+    assert (batch.median, batch.lowest, batch.highest) == (3.5, 3.0, 4.0)
+    assert batch.verdict == "met"
+    slower = [
+        each.model_copy(update={"useful_tokens_per_s": 69.0})
+        if (each.arm, each.round) == ("paged", 1)
+        else each
+        for each in RATES
+    ]
+    assert outcomes(slower, [], {})[0].verdict == "not_met"
+    assert found["help"].verdict == "met"
+    assert found["b_vllm"].verdict == "not_measured"
+    assert found["b_vllm"].reason == message("bench.not_run")
+    assert found["walkthrough"].verdict == "not_measured"
+
+
+def test_why_a_target_was_not_measured_is_told() -> None:
+    skipped = row("B", "vllm", 0).model_copy(
+        update={"status": "skipped", "reason": message("vllm.missing")}
+    )
+    found = {each.id: each for each in outcomes([*RATES, skipped], [], {})}
+    assert found["b_vllm"].reason == message("vllm.missing")
+
+
+def test_what_the_targets_are_not_of_is_not_judged() -> None:
+    found = {each.id: each for each in outcomes(RATES, [], {"help_s": [0.1]}, judged=False)}
+    assert found["b_batch"].verdict == "not_judged"
+    assert found["b_batch"].median == 3.5
+    assert found["help"].verdict == "met"
+
+
+def profile(number: int, matrix_ms: float | None, requests: int = 4, arm: str = "paged") -> Profile:
+    return Profile(
+        workload="A", arm=arm, round=number, steps=16, requests=requests, step_ms=60.0,
+        matrix_ms=matrix_ms, attention_ms=5.0, other_ms=2.0, rest_ms=3.0, trace=None,
+    )  # fmt: skip
+
+
+def test_what_is_no_matrix_product_is_a_plain_step_less_the_products() -> None:
+    rows = [row("A", "paged", n, decode_step_s=0.040, decode_requests=4) for n in range(3)]
+    profiles = [profile(0, 30.0), profile(1, None), profile(2, 28.0, requests=3)]
+    profiles += [profile(0, 1.0, arm="slabs"), profile(7, 1.0)]
+    assert no_matrix_ms(rows, profiles) == [pytest.approx(10.0)]
+
+
+# -- profile -------------------------------------------------------------------------------------
+
+
+def test_the_outermost_operations_of_a_step_are_counted_once() -> None:
+    spans = [
+        Span("aten::embedding", 0, 50),  # before any step
+        Span(STEP, 100, 1100),
+        Span("aten::layer_norm", 110, 130),
+        Span("aten::native_layer_norm", 112, 128),
+        Span("aten::addmm", 200, 500),
+        Span("aten::copy_", 210, 220),
+        Span(ATTEND, 500, 700),
+        Span("aten::bmm", 510, 600),  # a product inside attention is attention
+        Span("mkldnn::_linear_pointwise", 700, 900),
+        Span(STEP, 2000, 2100),
+        Span("aten::argmax", 2010, 2020),
+        Span("aten::mm", 2100, 2200),  # behind the step
+    ]
+    first, second = split(reversed(spans))
+    assert first == Parts(1.0, pytest.approx(0.5), pytest.approx(0.2), pytest.approx(0.02))
+    assert first.rest == pytest.approx(0.28)
+    assert second == Parts(0.1, 0.0, 0.0, pytest.approx(0.01))

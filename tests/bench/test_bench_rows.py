@@ -1,0 +1,230 @@
+"""Figures of a row, worked out by hand from logs of a few steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiment.bench.rows import (
+    believed_seconds,
+    recomputed_tokens,
+    rows_of,
+    running_while_waiting,
+    useful_tokens,
+)
+from experiment.bench.shares import least_seconds, machine_shares
+from experiment.events import (
+    ArmFinished,
+    ArmSkipped,
+    Event,
+    MachineLimits,
+    ModelPrepared,
+    PoolReserved,
+    RequestFinished,
+    RunStarted,
+    Step,
+    WorkloadReady,
+    WorkloadRequest,
+)
+from experiment.messages import message
+from experiment.record import Record
+from kvsim.blocks import BlockPool
+from kvsim.scheduler import Request, Scheduler
+from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan, plan_to_json
+
+MS = 1_000_000
+# One layer, one head of 4: a slot is 2 * 4 * 4 = 32 bytes.
+MODEL = ModelPrepared(
+    name="m", source="random", architecture="a", parameters=1, weights_sha256="0" * 64,
+    dtype="float32", device="cpu", layers=1, kv_heads=1, head_dim=4, element_bytes=4,
+    max_positions=64, vocab_size=50, eos_token_id=None,
+)  # fmt: skip
+LIMITS = MachineLimits(
+    threads=1, read_bytes_per_s=1e6, flops_per_s=1e6, matrix_parameters=100, output_parameters=50,
+    attention_width=4,
+)  # fmt: skip
+
+
+def step(number: int, begin_ms: float, end_ms: float, **plan: object) -> Step:
+    made = StepPlan(number, **plan)  # type: ignore[arg-type]
+    return Step(
+        t_ns=int(end_ms * MS), arm="paged", plan=plan_to_json(made), started_ns=int(begin_ms * MS)
+    )
+
+
+def ended(request: int, tokens: int, first_s: float = 0.5) -> RequestFinished:
+    return RequestFinished(
+        arm="paged", request=request, reason="length", prompt_tokens=3, tokens=[7] * tokens,
+        text="", wait_s=0.0, first_token_s=first_s, latency_s=1.0,
+    )  # fmt: skip
+
+
+def asked(*lengths: tuple[int, int]) -> WorkloadReady:
+    requests = [
+        WorkloadRequest(id=i, prompt="x", token_ids=[1] * prompt, max_new_tokens=new)
+        for i, (prompt, new) in enumerate(lengths)
+    ]
+    return WorkloadReady(requests=requests, max_length=16, block_size=4, budget_bytes=8 * 4 * 32)
+
+
+def scheduled(lengths: list[tuple[int, int]], blocks: int, step_ms: float) -> list[Step]:
+    """What the real scheduler decides, each step of the same length, with a pause behind each."""
+    scheduler = Scheduler(BlockPool(blocks, 4))
+    for i, (prompt, new) in enumerate(lengths):
+        scheduler.add(Request(i, prompt, new))
+    steps = []
+    while scheduler.has_work:
+        plan = scheduler.schedule()
+        begin = plan.step * (step_ms + 1)
+        steps.append(
+            Step(
+                t_ns=int((begin + step_ms) * MS), arm="paged", plan=plan_to_json(plan),
+                started_ns=int(begin * MS),
+            )
+        )  # fmt: skip
+        if plan.chunks:
+            scheduler.complete(plan)
+    return steps
+
+
+def record(events: list[Event], workload: WorkloadReady) -> Record:
+    started = RunStarted(version="1", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
+    return Record(Path("none"), (started, MODEL, workload, LIMITS, *events))
+
+
+def finished(seconds: float) -> ArmFinished:
+    return ArmFinished(
+        arm="paged", import_s=1.0, load_s=2.0, generate_s=seconds, threads=2, device_name="cpu"
+    )
+
+
+def pool(blocks: int) -> PoolReserved:
+    return PoolReserved(
+        arm="paged", blocks=blocks, block_size=4, slot_bytes=32, tensor_bytes=blocks * 4 * 32,
+        budget_bytes=blocks * 4 * 32,
+    )  # fmt: skip
+
+
+def test_a_row_of_the_real_schedulers_plans() -> None:
+    lengths = [(6, 4), (6, 4)]
+    steps = scheduled(lengths, blocks=8, step_ms=100)
+    count = sum(bool(each.plan.get("chunks")) for each in steps)
+    seconds = count * 0.1
+    events: list[Event] = [pool(8), *steps, ended(0, 4), ended(1, 4, 1.5), finished(seconds)]
+    row = rows_of(record(events, asked(*lengths)), "B", 3)[0]
+    assert (row.workload, row.arm, row.round, row.status) == ("B", "paged", 3, "finished")
+    assert row.problems == []
+    assert row.useful_tokens == 8
+    assert row.useful_tokens_per_s == pytest.approx(8 / seconds)
+    assert row.peak_kv_bytes == 8 * 4 * 32
+    # 6 + 4 - 1 slots are three blocks each.
+    assert row.peak_allocated_bytes == 6 * 4 * 32
+    assert (row.first_token_median_s, row.first_token_max_s) == (1.0, 1.5)
+    assert (row.preemptions, row.recomputed_tokens) == (0, 0)
+    assert (row.decode_requests, row.decode_step_s) == (2, pytest.approx(0.1))
+    assert row.mean_running is None
+    assert row.mean_running_reason == message("bench.nobody_waited")
+    assert row.mean_running_all == pytest.approx(2.0)
+    assert row.equal_requests == row.requests == 2
+
+
+def test_preempted_requests_compute_again_and_others_wait() -> None:
+    lengths = [(6, 9), (6, 9)]
+    steps = scheduled(lengths, blocks=5, step_ms=10)
+    events: list[Event] = [pool(5), *steps, ended(0, 9), ended(1, 9), finished(len(steps) / 100)]
+    row = rows_of(record(events, asked(*lengths)), "C", 0)[0]
+    assert row.preemptions == 1
+    assert row.recomputed_tokens is not None
+    assert row.recomputed_tokens > 0
+    assert row.mean_running == pytest.approx(1.0)  # alone while the other one waits
+
+
+def test_an_arm_that_was_skipped_has_a_row_with_the_reason() -> None:
+    skipped = ArmSkipped(arm="vllm", reason=message("vllm.missing"))
+    row = rows_of(record([skipped], asked((3, 2))), "A", 0)[0]
+    assert (row.status, row.reason) == ("skipped", message("vllm.missing"))
+    assert row.useful_tokens_per_s is None
+
+
+def test_tokens_beyond_what_was_asked_for_are_not_useful() -> None:
+    assert useful_tokens([ended(0, 9), ended(1, 2), ended(5, 4)], asked((3, 5), (3, 2))) == 7
+
+
+def test_less_work_than_was_asked_for_has_no_rate() -> None:
+    steps = scheduled([(6, 4)], blocks=8, step_ms=100)
+    events: list[Event] = [pool(8), *steps, ended(0, 3), finished(0.4)]
+    row = rows_of(record(events, asked((6, 4))), "B", 0)[0]
+    assert row.useful_tokens == 3
+    assert row.useful_tokens_per_s is None
+    assert row.problems == [message("bench.problem.lacking", n=1)]
+
+
+STEPS = [step(i, i * 1000, i * 1000 + 600, chunks=(Chunk(0, i, 1, True),)) for i in range(10)]
+
+
+CLAIMS = {6.0: True, 7.7: True, 9.6: True, 5.5: False, 10.0: False, 0.1: False}
+
+
+@pytest.mark.parametrize(("claimed", "believed"), CLAIMS.items())
+def test_the_arms_seconds_are_held_to_its_steps(claimed: float, believed: bool) -> None:
+    seconds, problem = believed_seconds(claimed, STEPS)
+    assert (seconds == claimed) is believed
+    assert (problem is None) is believed
+
+
+def test_without_steps_no_time_is_believed() -> None:
+    assert believed_seconds(1.0, [])[1] == message("bench.problem.no_steps")
+
+
+def test_only_steps_that_leave_others_waiting_count_weighted_by_time() -> None:
+    lengths = [(4, 2), (4, 6), (4, 2)]
+    steps = scheduled(lengths, blocks=5, step_ms=10)
+    events: list[Event] = [pool(5), *steps]
+    from experiment.analysis import split_by_arm, timeline
+
+    rows, _ = timeline(split_by_arm(record(events, asked(*lengths)))[0])
+    waiting = [row for row in rows if row.running and row.waiting]
+    assert 0 < len(waiting) < sum(bool(row.running) for row in rows)
+    # One step twice as long: its requests weigh twice.
+    longer = [waiting[0].model_copy(update={"t_ns": waiting[0].t_ns + 10 * MS}), *waiting[1:]]
+    total = sum(row.running for row in waiting) + waiting[0].running
+    mean, _ = running_while_waiting(longer)
+    assert mean == pytest.approx(total / (len(waiting) + 1))
+
+
+def test_positions_computed_twice_are_counted_and_rows_that_ended_are_not() -> None:
+    steps = [
+        step(0, 0, 1, chunks=(Chunk(0, 0, 5, True), Chunk(1, 0, 3, False))),
+        step(1, 1, 2, chunks=(Chunk(1, 3, 2, True),), preempted=(0,),
+             ops=(BlockOp(OpKind.FREE, 0, (0, 1)),)),
+        step(2, 2, 3, chunks=(Chunk(0, 0, 4, False),)),
+        step(3, 3, 4, chunks=(Chunk(0, 4, 2, True),)),  # position 4 again, 5 for the first time
+        step(4, 4, 5, chunks=(Chunk(1, 2, 1, False),), finished=(Finish(1, FinishReason.LENGTH),)),
+    ]  # fmt: skip
+    assert recomputed_tokens(steps) == 5
+
+
+def test_the_least_time_is_the_longer_of_reading_and_computing() -> None:
+    # Reads 100 + 50 weights of 4 bytes and 9 + 1 slots of 32: 920 bytes. Computes 2 * 150 and
+    # attends 10 positions, 4 operations each and element of the width: 460 operations.
+    assert least_seconds([Chunk(0, 9, 1, True)], MODEL, LIMITS) == pytest.approx(920e-6)
+    # Without a sample no output projection. Ten rows: 2 * 10 * 100 + 4 * 55 * 4 = 2,880
+    # operations; reads 400 bytes and writes 320.
+    assert least_seconds([Chunk(0, 0, 10, False)], MODEL, LIMITS) == pytest.approx(2880e-6)
+
+
+def test_prompts_and_decoding_are_told_apart_and_ended_rows_left_out() -> None:
+    steps = [
+        step(0, 0, 10, chunks=(Chunk(0, 0, 10, True), Chunk(1, 0, 2, True))),
+        step(1, 10, 12, chunks=(Chunk(0, 10, 1, True), Chunk(1, 2, 1, True))),
+        step(2, 12, 14, chunks=(Chunk(0, 11, 1, True), Chunk(1, 3, 1, False)),
+             finished=(Finish(1, FinishReason.LENGTH),)),
+        step(3, 14, 15),
+    ]  # fmt: skip
+    prefill, decode = machine_shares(steps, MODEL, LIMITS, {0: 10, 1: 2})
+    assert (prefill.steps, decode.steps) == (1, 2)
+    assert prefill.seconds == pytest.approx(0.010)
+    alone = least_seconds([Chunk(0, 11, 1, True)], MODEL, LIMITS)
+    both = least_seconds([Chunk(0, 10, 1, True), Chunk(1, 2, 1, True)], MODEL, LIMITS)
+    assert decode.share == pytest.approx((alone + both) / 0.004)
