@@ -54,11 +54,13 @@ $(VENV)/bin/python:
 	  then $(PYTHON) -m venv --system-site-packages $(VENV); \
 	  else $(PYTHON) -m venv $(VENV); fi
 
-# The pin of torch is dropped where a torch is already there.
+# Pins of torch and of the Triton that goes with it are dropped where these are already there.
 $(VENV)/constraints.txt: constraints.txt | $(VENV)/bin/python
 	@if $(BIN)/python -c 'import torch' 2>/dev/null; \
 	  then grep -v '^torch==' constraints.txt > $@; \
 	  else cp constraints.txt $@ && $(BIN)/python -m pip install -q -c constraints.txt $(TORCH_ARGS) torch; fi
+	@if $(BIN)/python -c 'import triton' 2>/dev/null; \
+	  then grep -v '^triton==' $@ > $@.kept && mv $@.kept $@; fi
 
 $(VENV)/.ready: pyproject.toml $(VENV)/constraints.txt
 	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e .

@@ -94,7 +94,7 @@ def _require_step(
         if name in _HARMLESS or value is None or value is False:
             continue
         # A window that no sequence has outgrown hides nothing.
-        if name != "sliding_window" or value < max(s.context for s in step.inputs.sequences):
+        if name != "sliding_window" or value < step.inputs.longest:
             raise UnsupportedModelError(name)
     return step
 

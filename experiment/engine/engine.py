@@ -236,13 +236,13 @@ class Engine:
 
     def _inputs(self, plan: StepPlan) -> StepInputs:
         requests = [chunk.request for chunk in plan.chunks]
-        return build_inputs(
-            plan,
-            {request: self._generations[request].tokens for request in requests},
-            {request: self.blocks.table(request) for request in requests},
-            self.blocks.block_size,
-            self.pool.kv.device,
-        )
+        tokens = {request: self._generations[request].tokens for request in requests}
+        tables = {request: self.blocks.table(request) for request in requests}
+        graphs = self.runner.graphs
+        if graphs is not None and graphs.takes(plan):
+            return graphs.fill(plan, tokens, tables)
+        size, device = self.blocks.block_size, self.pool.kv.device
+        return build_inputs(plan, tokens, tables, size, device)
 
     def _sample(self, plan: StepPlan, requests: Sequence[int], logits: torch.Tensor) -> StepOutcome:
         moves = self._beams.move(requests, logits)

@@ -20,6 +20,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
 from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take, to_blocks
 from experiment.engine.step_inputs import PackedSequence, StepInputs, build_inputs
+from experiment.engine.triton_support import reason_against
 from experiment.model.builtin import cache_root
 from kvsim.step import Chunk, StepPlan
 
@@ -89,6 +90,11 @@ def numba_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float)
     return out
 
 
+def triton_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
+    """Read blocks in place on a GPU; any precision."""
+    return triton_module().attend(q, kv, inputs, scale)  # type: ignore[no-any-return]
+
+
 def reference_kernel(
     q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float
 ) -> torch.Tensor:
@@ -144,6 +150,15 @@ def _cpu_kernel() -> ModuleType:
     return cpu_kernel
 
 
+def triton_module() -> ModuleType:
+    """Import what needs Triton, in the process that runs it alone."""
+    # Triton reads it when it compiles.
+    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_root().parent / "triton"))
+    from experiment.engine import triton_kernel as module
+
+    return module
+
+
 def _int8_attend() -> Callable[..., None]:
     _cpu_kernel()  # where the compiled code goes is settled there
     from experiment.engine import cpu_kernel_int8
@@ -154,15 +169,18 @@ def _int8_attend() -> Callable[..., None]:
 KERNELS: dict[str, Kernel] = {
     "torch": torch_kernel,
     "numba": numba_kernel,
+    "triton": triton_kernel,
     "reference": reference_kernel,
 }
-READS_QUANTIZED = frozenset({"torch", "numba", "reference"})
+READS_QUANTIZED = frozenset({"torch", "numba", "triton", "reference"})
 
 
 def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> str:
     """Resolve ``auto`` to the fastest kernel that runs here; any other name is taken as it is."""
     if name != "auto":
         return name
+    if device.type == "cuda":
+        return "torch" if reason_against(device) else "triton"
     if device.type != "cpu" or dtype != torch.float32:
         return "torch"
     try:

@@ -17,7 +17,7 @@ layer, K or V, block and head; a block of which nothing was written has the scal
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +28,8 @@ from experiment.engine.step_inputs import StepInputs
 from experiment.memory.tensors import storage_bytes
 from kvsim.geometry import KVGeometry
 from kvsim.step import BlockOp, OpKind, StepPlan
+
+Scatter = Callable[[torch.Tensor, StepInputs, torch.Tensor, torch.Tensor], None]
 
 
 class PoisonError(Exception):
@@ -82,6 +84,8 @@ class KVPool:
         self._stores = [store((heads, block_size, geometry.head_dim), dtype, poison)]
         if dtype == torch.int8:
             self._stores.append(store((heads,), torch.float32, nan))
+        # Puts keys and values into their slots; a kernel may bring its own.
+        self.scatter: Scatter = scatter
         self._owners = [0] * num_blocks
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -127,12 +131,10 @@ class KVPool:
     ) -> None:
         """Put the step's keys and values, each [tokens, kv_heads, head_dim], into their slots."""
         kv = self.layer(layer)
-        blocks, offsets = inputs.slot_blocks, inputs.slot_offsets
         if isinstance(kv, QuantizedKV):
-            quantized.write(kv, inputs.touched, offsets, torch.stack((keys, values)))
+            quantized.write(kv, inputs.touched, inputs.slot_offsets, torch.stack((keys, values)))
             return
-        kv[0][blocks, :, offsets] = keys
-        kv[1][blocks, :, offsets] = values
+        self.scatter(kv, inputs, keys, values)
 
     def apply(self, plan: StepPlan) -> None:
         """Carry out the block operations of a plan, in their order.
@@ -215,6 +217,19 @@ class KVPool:
             if not torch.equal(scaled, written.any(-1)[..., None].expand_as(scaled)):
                 raise PoisonError("a block is written and has no scale, or has one for nothing")
         return int(everywhere.sum().item())
+
+
+def scatter(kv: torch.Tensor, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor) -> None:
+    """Put keys and values, each [tokens, kv_heads, head_dim], into one layer; any device.
+
+    Rows of padding are left out.
+    """
+    blocks, offsets = inputs.slot_blocks, inputs.slot_offsets
+    if inputs.padded:
+        live = blocks >= 0
+        blocks, offsets, keys, values = blocks[live], offsets[live], keys[live], values[live]
+    kv[0][blocks, :, offsets] = keys
+    kv[1][blocks, :, offsets] = values
 
 
 def _is_nan(x: torch.Tensor) -> torch.Tensor:

@@ -6,8 +6,10 @@ import torch
 
 from experiment.engine.attention import ATTENTION, PagedStep, UnsupportedModelError
 from experiment.engine.checks import InvalidLogitsError
-from experiment.engine.kernels import KERNELS, Kernel
+from experiment.engine.decode_graphs import Capture, DecodeGraphs, padded_sizes
+from experiment.engine.kernels import KERNELS, Kernel, triton_module
 from experiment.engine.kv_pool import KVPool
+from experiment.engine.static_decode import StaticBuffers, StaticInputs
 from experiment.engine.step_inputs import StepInputs, build_inputs
 from kvsim.geometry import KVGeometry
 from kvsim.step import Chunk, StepPlan
@@ -30,6 +32,10 @@ class ModelRunner:
         self.model = model
         self.pool = pool
         self.kernel: Kernel = KERNELS[kernel]
+        # Where decoding steps were captured; see capture_decoding.
+        self.graphs: DecodeGraphs | None = None
+        if kernel == "triton":
+            pool.scatter = triton_module().write
 
     @torch.inference_mode()
     def logits(self, inputs: StepInputs) -> torch.Tensor:
@@ -38,9 +44,33 @@ class ModelRunner:
         Raises:
             InvalidLogitsError: NaN or infinity among them, or a row of nothing but -infinity.
         """
+        if isinstance(inputs, StaticInputs):
+            assert self.graphs is not None
+            return _checked(inputs, self.graphs.replay(inputs))
         return self._forward(inputs, PagedStep(self.pool, inputs, self.kernel))
 
+    def capture_decoding(self, most: int, max_length: int, capture: Capture) -> DecodeGraphs:
+        """Capture decoding steps of up to ``most`` requests, none longer than ``max_length``.
+
+        The model runs, on rows of padding alone: nothing is written to the pool.
+
+        Raises:
+            RuntimeError: the model cannot be captured, or memory for it is lacking.
+            UnsupportedModelError: a window of the model is shorter than the maximum length.
+        """
+
+        def forward(inputs: StepInputs) -> torch.Tensor:
+            return self._unchecked(inputs, PagedStep(self.pool, inputs, self.kernel))
+
+        buffers = StaticBuffers(most, max_length, self.pool.block_size, self.pool.kv.device)
+        with torch.inference_mode():
+            self.graphs = DecodeGraphs(forward, buffers, padded_sizes(most), capture)
+        return self.graphs
+
     def _forward(self, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
+        return _checked(inputs, self._unchecked(inputs, step))
+
+    def _unchecked(self, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
         output = self.model(
             input_ids=inputs.input_ids,
             position_ids=inputs.position_ids,
@@ -49,10 +79,14 @@ class ModelRunner:
             paged_step=step,
         )
         logits: torch.Tensor = output.logits[0]
-        # The largest of a row is NaN where one of them is.
-        if inputs.sampled_requests and not torch.isfinite(logits.amax(-1)).all():
-            raise InvalidLogitsError
         return logits
+
+
+def _checked(inputs: StepInputs, logits: torch.Tensor) -> torch.Tensor:
+    # The largest of a row is NaN where one of them is.
+    if inputs.sampled_requests and not torch.isfinite(logits.amax(-1)).all():
+        raise InvalidLogitsError
+    return logits
 
 
 @torch.inference_mode()

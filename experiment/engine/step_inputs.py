@@ -53,7 +53,7 @@ class FlatSequences(NamedTuple):
     starts: torch.Tensor
 
 
-# No slots: the flat sequences are kept in the instance.
+# No slots: what is made once per step is kept in the instance.
 @dataclass(frozen=True)
 class StepInputs:
     """A packed step: the tokens of all requests one after another, without padding.
@@ -82,19 +82,51 @@ class StepInputs:
         blocks, which = torch._unique(self.slot_blocks, sorted=True, return_inverse=True)
         return blocks, which
 
+    @property
+    def padded(self) -> bool:
+        """Whether rows with the slot block -1 are among the tokens, which go nowhere."""
+        return False
+
+    @cached_property
+    def longest(self) -> int:
+        """No context of the step is longer."""
+        return max(sequence.context for sequence in self.sequences)
+
+    @cached_property
+    def decoding(self) -> torch.Tensor:
+        """Indices of the sequences that have one query, int32."""
+        return self._int32([i for i, s in enumerate(self.sequences) if s.queries == 1])
+
+    def tiles(self, queries: int) -> torch.Tensor:
+        """The queries of all other sequences in tiles of so many: int32 [tiles, 2].
+
+        Of each tile the sequence, and its first query's place in the chunk.
+        """
+        if queries not in self._tiles:
+            made = [
+                (index, first)
+                for index, sequence in enumerate(self.sequences)
+                for first in range(0, sequence.queries, queries)
+                if sequence.queries > 1
+            ]
+            self._tiles[queries] = self._int32(made).reshape(-1, 2)
+        return self._tiles[queries]
+
+    @cached_property
+    def _tiles(self) -> dict[int, torch.Tensor]:
+        return {}
+
+    def _int32(self, values: Sequence[object]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int32, device=self.input_ids.device)
+
     @cached_property
     def flat(self) -> FlatSequences:
         """The sequences as tensors; made once per step, where a kernel asks for them."""
-        device = self.input_ids.device
-
-        def tensor(values: list[int]) -> torch.Tensor:
-            return torch.tensor(values, dtype=torch.int32, device=device)
-
         tables = pad_sequence([s.table for s in self.sequences], batch_first=True)
         return FlatSequences(
             tables.to(torch.int32),
-            tensor([s.context for s in self.sequences]),
-            tensor([s.rows.start for s in self.sequences] + [self.sequences[-1].rows.stop]),
+            self._int32([s.context for s in self.sequences]),
+            self._int32([s.rows.start for s in self.sequences] + [self.sequences[-1].rows.stop]),
         )
 
 

@@ -23,6 +23,25 @@ class Case:
     dim: int = DIM
 
 
+CASES = {
+    "one-token contexts": Case(((0, 1), (0, 1), (0, 1)), 4),
+    "first chunks of ragged lengths": Case(((0, 7), (0, 1), (0, 13), (0, 2)), 4),
+    "decoding at ragged contexts": Case(((6, 1), (1, 1), (30, 1)), 4),
+    "contexts that end with a block": Case(((0, 4), (3, 1), (4, 4), (7, 1)), 4),
+    "contexts that begin a block": Case(((4, 1), (8, 1), (4, 5)), 4),
+    "chunks behind earlier positions": Case(((5, 3), (1, 9), (16, 2), (3, 4)), 4),
+    "blocks of one slot": Case(((5, 3), (0, 4), (6, 1)), 1),
+    "one slab each": Case(((5, 3), (0, 4), (6, 1)), 64),
+    "grouped heads": Case(((5, 3), (0, 4), (6, 1)), 4, heads=6, kv_heads=2),
+    "a context of several tiles": Case(((300, 1), (127, 1), (128, 1), (255, 2)), 16),
+    "chunks behind several tiles": Case(((250, 9), (120, 20)), 7),
+    "large chunks beside decoding": Case(((0, 40), (200, 1), (150, 30), (0, 3)), 16),
+    "slabs of 512": Case(((300, 2), (511, 1), (0, 5)), 512),
+    "blocks of one slot over several tiles": Case(((300, 1), (140, 3)), 1),
+    "one head for all": Case(((5, 3), (0, 4), (6, 1)), 3, heads=4, kv_heads=1),
+}
+
+
 @dataclass
 class Step:
     """Tensors of one layer of one step; every slot that nobody may read holds NaN."""

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import Case, make_step
+from kernel_cases import CASES, Case, make_step
 from tiny_models import FAMILIES, geometry, solo, tiny
 
 from experiment.engine import kernels
@@ -36,26 +36,11 @@ def numba_alone(
     return out
 
 
-ALL = {**KERNELS, "numba alone": numba_alone}
+# Triton's is tested in test_triton.py: here there is no GPU for it.
+HERE = {name: kernel for name, kernel in KERNELS.items() if name != "triton"}
+ALL = {**HERE, "numba alone": numba_alone}
 OTHERS = {name: kernel for name, kernel in ALL.items() if name != "reference"}
 TOLERANCE = 1e-5
-CASES = {
-    "one-token contexts": Case(((0, 1), (0, 1), (0, 1)), 4),
-    "first chunks of ragged lengths": Case(((0, 7), (0, 1), (0, 13), (0, 2)), 4),
-    "decoding at ragged contexts": Case(((6, 1), (1, 1), (30, 1)), 4),
-    "contexts that end with a block": Case(((0, 4), (3, 1), (4, 4), (7, 1)), 4),
-    "contexts that begin a block": Case(((4, 1), (8, 1), (4, 5)), 4),
-    "chunks behind earlier positions": Case(((5, 3), (1, 9), (16, 2), (3, 4)), 4),
-    "blocks of one slot": Case(((5, 3), (0, 4), (6, 1)), 1),
-    "one slab each": Case(((5, 3), (0, 4), (6, 1)), 64),
-    "grouped heads": Case(((5, 3), (0, 4), (6, 1)), 4, heads=6, kv_heads=2),
-    "a context of several tiles": Case(((300, 1), (127, 1), (128, 1), (255, 2)), 16),
-    "chunks behind several tiles": Case(((250, 9), (120, 20)), 7),
-    "large chunks beside decoding": Case(((0, 40), (200, 1), (150, 30), (0, 3)), 16),
-    "slabs of 512": Case(((300, 2), (511, 1), (0, 5)), 512),
-    "blocks of one slot over several tiles": Case(((300, 1), (140, 3)), 1),
-    "one head for all": Case(((5, 3), (0, 4), (6, 1)), 3, heads=4, kv_heads=1),
-}
 
 
 def test_there_is_a_kernel_to_compare() -> None:

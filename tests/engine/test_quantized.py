@@ -33,7 +33,7 @@ from kvsim.step import BlockOp, OpKind, StepPlan
 CPU = torch.device("cpu")
 SHAPE = KVGeometry(layers=2, kv_heads=3, head_dim=8, element_bytes=4)
 SMALL = sorted(KV_DTYPES)
-READERS = {name: KERNELS[name] for name in sorted(READS_QUANTIZED)}
+READERS = {name: KERNELS[name] for name in sorted(READS_QUANTIZED - {"triton"})}
 
 
 def empty(blocks: int, heads: int, block_size: int, dim: int) -> QuantizedKV:

@@ -1,0 +1,158 @@
+"""Decoding through block tables on a GPU: one query per request, long contexts split.
+
+    context of 700, splits of 256        one program for each request, KV head and split
+    ┌──────── 0 ────────┬──────── 1 ────────┬───── 2 ─────┐
+    │ tile tile tile .. │ tile tile tile .. │ tile tile . │      each: its own maximum, sum
+    └─────────┬─────────┴─────────┬─────────┴──────┬──────┘            and weighted values
+       partial, log-sum    partial, log-sum  partial, log-sum
+              └───────────────────┼────────────────┘
+                               combine: the partials, weighted by exp(log-sum - largest)
+
+The query heads that share a KV head are the rows of one program, so a block is read once for all
+of them (grouped-query attention). Splitting a context is flash-decoding (Dao et al., 2023): a few
+long requests still fill the GPU. A split is always ``SPLIT`` positions, so a request's result
+depends on nothing else in the batch; the price is a partial of one row per head and split.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton.language as tl
+
+from experiment.engine.step_inputs import FlatSequences
+from experiment.engine.triton_tile import (
+    Layer,
+    find_rows,
+    kernel,
+    online_softmax,
+    operands,
+    padded,
+    read_rows,
+    scores_of,
+    tile_of,
+)
+
+SPLIT = 256
+_LOG2_E = 1.4426950408889634
+# Bytes of keys in a tile, for one query head and for several: so compiled for GPUs of capability
+# 8.0 to 9.0 half precision takes 96 registers at most; twice as much took up to 221.
+_TILE_BYTES = (4 << 10, 8 << 10)
+# Partials that the combining kernel holds at a time.
+_CHUNK = tl.constexpr(16)
+
+
+def decode(
+    q: torch.Tensor, kv: Layer, flat: FlatSequences, chosen: torch.Tensor, longest: int,
+    scale: float, out: torch.Tensor, split: int = SPLIT, tile: int = 0,
+) -> None:  # fmt: skip
+    """Attention of the one query of each chosen sequence, into its row of ``out``.
+
+    Args:
+        q: [tokens, heads, head_dim], contiguous.
+        kv: one layer of the pool.
+        flat: all sequences of the step; a context of 0 gives zeros.
+        chosen: indices of sequences, int32 [n].
+        longest: no context is longer.
+        scale: multiplies the scores.
+        out: [tokens, heads, head_dim], contiguous.
+        split: positions of a split, a multiple of ``tile``.
+        tile: positions that are read at a time; 0: by head size and precision.
+    """
+    count, heads, dim = chosen.numel(), q.shape[1], q.shape[2]
+    _, kv_heads, size, _ = kv.keys.shape
+    group = heads // kv_heads
+    tile = tile or tile_of(dim, q.element_size(), _TILE_BYTES[group > 1])
+    splits = max(1, -(-longest // split))
+    alone = splits == 1
+    # Float32: partials are rounded once, at the end.
+    parts = out if alone else q.new_empty((count, heads, splits, dim), dtype=torch.float32)
+    sums = parts if alone else q.new_empty((count, heads, splits), dtype=torch.float32)
+    _decode[(count, kv_heads, splits)](
+        q, kv.keys, kv.values, kv.key_scales, kv.value_scales,
+        flat.tables, flat.contexts, flat.starts, chosen, parts, sums,
+        scale * _LOG2_E, flat.tables.shape[1], splits,
+        kv_heads, group, size, dim, padded(dim), 1 if group == 1 else padded(group), tile,
+        split, alone, kv.form, operands(q.dtype), num_warps=4, num_stages=2,
+    )  # fmt: skip
+    if not alone:
+        _combine[(count, heads)](
+            parts, sums, flat.contexts, flat.starts, chosen, out,
+            splits, heads, dim, padded(dim), split, num_warps=2,
+        )  # fmt: skip
+
+
+@kernel("width", "splits")
+def _decode(
+    q, keys, values, key_scales, value_scales, tables, contexts, starts, chosen, out, sums,
+    scale, width, splits,
+    KV_HEADS: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr, DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, SPLIT: tl.constexpr,
+    ALONE: tl.constexpr, FORMAT: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    """One split of one request, for the query heads of one KV head."""
+    index, head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    sequence = tl.load(chosen + index)
+    context = tl.load(contexts + sequence)
+    begin = part * SPLIT
+    if (begin >= context) & (part > 0):
+        return  # the combining kernel does not read it
+    end = tl.minimum(begin + SPLIT, context)
+    row = tl.load(starts + sequence).to(tl.int64)
+    rows, dims = tl.arange(0, ROWS), tl.arange(0, DIM_PAD)
+    mask = (rows < GROUP)[:, None] & (dims < DIM)[None, :]
+    first_head = row * KV_HEADS * GROUP + head * GROUP
+    query = tl.load(
+        q + (first_head + rows)[:, None] * DIM + dims[None, :], mask=mask, other=0.0
+    ).to(TYPE)
+    best = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
+    table = tables + sequence.to(tl.int64) * width
+    for first in range(begin, end, TILE):
+        positions = first + tl.arange(0, TILE)
+        seen = positions < end
+        page, at = find_rows(table, positions, seen, head, KV_HEADS, SIZE)
+        k = read_rows(keys, key_scales, page, at, seen, dims, DIM, FORMAT, TYPE)
+        v = read_rows(values, value_scales, page, at, seen, dims, DIM, FORMAT, TYPE)
+        s = scores_of(query, k, seen[None, :], scale, ROWS > 1)
+        best, total, acc = online_softmax(s, v, best, total, acc, ROWS > 1)
+    empty = total == 0.0  # a context of 0
+    total = tl.where(empty, 1.0, total)
+    if ALONE:
+        place = first_head + rows
+    else:
+        place = ((index.to(tl.int64) * KV_HEADS + head) * GROUP + rows) * splits + part
+        best = tl.where(empty, 0.0, best)
+        tl.store(sums + place, best + tl.log2(total), mask=rows < GROUP)
+    acc = acc / total[:, None]
+    tl.store(out + place[:, None] * DIM + dims[None, :], acc, mask=mask)
+
+
+@kernel("splits")
+def _combine(
+    parts, sums, contexts, starts, chosen, out, splits,
+    HEADS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, SPLIT: tl.constexpr,
+):  # fmt: skip
+    """The splits of one request and query head."""
+    index, head = tl.program_id(0), tl.program_id(1)
+    sequence = tl.load(chosen + index)
+    used = tl.maximum(tl.cdiv(tl.load(contexts + sequence), SPLIT), 1)
+    dims = tl.arange(0, DIM_PAD)
+    from_ = (index.to(tl.int64) * HEADS + head) * splits
+    best = float("-inf")
+    total = 0.0
+    acc = tl.zeros([DIM_PAD], tl.float32)
+    for first in range(0, used, _CHUNK):
+        split = first + tl.arange(0, _CHUNK)
+        there = split < used
+        share = tl.load(sums + from_ + split, mask=there, other=float("-inf"))
+        mask = there[:, None] & (dims < DIM)[None, :]
+        x = tl.load(parts + (from_ + split)[:, None] * DIM + dims[None, :], mask=mask, other=0.0)
+        new = tl.maximum(best, tl.max(share, 0))
+        shrink = tl.exp2(best - new)
+        weights = tl.exp2(share - new)
+        total = total * shrink + tl.sum(weights, 0)
+        acc = acc * shrink + tl.sum(weights[:, None] * x, 0)
+        best = new
+    row = tl.load(starts + sequence).to(tl.int64) * HEADS + head
+    tl.store(out + row * DIM + dims, acc / total, mask=dims < DIM)

@@ -1,0 +1,56 @@
+"""Whether the Triton kernels can run here, found out without importing Triton where they cannot."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+
+import torch
+
+from experiment.engine.step_inputs import build_inputs
+from experiment.messages import Message, message
+from experiment.model.load import one_line
+from kvsim.step import Chunk, StepPlan
+
+# The oldest GPUs that Triton supports.
+LEAST_CAPABILITY = (8, 0)
+
+
+def reason_against(device: torch.device) -> Message | None:
+    """Why the Triton kernels cannot run on ``device``; None where they can."""
+    if importlib.util.find_spec("triton") is None:
+        return message("kernel.no_triton")
+    from experiment.engine.triton_tile import interpreted
+
+    if interpreted():
+        return None
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return message("kernel.no_gpu")
+    found = torch.cuda.get_device_capability(device)
+    if torch.version.hip is None and found < LEAST_CAPABILITY:
+        least = ".".join(map(str, LEAST_CAPABILITY))
+        return message("kernel.old_gpu", found=".".join(map(str, found)), least=least)
+    return _trial(str(device))
+
+
+@cache
+def _trial(device: str) -> Message | None:
+    """Compile both kernels and compare them: that needs a C compiler, and writes files."""
+    try:
+        right = _agree(torch.device(device))
+    except Exception as error:  # whatever Triton, the compiler or the driver raise
+        return message("kernel.triton_fails", detail=one_line(error))
+    return None if right else message("kernel.triton_wrong")
+
+
+@torch.inference_mode()
+def _agree(device: torch.device) -> bool:
+    """Whether a chunk and a decoding row come out as by torch's own attention."""
+    from experiment.engine.kernels import KERNELS
+
+    plan = StepPlan(0, chunks=(Chunk(0, 0, 5, True), Chunk(1, 4, 1, True)))
+    inputs = build_inputs(plan, {0: [0] * 5, 1: [0] * 5}, {0: [3, 0], 1: [1, 2]}, 4, device)
+    q = torch.linspace(-2, 3, 6 * 2 * 16, device=device).sin().view(6, 2, 16)
+    kv = torch.linspace(0, 40, 2 * 4 * 2 * 4 * 16, device=device).cos().view(2, 4, 2, 4, 16)
+    ours = KERNELS["triton"](q, kv, inputs, 0.25)
+    return torch.allclose(ours, KERNELS["torch"](q, kv, inputs, 0.25), atol=1e-3)

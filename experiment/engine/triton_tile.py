@@ -1,0 +1,162 @@
+"""What the Triton kernels share: tiles of keys and values, read in place through a block table.
+
+    block size 4           positions of a tile   4   5   6   7   8   9   .   .      . behind the end
+    table [ 7 | 2 | 5 ]    block                 2   2   2   2   5   5   -   -      reads as 0
+                           offset                0   1   2   3   0   1
+                           row                   (block · kv_heads + head) · block_size + offset
+
+A tile takes its rows from blocks of any size, so blocks of one slot and slabs run through the same
+code. One row is ``head_dim`` numbers side by side, because heads stand outside the slots of a
+block; a dimension that is no power of two is padded in registers and masked in memory.
+
+Triton is imported here alone and in its neighbours ``triton_*``, and only in the process that runs
+an arm. With ``TRITON_INTERPRET=1`` the same kernels run on CPU tensors, slowly, for tests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from experiment.engine.quantized import LayerKV, QuantizedKV
+
+# How the numbers of a pool are read; values of the kernels' FORMAT.
+PLAIN, INT8, FLOAT8 = 0, 1, 2
+_INT8 = tl.constexpr(INT8)
+_POISON = tl.constexpr(-128)
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """Triton's compiler for what kernels call, typed."""
+    return triton.jit(function)
+
+
+def kernel(*varying: str) -> Callable[[Callable[..., Any]], Any]:
+    """Triton's compiler for what the host launches, typed.
+
+    For integers named in ``varying`` one compiled kernel does; else Triton compiles another one
+    where a value is 1, or a multiple of 16, which may happen while requests wait.
+    """
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        return triton.jit(function, do_not_specialize=list(varying))
+
+    return compiled
+
+
+class Layer(NamedTuple):
+    """One layer of the pool as kernels take it.
+
+    Attributes:
+        keys: [blocks, kv_heads, block_size, head_dim], contiguous; values likewise.
+        key_scales: [blocks, kv_heads] of an int8 pool; else ``keys``, and never read.
+        value_scales: likewise.
+        form: PLAIN, INT8 or FLOAT8.
+    """
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    key_scales: torch.Tensor
+    value_scales: torch.Tensor
+    form: int
+
+
+def layer_of(kv: LayerKV) -> Layer:
+    """Unwrap a layer; views that are not contiguous are refused.
+
+    Raises:
+        ValueError: the tensor is not contiguous.
+    """
+    numbers = kv.values if isinstance(kv, QuantizedKV) else kv
+    if not numbers.is_contiguous():
+        raise ValueError("a layer of the pool must be contiguous")
+    keys, values = numbers.unbind(0)
+    if not isinstance(kv, QuantizedKV):
+        return Layer(keys, values, keys, values, PLAIN)
+    if kv.scales is None:
+        return Layer(keys, values, keys, values, FLOAT8)
+    key_scales, value_scales = kv.scales.contiguous().unbind(0)
+    return Layer(keys, values, key_scales, value_scales, INT8)
+
+
+def interpreted() -> bool:
+    """Whether Triton runs kernels on the CPU, statement by statement."""
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
+
+
+def operands(dtype: torch.dtype) -> Any:
+    """Triton's type of the operands of matrix products.
+
+    The interpreter keeps bfloat16 as bits and multiplies those, so there it is float32.
+    """
+    wide = dtype == torch.bfloat16 and interpreted()
+    return tl.float32 if wide else getattr(tl, str(dtype).removeprefix("torch."))
+
+
+def padded(count: int) -> int:
+    """The next power of two, 16 at least: the smallest side of a matrix for tensor cores."""
+    return max(16, int(triton.next_power_of_2(count)))
+
+
+def tile_of(dim: int, element_bytes: int, tile_bytes: int) -> int:
+    """Positions in a tile: a power of two, 16 at least, whose keys fit ``tile_bytes``."""
+    return max(16, tile_bytes // (padded(dim) * element_bytes))
+
+
+@jit
+def find_rows(table, positions, seen, head, KV_HEADS: tl.constexpr, SIZE: tl.constexpr):
+    """Where positions lie: for each its block and head, and its row, both int64 [tile]."""
+    block = tl.load(table + positions // SIZE, mask=seen, other=0).to(tl.int64)
+    page = block * KV_HEADS + head
+    return page, page * SIZE + positions % SIZE
+
+
+@jit
+def read_rows(
+    numbers, scales, page, row, seen, dims,
+    DIM: tl.constexpr, FORMAT: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    """Rows of keys or values [tile, padded dim] as TYPE; 0 where not seen.
+
+    What is poisoned reads as NaN in every format.
+    """
+    mask = seen[:, None] & (dims < DIM)[None, :]
+    x = tl.load(numbers + row[:, None] * DIM + dims[None, :], mask=mask, other=0.0)
+    if FORMAT == _INT8:
+        scale = tl.load(scales + page, mask=seen, other=0.0)
+        number = (x.to(tl.float32) + 0.5) * scale[:, None]
+        x = tl.where(x == _POISON, float("nan"), number)
+    return x.to(TYPE)
+
+
+@jit
+def scores_of(q, k, seen, scale, DOT: tl.constexpr):
+    """Scores [rows, tile] in units of log2, float32; -inf where not seen."""
+    if DOT:
+        s = tl.dot(q, tl.trans(k), input_precision="ieee")
+    else:
+        s = tl.sum(q.to(tl.float32)[:, None, :] * k.to(tl.float32)[None, :, :], 2)
+    return tl.where(seen, s * scale, float("-inf"))
+
+
+@jit
+def online_softmax(s, v, best, total, acc, DOT: tl.constexpr):
+    """One more tile: the new maximum and sum [rows], and the weighted values [rows, padded dim].
+
+    After Milakov and Gimelshein (2018), as in FlashAttention. A NaN among the scores or values
+    stays: ``exp2`` and the products keep it.
+    """
+    new = tl.maximum(best, tl.max(s, 1))
+    shrink = tl.exp2(best - new)
+    weights = tl.exp2(s - new[:, None])
+    total = total * shrink + tl.sum(weights, 1)
+    if DOT:
+        add = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    else:
+        add = tl.sum(weights[:, :, None] * v.to(tl.float32)[None, :, :], 1)
+    return new, total, acc * shrink[:, None] + add

@@ -1,0 +1,208 @@
+"""The Triton kernels against the definition, on CPU tensors in Triton's interpreter.
+
+Collected by test_triton.py in a process with TRITON_INTERPRET=1, never by its name alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from checked_run import CheckedRun
+from kernel_cases import CASES, Case, Step, make_step
+from tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
+
+from experiment.engine import triton_decode, triton_write
+from experiment.engine.engine import Engine
+from experiment.engine.kernels import choose_kernel, reference_kernel
+from experiment.engine.kv_pool import KVPool, scatter
+from experiment.engine.model_runner import ModelRunner
+from experiment.engine.quantized import FP8, LayerKV, from_blocks
+from experiment.engine.step_inputs import FlatSequences
+from experiment.engine.triton_kernel import attend, warm_up
+from experiment.engine.triton_support import reason_against
+from experiment.engine.triton_tile import interpreted, layer_of
+
+TOLERANCE = 1e-5
+CPU = torch.device("cpu")
+
+
+def test_the_interpreter_is_on() -> None:
+    assert interpreted()
+    assert reason_against(CPU) is None
+
+
+def agrees(step: Step, kv: LayerKV, tolerance: float) -> None:
+    ours = attend(step.q, kv, step.inputs, step.scale)
+    expected = reference_kernel(step.q, kv, step.inputs, step.scale)
+    assert not expected.isnan().any()
+    torch.testing.assert_close(ours, expected, atol=tolerance, rtol=tolerance)
+
+
+def split(step: Step, positions: int = 32, tile: int = 16) -> torch.Tensor:
+    """Rows of a step that only decodes, in small splits of small tiles."""
+    out = torch.full_like(step.q, float("nan"))
+    triton_decode.decode(
+        step.q, layer_of(step.kv), step.inputs.flat, step.inputs.decoding, step.inputs.longest,
+        step.scale, out, positions, tile,
+    )  # fmt: skip
+    return out
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_kernels_give_the_reference(case: Case) -> None:
+    step = make_step(case)
+    agrees(step, step.kv, TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim", "block_size"),
+    [(2, 2, 16, 256), (3, 3, 80, 1), (4, 2, 128, 16), (7, 1, 24, 7), (6, 2, 64, 32)],
+)
+def test_heads_and_blocks_of_any_size(heads: int, kv_heads: int, dim: int, block_size: int) -> None:
+    sequences = ((70, 1), (0, 1), (31, 1), (15, 3), (0, 18))
+    step = make_step(Case(sequences, block_size, heads, kv_heads, dim), seed=dim)
+    agrees(step, step.kv, TOLERANCE)
+
+
+@pytest.mark.parametrize("heads", [(2, 2), (4, 2)])
+def test_contexts_in_splits_give_the_reference(heads: tuple[int, int]) -> None:
+    """Shorter than a split, exactly one, one more, a last split of one position, many."""
+    contexts = (0, 15, 31, 32, 63, 64, 200)
+    step = make_step(Case(tuple((c, 1) for c in contexts), 7, *heads, dim=16))
+    expected = reference_kernel(step.q, step.kv, step.inputs, step.scale)
+    torch.testing.assert_close(split(step), expected, atol=TOLERANCE, rtol=0)
+
+
+def test_a_request_does_not_depend_on_the_batch() -> None:
+    together = make_step(Case(((40, 1), (150, 1), (90, 1)), 8, 2, 2, 16))
+    out = split(together)
+    alone = replace(together.inputs, sequences=together.inputs.sequences[:1])
+    assert alone.longest == 41
+    assert torch.equal(split(replace(together, inputs=alone))[0], out[0])
+
+
+@pytest.mark.parametrize(("kv_heads", "seed"), [(2, 0), (1, 1), (4, 2)])
+def test_random_steps(kv_heads: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    pairs = torch.randint(0, 20, (6, 2), generator=generator).tolist()
+    sequences = tuple((earlier, 1 + queries // 2) for earlier, queries in pairs)
+    step = make_step(Case(sequences, 1 + 2 * seed, 4, kv_heads, 16), seed)
+    agrees(step, step.kv, TOLERANCE)
+
+
+def test_blocks_may_be_shared() -> None:
+    """Two requests with a common beginning, one of them a chunk, as after a prefix hit."""
+    step = make_step(Case(((20, 1), (20, 3)), 8, dim=16))
+    first, second = step.inputs.sequences
+    second.table[:2] = first.table[:2]
+    agrees(step, step.kv, TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)], ids=str
+)
+def test_half_precision(dtype: torch.dtype, tolerance: float) -> None:
+    step = make_step(Case(((100, 1), (0, 1), (20, 9)), 16, 4, 2, 32))
+    step.q, step.kv = step.q.to(dtype), step.kv.to(dtype)
+    agrees(step, step.kv, tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, FP8], ids=str)
+@pytest.mark.parametrize("heads", [(2, 2), (4, 2)])
+def test_a_cache_in_eight_bits(dtype: torch.dtype, heads: tuple[int, int]) -> None:
+    step = make_step(Case(((40, 1), (0, 1), (10, 6)), 8, *heads, dim=24))
+    agrees(step, from_blocks(step.kv, dtype), TOLERANCE)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1000.0])
+def test_extreme_scores(size: float) -> None:
+    step = make_step(Case(((100, 1), (30, 3)), 16, dim=16))
+    step.q *= size
+    agrees(step, step.kv, TOLERANCE * max(1.0, size))
+
+
+@pytest.mark.parametrize("half", [0, 1], ids=["key", "value"])
+@pytest.mark.parametrize("place", [0, 31, 32, 69])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8], ids=str)
+def test_one_poisoned_slot_shows_wherever_it_is(dtype: torch.dtype, place: int, half: int) -> None:
+    """First or last of a split; a weight of zero does not hide it, nor do others see it."""
+    step = make_step(Case(((69, 1), (69, 1)), 16, 2, 2, 16))
+    step.q *= 1000.0
+    step.kv[half, step.tables[0][place // 16], 1, place % 16] = float("nan")
+    kv = step.kv if dtype == torch.float32 else from_blocks(step.kv, dtype)
+    out = torch.zeros_like(step.q)
+    flat, rows = step.inputs.flat, step.inputs.decoding
+    triton_decode.decode(step.q, layer_of(kv), flat, rows, 70, step.scale, out, 32, 16)
+    assert out[0, 1].isnan().any()
+    assert not out[0, 0].isnan().any()
+    assert not out[1].isnan().any()
+
+
+def test_a_stale_read_shows_in_a_chunk() -> None:
+    step = make_step(Case(((4, 3), (0, 5)), 4, dim=16))
+    step.kv[0, step.tables[0][1], :, 1] = float("nan")
+    spoilt = attend(step.q, step.kv, step.inputs, step.scale).isnan().flatten(1).any(1)
+    assert spoilt[1:3].all()
+    assert not spoilt[3:].any()
+
+
+@pytest.mark.parametrize("positions", [32, 256])
+def test_a_context_of_nothing_gives_zeros(positions: int) -> None:
+    step = make_step(Case(((69, 1), (3, 1)), 16, 2, 2, 16))
+    flat = step.inputs.flat
+    padding = FlatSequences(flat.tables, flat.contexts * torch.tensor([1, 0]).int(), flat.starts)
+    out = torch.full_like(step.q, float("nan"))
+    rows = step.inputs.decoding
+    triton_decode.decode(
+        step.q, layer_of(step.kv), padding, rows, 70, step.scale, out, positions, 16
+    )
+    assert (out[1] == 0).all()
+    assert not out[0].isnan().any()
+
+
+@pytest.mark.parametrize(("kv_heads", "dim"), [(3, 24), (1, 16)])
+def test_keys_and_values_go_to_their_slots_and_dropped_rows_nowhere(
+    kv_heads: int, dim: int
+) -> None:
+    step = make_step(Case(((5, 3), (0, 4), (6, 1)), 4, 3, kv_heads, dim))
+    # As attention hands them over: heads outside tokens in memory.
+    rows = torch.randn(2, kv_heads, 8, dim).transpose(1, 2)
+    dropped = torch.tensor([0, 4, 7])
+    step.inputs.slot_blocks[dropped] = -1
+    ours, expected = step.kv.clone(), step.kv.clone()
+    triton_write.write(ours, step.inputs, rows[0], rows[1])
+    kept = torch.tensor([row for row in range(8) if row not in dropped])
+    plain = replace(
+        step.inputs,
+        slot_blocks=step.inputs.slot_blocks[kept],
+        slot_offsets=step.inputs.slot_offsets[kept],
+    )
+    scatter(expected, plain, rows[0][kept], rows[1][kept])
+    torch.testing.assert_close(ours, expected, atol=0, rtol=0, equal_nan=True)
+    assert not torch.allclose(ours, step.kv, equal_nan=True)
+
+
+def test_warming_up_changes_nothing() -> None:
+    kv = torch.full((2, 3, 2, 4, 16), float("nan"))
+    warm_up(kv, 4, torch.float32)
+    assert kv.isnan().all()
+
+
+def test_the_engine_runs_on_it_with_padded_batches() -> None:
+    """Tokens of plain Transformers, and after every step the tensors hold what the plan says."""
+    assert choose_kernel("auto", CPU, torch.float32) == "numba"
+    pool = KVPool(geometry("llama"), 12, 4, torch.float32, CPU)
+    runner = ModelRunner(tiny("llama"), pool, "triton")
+    assert pool.scatter is triton_write.write
+    graphs = runner.capture_decoding(4, 32, lambda work: (work(), work)[1])
+    assert pool.written_slots() == 0
+    engine = Engine(runner, None, None, VOCABULARY, POSITIONS)
+    prompts = [list(range(3, 3 + length)) for length in (1, 9, 4)]
+    for request, prompt in enumerate(prompts):
+        engine.add(request, prompt, 3)
+    CheckedRun(engine).to_the_end()
+    for request, prompt in enumerate(prompts):
+        assert engine.generated(request) == solo("llama", prompt, 3)
+    assert (graphs.counts.steps, graphs.counts.rows, graphs.counts.padding_rows) == (2, 6, 2)
