@@ -18,33 +18,40 @@ TORCH_ARGS ?=
 PYTEST_ARGS ?=
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,$(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
 
-.PHONY: run test lint types contracts unit selfcheck ray vllm vllm-test bench bench-page bench-sim clean
-
+.PHONY: run
 run: $(VENV)/.ready
 	$(BIN)/python run_experiment.py $(ARGS)
 
+.PHONY: test
 test: lint types contracts unit
 
+.PHONY: lint
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+.PHONY: types
 types: $(VENV)/.ready-dev
 	$(BIN)/mypy
 
+.PHONY: contracts
 contracts: $(VENV)/.ready-dev
 	$(BIN)/lint-imports
 
+.PHONY: unit
 unit: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+.PHONY: selfcheck
 selfcheck: $(VENV)/.ready
 	$(BIN)/python run_experiment.py selfcheck
 
+.PHONY: vllm
 vllm:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 2; }
 	@$(PYTHON) experiment/vllm_setup.py $(VENV_VLLM) -- $(TORCH_ARGS)
 
+.PHONY: vllm-test
 vllm-test: vllm $(VENV)/.ready-dev
 	$(BIN)/python -m pytest tests/vllm_arm $(PYTEST_ARGS)
 
@@ -70,20 +77,30 @@ $(VENV)/.ready-dev: pyproject.toml $(VENV)/constraints.txt
 	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.ready
 
+.PHONY: ray
 ray: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e '.[ray]'
 
 # Every engine that is here, and vLLM's where `make vllm` has set it up; BENCH_ARGS="--minutes 30".
+.PHONY: bench
 bench: $(VENV)/.ready
 	$(BIN)/python run_experiment.py bench $(BENCH_ARGS)
 
 # Puts what `make bench` measured into docs/performance.md; nothing there is written by hand.
+.PHONY: bench-page
 bench-page: $(VENV)/.ready
 	$(BIN)/python run_experiment.py bench --markdown docs/performance.md
 
+# Frame times of the report's player in headless Chromium.
+.PHONY: bench-player
+bench-player: $(VENV)/.ready-dev
+	PYTHONPATH=tests $(BIN)/python tests/report/player_bench.py $(BENCH_ARGS)
+
 # BENCH_ARGS="--curve" measures from 10 thousand to 1 million requests.
+.PHONY: bench-sim
 bench-sim: $(VENV)/.ready
 	$(BIN)/python -m kvsim.bench $(BENCH_ARGS)
 
+.PHONY: clean
 clean:
 	rm -rf $(VENV) $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

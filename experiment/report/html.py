@@ -52,7 +52,7 @@ from experiment.results import Results
 from kvsim.ledger import ALLOCATED_STATES
 
 _TABLE_ROWS = 60
-_MOST_CSV = 1_500_000
+_MOST_CSV = 400_000
 _MOST_TEXT = 2000
 _TERMS = (
     "slot", "block", "block_table", "reserved", "allocated", "live", "wasted", "peak",

@@ -9,7 +9,7 @@
   const SPEEDS = [1, 4, 12, 30, 60];
   const CHIPS = 32;
   const ENTRIES = 96;
-  const HISTORY = 7;
+  const HISTORY = 5;
   const find = (selector, within) => (within || root).querySelector(selector);
 
   // ---- words, in the language of the page ----
@@ -54,6 +54,13 @@
       this.select = find("select", node);
       this.canvasNode = find("canvas", node);
       this.chips = new Map();
+      const all = (selector) => [...node.querySelectorAll(selector)];
+      const one = (selector) => find(selector, node);
+      this.cells = { counters: all("[data-counter]"), sizes: all("[data-size]"), states: all("[data-state]") };
+      this.nodes = {
+        share: one(".waste-share"), bar: one(".split"), happened: one(".happened"), at: one(".strip-at"),
+        chips: one(".chips"), more: one(".chips-more"), head: one(".table-head"), entries: one(".table-entries"),
+      };
     }
 
     open(film, scale) {
@@ -63,9 +70,9 @@
       this.curve = curveOf(film);
       this.totals = totalsOf(film);
       this.drawCurve();
-      find(".chips", this.node).replaceChildren();
+      this.nodes.chips.replaceChildren();
       this.chips.clear();
-      for (const row of this.node.querySelectorAll("[data-state]")) {
+      for (const row of this.cells.states) {
         row.hidden = !this.curve.some((one) => one[row.dataset.state]);
       }
       this.thinned();
@@ -101,23 +108,23 @@
     counters() {
       const counted = this.pool.counters();
       const frame = this.pool.frame();
-      for (const cell of this.node.querySelectorAll("[data-counter]")) {
+      for (const cell of this.cells.counters) {
         const name = cell.dataset.counter;
         write(cell, WRITERS.count(counted[name]));
         if (frame) cell.dataset.key = `steps[${this.film.arm}][${frame.n}].${name}`;
         else cell.removeAttribute("data-key");
         cell.dataset.as = "count";
       }
-      for (const cell of this.node.querySelectorAll("[data-size]")) {
+      for (const cell of this.cells.sizes) {
         write(cell, bytes(counted[cell.dataset.size] * this.film.slotBytes));
       }
       const share = counted.allocated ? counted.wasted / counted.allocated : null;
-      write(find(".waste-share", this.node), say("waste_share", { share }));
-      const bar = find(".split", this.node);
+      write(this.nodes.share, say("waste_share", { share }));
+      const bar = this.nodes.bar;
       const total = Math.max(counted.reserved, 1);
       bar.style.setProperty("--share-live", (counted.live / total) * 100 + "%");
       bar.style.setProperty("--share-wasted", (counted.wasted / total) * 100 + "%");
-      write(find(".happened", this.node), this.happened(frame, counted));
+      write(this.nodes.happened, this.happened(frame, counted));
       return counted;
     }
 
@@ -147,7 +154,7 @@
     }
 
     cursor() {
-      const svg = find(".strip-at", this.node);
+      const svg = this.nodes.at;
       svg.setAttribute("x", this.pool.at + 1);
       svg.setAttribute("width", Math.max(this.curve.length / 240, 0.2));
     }
@@ -165,8 +172,9 @@
 
     // A button for each request that holds memory, in the order of the pool.
     requests(chosen) {
-      const list = find(".chips", this.node);
-      const shown = [...this.pool.holders.keys()].slice(0, CHIPS);
+      const list = this.nodes.chips;
+      const shown = [];
+      for (const request of this.pool.holders.keys()) if (shown.push(request) === CHIPS) break;
       for (const [request, chip] of this.chips) {
         if (!shown.includes(request)) {
           chip.remove();
@@ -182,7 +190,7 @@
         this.chips.get(request).setAttribute("aria-pressed", String(request === chosen));
       }
       const more = this.pool.holders.size - shown.length;
-      write(find(".chips-more", this.node), more > 0 ? say("more_requests", { n: more }) : "");
+      write(this.nodes.more, more > 0 ? say("more_requests", { n: more }) : "");
     }
 
     chip(request) {
@@ -200,14 +208,14 @@
     }
 
     table(request) {
-      const body = find(".table-entries", this.node);
+      const body = this.nodes.entries;
       const holder = request === null ? null : this.pool.holders.get(request);
       if (!holder) {
-        write(find(".table-head", this.node), request === null ? say("choose") : say("holds_nothing", { request }));
+        write(this.nodes.head, request === null ? say("choose") : say("holds_nothing", { request }));
         if (body.childNodes.length) body.replaceChildren();
         return;
       }
-      write(find(".table-head", this.node), this.tableHead(request, holder));
+      write(this.nodes.head, this.tableHead(request, holder));
       const entries = this.film.elastic ? [] : holder.table.slice(0, ENTRIES);
       while (body.childNodes.length > entries.length) body.lastChild.remove();
       entries.forEach((block, logical) => this.entry(body, holder, block, logical));
@@ -368,6 +376,7 @@
   function showHistory() {
     const list = find("#player-history");
     while (list.childNodes.length > player.history.length) list.lastChild.remove();
+    find("#player-quiet").hidden = player.history.length > 0;
     player.history.forEach((one, i) => {
       const item = list.childNodes[i] || list.appendChild(document.createElement("li"));
       const text = say("event." + one.key, one.values);
@@ -522,13 +531,24 @@
   new ResizeObserver(() => {
     if (sides.some((side) => side.canvas.width !== Math.max(160, Math.floor(side.canvasNode.parentNode.clientWidth)))) redraw();
   }).observe(root);
+  function speak() {
+    for (const side of sides) {
+      for (const [request, chip] of side.chips) chip.setAttribute("aria-label", say("request", { request }));
+      for (const option of side.select.options) {
+        option.lang = document.documentElement.lang;
+        write(option, say("arm." + option.value));
+      }
+    }
+  }
+
   new MutationObserver(() => {
-    for (const side of sides) for (const [request, chip] of side.chips) chip.setAttribute("aria-label", say("request", { request }));
+    speak();
     redraw();
   }).observe(document.documentElement, { attributes: true, attributeFilter: ["lang", "data-theme"] });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
   root.hidden = false;
+  speak();
   open();
   // It opens at the fullest moment of the right side, which the pictures above show as well.
   const curve = sides[1].curve;

@@ -93,11 +93,12 @@ pagedkv.Canvas = class {
     c.globalAlpha = { live: 1, held: 0.22, ended: 0.3, padding: 0.3 }[kind];
     c.fillStyle = kind === "padding" ? this.theme.padding : pagedkv.COLOURS[colour];
     c.fillRect(0, 0, 8, 8);
-    c.globalAlpha = kind === "live" ? 0.5 : 0.75;
+    c.globalAlpha = { live: 0.5, held: 0.35 }[kind] || 0.75;
     c.strokeStyle = kind === "live" ? "#fff" : this.theme.soft;
     c.lineWidth = kind === "live" ? 1.6 : 1;
     c.beginPath();
     if (kind === "live") pagedkv.TILES[tile](c);
+    if (kind === "held") { c.strokeStyle = pagedkv.COLOURS[colour]; pagedkv.TILES[1](c); }
     if (kind === "ended") { c.moveTo(0, 0); c.lineTo(8, 8); c.moveTo(8, 0); c.lineTo(0, 8); }
     if (kind === "padding") { c.rect(1, 1, 1, 1); c.rect(5, 5, 1, 1); }
     c.stroke();
@@ -189,9 +190,16 @@ pagedkv.Canvas = class {
     c.fillStyle = paint;
     if (faded) c.globalAlpha = 0.35;
     for (const [x, y, width] of pieces) {
-      c.fillRect(x, y, Math.max(width - (width > 3 * trim ? trim : 0), 0.5), this.rowHeight - trim);
+      c.fillRect(x, y, Math.max(width - (width > 3 * trim ? trim : 0), 0.5), this.rowHeight - (trim && this.gapBelow(y)));
     }
     if (faded) c.globalAlpha = 1;
+  }
+
+  // The gap below a row: none between the rows of one slab.
+  gapBelow(y) {
+    const film = this.pool.film;
+    const rows = film.slab && !film.elastic ? this.rowsOf(film.size) : 1;
+    return (Math.round(y / this.rowHeight) + 1) % rows ? 0 : this.gap;
   }
 
   fill(x, y, width, height, paint) {

@@ -185,13 +185,15 @@ pagedkv.Pool = class {
     const used = this.known.size + this.cached.size;
     const cached = this.cached.size * this.size;
     const engine = film.engine * this.size;
+    let running = 0;
+    for (const holder of this.holders.values()) running += holder.ended ? 0 : 1;
     const rest = film.elastic ? 0 : (film.blocks - film.engine - used) * this.size;
     const watermark = Math.min(film.watermark * this.size, rest);
     const reserved = film.elastic ? allocated + cached : film.blocks * this.size;
     return {
       reserved, allocated, live, wasted: allocated - live, padding, finished, unwritten, cached,
       engine, watermark, free: rest - watermark, blocks: this.known.size, shared: this.shared,
-      running: [...this.holders.values()].filter((holder) => !holder.ended).length,
+      running,
     };
   }
 

@@ -1,0 +1,148 @@
+"""The player's film holds exactly what the log says, thinned or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from busy_run import make_run, paged_plans, slab_plans
+
+from experiment.analysis import split_by_arm
+from experiment.record import Record
+from experiment.report.player import film as film_module
+from experiment.report.player.film import film, pack
+from kvsim.ledger import Ledger, PoolShape
+from kvsim.step import OpKind, plan_from_json
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    return make_run(tmp_path_factory.mktemp("busy"), paged_plans(), slab_plans())
+
+
+def unpack(packed: list[int]) -> list[int]:
+    blocks: list[int] = []
+    for entry in packed:
+        blocks += range(blocks[-1] + 1, 1 - entry) if entry < 0 else [entry]
+    return blocks
+
+
+def played(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Tables, positions written and cached blocks after each frame, by the rules of the format."""
+    tables: dict[int, list[int]] = {}
+    written: dict[int, int] = {}
+    rates: dict[int, int] = {}
+    cached: set[int] = set()
+    states = []
+    for frame in data["frames"]:
+        for request in frame.get("g", ()):
+            for known in (tables, written, rates):
+                known.pop(request, None)
+        for request, kept, added, *_ in frame.get("h", ()):
+            tables[request] = tables.get(request, [])[:kept] + unpack(added)
+            written.setdefault(request, 0)
+        rates |= dict(frame.get("w", ()))
+        for request in written:
+            written[request] += rates.get(request, 0)
+        cached = cached - set(unpack(frame.get("u", []))) | set(unpack(frame.get("k", [])))
+        states.append(
+            {"tables": {r: list(t) for r, t in tables.items()}, "written": dict(written),
+             "cached": set(cached)}
+        )  # fmt: skip
+    return states
+
+
+def ledger_states(record: Record, arm: str) -> list[dict[str, Any]]:
+    events = next(e for e in split_by_arm(record) if e.arm == arm)
+    assert events.pool is not None
+    ledger = Ledger(PoolShape(events.pool.blocks, events.pool.block_size, 4))
+    states = []
+    for step in events.steps:
+        ledger.apply(plan_from_json(step.plan))
+        states.append(
+            {"tables": {r: list(h.table) for r, h in ledger.holders.items()},
+             "written": {r: h.written for r, h in ledger.holders.items()},
+             "cached": set(ledger.cached)}
+        )  # fmt: skip
+    return states
+
+
+def film_of(record: Record, arm: str) -> dict[str, Any]:
+    made = film(next(e for e in split_by_arm(record) if e.arm == arm), arm == "slabs")
+    assert made is not None
+    return json.loads(json.dumps(made.data))
+
+
+def test_the_run_has_everything_that_can_happen() -> None:
+    kinds = {op.kind for plan in paged_plans() for op in plan.ops}
+    assert kinds == set(OpKind)
+    assert any(plan.preempted for plan in paged_plans())
+
+
+@pytest.mark.parametrize("arm", ["paged", "slabs"])
+def test_every_frame_is_the_state_after_its_step(record: Record, arm: str) -> None:
+    data = film_of(record, arm)
+    assert data["every"] == 1
+    assert played(data) == ledger_states(record, arm)
+
+
+@pytest.mark.parametrize("most", [100, 17, 3, 1])
+def test_a_thinned_film_shows_the_exact_state_after_the_last_of_its_steps(
+    record: Record, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(film_module, "MOST_FRAMES", most)
+    data = film_of(record, "paged")
+    states = ledger_states(record, "paged")
+    every = data["every"]
+    assert len(data["frames"]) <= most
+    ends = [min(i + every, len(states)) - 1 for i in range(0, len(states), every)]
+    assert played(data) == [states[end] for end in ends]
+    assert [frame["n"] for frame in data["frames"]] == ends
+
+
+def test_a_film_that_is_too_large_is_thinned(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = len(json.dumps(film_of(record, "paged"), separators=(",", ":")))
+    monkeypatch.setattr(film_module, "MOST_BYTES", whole // 2)
+    data = film_of(record, "paged")
+    assert data["every"] > 1
+    assert data["steps"] == len(ledger_states(record, "paged"))
+
+
+def test_pictures_are_what_the_changes_come_to(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(film_module, "KEY_EVERY", 5)
+    data = film_of(record, "paged")
+    states = played(data)
+    assert len(data["keys"]) == len(data["frames"]) // 5
+    for index, picture in data["keys"].items():
+        state = states[int(index)]
+        assert {h[0]: unpack(h[1]) for h in picture["h"]} == state["tables"]
+        assert {h[0]: h[2] for h in picture["h"]} == state["written"]
+        assert set(unpack(picture["k"])) == state["cached"]
+
+
+def test_counts_of_events_are_those_of_the_plans(record: Record) -> None:
+    data = film_of(record, "paged")
+    plans = paged_plans()
+    for name, kind in (
+        ("copied", OpKind.COPY),
+        ("evicted", OpKind.EVICT),
+        ("shared", OpKind.SHARE),
+    ):
+        said = sum(frame.get("c", {}).get(name, 0) for frame in data["frames"])
+        assert (
+            said == sum(len(op.blocks) for plan in plans for op in plan.ops if op.kind is kind) > 0
+        )
+    assert sum(f.get("c", {}).get("preempted", 0) for f in data["frames"]) == sum(
+        len(plan.preempted) for plan in plans
+    )
+
+
+@pytest.mark.parametrize("blocks", [[], [0], [3, 4], [3, 4, 5], [9, 1, 2, 3, 7, 6], [0, 1, 2]])
+def test_packed_blocks_come_back(blocks: list[int]) -> None:
+    assert unpack(pack(blocks)) == blocks

@@ -1,0 +1,175 @@
+"""The player in a real browser: what it shows is what the log says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pages import Opened, until
+
+from experiment.analysis import split_by_arm, timeline
+from experiment.record import Record
+from experiment.report.player.film import KEY_EVERY
+
+COUNTED = ("reserved", "allocated", "live", "wasted", "padding", "finished", "unwritten", "cached",
+           "free", "shared")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Any, busy: Record) -> Iterator[Opened]:
+    one = Opened(browser, busy.directory / "report.html", viewport={"width": 1300, "height": 900})
+    yield one
+    assert one.complaints == []
+    one.context.close()
+
+
+@pytest.fixture(scope="module")
+def rows(busy: Record) -> dict[str, dict[int, Any]]:
+    """Counts of the ledger after each step of each arm."""
+    return {
+        events.arm: {row.step: row for row in timeline(events)[0]} for events in split_by_arm(busy)
+    }
+
+
+def positions(rows: dict[str, dict[int, Any]]) -> list[int]:
+    return random.Random(9).sample(range(1, len(rows["paged"]) + 1), 10)
+
+
+def test_counters_are_those_of_the_log_at_ten_random_steps(
+    opened: Opened, rows: dict[str, dict[int, Any]]
+) -> None:
+    for position in positions(rows):
+        opened.page.evaluate("at => pagedkv.player.go(at)", position)
+        for seen in opened.page.evaluate("pagedkv.player.counters()"):
+            steps = rows[seen["arm"]]
+            expected = steps[min(position, len(steps)) - 1]
+            assert seen["step"] == expected.step
+            for name in COUNTED:
+                assert seen[name] == getattr(expected, name), (seen["arm"], expected.step, name)
+
+
+def test_the_numbers_on_the_page_carry_their_key_and_are_those_of_the_log(
+    opened: Opened, rows: dict[str, dict[int, Any]]
+) -> None:
+    opened.page.evaluate("pagedkv.player.go(30)")
+    cells = opened.page.eval_on_selector_all(
+        "#player-stage [data-counter]", "all => all.map(one => [one.dataset.key, one.textContent])"
+    )
+    assert len(cells) == 24
+    for key, text in cells:
+        arm, _, rest = key.removeprefix("steps[").partition("][")
+        step, _, name = rest.partition("].")
+        assert text == f"{getattr(rows[arm][int(step)], name):,.0f}"
+
+
+def test_stepping_back_comes_to_the_same_state_as_stepping_on(opened: Opened) -> None:
+    page = opened.page
+    page.evaluate("pagedkv.player.go(20)")
+    before = page.evaluate("pagedkv.player.counters()")
+    for _ in range(5):
+        page.click("#player-on")
+    assert page.evaluate("pagedkv.player.state.at") == 25
+    for _ in range(5):
+        page.click("#player-back")
+    assert page.evaluate("pagedkv.player.counters()") == before
+
+
+def test_jumping_back_starts_from_a_whole_picture(
+    opened: Opened, rows: dict[str, dict[int, Any]]
+) -> None:
+    for position in (len(rows["paged"]), KEY_EVERY + 4, KEY_EVERY, KEY_EVERY - 1, 0):
+        opened.page.evaluate("at => pagedkv.player.go(at)", position)
+        seen = opened.page.evaluate("pagedkv.player.counters()")[1]
+        expected = rows["paged"].get(position - 1)
+        for name in COUNTED:
+            empty = seen["reserved"] if name in ("reserved", "free") else 0
+            assert seen[name] == (getattr(expected, name) if expected else empty), (position, name)
+
+
+def test_it_plays_to_the_end_and_stops(opened: Opened, rows: dict[str, dict[int, Any]]) -> None:
+    page = opened.page
+    page.select_option("#player-speed", "60")
+    page.evaluate(f"pagedkv.player.go({len(rows['paged']) - 8})")
+    page.click("#player-play")
+    until(page, "!pagedkv.player.state.playing")
+    assert page.evaluate("pagedkv.player.state.at") == max(map(len, rows.values()))
+
+
+def test_keys_step_play_and_walk_over_the_pool(opened: Opened) -> None:
+    page = opened.page
+    page.evaluate("pagedkv.player.go(10)")
+    page.focus(".side:nth-child(2) canvas")
+    page.keyboard.press(".")
+    assert page.evaluate("pagedkv.player.state.at") == 11
+    page.keyboard.press(",")
+    assert page.evaluate("pagedkv.player.state.at") == 10
+    page.keyboard.press("ArrowRight")
+    assert "Block 0" in page.inner_text("#player-status")
+    page.keyboard.press("ArrowRight")
+    assert "Block 1" in page.inner_text("#player-status")
+    page.keyboard.press("Enter")
+    pinned = page.evaluate("pagedkv.player.state.pinned")
+    assert f"Request {pinned}:" in page.inner_text(".side:nth-child(2) .table-head")
+    page.keyboard.press("Escape")
+    assert page.evaluate("pagedkv.player.state.pinned") is None
+    page.keyboard.press(" ")
+    assert page.evaluate("pagedkv.player.state.playing")
+    page.keyboard.press(" ")
+    assert not page.evaluate("pagedkv.player.state.playing")
+
+
+def test_the_request_under_the_pointer_shows_its_block_table(opened: Opened, busy: Record) -> None:
+    page = opened.page
+    page.evaluate("pagedkv.player.go(30)")
+    tables = page.evaluate(
+        "[...document.querySelectorAll('.side:nth-child(2) .chip')].map(one => one.textContent)"
+    )
+    page.hover(f".side:nth-child(2) .chip:has-text('{tables[0]}') >> nth=0")
+    entries = page.locator(".side:nth-child(2) .table-entries b").all_inner_texts()
+    events = next(e for e in split_by_arm(busy) if e.arm == "paged")
+    frame = page.evaluate("pagedkv.player.counters()[1].step")
+    from kvsim.ledger import Ledger, PoolShape
+    from kvsim.step import plan_from_json
+
+    assert events.pool is not None
+    ledger = Ledger(PoolShape(events.pool.blocks, events.pool.block_size, 4))
+    for step in events.steps[: frame + 1]:
+        ledger.apply(plan_from_json(step.plan))
+    table = ledger.holders[int(tables[0])].table
+    assert entries == [f"{logical} → {block}" for logical, block in enumerate(table)]
+
+
+def test_time_puts_both_sides_at_the_same_second(opened: Opened) -> None:
+    page = opened.page
+    page.evaluate("pagedkv.player.go(12)")
+    page.click('label[for="player-by-time"]')
+    first = page.evaluate("pagedkv.player.counters().map(one => one.step)")
+    assert first == [11, 11]  # in this log every step of both arms takes a second
+    page.click('label[for="player-by-step"]')
+    assert page.evaluate("pagedkv.player.state.at") == 12
+
+
+def test_its_sentences_follow_the_language(opened: Opened) -> None:
+    page = opened.page
+    page.evaluate("pagedkv.player.go(30)")
+    page.click('[data-language="zh"]')
+    until(page, "document.querySelector('#player-where').textContent.includes('步')")
+    said = page.inner_text("#player-stage")
+    for english in ("Running", "slots wasted", "Step ", "Paged engine"):
+        assert english not in said
+    page.click('[data-language="en"]')
+    until(page, "document.querySelector('#player-where').textContent.includes('step')")
+    assert "步" not in page.inner_text("#player-stage")
+
+
+def test_without_motion_marks_stay_until_the_next_step(browser: Any, busy: Record) -> None:
+    one = Opened(browser, busy.directory / "report.html", reduced_motion="reduce")
+    one.page.evaluate("pagedkv.player.go(3)")
+    picture = "document.querySelector('.side:nth-child(2) canvas').toDataURL()"
+    one.page.click("#player-on")
+    drawn = one.page.evaluate(picture)
+    one.page.wait_for_timeout(900)
+    assert one.page.evaluate(picture) == drawn
+    one.context.close()
