@@ -295,6 +295,8 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
                 shared=ledger.shared_blocks,
                 copied=_blocks_of(plan, OpKind.COPY),
                 swapped=_blocks_of(plan, OpKind.SWAP_OUT, OpKind.SWAP_IN),
+                held_blocks=ledger.owned_blocks,
+                table_entries=ledger.table_entries,
                 **_figures(counts).model_dump(),
             )
         )

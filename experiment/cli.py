@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -82,9 +83,20 @@ def _dispatch(words: list[str], t: Translator) -> int:
 
 def _run(words: list[str], t: Translator) -> int:
     options = parse(_run_parser(t), words, COMMANDS)
+    from experiment.menu import choose, list_experiments
     from experiment.walkthrough import RunOptions, run
 
-    config = load_config(Path(options.config) if options.config else None, _overrides(options))
+    if options.list_experiments:
+        list_experiments(t)
+        return ExitCode.OK
+    path, overrides = Path(options.config) if options.config else None, _overrides(options)
+    if _asked_for_nothing(options, overrides):
+        chosen = choose(t)
+        if chosen is None:
+            return ExitCode.OK
+        path, quick = chosen
+        overrides |= {"experiment.size": "quick"} if quick else {}
+    config = load_config(path, overrides)
     return run(
         config,
         RunOptions(
@@ -96,6 +108,13 @@ def _run(words: list[str], t: Translator) -> int:
             command=tuple(sys.argv[1:]),
         ),
     )
+
+
+def _asked_for_nothing(options: argparse.Namespace, overrides: dict[str, Any]) -> bool:
+    """Whether a person sits at a terminal and has not said what to run."""
+    said = options.config or overrides or options.yes or options.quiet or options.out
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return not said and at_terminal and not os.environ.get("CI")
 
 
 def _render(words: list[str], t: Translator) -> int:
@@ -123,6 +142,8 @@ def _selfcheck(words: list[str], t: Translator) -> int:
 def _overrides(options: argparse.Namespace) -> dict[str, Any]:
     """Dotted keys of the config: first ``--set``, then the flags."""
     values: dict[str, Any] = dict(parse_assignment(text) for text in options.set or ())
+    if options.quick:
+        values["experiment.size"] = "quick"
     for flag, (key, _) in _CONFIG_FLAGS.items():
         value = getattr(options, attribute(flag))
         if value is not None:
@@ -143,6 +164,8 @@ def _run_parser(t: Translator) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--yes", "-y", action="store_true", help=t("help.yes"))
     add("--config", metavar="FILE", help=t("help.config"))
+    add("--quick", action="store_true", help=t("help.quick"))
+    add("--list-experiments", action="store_true", help=t("help.list_experiments"))
     add("--set", action="append", metavar="KEY=VALUE", help=t("help.set"))
     add("--arms", metavar="ARM,...", help=t("help.arms"))
     add("--prompt", action="append", metavar="TEXT", help=t("help.prompt"))

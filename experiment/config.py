@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     JsonValue,
+    PositiveInt,
     ValidationError,
 )
 
@@ -70,11 +71,13 @@ class WorkloadConfig(Section):
     """Prompts and how much is generated for each.
 
     ``prompts`` are texts; empty means the four of the walkthrough. ``prompts_file`` is JSONL
-    with ``{"prompt": ...}`` in each line.
+    with ``{"prompt": ...}`` in each line. ``lengths``, where given, stands instead of both:
+    (prompt tokens, new tokens) of each request, its token ids drawn from the run's seed.
     """
 
     prompts: tuple[str, ...] = ()
     prompts_file: str | None = None
+    lengths: tuple[tuple[PositiveInt, PositiveInt], ...] = ()
     max_new_tokens: int = Field(50, ge=1, le=1_000_000)
     ignore_eos: bool = True
 
@@ -144,6 +147,25 @@ class RunSection(Section):
     cuda_history: bool = False  # on CUDA: record torch's allocator history and keep a snapshot
 
 
+class ExperimentConfig(Section):
+    """An experiment: the same requests under several settings; see docs/experiments.md.
+
+    Attributes:
+        name: one of :mod:`experiment.experiments`; None: an ordinary run.
+        size: quick puts the keys of ``quick`` over those of the file.
+        repeats: measured ones, behind one that warms up.
+        values: what varies, a cell each; what they mean is the experiment's to say.
+        options: further numbers that the experiment asks for.
+    """
+
+    name: str | None = None
+    size: Literal["full", "quick"] = "full"
+    repeats: int = Field(5, ge=1, le=1000)
+    values: tuple[int | float | str, ...] = ()
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    quick: dict[str, JsonValue] = Field(default_factory=dict)
+
+
 class Config(Section):
     """A whole run."""
 
@@ -154,6 +176,7 @@ class Config(Section):
     engine: EngineConfig = EngineConfig()
     vllm: VllmConfig = VllmConfig()
     run: RunSection = RunSection()
+    experiment: ExperimentConfig = ExperimentConfig()
 
     @property
     def arm_names(self) -> tuple[str, ...]:
@@ -186,8 +209,18 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> Config:
         UserError: unreadable file, bad TOML, unknown key or a value that does not fit.
     """
     data = read_toml(path) if path else {}
+    _make_quick(data, overrides.get("experiment.size"))
     for key, value in overrides.items():
         _put(data, key, value)
+    return make_config(data)
+
+
+def make_config(data: Mapping[str, Any]) -> Config:
+    """A config of nested tables.
+
+    Raises:
+        UserError: an unknown key or a value that does not fit.
+    """
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
@@ -195,6 +228,26 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> Config:
     expand_arms(config.run.arms)
     _check_sampling(config)
     return config
+
+
+def _make_quick(data: dict[str, Any], size: Any) -> None:
+    """Put the keys of ``[experiment.quick]`` over the others where the quick size is asked for."""
+    section = data.get("experiment")
+    if not isinstance(section, dict) or (size or section.get("size")) != "quick":
+        return
+    smaller = section.get("quick")
+    if isinstance(smaller, dict):
+        put_over(data, smaller)
+
+
+def put_over(data: dict[str, Any], other: Mapping[str, Any]) -> None:
+    """Put the values of nested tables over those that are there."""
+    for key, value in other.items():
+        mine = data.get(key)
+        if isinstance(value, Mapping) and isinstance(mine, dict):
+            put_over(mine, value)
+        else:
+            data[key] = value
 
 
 def read_toml(path: Path) -> dict[str, Any]:

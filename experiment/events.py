@@ -154,6 +154,34 @@ class WorkloadReady(_Event):
         return groups
 
 
+class CellStarted(_Event):
+    """A cell of an experiment begins: what follows, up to the next one, is this cell's.
+
+    ``values`` are what the cell varies, by the names that the experiment gives them;
+    ``overrides`` the keys of the config that it changes. ``arms`` run in it.
+    """
+
+    event: Literal["cell"] = "cell"
+    index: int
+    of: int
+    values: dict[str, int | float | str]
+    overrides: dict[str, Any]
+    arms: list[str]
+
+
+class RepeatFinished(_Event):
+    """An arm has run the workload once more: its steps and requests since the one before are those.
+
+    Of an experiment's arms alone. The first one warms up; ``generate_s`` leaves out pauses.
+    """
+
+    event: Literal["repeat"] = "repeat"
+    arm: str
+    repeat: int
+    warm_up: bool
+    generate_s: float
+
+
 class ArmStarted(_Event):
     """The arm's process runs."""
 
@@ -547,6 +575,20 @@ class ModelDirectory(_Event):
     path: str
 
 
+class CellPrepared(_Event):
+    """What a cell of an experiment is given. Between processes only; never written to the log.
+
+    ``refused`` are arms that could not work within it, and why.
+    """
+
+    event: Literal["cell_prepared"] = "cell_prepared"
+    index: int
+    path: str
+    model: ModelPrepared
+    workload: WorkloadReady
+    refused: dict[str, Message]
+
+
 class Check(_Event):
     """Outcome of one check of the self-test. ``text`` says what was seen.
 
@@ -578,6 +620,8 @@ Event = Annotated[
     | EnvironmentProbed
     | ModelPrepared
     | WorkloadReady
+    | CellStarted
+    | RepeatFinished
     | ArmStarted
     | StageEntered
     | Reading
@@ -604,13 +648,14 @@ Event = Annotated[
     | ArmSkipped
     | Progress
     | ModelDirectory
+    | CellPrepared
     | Check
     | Notice
     | RunFinished,
     Field(discriminator="event"),
 ]
 
-TRANSIENT = (Progress, ModelDirectory)
+TRANSIENT = (Progress, ModelDirectory, CellPrepared)
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 

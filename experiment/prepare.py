@@ -1,19 +1,29 @@
 """The child process that prepares a run: ``python -m experiment.prepare``.
 
 Task: ``{"config": ..., "device": "cpu"|"cuda", "prompts": [...], "arms": [...]}``. Emits progress
-and notices, then ModelPrepared, ModelDirectory and WorkloadReady.
+and notices, then ModelPrepared, ModelDirectory and WorkloadReady. Of an experiment the task holds
+``"cells"`` instead, a list of such tasks, and a CellPrepared is emitted for each.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from experiment.config import Config, expand_arms
-from experiment.events import ModelDirectory, ModelPrepared, Notice, Progress
+from experiment.events import (
+    CellPrepared,
+    ModelDirectory,
+    ModelPrepared,
+    Notice,
+    Progress,
+    WorkloadReady,
+    WorkloadRequest,
+)
 from experiment.kv_dtype import Capability, cache_geometry, check_kv_dtype
-from experiment.messages import message
+from experiment.messages import Message, UserError, message
 from experiment.model.checks import check_model, read_model_config
 from experiment.model.facts import describe
 from experiment.model.load import load_tokenizer
@@ -24,6 +34,7 @@ from experiment.workload import (
     check_prompts,
     check_stop_tokens,
     choose_prompts,
+    drawn_requests,
     make_requests,
     make_workload,
 )
@@ -37,19 +48,77 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
         UserError: something that the person can mend.
     """
     use_plain_http()
+    if "cells" in task:
+        _prepare_cells(wire, task)
+        return
     config = Config.model_validate(task["config"])
     prompts = task["prompts"] if "prompts" in task else choose_prompts(config)
     arms = expand_arms(task["arms"])
-    check_prompts(prompts)
-    capability = _capability(task["device"]) if config.cache.kv_dtype == "fp8" else None
-    check_kv_dtype(config.cache.kv_dtype, arms, task["device"], capability)
+    _check(config, prompts, arms, task["device"])
     wire.emit(Progress(task=message("prepare.libraries"), done=0))
     model, directory = prepare_model(wire, config, task["device"])
     wire.emit(model)
     wire.emit(ModelDirectory(path=str(directory)))
     wire.emit(Progress(task=message("prepare.workload"), done=0, total=len(prompts)))
+    requests = _requests(config, prompts, model, directory)
+    wire.emit(_workload(config, requests, model, arms))
+
+
+def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
+    """The workload of each cell; arms that cannot work within it are named beside it."""
+    wire.emit(Progress(task=message("prepare.libraries"), done=0))
+    models: dict[object, tuple[ModelPrepared, Path]] = {}
+    for index, cell in enumerate(task["cells"]):
+        config = Config.model_validate(cell["config"])
+        arms, prompts = expand_arms(cell["arms"]), choose_prompts(config)
+        _check(config, prompts, arms, task["device"])
+        key = (config.model, config.cache.max_length)
+        if key not in models:
+            models[key] = prepare_model(wire, config, task["device"])
+        model, directory = models[key]
+        requests = _requests(config, prompts, model, directory)
+        wire.emit(
+            CellPrepared(
+                index=index,
+                path=str(directory),
+                model=model,
+                workload=_workload(config, requests, model, [a for a in arms if a == "vllm"]),
+                refused=_refused(config, requests, model, arms),
+            )
+        )
+        wire.emit(
+            Progress(task=message("prepare.workload"), done=index + 1, total=len(task["cells"]))
+        )
+
+
+def _refused(
+    config: Config, requests: Sequence[WorkloadRequest], model: ModelPrepared, arms: Sequence[str]
+) -> dict[str, Message]:
+    """Arms to which the budget is too small, and what they say to it."""
+    refused = {}
+    for arm in arms:
+        try:
+            _workload(config, requests, model, [arm])
+        except UserError as error:
+            refused[arm] = error.text
+    return refused
+
+
+def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: str) -> None:
+    check_prompts(prompts)
+    capability = _capability(device) if config.cache.kv_dtype == "fp8" else None
+    check_kv_dtype(config.cache.kv_dtype, arms, device, capability)
+
+
+def _requests(
+    config: Config, prompts: Sequence[str], model: ModelPrepared, directory: Path
+) -> list[WorkloadRequest]:
+    """The requests of the workload, of given lengths where the config gives them."""
+    check_stop_tokens(config.sampling.stop_token_ids, model.vocab_size)
     tokenizer = load_tokenizer(str(directory))
-    requests = make_requests(
+    if config.workload.lengths:
+        return drawn_requests(config, model.vocab_size, tokenizer.decode)
+    return make_requests(
         prompts,
         lambda text: tokenizer(text)["input_ids"],
         model.vocab_size,
@@ -57,10 +126,14 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
         config.cache.max_length,
         config.sampling.n,
     )
-    check_stop_tokens(config.sampling.stop_token_ids, model.vocab_size)
+
+
+def _workload(
+    config: Config, requests: Sequence[WorkloadRequest], model: ModelPrepared, arms: Sequence[str]
+) -> WorkloadReady:
     shape = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
     cache = cache_geometry(shape, config.cache.kv_dtype)
-    wire.emit(make_workload(config, requests, model.slot_bytes, arms, cache.block_bytes))
+    return make_workload(config, requests, model.slot_bytes, arms, cache.block_bytes)
 
 
 def _capability(device: str) -> Capability | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from experiment.experiments.results import ExperimentResult
 from experiment.messages import Message
 
 
@@ -45,7 +46,9 @@ class StepRow(SlotFigures):
 
     ``witness`` is the count of written slots from the tensors, ``written`` the one from the
     tables; ``never_written`` is the part of ``unwritten`` that will never be. ``shared`` counts
-    blocks with more than one owner; ``copied`` and ``swapped`` blocks that the step moved.
+    blocks with more than one owner; ``copied`` and ``swapped`` blocks that the step moved;
+    ``held_blocks`` different blocks that requests hold, ``table_entries`` how often tables name
+    them: more, where some are shared.
     """
 
     step: int
@@ -61,6 +64,8 @@ class StepRow(SlotFigures):
     shared: int
     copied: int
     swapped: int
+    held_blocks: int
+    table_entries: int
 
 
 class RequestResult(_Result):
@@ -395,6 +400,7 @@ class Results(_Result):
     notes: list[Message]
     quantized: list[Message] = []
     environment: dict[str, Any] | None
+    experiment: ExperimentResult | None = None
 
     @property
     def compared(self) -> list[TokenComparison]:

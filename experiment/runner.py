@@ -6,7 +6,7 @@ The session is the only writer of the record. Whatever an arm emitted before it 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from experiment.events import (
     ArmFailed,
     ArmFinished,
     ArmSkipped,
+    CellPrepared,
     EnvironmentProbed,
     Event,
     MachineLimits,
@@ -63,6 +64,14 @@ class ChildEnd:
         """Its last event of a type."""
         event = self.last.get(kind)
         return event if isinstance(event, kind) else None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCell:
+    """What a cell's arms are given; ``refused`` are those that could not work within it."""
+
+    prepared: Prepared
+    refused: dict[str, Message]
 
 
 class Session:
@@ -117,6 +126,22 @@ class Session:
             return Prepared(directory.path, model, workload)
         return self._failure("prepare", end)
 
+    def prepare_cells(
+        self, cells: Sequence[tuple[Config, Sequence[str]]], environment: Environment
+    ) -> list[PreparedCell] | ArmFailed:
+        """What each cell of an experiment is given: a config and the arms that run in it."""
+        tasks = [{"config": c.model_dump(mode="json"), "arms": list(arms)} for c, arms in cells]
+        task = {"cells": tasks, "device": environment.device}
+        seen: list[Event] = []
+        end = self._run("prepare", "experiment.prepare", task, _PREPARE_TIMEOUT_S, None, seen=seen)
+        found = [event for event in seen if isinstance(event, CellPrepared)]
+        if not end.ok or len(found) != len(cells):
+            return self._failure("prepare", end)
+        return [
+            PreparedCell(Prepared(each.path, each.model, each.workload), each.refused)
+            for each in found
+        ]
+
     def run_arm(
         self, arm: str, config: Config, environment: Environment, prepared: Prepared
     ) -> ArmFailed | None:
@@ -166,6 +191,7 @@ class Session:
         monitor: Callable[[int], Monitor] | None,
         config: Config | None = None,
         launch: Launch | None = None,
+        seen: list[Event] | None = None,
     ) -> ChildEnd:
         last: dict[type, Event] = {}
         log_path = self.logs / f"{name}.log"
@@ -178,6 +204,8 @@ class Session:
             try:
                 for event in child.events():
                     last[type(event)] = event
+                    if seen is not None:
+                        seen.append(event)
                     self.emit(event)
                     if isinstance(event, StageEntered):
                         if watcher:

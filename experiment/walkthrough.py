@@ -23,20 +23,22 @@ from typing import Any
 
 from experiment import __version__
 from experiment.analysis import PREPARATION
-from experiment.conclusions import evaluate
 from experiment.config import ARM_GROUPS, Config, expand_arms
 from experiment.directories import make_run_directory, without_home
 from experiment.environment import Environment
 from experiment.events import (
     ArmFailed,
     ArmFinished,
+    CellStarted,
     ModelPrepared,
     Notice,
     RunFinished,
     RunStarted,
     WorkloadReady,
 )
+from experiment.experiments.evaluate import picture
 from experiment.launch import Prepared, adapt, refuse
+from experiment.lead import lead
 from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.model.source import text_warning
@@ -99,8 +101,9 @@ def run(config: Config, options: RunOptions) -> int:
     if failure is not None and failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
         shutil.rmtree(directory)  # nothing was measured; it was empty when we took it
         raise UserError(failure.reason)
-    _finish(directory, console, options.lang)
-    return _exit_code(status, failure)
+    agrees = _finish(directory, console, options.lang)
+    code = _exit_code(status, failure)
+    return code if agrees or code != ExitCode.OK else ExitCode.INCOMPLETE
 
 
 def render(directory: Path, lang: str, ascii_only: bool) -> int:
@@ -135,6 +138,8 @@ def _stages(
     refused = refuse(config, environment)
     if refused is not None:
         return session.refuse(refused)
+    if config.experiment.name is not None:
+        return lead(session, console, config, environment, lambda: _gate(console, options))
     config, adapted = adapt(config, environment.device)
     for notice in adapted:
         session.emit(Notice(text=notice))
@@ -189,15 +194,18 @@ def _gate(console: ConsoleReporter, options: RunOptions) -> None:
         raise _LeaveError
 
 
-def _finish(directory: Path, console: ConsoleReporter, lang: str) -> None:
-    """Evaluate the record and write every report; the console shows it last."""
+def _finish(directory: Path, console: ConsoleReporter, lang: str) -> bool:
+    """Evaluate the record and write every report; the console shows it last.
+
+    Returns whether what must agree in an experiment does.
+    """
     record = read_record(directory)
-    results = evaluate(record)
+    shown, results = picture(record)
     problem: OSError | None = None
     files: list[Path] = []
     try:
         write_summary(directory, _summary(results, record))
-        files = write_reports(record, results, lang)
+        files = write_reports(shown, results, lang)
     except OSError as error:
         problem = error
     names = [str(path) for path in _listed(directory, files)]
@@ -205,6 +213,7 @@ def _finish(directory: Path, console: ConsoleReporter, lang: str) -> None:
     if problem is not None:
         why = problem.strerror or str(problem)
         raise user_error("error.out_unwritable", path=str(directory), why=why)
+    return results.experiment is None or not results.experiment.problems
 
 
 @contextlib.contextmanager
@@ -239,7 +248,9 @@ def resolved_config(record: Record) -> dict[str, Any]:
     if workload is not None:
         config["cache"]["budget"] = workload.budget_bytes
         config["cache"]["block_size"] = workload.block_size
-        config["workload"]["prompts"] = [samples[0].prompt for samples in workload.samples()]
+        if record.first(CellStarted) is None:
+            prompts = [samples[0].prompt for samples in workload.samples()]
+            config["workload"]["prompts"] = prompts
     finished = record.first(ArmFinished)
     if finished is not None:
         config["run"]["threads"] = finished.threads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,27 +100,56 @@ def make_requests(
     for index, prompt in enumerate(prompts):
         ids = [int(token) for token in encode(prompt)]
         _check_ids(ids, index + 1, vocab_size)
-        needed = final_tokens(len(ids), max_new_tokens)
-        if needed > max_length:
-            raise user_error(
-                "error.workload.too_long",
-                n=index + 1,
-                tokens=len(ids),
-                new=max_new_tokens,
-                needed=needed,
-                max_length=max_length,
-            )
-        first = len(requests)
-        requests += [
-            WorkloadRequest(
-                id=first + sample,
-                prompt=prompt,
-                token_ids=ids,
-                max_new_tokens=max_new_tokens,
-                sample_of=first if sample else None,
-            )
-            for sample in range(samples)
-        ]
+        _check_length(index + 1, len(ids), max_new_tokens, max_length)
+        requests += _samples(len(requests), prompt, ids, max_new_tokens, samples)
+    return requests
+
+
+def _samples(
+    first: int, prompt: str, ids: list[int], max_new_tokens: int, samples: int
+) -> list[WorkloadRequest]:
+    return [
+        WorkloadRequest(
+            id=first + sample,
+            prompt=prompt,
+            token_ids=ids,
+            max_new_tokens=max_new_tokens,
+            sample_of=first if sample else None,
+        )
+        for sample in range(samples)
+    ]
+
+
+def _check_length(number: int, prompt_tokens: int, new_tokens: int, max_length: int) -> None:
+    needed = final_tokens(prompt_tokens, new_tokens)
+    if needed > max_length:
+        raise user_error(
+            "error.workload.too_long",
+            n=number,
+            tokens=prompt_tokens,
+            new=new_tokens,
+            needed=needed,
+            max_length=max_length,
+        )
+
+
+def drawn_requests(
+    config: Config, vocab_size: int, decode: Callable[[list[int]], str]
+) -> list[WorkloadRequest]:
+    """Requests of the lengths in ``workload.lengths``, their token ids drawn from the run's seed.
+
+    Drawn with replacement, so that no two prompts begin alike but by chance. ``decode`` writes
+    the prompts for people; nothing but the ids is computed with.
+
+    Raises:
+        UserError: one of them is longer than the maximum length.
+    """
+    drawn = random.Random(config.run.seed)  # noqa: S311 - to be drawn again, not to be secret
+    requests: list[WorkloadRequest] = []
+    for number, (prompt, new) in enumerate(config.workload.lengths, 1):
+        _check_length(number, prompt, new, config.cache.max_length)
+        ids = drawn.choices(range(vocab_size), k=prompt)
+        requests += _samples(len(requests), decode(ids), ids, new, config.sampling.n)
     return requests
 
 

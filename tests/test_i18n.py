@@ -18,7 +18,14 @@ HAN = re.compile(r"[\u3400-\u9fff]")
 FULL_WIDTH = re.compile(r"[\u3000-\u303f\uff00-\uffef]")
 MOJIBAKE = re.compile("鏄|锛|鐨勬|â€|Ã|ï¼|锟斤拷|\ufffd")
 # The same in both languages: names, and cells that hold nothing but a value.
-SAME = {"console.title", "reconcile.off", "reconcile.colon", "trace_reason.other"}
+SAME = {
+    "console.title",
+    "experiments.pair",
+    "experiments.kvsim",
+    "reconcile.off",
+    "reconcile.colon",
+    "trace_reason.other",
+}
 # Keys that code puts together from parts: prefix of the key, and where the parts come from.
 BUILT = (
     "arm_about.", "arm_name.", "channel.", "error.workload.line_", "error.os.",
@@ -27,8 +34,7 @@ BUILT = (
     "state.", "term.", "reconcile.", "watch.", "gains.", "verdict.", "chart.", "report.", "plot.",
     "player.", "plan.", "calibrate.", "sim.", "refusal.", "geometry.", "trace_reason.",
     "error.trace.", "error.plan.", "error.sim.",
-    "paper.", "sweep.", "error.sweep.", "simulator.part_",
-    "bench.",
+    "paper.", "sweep.", "error.sweep.", "simulator.part_", "bench.", "experiments.",
 )  # fmt: skip
 
 

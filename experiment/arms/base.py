@@ -26,6 +26,7 @@ from experiment.events import (
     PoolReserved,
     Progress,
     Reading,
+    RepeatFinished,
     RequestFinished,
     Scope,
     Stage,
@@ -116,6 +117,7 @@ class ArmRun:
         self._marked_requests = 0
         self._tokens_done = 0
         self._last_step: int | None = None
+        self._repeat = 0
         self._kv_tensors: Callable[[], Iterable[torch.Tensor]] = tuple
         # What held keys and values at any stage, as long as anybody still holds it.
         self._kv_seen: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -205,8 +207,29 @@ class ArmRun:
         self.mark(Stage.CACHE_READY)
         reset_torch_peaks(self.task.device)  # from here on they are those of the generation
 
+    def repeats(self) -> Iterator[int]:
+        """Numbers of the times that the workload is run, from 0: once, or as an experiment asks.
+
+        Of an experiment the first one warms up; each is told when its turn is over.
+        """
+        experiment = self.task.config.experiment
+        if experiment.name is None:
+            yield 0
+            return
+        for self._repeat in range(experiment.repeats + 1):
+            yield self._repeat
+            self.emit(
+                RepeatFinished(
+                    arm=self.task.arm,
+                    repeat=self._repeat,
+                    warm_up=self._repeat == 0,
+                    generate_s=self._generate_ns / 1e9,
+                )
+            )
+
     def begin_generation(self) -> None:
         """Start the clock of the workload; the random numbers that torch draws begin anew."""
+        self._tokens_done = 0
         self._progress()
         torch.manual_seed(self.task.workload.sampling.seed)
         self._began = self.now()
@@ -215,6 +238,8 @@ class ArmRun:
         """Stop the clock of the workload, mark LAST_STEP, see what the allocator keeps."""
         self.synchronize()
         self._generate_ns = self.now() - self._began
+        if self._repeat:
+            return  # further repeats take the same memory
         self.mark(Stage.LAST_STEP)
         self.emit(slack_reading(self.task.arm, Stage.LAST_STEP, self.task.device))
 
@@ -234,7 +259,8 @@ class ArmRun:
         """
         ended = time.monotonic_ns()
         with self.paused():
-            count = witness() if witness and self.task.config.run.witness else None
+            asked = self.task.config.run.witness and not self._repeat
+            count = witness() if witness and asked else None
             self._wire.emit(
                 Step(
                     t_ns=ended,

@@ -67,7 +67,16 @@ def _generate_growing(run: ArmRun, model: Any) -> None:
     rows = max(map(len, prompts))
     shape = PoolShape(rows * task.workload.max_length, 1, slot_bytes, elastic=True)
     run.pool_reserved(shape, lambda: [t for cache in caches for t in _cache_tensors(cache)])
-    planner = GrowingPlanner(task.workload.max_length, rows)
+    for _ in run.repeats():
+        _grow_all(run, model, prompts, caches)
+
+
+def _grow_all(
+    run: ArmRun, model: Any, prompts: Sequence[Sequence[WorkloadRequest]], caches: list[Any]
+) -> None:
+    """Every prompt once; ``caches`` holds the one that is there."""
+    task = run.task
+    planner = GrowingPlanner(task.workload.max_length, max(map(len, prompts)))
     run.begin_generation()
     waiting = len(task.workload.requests)
     for samples in prompts:
@@ -104,11 +113,26 @@ def _generate_static(
     tensors = [tensor for pair in layers for tensor in pair]
     shape = PoolShape(rows, task.workload.max_length, task.geometry.bytes_per_token)
     run.pool_reserved(shape, lambda: tensors, lambda: unwritten_bytes(tensors))
-    planner = StaticBatchPlanner(rows, task.workload.max_length)
+    for repeat in run.repeats():
+        planner = StaticBatchPlanner(rows, task.workload.max_length)
+        _run_batches(run, model, batches, planner, cache, layers, used=repeat > 0)
+
+
+def _run_batches(
+    run: ArmRun,
+    model: Any,
+    batches: Sequence[Sequence[WorkloadRequest]],
+    planner: StaticBatchPlanner,
+    cache: Any,
+    layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    used: bool,
+) -> None:
+    """Every batch once; ``used``: the cache holds something already."""
     run.begin_generation()
-    waiting = len(task.workload.requests)
+    waiting = len(run.task.workload.requests)
     for index, batch in enumerate(batches):
-        _reset(cache, layers, len(batch), refill=index > 0)
+        with run.paused():  # what marks unwritten slots is no work of this arm
+            _reset(cache, layers, len(batch), refill=used or index > 0)
         waiting -= len(batch)
         hook = _StaticHook(run, planner, batch, layers, waiting)
         _generate(model, batch, cache, hook)

@@ -71,12 +71,15 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     run.pool_reserved(shape, lambda: tensors, pool.poisoned_bytes, name)
     runner = ModelRunner(model, pool, _kernel(run))
     vocabulary, length = task.model.vocab_size, task.workload.max_length
-    engine = Engine(runner, limits, _eos(run), vocabulary, length)
-    with step_profiler(run) as profiler:
-        _Loop(run, engine, profiler).run_all()
-    if limits.prefix_caching:
-        stats = engine.scheduler.stats
-        run.emit(PrefixCacheUsed(arm=task.arm, **asdict(stats)))
+    for repeat in run.repeats():
+        if repeat:
+            pool.poison(range(blocks))  # what the prefix cache kept is known to no new engine
+        engine = Engine(runner, limits, _eos(run), vocabulary, length)
+        with step_profiler(run) as profiler:
+            _Loop(run, engine, profiler).run_all()
+        if limits.prefix_caching:
+            stats = engine.scheduler.stats
+            run.emit(PrefixCacheUsed(arm=task.arm, **asdict(stats)))
 
 
 def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:

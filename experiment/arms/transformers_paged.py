@@ -33,7 +33,10 @@ TRASH_BLOCKS = 2
 def run_transformers_paged(run: ArmRun) -> None:
     """All requests through Transformers' continuous batching, in blocks of the workload's size."""
     model: Any = run.load(ATTENTION)
-    _Loop(run, _start(run, model)).run_all()
+    manager = _start(run, model)
+    for _ in run.repeats():
+        _Loop(run, manager).run_all()
+    del manager
     del model
     run.finish()
 

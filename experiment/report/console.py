@@ -6,7 +6,7 @@ Memory lines are printed when an arm has stood still at a stage and all its chan
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO, cast
 
 from rich import box
@@ -42,6 +42,7 @@ from experiment.i18n import DASH, Translator, format_bytes
 from experiment.messages import ExitCode, Message
 from experiment.report.console_environment import show_environment
 from experiment.report.console_results import show_results
+from experiment.report.experiment.console import show_experiment
 from experiment.report.sharing import sampling_message
 from experiment.report.texts import AsciiFile, arm_name, clock, preview, translator
 from experiment.report.wrap import wrap
@@ -106,6 +107,16 @@ class ConsoleReporter:
         if handler is not None:
             handler(event)
 
+    def take_over(
+        self, silent: Iterable[type], handlers: Mapping[type, Callable[[Any], None]]
+    ) -> dict[type, Callable[[Any], None]]:
+        """Print nothing of some events and other things of others; returns who printed before."""
+        before = dict(self._handlers)
+        for kind in silent:
+            self._handlers.pop(kind, None)
+        self._handlers.update(handlers)
+        return before
+
     def section(self, key: str, **params: Any) -> None:
         """Heading of a part of the walkthrough."""
         if self.quiet:
@@ -145,6 +156,9 @@ class ConsoleReporter:
     def show_results(self, results: Results, files: list[str]) -> None:
         """The comparison, what was seen, and where it was written."""
         self.end_task()
+        if results.experiment is not None:
+            show_experiment(self, results.experiment, files)
+            return
         show_results(self, results, files)
 
     def line(self, text: str | Text, style: str = "", indent: int = 0) -> None:

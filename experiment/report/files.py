@@ -1,6 +1,6 @@
 """Writes every file of a report into the run directory, each whole or not at all.
 
-    summary.csv  timeline.csv  readings.csv  report.html  plots/*.svg  plots/*.png
+    summary.csv  experiment.csv  timeline.csv  readings.csv  report.html  plots/*.svg  plots/*.png
 
 One file that cannot be made does not take the others with it: all are tried, and what went wrong
 is raised together at the end.
@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from experiment.record import Record, write_atomic
+from experiment.report.experiment.frame import experiment_frame
 from experiment.report.frames import readings_frame, summary_frame, timeline_frame, to_csv
 from experiment.report.html import report_html
 from experiment.report.plots import draw_plots
@@ -70,6 +71,9 @@ def _files(record: Record, results: Results, lang: str) -> Iterator[_File]:
     series = cache(lambda: all_series(record))  # replays the log: once, and only when drawing
     yield _File("report.html", lambda: report_html(record, results, lang, series()))
     yield _File("summary.csv", lambda: to_csv(summary_frame(results)), CSV_ENCODING)
+    found = results.experiment
+    if found is not None:
+        yield _File("experiment.csv", lambda: to_csv(experiment_frame(found)), CSV_ENCODING)
     yield _File("timeline.csv", lambda: to_csv(timeline_frame(series())), CSV_ENCODING)
     yield _File("readings.csv", lambda: to_csv(readings_frame(record, results)), CSV_ENCODING)
     for name, draw in draw_plots(series, results, lang):

@@ -31,6 +31,8 @@ from experiment.report.charts import (
 )
 from experiment.report.embed import safe_json
 from experiment.report.engine_facts import engine_facts, margin_text
+from experiment.report.experiment.frame import experiment_frame
+from experiment.report.experiment.page import experiment_context
 from experiment.report.frames import (
     readings_frame,
     summary_frame,
@@ -39,12 +41,12 @@ from experiment.report.frames import (
     wall_clock,
 )
 from experiment.report.html_environment import environment_rows
+from experiment.report.lines import line_swatch
 from experiment.report.mapping import mapping_figure
 from experiment.report.player.stage import stage
 from experiment.report.sections import sections
 from experiment.report.series import MARKED_STAGES, Series, all_series, picture
 from experiment.report.sharing import explanations
-from experiment.report.simulation.lines import line_swatch
 from experiment.report.simulator_check import LINES, check_chart
 from experiment.report.slotmap import MapOf, map_of, slot_map
 from experiment.report.svg import patterns, swatch
@@ -81,6 +83,7 @@ def report_html(
         **_first_screen(record, results),
         **_pictures(b, record, results, series),
         **_tables(record, results, series),
+        **experiment_context(b, results.experiment),
     }
     page: str = templates(b).get_template("report.html.j2").render(context)
     return page
@@ -96,6 +99,7 @@ def templates(b: Bilingual) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     env.globals.update(engine_facts=engine_facts, margin_text=margin_text, arm_message=arm_message)
+    env.globals.update(line_swatch=line_swatch)
     env.globals.update(t=b, arm=b.arm, has=b.has, swatch=swatch, mark_swatch=mark_swatch)
     env.filters.update(
         words=lambda value: b.message(value) if isinstance(value, Message) else value,
@@ -126,7 +130,7 @@ def _first_screen(record: Record, results: Results) -> dict[str, Any]:
     return {
         "began": wall_clock(started, started.t_ns).strftime("%Y-%m-%d %H:%M"),
         "headline": results.headline,
-        "figures": results.headline.params if results.headline.params else None,
+        "figures": results.headline.params or None if results.experiment is None else None,
         "subject": parts.subject(record, results),
         "arms_with_problems": [arm for arm in results.arms if arm.problems],
         "unfinished": [arm for arm in results.arms if arm.status != "finished"],
@@ -229,6 +233,7 @@ def _embedded(record: Record, results: Results, series: list[Series]) -> Markup:
     model = record.first(ModelPrepared)
     tables = {
         "summary.csv": to_csv(summary_frame(results)),
+        **_experiment_table(results),
         "readings.csv": to_csv(readings_frame(record, results)),
         "timeline.csv": to_csv(timeline_frame(series)),
     }
@@ -240,6 +245,12 @@ def _embedded(record: Record, results: Results, series: list[Series]) -> Markup:
         "tables": {name: text for name, text in tables.items() if len(text) <= _MOST_CSV},
     }
     return safe_json(data)
+
+
+def _experiment_table(results: Results) -> dict[str, str]:
+    if results.experiment is None:
+        return {}
+    return {"experiment.csv": to_csv(experiment_frame(results.experiment))}
 
 
 def _short_workload(workload: WorkloadReady | None) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """The sections of a run's page behind the verdict, in their order, and where further ones go.
 
-    verdict │ peak  time  player  requests  readings  found  [further …]  terms  about
+    verdict │ [experiment]  peak  time  player  requests  readings  found  [further …]  terms  about
 
 A section of this package is a template of its name. Whoever has more to show about a run, such as
 an experiment or a prediction, adds a :data:`Builder` to :data:`FURTHER`; it returns None for runs
@@ -18,6 +18,7 @@ from markupsafe import Markup
 from experiment.messages import Message, message
 from experiment.record import Record
 from experiment.report.bilingual import Bilingual
+from experiment.report.experiment import words as experiment_words
 from experiment.results import Results
 
 BEFORE = ("peak", "time", "player", "requests", "readings", "found")
@@ -41,10 +42,18 @@ def sections(b: Bilingual, record: Record, results: Results) -> list[Section]:
     """All sections of a run's page."""
     further = [build(b, record, results) for build in FURTHER]
     return [
+        *_experiment(results),
         *(_own(name) for name in BEFORE),
         *(section for section in further if section is not None),
         *(_own(name) for name in AFTER),
     ]
+
+
+def _experiment(results: Results) -> list[Section]:
+    """What a run was made for comes first; the other sections look at one of its cells."""
+    if results.experiment is None:
+        return []
+    return [Section("experiment", experiment_words.title(results.experiment.name))]
 
 
 def _own(name: str) -> Section:

@@ -1,0 +1,81 @@
+"""What an experiment declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiment.config import Config, make_config, put_over
+from experiment.experiments.found import Found
+from experiment.experiments.results import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One setting of what varies.
+
+    Attributes:
+        values: what the cell is called by: a name of ``experiments.axis`` for each, and its value;
+            a text is a name of ``experiments.value``.
+        overrides: dotted keys of the config, and what they are in this cell.
+        arms: that run in it; None: all of the run.
+    """
+
+    values: Mapping[str, int | float | str]
+    overrides: Mapping[str, Any]
+    arms: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment.
+
+    Attributes:
+        name: as in ``experiment.name``; its texts are under ``experiments.<name>``.
+        cells: what is run, from the config.
+        figures: names of :mod:`experiment.experiments.figures`, in the order of the table.
+        charts: those of them that are drawn over the cells.
+        findings: what the run shows, the headline first.
+        focus: which cell the pages of a single run show; the last one otherwise.
+        own: whether an experiment's figures are not foretold, and why: a key of
+            ``experiments.unforetold``. None: they are.
+    """
+
+    name: str
+    cells: Callable[[Config], list[Cell]]
+    figures: tuple[str, ...]
+    charts: tuple[str, ...]
+    findings: Callable[[Found], list[Finding]]
+    focus: Callable[[Sequence[Cell]], int] = field(default=lambda cells: len(cells) - 1)
+
+
+def cell_config(config: Config, cell: Cell) -> Config:
+    """The config of a cell.
+
+    Raises:
+        UserError: a value of the cell does not fit.
+    """
+    # What nobody set stays unset: whoever adapts a config to a machine leaves alone what was.
+    data = config.model_dump(exclude_unset=True)
+    for key, value in cell.overrides.items():
+        put_over(data, _nested(key, value))
+    if cell.arms is not None:
+        put_over(data, {"run": {"arms": list(cell.arms)}})
+    return make_config(data)
+
+
+def varied(name: str, key: str) -> Callable[[Config], list[Cell]]:
+    """Cells of an experiment that varies one key: ``experiment.values`` are its values."""
+
+    def cells(config: Config) -> list[Cell]:
+        return [Cell({name: value}, {key: value}) for value in config.experiment.values]
+
+    return cells
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    assert isinstance(value, dict)
+    return value

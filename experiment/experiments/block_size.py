@@ -1,0 +1,62 @@
+"""Block sizes from 1 to 256: what the last block of each request wastes, what small ones cost."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from experiment.experiments.base import Experiment, varied
+from experiment.experiments.found import Found, fact, judged, ratio, untested
+from experiment.experiments.results import Finding
+
+_NAME = "block-size"
+_USUAL = 16
+
+
+def _findings(found: Found) -> list[Finding]:
+    return [_waste(found), _table(found), _speed(found)]
+
+
+def _waste(found: Found) -> Finding:
+    """Whether smaller blocks waste less, size by size."""
+    cells = list(found.with_arms("paged"))
+    shares = [found.value(cell, "paged", "waste") for cell in cells]
+    known = [share for share in shares if share is not None]
+    if len(known) < 2:
+        return untested("waste")
+    rises = all(a <= b for a, b in pairwise(known)) and known[0] < known[-1]
+    sizes = {"smallest": cells[0].block_size, "largest": cells[-1].block_size}
+    return judged(_NAME, "waste", rises, least=min(known), most=max(known), **sizes)
+
+
+def _table(found: Found) -> Finding:
+    cells = list(found.with_arms("paged"))
+    entries = [found.value(cell, "paged", "table_entries") for cell in cells]
+    if len(entries) < 2 or not entries[0] or not entries[-1]:
+        return untested("table")
+    sizes = {"smallest": cells[0].block_size, "largest": cells[-1].block_size}
+    return fact(_NAME, "table", "entries", first=entries[0], last=entries[-1], **sizes)
+
+
+def _speed(found: Found) -> Finding:
+    """Whether the smallest blocks are slower than the usual size."""
+    cells = list(found.with_arms("paged"))
+    usual = next((cell for cell in cells if cell.block_size == _USUAL), None)
+    if usual is None or cells[0] is usual:
+        return untested("speed")
+    slower = ratio(
+        found.figure(cells[0], "paged", "step_s"), found.figure(usual, "paged", "step_s")
+    )
+    if slower is None:
+        return untested("speed")
+    shown = slower.clear and slower.factor > 1
+    figures = {"factor": slower.factor, "size": cells[0].block_size, "usual": _USUAL}
+    return judged(_NAME, "speed", shown, **figures)
+
+
+BLOCK_SIZE = Experiment(
+    name=_NAME,
+    cells=varied("block_size", "cache.block_size"),
+    figures=("waste", "table_entries", "allocated_mean", "running_peak", "step_s", "tokens_per_s"),
+    charts=("waste", "table_entries", "step_s"),
+    findings=_findings,
+)

@@ -1,0 +1,216 @@
+"""From the record of an experiment to its result: figures, predictions, findings, problems."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from statistics import median
+
+from experiment.conclusions import evaluate
+from experiment.config import Config, make_config
+from experiment.events import ModelPrepared, RunFinished, WorkloadReady
+from experiment.experiments.base import Cell, Experiment, cell_config
+from experiment.experiments.figures import FIGURES, Figure
+from experiment.experiments.foretold import foretell
+from experiment.experiments.found import Found
+from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
+from experiment.experiments.registry import find_experiment
+from experiment.experiments.results import (
+    CellArm,
+    CellResult,
+    ExperimentResult,
+    FigureValue,
+    Number,
+)
+from experiment.messages import Message, message
+from experiment.record import Record
+from experiment.results import Results
+from kvsim.metrics import SimResult
+
+# Repeats of a time that lie further apart than this share of their median are worth a warning.
+NOISY = 0.2
+
+
+def picture(record: Record) -> tuple[Record, Results]:
+    """What the reports of a run are drawn from: the record, or the cell that stands for it.
+
+    Of an experiment the pages of a single run show its focus, in the first measured repeat.
+    """
+    cells = cells_of(record)
+    if not cells:
+        return record, evaluate(record)
+    result = evaluate_experiment(record, cells)
+    view = cells[min(result.focus, len(cells) - 1)].view(1)
+    results = evaluate(view)
+    headline = result.findings[0].text if result.findings else message("headline.none")
+    return view, results.model_copy(
+        update={"experiment": result, "headline": headline, "status": _status(record, result)}
+    )
+
+
+def _status(record: Record, result: ExperimentResult) -> str:
+    """How the run ended; predictions or repeats that do not agree make it a failure."""
+    finished = record.of(RunFinished)
+    status = finished[-1].status if finished else "failed"
+    return "incomplete" if status == "complete" and result.problems else status
+
+
+def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> ExperimentResult:
+    """The result of an experiment from its record."""
+    config = make_config(record.started.config)
+    spec = find_experiment(config.experiment.name or "")
+    planned = spec.cells(config)
+    found = [_cell(spec, config, cell) for cell in cells]
+    return ExperimentResult(
+        name=spec.name,
+        size=config.experiment.size,
+        repeats=config.experiment.repeats,
+        cells_planned=cells[0].started.of,
+        focus=spec.focus(planned),
+        figures=[FIGURES[name].info for name in spec.figures],
+        charts=list(spec.charts),
+        cells=found,
+        findings=spec.findings(Found(config, found)),
+        problems=_problems(found),
+        notes=_notes(found, config),
+    )
+
+
+def _cell(spec: Experiment, config: Config, cell: CellEvents) -> CellResult:
+    started = cell.started
+    mine = cell_config(config, Cell(started.values, started.overrides, tuple(started.arms)))
+    workload = next((e for e in cell.events if isinstance(e, WorkloadReady)), None)
+    arms = measure(cell, mine)
+    return CellResult(
+        index=started.index,
+        values=started.values,
+        requests=len(workload.requests) if workload else 0,
+        max_length=workload.max_length if workload else 0,
+        block_size=workload.block_size if workload else 0,
+        budget_bytes=workload.budget_bytes if workload else 0,
+        arms=[_arm(spec, mine, cell, each) for each in arms],
+    )
+
+
+def _arm(spec: Experiment, config: Config, cell: CellEvents, arm: ArmMeasured) -> CellArm:
+    first = arm.warm_up
+    said: SimResult | Message = message("experiments.unforetold.nothing_ran")
+    model = next((e for e in cell.events if isinstance(e, ModelPrepared)), None)
+    if first is not None and model is not None:
+        said = foretell(arm.result.arm, config, model, first.workload)
+    figures = [FIGURES[name] for name in spec.figures]
+    return CellArm(
+        arm=arm.result.arm,
+        status=arm.result.status,
+        reason=arm.result.reason,
+        repeats=len(arm.repeats),
+        figures={figure.name: _value(figure, arm, said) for figure in figures},
+        outputs=_outputs(first) if first else [],
+        problems=_arm_problems(figures, arm),
+    )
+
+
+def _value(figure: Figure, arm: ArmMeasured, said: SimResult | Message) -> FigureValue:
+    if figure.arms is not None and arm.result.arm not in figure.arms:
+        return FigureValue(value=None, reason=message("experiments.reason.other_arm"))
+    values = [v for one in arm.repeats if (v := figure.measure(one)) is not None]
+    value: Number | None = None
+    if values:
+        value = median(values) if figure.kind == "time" else values[0]
+    foretold, why = _foretold(figure, said)
+    reason = None if values else _why_nothing(arm)
+    return FigureValue(
+        value=value,
+        values=values if figure.kind == "time" else [],
+        reason=reason,
+        foretold=foretold,
+        unforetold=why,
+    )
+
+
+def _foretold(figure: Figure, said: SimResult | Message) -> tuple[Number | None, Message | None]:
+    if figure.kind == "time":
+        return None, None
+    if isinstance(said, Message):
+        return None, said
+    foretold = figure.foretell(said) if figure.foretell else None
+    return foretold, None if foretold is not None else message("experiments.unforetold.not_said")
+
+
+def _why_nothing(arm: ArmMeasured) -> Message:
+    return arm.result.reason or message("experiments.reason.no_repeat")
+
+
+def _outputs(one: Measured) -> list[str]:
+    """A digest of the tokens of each request, in their order."""
+    ended = sorted(one.requests, key=lambda request: request.request)
+    return [hashlib.sha256(repr(r.tokens).encode()).hexdigest()[:12] for r in ended]
+
+
+def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
+    """Contradictions within an arm: while replaying, and between its repeats."""
+    if arm.warm_up is None:
+        return list(arm.result.problems)
+    runs = [arm.warm_up, *arm.repeats]
+    problems = list(arm.result.problems)
+    problems += [one.problem for one in arm.repeats if one.problem is not None]
+    for figure in figures:
+        if figure.kind == "time" or (figure.arms and arm.result.arm not in figure.arms):
+            continue
+        values = {figure.measure(one) for one in runs}
+        if len(values) > 1:
+            label = message(f"experiments.figure.{figure.name}").model_dump()
+            listed = ", ".join(str(value) for value in sorted(values, key=str))
+            problems.append(message("experiments.problem.repeats", figure=label, values=listed))
+    if len({tuple(_outputs(one)) for one in runs}) > 1:
+        problems.append(message("experiments.problem.tokens"))
+    return problems
+
+
+def _problems(cells: Sequence[CellResult]) -> list[Message]:
+    """All contradictions of the run, each with the cell and the arm that it was seen in."""
+    found = []
+    for cell in cells:
+        for arm in cell.arms:
+            for problem in (*arm.problems, *_missed(arm)):
+                place = {"cell": cell.index + 1, "arm": _arm_name(arm.arm)}
+                text = problem.model_dump()
+                found.append(message("experiments.problem.at", text=text, **place))
+    return found
+
+
+def _missed(arm: CellArm) -> list[Message]:
+    """Counts that are not what kvsim foretold."""
+    return [
+        message(
+            "experiments.problem.foretold",
+            figure=message(f"experiments.figure.{name}").model_dump(),
+            value=figure.value,
+            foretold=figure.foretold,
+        )
+        for name, figure in arm.figures.items()
+        if figure.exact is False
+    ]
+
+
+def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
+    """What to know before believing a time."""
+    notes = []
+    spreads = [
+        value.spread
+        for cell in cells
+        for arm in cell.arms
+        for value in arm.figures.values()
+        if value.spread is not None
+    ]
+    noisy = [spread for spread in spreads if spread > NOISY]
+    if noisy:
+        figures = {"n": len(noisy), "of": len(spreads), "worst": max(noisy), "limit": NOISY}
+        notes.append(message("experiments.note.noisy", **figures))
+    if config.experiment.size == "quick":
+        notes.append(message("experiments.note.quick", repeats=config.experiment.repeats))
+    return notes
+
+
+def _arm_name(arm: str) -> dict[str, object]:
+    return message(f"arm_name.{arm.replace('.', '_')}").model_dump()

@@ -1,0 +1,145 @@
+"""What kvsim says of a cell before it runs: the same lengths under the same policy.
+
+    contiguous.sequential   static, a prompt's samples at a time      slabs   paged, block = slab
+    contiguous.batch        static, as many rows as slabs             paged   paged
+    contiguous.growing      growing, a prompt's samples at a time
+
+A step takes a second of its clock whatever it does, so that a mean over time is one over steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from experiment.config import Config
+from experiment.events import ModelPrepared, WorkloadReady
+from experiment.kv_dtype import cache_geometry
+from experiment.messages import Message, message
+from kvsim.geometry import KVGeometry
+from kvsim.metrics import SimResult
+from kvsim.roofline import LinearLatency
+from kvsim.sim_config import SimConfig, SimulationError
+from kvsim.simulator import simulate
+from kvsim.traces.types import TraceInfo, TraceRequest
+
+_ONE_SECOND = LinearLatency(fixed_s=1.0)
+_OTHER_ENGINES = ("vllm", "transformers_paged")
+
+
+def foretell(
+    arm: str, config: Config, model: ModelPrepared, workload: WorkloadReady
+) -> SimResult | Message:
+    """The simulation of an arm's requests, or why there is none."""
+    if arm in _OTHER_ENGINES:
+        return message("experiments.unforetold.other_engine")
+    if not config.workload.ignore_eos or config.sampling.stop_token_ids:
+        return message("experiments.unforetold.stops")
+    if config.engine.policy == "priority":
+        return message("experiments.unforetold.priority")
+    paged = arm in ("slabs", "paged")
+    requests = _requests(config, workload, paged, _block_size(arm, workload))
+    try:
+        return simulate(_Listed(requests), _sim_config(arm, config, model, workload))
+    except SimulationError as error:
+        return message("experiments.unforetold.refused", reason=str(error))
+
+
+def _block_size(arm: str, workload: WorkloadReady) -> int:
+    return workload.max_length if arm == "slabs" else workload.block_size
+
+
+def _sim_config(
+    arm: str, config: Config, model: ModelPrepared, workload: WorkloadReady
+) -> SimConfig:
+    shape = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
+    slot = shape.bytes_per_token
+    base = SimConfig(
+        policy="paged",
+        budget_bytes=workload.budget_bytes,
+        slot_bytes=slot,
+        max_length=workload.max_length,
+        latency=_ONE_SECOND,
+    )
+    if arm in ("slabs", "paged"):
+        return _paged(base, config, shape, workload, _block_size(arm, workload))
+    slabs = workload.budget_bytes // (workload.max_length * slot)
+    widest = max(map(len, workload.samples()))
+    rows = min(slabs, len(workload.requests))
+    if arm == "contiguous.batch":
+        return replace(base, policy="static", max_num_seqs=rows)
+    if arm == "contiguous.sequential":
+        return replace(base, policy="static", max_num_seqs=min(rows, widest))
+    # The arm takes what it needs; its budget holds nobody back.
+    room = 3 * widest * workload.max_length * slot
+    return replace(base, policy="growing", max_num_seqs=widest, budget_bytes=room)
+
+
+def _paged(
+    base: SimConfig, config: Config, shape: KVGeometry, workload: WorkloadReady, size: int
+) -> SimConfig:
+    """The engine's limits; the pool holds the blocks that the cache's precision makes of it."""
+    cache, engine = cache_geometry(shape, config.cache.kv_dtype), config.engine
+    blocks = cache.blocks_in(workload.budget_bytes, size)
+    return replace(
+        base,
+        policy="paged+prefix" if engine.prefix_caching else "paged",
+        budget_bytes=blocks * size * base.slot_bytes,
+        block_size=size,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        long_prefill_token_threshold=engine.long_prefill_token_threshold,
+        watermark_blocks=config.cache.watermark_blocks,
+        preemption=engine.preemption,
+        host_blocks=cache.blocks_in(engine.swap_space, size),
+    )
+
+
+def _requests(
+    config: Config, workload: WorkloadReady, paged: bool, block_size: int
+) -> list[TraceRequest]:
+    """All at once: a request for each prompt where samples share, else one for each sample."""
+    ids = _Hashes(block_size) if config.engine.prefix_caching and paged else None
+    made: list[TraceRequest] = []
+    for samples in workload.samples():
+        rows = samples[:1] if paged else samples
+        for row in rows:
+            one = TraceRequest(
+                len(made), 0, len(row.token_ids), row.max_new_tokens,
+                samples=len(samples) if paged else 1,
+            )  # fmt: skip
+            if ids is not None:
+                one = one._replace(hash_ids=ids(row.token_ids), hash_block_size=block_size)
+            made.append(one)
+    return made
+
+
+class _Hashes:
+    """Ids of a prompt's blocks: equal ones for equal prompts up to the block's end."""
+
+    def __init__(self, block_size: int) -> None:
+        self._size = block_size
+        self._known: dict[tuple[int, ...], int] = {}
+
+    def __call__(self, tokens: list[int]) -> tuple[int, ...]:
+        ends = range(self._size, len(tokens) + self._size, self._size)
+        prefixes = (tuple(tokens[:end]) for end in ends)
+        return tuple(self._known.setdefault(prefix, len(self._known)) for prefix in prefixes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A stream of requests that are all there."""
+
+    requests: list[TraceRequest]
+
+    @property
+    def info(self) -> TraceInfo:
+        """It has neither a clock nor a file."""
+        return TraceInfo(
+            "workload", "generated", "declared", None, "none", None, "none",
+            accepted=len(self.requests),
+        )  # fmt: skip
+
+    def __iter__(self) -> Iterator[TraceRequest]:
+        return iter(self.requests)

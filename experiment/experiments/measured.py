@@ -1,0 +1,174 @@
+"""The record of an experiment, cut into cells and repeats.
+
+    events    run_started … │ cell 0 │ model workload │ arm … steps │repeat 0│ steps │repeat 1│ …
+                            │ cell 1 │ …
+    a view    what stands before the first cell, the cell's own, and of its repeats one
+
+A view is a record as an ordinary run writes it, so everything that reads those can read it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from experiment.analysis import ArmEvents, arm_result, split_by_arm, timeline
+from experiment.config import Config
+from experiment.events import (
+    ArmFinished,
+    CacheMoved,
+    CellStarted,
+    EngineStep,
+    Event,
+    Keyframe,
+    ModelPrepared,
+    PoolReserved,
+    PrefixCacheUsed,
+    RepeatFinished,
+    RequestFinished,
+    RunFinished,
+    Step,
+    TokenMapping,
+    WorkloadReady,
+)
+from experiment.messages import Message
+from experiment.record import Record
+from experiment.results import ArmResult, StepRow
+
+T = TypeVar("T")
+# What an arm tells of a single repeat; the rest is told once.
+_REPEATED = (CacheMoved, EngineStep, Keyframe, PrefixCacheUsed, RequestFinished, Step, TokenMapping)
+
+
+@dataclass(frozen=True, slots=True)
+class CellEvents:
+    """The events of a cell, behind those of the whole run."""
+
+    started: CellStarted
+    before: tuple[Event, ...]
+    events: tuple[Event, ...]
+    record: Record
+
+    def view(self, repeat: int) -> Record:
+        """The cell as a run of its own that saw this repeat alone."""
+        seen: dict[str, int] = defaultdict(int)
+        times = {e.arm: e.generate_s for e in self._repeats() if e.repeat == repeat}
+        chosen: list[Event] = [*self.before]
+        for event in self.events:
+            if isinstance(event, RepeatFinished):
+                seen[event.arm] += 1
+            elif isinstance(event, ArmFinished):
+                told = times.get(event.arm, event.generate_s)
+                chosen.append(event.model_copy(update={"generate_s": told}))
+            elif not isinstance(event, _REPEATED) or seen[event.arm] == repeat:
+                chosen.append(event)
+        return Record(self.record.directory, tuple(chosen), self.record.damaged_lines)
+
+    def repeats(self, arm: str) -> list[RepeatFinished]:
+        """Those that an arm finished, the warm-up first."""
+        return [event for event in self._repeats() if event.arm == arm]
+
+    def _repeats(self) -> Iterator[RepeatFinished]:
+        return (event for event in self.events if isinstance(event, RepeatFinished))
+
+
+def cells_of(record: Record) -> list[CellEvents]:
+    """The cells of an experiment, in their order; none of an ordinary run."""
+    before: list[Event] = []
+    cells: list[tuple[CellStarted, list[Event]]] = []
+    ends: list[Event] = []
+    for event in record.events:
+        if isinstance(event, CellStarted):
+            cells.append((event, []))
+        elif isinstance(event, RunFinished):
+            ends.append(event)
+        elif cells:
+            cells[-1][1].append(event)
+        else:
+            before.append(event)
+    return [
+        CellEvents(started, tuple(before), (*events, *ends), record) for started, events in cells
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One repeat of an arm in a cell: what its figures are taken from.
+
+    ``rows`` are the steps that computed something.
+    """
+
+    arm: str
+    config: Config
+    model: ModelPrepared
+    workload: WorkloadReady
+    pool: PoolReserved
+    rows: list[StepRow]
+    requests: list[RequestFinished]
+    moved_bytes: int
+    prefix: PrefixCacheUsed | None
+    generate_s: float
+    problem: Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmMeasured:
+    """An arm in a cell: how it ended, and its repeats without the warm-up.
+
+    ``result`` is that of the warm-up, which alone counted its slots from the tensors.
+    """
+
+    result: ArmResult
+    warm_up: Measured | None
+    repeats: list[Measured]
+
+
+def measure(cell: CellEvents, config: Config) -> list[ArmMeasured]:
+    """Every arm of a cell."""
+    model, workload = _first(cell, ModelPrepared), _first(cell, WorkloadReady)
+    views = _views(cell)
+    found = []
+    for events in split_by_arm(views[0]):
+        result = arm_result(events, workload)
+        measured = []
+        for done in cell.repeats(events.arm):
+            mine = next(e for e in split_by_arm(views[done.repeat]) if e.arm == events.arm)
+            if model and workload and mine.pool:
+                measured.append(_measured(mine, config, model, workload, done, mine.pool))
+        found.append(ArmMeasured(result, measured[0] if measured else None, measured[1:]))
+    return found
+
+
+def _views(cell: CellEvents) -> list[Record]:
+    most = max((event.repeat for event in cell._repeats()), default=0)
+    return [cell.view(repeat) for repeat in range(most + 1)]
+
+
+def _measured(
+    events: ArmEvents,
+    config: Config,
+    model: ModelPrepared,
+    workload: WorkloadReady,
+    done: RepeatFinished,
+    pool: PoolReserved,
+) -> Measured:
+    rows, problem = timeline(events)
+    return Measured(
+        arm=events.arm,
+        config=config,
+        model=model,
+        workload=workload,
+        pool=pool,
+        rows=[row for row in rows if row.tokens],
+        requests=events.requests,
+        moved_bytes=sum(moved.bytes for moved in events.moved),
+        prefix=events.prefix,
+        generate_s=done.generate_s,
+        problem=problem,
+    )
+
+
+def _first(cell: CellEvents, kind: type[T]) -> T | None:
+    return next((event for event in cell.events if isinstance(event, kind)), None)

@@ -1,0 +1,21 @@
+"""Every experiment by its name, in the order of the menu."""
+
+from __future__ import annotations
+
+from experiment.experiments.base import Experiment
+from experiment.experiments.block_size import BLOCK_SIZE
+from experiment.experiments.capacity import CAPACITY
+from experiment.messages import user_error
+
+EXPERIMENTS: dict[str, Experiment] = {each.name: each for each in (CAPACITY, BLOCK_SIZE)}
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment of that name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in EXPERIMENTS:
+        raise user_error("error.unknown_experiment", name=name, choices=", ".join(EXPERIMENTS))
+    return EXPERIMENTS[name]

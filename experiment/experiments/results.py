@@ -1,0 +1,142 @@
+"""What an experiment found, as data: numbers and message keys. Part of ``run.json``.
+
+ExperimentResult ─ cells ─ arms ─ figures      measured, foretold, spread
+                 └ findings                    verdicts
+                 └ problems                    repeats or predictions that do not agree
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from experiment.messages import Message
+
+Number = int | float
+Unit = Literal["count", "mean", "share", "bytes", "seconds", "rate"]
+Kind = Literal["count", "time"]
+Better = Literal["more", "less"]
+Verdict = Literal["shown", "not_shown", "untested"]
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class FigureInfo(_Result):
+    """A column: its unit, whether it is counted or timed, and which direction is better."""
+
+    figure: str
+    unit: Unit
+    kind: Kind
+    better: Better | None
+
+
+class FigureValue(_Result):
+    """A figure of an arm in a cell.
+
+    ``value`` is the count, which all repeats share, or the median of a time; None where there is
+    none, and ``reason`` says why. ``values`` are those of the repeats, the warm-up left out.
+    ``foretold`` is what kvsim says of the same requests; ``unforetold`` why it says nothing.
+    """
+
+    value: Number | None
+    values: list[Number] = []
+    reason: Message | None = None
+    foretold: Number | None = None
+    unforetold: Message | None = None
+
+    @property
+    def low(self) -> Number | None:
+        """The smallest of the repeats."""
+        return min(self.values, default=None)
+
+    @property
+    def high(self) -> Number | None:
+        """The largest of the repeats."""
+        return max(self.values, default=None)
+
+    @property
+    def spread(self) -> float | None:
+        """(largest - smallest) / median; None where nothing was repeated."""
+        if self.value is None or not self.value or len(self.values) < 2:
+            return None
+        return (max(self.values) - min(self.values)) / abs(self.value)
+
+    @property
+    def exact(self) -> bool | None:
+        """Whether the count is what was foretold; None where one of them is missing."""
+        if self.value is None or self.foretold is None:
+            return None
+        # Means are the same ratio of whole numbers, divided in another order.
+        return abs(self.value - self.foretold) <= 1e-9 * max(1.0, abs(self.foretold))
+
+
+class CellArm(_Result):
+    """An arm in a cell. ``outputs`` is a digest of each request's tokens, in their order."""
+
+    arm: str
+    status: Literal["finished", "failed", "skipped"]
+    reason: Message | None
+    repeats: int
+    figures: dict[str, FigureValue]
+    outputs: list[str] = []
+    problems: list[Message] = []
+
+
+class CellResult(_Result):
+    """A cell: what it is called by, and its arms."""
+
+    index: int
+    values: dict[str, int | float | str]
+    requests: int
+    max_length: int
+    block_size: int
+    budget_bytes: int
+    arms: list[CellArm]
+
+    def arm(self, name: str) -> CellArm | None:
+        """The arm of that name, if it ended well."""
+        return next((a for a in self.arms if a.arm == name and a.status == "finished"), None)
+
+
+class Finding(_Result):
+    """What the run shows: a claim with its verdict, or a plain fact without one."""
+
+    id: str
+    verdict: Verdict | None
+    text: Message
+
+
+class ExperimentResult(_Result):
+    """All that an experiment found. ``cells_planned`` may be more than ran."""
+
+    name: str
+    size: Literal["full", "quick"]
+    repeats: int
+    cells_planned: int
+    focus: int
+    figures: list[FigureInfo]
+    charts: list[str]
+    cells: list[CellResult]
+    findings: list[Finding]
+    problems: list[Message]
+    notes: list[Message]
+
+    @property
+    def arms(self) -> list[str]:
+        """Arms of any cell, in their order."""
+        return list(dict.fromkeys(arm.arm for cell in self.cells for arm in cell.arms))
+
+    @property
+    def foretold(self) -> tuple[int, int]:
+        """Counts that are what kvsim foretold, and all that it foretold."""
+        found = [
+            value.exact
+            for cell in self.cells
+            for arm in cell.arms
+            for value in arm.figures.values()
+            if value.exact is not None
+        ]
+        return sum(found), len(found)

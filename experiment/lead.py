@@ -1,0 +1,102 @@
+"""Leads through an experiment: its cells one after another, each arm in a process of its own.
+
+environment ─ what the experiment asks ─ gate ─ cell 1: arm, arm … ─ cell 2 … ─ result ─ files
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from experiment.config import Config
+from experiment.environment import Environment
+from experiment.events import ArmFailed, ArmSkipped, CellStarted, Notice
+from experiment.experiments.base import Cell, cell_config
+from experiment.experiments.registry import find_experiment
+from experiment.launch import adapt, refuse
+from experiment.messages import Message
+from experiment.report.console import ConsoleReporter
+from experiment.report.experiment.live import ExperimentConsole
+from experiment.runner import PreparedCell, Session
+
+
+def lead(
+    session: Session,
+    console: ConsoleReporter,
+    config: Config,
+    environment: Environment,
+    gate: Callable[[], None],
+) -> ArmFailed | None:
+    """Every cell up to the last arm; returns the first failure.
+
+    Raises:
+        UserError: no such experiment, or a value that does not fit.
+    """
+    spec = find_experiment(config.experiment.name or "")
+    cells = spec.cells(config)
+    configs, notices = _configs(config, cells, environment)
+    for each in configs:
+        refused = refuse(each, environment)
+        if refused is not None:
+            return session.refuse(refused)
+    for notice in notices:
+        session.emit(Notice(text=notice))
+    live = ExperimentConsole(console)
+    live.introduce(spec.name, config, [dict(cell.values) for cell in cells])
+    console.begin_task("progress.prepare")
+    prepared = session.prepare_cells([(c, c.arm_names) for c in configs], environment)
+    console.end_task()
+    if isinstance(prepared, ArmFailed):
+        return prepared
+    gate()
+    failure: ArmFailed | None = None
+    for index, given in enumerate(prepared):
+        event = _started(index, cells, configs[index])
+        failed = _run_cell(session, live, event, configs[index], environment, given)
+        failure = failure or failed
+    return failure
+
+
+def _configs(
+    config: Config, cells: Sequence[Cell], environment: Environment
+) -> tuple[list[Config], list[Message]]:
+    """The config of each cell as this machine can run it; what was changed is said once."""
+    configs, notices = [], []
+    for cell in cells:
+        mine, adapted = adapt(cell_config(config, cell), environment.device)
+        configs.append(mine)
+        notices += [notice for notice in adapted if notice not in notices]
+    return configs, notices
+
+
+def _started(index: int, cells: Sequence[Cell], config: Config) -> CellStarted:
+    cell = cells[index]
+    return CellStarted(
+        index=index,
+        of=len(cells),
+        values=dict(cell.values),
+        overrides=dict(cell.overrides),
+        arms=list(config.arm_names),
+    )
+
+
+def _run_cell(
+    session: Session,
+    live: ExperimentConsole,
+    started: CellStarted,
+    config: Config,
+    environment: Environment,
+    given: PreparedCell,
+) -> ArmFailed | None:
+    session.emit(started)
+    session.emit(given.prepared.model)
+    session.emit(given.prepared.workload)
+    failure: ArmFailed | None = None
+    for arm in config.arm_names:
+        if arm in given.refused:
+            session.emit(ArmSkipped(arm=arm, reason=given.refused[arm]))
+            continue
+        live.begin(started, arm)
+        failed = session.run_arm(arm, config, environment, given.prepared)
+        live.end()
+        failure = failure or failed
+    return failure

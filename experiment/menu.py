@@ -1,0 +1,62 @@
+"""The experiments as a list, and as a menu for whoever sits at a terminal and asked for nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import experiment
+from experiment.experiments.registry import EXPERIMENTS
+from experiment.i18n import Translator
+
+CONFIGS = Path(experiment.__file__).resolve().parent.parent / "configs"
+
+
+def shipped() -> list[tuple[str, Path]]:
+    """Names of the experiments and the configs that they have here."""
+    paths = [(name, CONFIGS / f"{name}.toml") for name in EXPERIMENTS]
+    return [(name, path) for name, path in paths if path.exists()]
+
+
+def list_experiments(t: Translator) -> None:
+    """Print a line for each experiment: its name and what it asks."""
+    for name, _ in shipped():
+        print(f"{name:<{_width()}}{t(_key(name, 'title'))}")
+    print(t("experiments.command"))
+
+
+def choose(t: Translator) -> tuple[Path | None, bool] | None:
+    """Ask which experiment; (its config, whether in quick size). None: the person leaves.
+
+    The walkthrough has no config of its own.
+    """
+    offered = shipped()
+    print(t("experiments.menu_head"))
+    print(f"  0  {t('experiments.menu_walkthrough')}")
+    for number, (name, _) in enumerate(offered, 1):
+        print(f" {number:>2}  {name:<{_width()}}{t(_key(name, 'title'))}")
+    while True:
+        answer = _ask(t("experiments.menu_ask"))
+        if answer == "q":
+            return None
+        if answer in ("", "0"):
+            return None, False
+        if answer.isdecimal() and int(answer) <= len(offered):
+            break
+        print(t("experiments.menu_again", n=len(offered)))
+    size = _ask(t("experiments.menu_size"))
+    return None if size == "q" else (offered[int(answer) - 1][1], size != "f")
+
+
+def _ask(question: str) -> str:
+    try:
+        return input(question + " ").strip().lower()
+    except EOFError:
+        return ""
+
+
+def _key(name: str, part: str) -> str:
+    return f"experiments.{name.replace('-', '_')}.{part}"
+
+
+def _width() -> int:
+    return max(map(len, EXPERIMENTS)) + 2

@@ -1,0 +1,110 @@
+"""The result of an experiment on the console: a table, what it shows, what does not agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from experiment.experiments.results import ExperimentResult, Finding
+from experiment.i18n import DASH
+from experiment.messages import Message
+from experiment.report.experiment.words import (
+    Entry,
+    cell_axis,
+    ended_badly,
+    figure_label,
+    groups,
+    missing,
+    title,
+    unforetold,
+)
+from experiment.report.texts import arm_name
+
+if TYPE_CHECKING:
+    from experiment.report.console import ConsoleReporter
+
+_VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
+
+
+def show_experiment(out: ConsoleReporter, result: ExperimentResult, files: list[str]) -> None:
+    """Everything that follows the last arm."""
+    out.section("section.experiment_result", title=out.t.message(title(result.name)))
+    _show_table(out, result)
+    _show_missing(out, result)
+    exact, foretold = result.foretold
+    if foretold:
+        style = "green" if exact == foretold else "bold red"
+        out.paragraph(out.t("experiments.foretold", exact=exact, of=foretold), style)
+    for problem in result.problems:
+        out.paragraph(out.t.message(problem), "bold red")
+    for note in result.notes:
+        out.paragraph(out.t("console.note", text=out.t.message(note)), "yellow")
+    out.section("section.seen")
+    for finding in result.findings:
+        _show_finding(out, result, finding)
+    out.section("section.files")
+    for name in files:
+        out.paragraph(name, indent=2)
+
+
+def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:
+    """A section for each figure, a row for each cell, a column for each arm."""
+    if not result.cells:
+        return
+    t = out.t
+    table = out.table(t.message(cell_axis(result.cells[0].values)))
+    for arm in result.arms:
+        table.add_column(arm_name(t, arm), justify="right", overflow="fold")
+    for group in groups(result):
+        table.add_section()
+        table.add_row(Text(t.message(figure_label(group.info.figure)), style="bold"))
+        for label, entries in group.rows:
+            shown = t.message(label) if isinstance(label, Message) else label
+            table.add_row(Text(shown, justify="right"), *(_entry(out, one) for one in entries))
+    out.console.print(table)
+    out.line(t("experiments.table_note"), "dim")
+
+
+def _entry(out: ConsoleReporter, one: Entry) -> Text:
+    if one.main is None:
+        return Text(DASH)
+    below = "" if one.below is None else f"\n{out.t.message(one.below)}"
+    return Text(one.main + below, style="bold red" if one.wrong else "")
+
+
+def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
+    """Arms that did not end well, figures that are missing, predictions that there are none of."""
+    t = out.t
+    for _, arm, reason in ended_badly(result):
+        key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
+        out.line(t(key, arm=arm_name(t, arm.arm), reason=t.message(reason)), "yellow")
+    for arms, figure, reason in missing(result):
+        label = t.message(figure_label(figure))
+        names = _arms(out, arms)
+        out.line(
+            t("experiments.missing", figure=label, arms=names, reason=t.message(reason)), "dim"
+        )
+    for arms, figures, reason in unforetold(result):
+        labels = t("console.listed").join(t.message(figure_label(name)) for name in figures)
+        names = _arms(out, arms)
+        out.line(
+            t("experiments.not_foretold", figures=labels, arms=names, reason=t.message(reason)),
+            "dim",
+        )
+
+
+def _arms(out: ConsoleReporter, arms: list[str]) -> str:
+    return out.t("console.listed").join(arm_name(out.t, arm) for arm in arms)
+
+
+def _show_finding(out: ConsoleReporter, result: ExperimentResult, finding: Finding) -> None:
+    name = result.name.replace("-", "_")
+    line = Text()
+    line.append(out.t(f"experiments.{name}.{finding.id}"), style="bold")
+    if finding.verdict is not None:
+        line.append("  ")
+        line.append(out.t(f"verdict.{finding.verdict}"), style=_VERDICT_STYLES[finding.verdict])
+    out.console.print()
+    out.console.print(line)
+    out.paragraph(out.t.message(finding.text), indent=2)

@@ -1,0 +1,120 @@
+"""An experiment on the console while it runs: a line for each arm of each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from experiment.config import Config
+from experiment.events import (
+    ArmFinished,
+    ArmStarted,
+    CellStarted,
+    ModelPrepared,
+    PoolReserved,
+    Reading,
+    RepeatFinished,
+    RequestFinished,
+    StageEntered,
+    TokenMapping,
+    WorkloadReady,
+)
+from experiment.messages import Message
+from experiment.report.experiment.words import (
+    Values,
+    about,
+    axis_label,
+    cell_axis,
+    cell_label,
+    reading,
+    title,
+    value_label,
+)
+from experiment.report.simulation.writing import seconds
+from experiment.report.svg import Label
+from experiment.report.texts import arm_name
+
+if TYPE_CHECKING:
+    from experiment.report.console import ConsoleReporter
+
+# What a single run tells in many lines; the report has it for one cell.
+_SILENT = (ArmStarted, PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping,
+           WorkloadReady)  # fmt: skip
+
+
+class ExperimentConsole:
+    """Takes over a console that has shown the environment."""
+
+    def __init__(self, console: ConsoleReporter) -> None:
+        self.console = console
+        self.t = console.t
+        self._times: list[float] = []
+        self._show_model = console.take_over(
+            _SILENT,
+            {
+                CellStarted: self._on_cell,
+                RepeatFinished: self._on_repeat,
+                ArmFinished: self._on_arm,
+                ModelPrepared: self._on_model,
+            },
+        )[ModelPrepared]
+        self._known: str | None = None
+
+    def introduce(self, name: str, config: Config, cells: Sequence[Values]) -> None:
+        """What the experiment asks, what varies in it and how often it is repeated."""
+        out, t = self.console, self.t
+        out.section("section.experiment", title=t.message(title(name)))
+        out.line(t.message(about(name)))
+        out.line(t.message(reading(name)), "dim")
+        for axis in cells[0]:
+            shown = dict.fromkeys(self.text(value_label(cell[axis])) for cell in cells)
+            listed = t("console.listed").join(shown)
+            out.line(t("experiments.varies", name=t.message(axis_label(axis)), values=listed))
+        out.line(t("experiments.repeats", n=config.experiment.repeats))
+
+    def begin(self, started: CellStarted, arm: str) -> None:
+        """An arm is about to start."""
+        self._times = []
+        name = arm_name(self.t, arm)
+        self.console.begin_task(
+            "progress.cell_arm", cell=started.index + 1, of=started.of, arm=name
+        )
+
+    def end(self) -> None:
+        """It has ended."""
+        self.console.end_task()
+
+    def text(self, label: Label) -> str:
+        """A label in the language of the console."""
+        return self.t.message(label) if isinstance(label, Message) else label
+
+    def _on_cell(self, event: CellStarted) -> None:
+        name, value = self.t.message(cell_axis(event.values)), self.text(cell_label(event.values))
+        self.console.line("")
+        self.console.line(
+            self.t("experiments.cell", n=event.index + 1, of=event.of, name=name, value=value),
+            "bold",
+        )
+
+    def _on_repeat(self, event: RepeatFinished) -> None:
+        if not event.warm_up:
+            self._times.append(event.generate_s)
+
+    def _on_arm(self, event: ArmFinished) -> None:
+        if not self._times:
+            return
+        times = {
+            "median": seconds(median(self._times)),
+            "low": seconds(min(self._times)),
+            "high": seconds(max(self._times)),
+        }
+        name = arm_name(self.t, event.arm)
+        self.console.line(
+            self.t("experiments.arm_done", arm=name, n=len(self._times), **times), indent=2
+        )
+
+    def _on_model(self, event: ModelPrepared) -> None:
+        if event.weights_sha256 != self._known:
+            self._known = event.weights_sha256
+            self._show_model(event)

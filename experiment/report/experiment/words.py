@@ -1,0 +1,184 @@
+"""Names and values of an experiment as messages, the same on the console and in the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from experiment.experiments.results import (
+    CellArm,
+    CellResult,
+    ExperimentResult,
+    FigureInfo,
+    FigureValue,
+)
+from experiment.messages import Message, message
+from experiment.report.simulation.writing import written
+from experiment.report.svg import Label
+
+Values = Mapping[str, int | float | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A figure as it is written: the value, what stands below it, or why there is none.
+
+    ``wrong``: it is a count, and not the one that was foretold.
+    """
+
+    main: str | None
+    below: Message | None = None
+    reason: Message | None = None
+    wrong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A figure over all cells: a row for each cell, an entry for each arm of ``result.arms``."""
+
+    info: FigureInfo
+    rows: list[tuple[Label, list[Entry]]]
+
+
+def title(name: str) -> Message:
+    """Title of an experiment."""
+    return message(f"experiments.{table(name)}.title")
+
+
+def about(name: str) -> Message:
+    """What an experiment asks, in a line."""
+    return message(f"experiments.{table(name)}.about")
+
+
+def reading(name: str) -> Message:
+    """How to read an experiment."""
+    return message(f"experiments.{table(name)}.reading")
+
+
+def table(name: str) -> str:
+    """The table of an experiment's texts: TOML wants no hyphen to be quoted."""
+    return name.replace("-", "_")
+
+
+def figure_label(figure: str) -> Message:
+    """Name of a figure."""
+    return message(f"experiments.figure.{figure}")
+
+
+def axis_label(name: str) -> Message:
+    """Name of what a cell is called by."""
+    return message(f"experiments.axis.{name}")
+
+
+def value_label(value: int | float | str) -> Label:
+    """A value that a cell is called by: a number, or a word of the catalogue."""
+    if isinstance(value, str):
+        return message(f"experiments.value.{value.replace('-', '_')}")
+    return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+
+
+def cell_label(values: Values) -> Label:
+    """All that a cell is called by, in one."""
+    labels = [value_label(value) for value in values.values()]
+    if len(labels) == 1:
+        return labels[0]
+    first, *others = labels
+    label: Label = first
+    for other in others:
+        label = message("experiments.pair", one=_param(label), other=_param(other))
+    return label
+
+
+def cell_axis(values: Values) -> Message:
+    """The name of what :func:`cell_label` writes."""
+    first, *others = (axis_label(name) for name in values)
+    label = first
+    for other in others:
+        label = message("experiments.pair", one=_param(label), other=_param(other))
+    return label
+
+
+def _param(label: Label) -> object:
+    return label.model_dump() if isinstance(label, Message) else label
+
+
+def groups(result: ExperimentResult) -> list[Group]:
+    """Every figure that any arm has."""
+    made = [
+        Group(
+            info,
+            [
+                (cell_label(cell.values), [_of_arm(cell, arm, info) for arm in result.arms])
+                for cell in result.cells
+            ],
+        )
+        for info in result.figures
+    ]
+    return [group for group in made if any(e.main for _, row in group.rows for e in row)]
+
+
+def _of_arm(cell: CellResult, name: str, info: FigureInfo) -> Entry:
+    arm = next((arm for arm in cell.arms if arm.arm == name), None)
+    if arm is None:
+        return Entry(None, reason=message("experiments.reason.not_here"))
+    return entry(info, arm.figures.get(info.figure))
+
+
+def entry(info: FigureInfo, value: FigureValue | None) -> Entry:
+    """A figure as it is written."""
+    if value is None or value.value is None:
+        return Entry(None, reason=value.reason if value else None)
+    main = written(value.value, info.unit)
+    if info.kind == "time":
+        if value.low is None or value.high is None:
+            return Entry(main)
+        span = {"low": written(value.low, info.unit), "high": written(value.high, info.unit)}
+        return Entry(main, message("experiments.span", **span))
+    if value.foretold is None:
+        return Entry(main)
+    said = message("experiments.kvsim", value=written(value.foretold, info.unit))
+    return Entry(main, said, wrong=value.exact is False)
+
+
+def ended_badly(result: ExperimentResult) -> list[tuple[Label, CellArm, Message]]:
+    """Arms that were skipped or failed: in which cell, and why; a reason for all cells once."""
+    found: dict[tuple[str, str], tuple[Label, CellArm, Message]] = {}
+    for cell in result.cells:
+        for arm in cell.arms:
+            if arm.reason is not None:
+                same = (arm.arm, arm.reason.model_dump_json())
+                found.setdefault(same, (cell_label(cell.values), arm, arm.reason))
+    return list(found.values())
+
+
+def missing(result: ExperimentResult) -> list[tuple[list[str], str, Message]]:
+    """Why figures of arms that ended well are missing: (arms, figure, reason)."""
+    return [
+        (list(dict.fromkeys(arms)), figure, reason)
+        for (figure, _), (arms, reason) in _by_reason(result, forecasts=False).items()
+    ]
+
+
+def unforetold(result: ExperimentResult) -> list[tuple[list[str], list[str], Message]]:
+    """Why kvsim says nothing of counts: (arms, figures, reason)."""
+    found: dict[str, tuple[list[str], list[str], Message]] = {}
+    for (figure, key), (arms, reason) in _by_reason(result, forecasts=True).items():
+        names, figures, _ = found.setdefault(key, ([], [], reason))
+        names += [arm for arm in arms if arm not in names]
+        figures.append(figure)
+    return list(found.values())
+
+
+def _by_reason(
+    result: ExperimentResult, forecasts: bool
+) -> dict[tuple[str, str], tuple[list[str], Message]]:
+    found: dict[tuple[str, str], tuple[list[str], Message]] = {}
+    for arm in (arm for cell in result.cells for arm in cell.arms if arm.status == "finished"):
+        for name, value in arm.figures.items():
+            if forecasts:
+                why = value.unforetold if value.value is not None else None
+            else:
+                why = value.reason if value.value is None else None
+            if why is not None:
+                found.setdefault((name, why.key), ([], why))[0].append(arm.arm)
+    return found

@@ -1,0 +1,150 @@
+"""Lines over evenly spaced points: the points of a sweep or the cells of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from experiment.messages import Message
+from experiment.report.bilingual import Bilingual
+from experiment.report.charts import Width, both_widths
+from experiment.report.simulation.figures import Unit, Value
+from experiment.report.simulation.writing import written
+from experiment.report.svg import Label, Scale, decimal_ticks, drawing, line, path, tag, text
+
+_HEIGHT = 230
+# Lines are told apart without colour by their marks.
+_MARKS = (
+    "M-4 -4H4V4H-4Z", "M0 -5L5 4H-5Z", "M0 -5L5 0L0 5L-5 0Z", "M-5 -4H5L0 5Z",
+    "M-4.5 0A4.5 4.5 0 1 0 4.5 0A4.5 4.5 0 1 0 -4.5 0Z", "M-5 -1H-1V-5H1V-1H5V1H1V5H-1V1H-5Z",
+    "M-4 -4L4 4M4 -4L-4 4",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    """Lines over points.
+
+    Attributes:
+        name: of the drawing, unlike every other one of the page.
+        points: labels of the axis; ``point_pixels`` is what one of them needs.
+        lines: a value a point; None is a gap.
+        spans: of each line, (least, most) a point, drawn as an upright stroke; None: none.
+        mark: place of a point to be set apart.
+    """
+
+    name: str
+    title: Message
+    about: Message
+    axis: Message
+    points: Sequence[Label]
+    lines: Sequence[Sequence[Value]]
+    unit: Unit
+    spans: Sequence[Sequence[tuple[float, float] | None]] = ()
+    mark: int | None = None
+    point_pixels: int = 58
+
+
+def line_chart(b: Bilingual, chart: LineChart) -> Markup:
+    """All lines in one drawing."""
+    return both_widths(lambda width: _chart(b, chart, width))
+
+
+def line_swatch(index: int) -> Markup:
+    """A small sample of a line, for the legend."""
+    stroke = tag("path", d="M0 7H22", class_=f"series s{index}")
+    shape = tag("path", d=_MARKS[index % len(_MARKS)], class_=f"point s{index}",
+                transform="translate(11 7)")  # fmt: skip
+    return tag("svg", stroke, shape, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
+
+
+def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
+    left, right = (56, 16) if width.narrow else (70, 30)
+    y = _scale(chart)
+    places = _places(len(chart.points), left + 14, width.pixels - right - 14)
+    parts = _frame(b, chart, y, (left, width.pixels - right))
+    parts += _axis(b, chart, places, width)
+    for index, values in enumerate(chart.lines):
+        spans = chart.spans[index] if chart.spans else (None,) * len(values)
+        parts += _spans(spans, places, y, index)
+        parts += _line(values, places, y, index)
+    return drawing(
+        b, f"{chart.name}-{width.name}", (width.pixels, _HEIGHT + 62), chart.title, chart.about,
+        parts, class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+def _scale(chart: LineChart) -> Scale:
+    known = [value for values in chart.lines for value in values if value is not None]
+    known += [span[1] for spans in chart.spans for span in spans if span is not None]
+    top = max(known, default=0) or 1
+    if chart.unit == "share":
+        top = min(1.0, top * 1.08)
+    return Scale(top, _HEIGHT, 14)
+
+
+def _places(count: int, start: float, end: float) -> list[float]:
+    if count == 1:
+        return [(start + end) / 2]
+    return [start + (end - start) * index / (count - 1) for index in range(count)]
+
+
+def _frame(b: Bilingual, chart: LineChart, y: Scale, span: tuple[float, float]) -> list[Markup]:
+    parts = []
+    for tick in decimal_ticks(y.top, 5):
+        parts.append(line(span[0], y(tick), span[1], y(tick), class_="grid"))
+        parts.append(
+            text(b, span[0] - 8, y(tick) + 4, _tick(tick, chart), class_="t small end num")
+        )
+    parts.append(line(span[0], y(0), span[1], y(0), class_="axis"))
+    return parts
+
+
+def _tick(tick: float, chart: LineChart) -> str:
+    if chart.unit == "share":
+        return f"{tick * 100:g} %"
+    return written(tick, chart.unit) if chart.unit in ("seconds", "bytes") else f"{tick:,g}"
+
+
+def _axis(b: Bilingual, chart: LineChart, places: Sequence[float], width: Width) -> list[Markup]:
+    parts = []
+    every = -(-len(places) * chart.point_pixels // width.pixels)
+    for index, (x, label) in enumerate(zip(places, chart.points, strict=True)):
+        own = index == chart.mark
+        parts.append(line(x, _HEIGHT, x, _HEIGHT + 4, class_="axis"))
+        if own:
+            parts.append(line(x, 14, x, _HEIGHT, class_="moment"))
+        if index % every == 0 or own:
+            style = "t small middle num" + (" strong" if own else "")
+            parts.append(text(b, x, _HEIGHT + 18, label, class_=style))
+    label_at = (places[0] + places[-1]) / 2
+    parts.append(text(b, label_at, _HEIGHT + 40, chart.axis, class_="t small soft middle"))
+    return parts
+
+
+def _spans(
+    spans: Sequence[tuple[float, float] | None], places: Sequence[float], y: Scale, index: int
+) -> list[Markup]:
+    pairs = ((x, span) for x, span in zip(places, spans, strict=True) if span is not None)
+    return [line(x, y(low), x, y(high), class_=f"series s{index}") for x, (low, high) in pairs]
+
+
+def _line(values: Sequence[Value], places: Sequence[float], y: Scale, index: int) -> list[Markup]:
+    """A gap where nothing is known."""
+    parts: list[Markup] = []
+    piece: list[tuple[float, float]] = []
+    for x, value in [*zip(places, values, strict=True), (0.0, None)]:
+        if value is not None:
+            piece.append((x, y(value)))
+            continue
+        if len(piece) > 1:
+            parts.append(path(piece, class_=f"series s{index}"))
+        piece = []
+    for x, value in zip(places, values, strict=True):
+        if value is not None:
+            place = f"translate({x:.1f} {y(value):.1f})"
+            shape = _MARKS[index % len(_MARKS)]
+            parts.append(tag("path", d=shape, class_=f"point s{index}", transform=place))
+    return parts
