@@ -87,6 +87,8 @@ class BlockPool:
         self._evictable: OrderedDict[int, None] = OrderedDict()
         self._by_key: dict[Key, int] = {}
         self._keys: dict[int, Key] = {}
+        # Who published a block, and in which step; of blocks that have lost their content too.
+        self._origins: dict[int, tuple[int, int]] = {}
         self._evicted: list[int] = []
         # Owners beyond the first, of shared blocks only, and over all of them.
         self._more: dict[int, int] = {}
@@ -249,10 +251,17 @@ class BlockPool:
         return old, new
 
     def free(self, request: int) -> tuple[int, ...]:
-        """Give back every block of ``request`` and return them in logical order.
+        """Give back every block of ``request`` and return them; see :meth:`release`."""
+        return self.release(request)[0]
+
+    def release(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Give back every block of ``request``.
 
         The tail re-enters the queues first: of a sequence that stays cached the head, which
         others are likeliest to ask for again, is evicted last.
+
+        Returns:
+            All of them, and those that nobody owns now and whose content is kept; in logical order.
 
         Raises:
             PoolError: the request holds nothing.
@@ -263,12 +272,13 @@ class BlockPool:
         order = table[::-1]
         if self._more:
             order = [block for block in order if not self._part_with(block)]
+        kept: list[int] = []
         if self._keys:
             kept = [block for block in order if block in self._keys]
             self._evictable.update(dict.fromkeys(kept))
             order = [block for block in order if block not in self._keys]
         self._free += order
-        return tuple(table)
+        return tuple(table), tuple(kept[::-1])
 
     def _part_with(self, block: int) -> bool:
         """Take one owner from ``block``; False, and nothing done, where it is the only one."""
@@ -282,17 +292,20 @@ class BlockPool:
 
     # -- content ---------------------------------------------------------------------------
 
-    def publish(self, request: int, first: int, keys: Sequence[Key]) -> list[int]:
-        """Let blocks of ``request``, from logical block ``first`` on, be found under ``keys``.
+    def publish(self, request: int, first: int, keys: Sequence[Key], step: int = 0) -> None:
+        """Let blocks of ``request``, from logical block ``first`` on, be found from ``step`` on.
 
         The first block under a key stays the one that is found; a second one with the same
-        content remains private. ``keys`` differ from each other. Returns the blocks that are
-        found from now on.
+        content remains private.
+
+        Args:
+            keys: of all blocks of the request so far; they differ from each other.
 
         Raises:
             PoolError: the table of the request does not reach so far.
         """
-        blocks = self._tables.get(request, [])[first : first + len(keys)]
+        blocks = self._tables.get(request, [])[first : len(keys)]
+        keys = keys[first:]
         if len(blocks) < len(keys):
             raise PoolError(f"request {request} has no {len(keys)} blocks from {first} on")
         if not self._by_key.keys().isdisjoint(keys):
@@ -301,15 +314,15 @@ class BlockPool:
             keys, blocks = [key for key, _ in new], [block for _, block in new]
         self._by_key.update(zip(keys, blocks, strict=True))
         self._keys.update(zip(blocks, keys, strict=True))
-        return blocks
+        self._origins.update(dict.fromkeys(blocks, (request, step)))
 
-    def retract(self, block: int) -> None:
-        """Take back that ``block`` can be found; for content that was never written."""
-        key = self._keys.pop(block, None)
-        if key is not None:
-            del self._by_key[key]
+    def retract(self, request: int, first: int) -> None:
+        """Take back what ``request`` published from logical block ``first`` on: never written."""
+        for block in self._tables.get(request, [])[first:]:
+            if block in self._keys and self._origins[block][0] == request:
+                del self._by_key[self._keys.pop(block)]
 
-    def lookup(self, keys: Sequence[Key]) -> list[int]:
+    def lookup(self, keys: Sequence[Key]) -> Sequence[int]:
         """Blocks that hold the longest prefix of ``keys``, in order."""
         hits: list[int] = []
         get, start = self._by_key.get, 0
@@ -323,14 +336,23 @@ class BlockPool:
             start += _LOOKED_UP_AT_ONCE
         return hits
 
+    def origins(self, hits: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """Who published blocks that were found, in which step, and how many."""
+        counts = Counter(map(self._origins.__getitem__, hits))
+        return [(request, step, count) for (request, step), count in counts.items()]
+
+    def written_before(self, hits: Sequence[int], step: int) -> Sequence[int]:
+        """The first of the blocks that were found, up to one that was published later."""
+        fresh = (i for i, block in enumerate(hits) if self._origins[block][1] >= step)
+        return hits[: next(fresh, len(hits))]
+
+    def count_cached(self, hits: Sequence[int]) -> int:
+        """How many of the blocks that were found nobody owns."""
+        return sum(map(self._evictable.__contains__, hits))
+
     def is_cached(self, block: int) -> bool:
         """Whether ``block`` has content and no owner."""
         return block in self._evictable
-
-    def cached_of(self, blocks: Iterable[int]) -> tuple[int, ...]:
-        """Those of ``blocks`` that have content and no owner."""
-        evictable = self._evictable
-        return tuple([block for block in blocks if block in evictable]) if evictable else ()
 
     def drain_evicted(self) -> tuple[int, ...]:
         """Blocks that lost their content since this was last asked, in that order."""
@@ -347,6 +369,7 @@ class BlockPool:
         self._evictable.clear()
         self._by_key.clear()
         self._keys.clear()
+        self._origins.clear()
         return True
 
     def _evict(self, count: int) -> list[int]:
@@ -368,7 +391,7 @@ class BlockPool:
         """
         held = Counter(block for table in self._tables.values() for block in table)
         free = Counter(self._free)
-        free.update(self._evictable.keys())
+        free.update(self.cached)
         if any(count != 1 for count in free.values()):
             raise PoolError("a block stands twice in the free queues")
         if strangers := (held.keys() | free.keys()) - set(range(self.num_blocks)):
@@ -378,12 +401,15 @@ class BlockPool:
                 raise PoolError(f"the table of request {request} is empty or repeats a block")
         if self._extra != sum(held.values()) - len(held):
             raise PoolError(f"{self._extra} extra owners are counted, which is wrong")
-        if self._more != {block: owners - 1 for block, owners in held.items() if owners > 1}:
-            raise PoolError("the owners of shared blocks are counted wrongly")
+        self._check_owners(held)
         for block in range(self.num_blocks):
             if (block in held) == (block in free):
                 raise PoolError(f"block {block} has {held[block]} owners: wrong in the free queues")
         self._check_keys()
+
+    def _check_owners(self, held: Counter[int]) -> None:
+        if self._more != {block: owners - 1 for block, owners in held.items() if owners > 1}:
+            raise PoolError("the owners of shared blocks are counted wrongly")
 
     def _check_keys(self) -> None:
         for block, key in self._keys.items():

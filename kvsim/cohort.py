@@ -15,11 +15,13 @@ the same plans, block for block.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import NamedTuple
 
 from kvsim.blocks import BlockPool
 from kvsim.draft import Draft, allocate, missing_blocks
 from kvsim.group import Group
+from kvsim.hash_keys import HashKeys
 from kvsim.limits import SchedulerConfig
 from kvsim.request import Request
 from kvsim.roofline import StepWork
@@ -68,6 +70,8 @@ class CohortScheduler(Scheduler):
         # Members by what the calendar says of them, with their seats' numbers; in the order in
         # which they joined, which is that of the numbers.
         self._crossing: list[dict[Group, int]] = [{} for _ in range(pool.block_size)]
+        # Of those, whose blocks are published as they are filled.
+        self._filling: list[dict[Group, int]] = [{} for _ in range(pool.block_size)]
         self._ends: dict[int, dict[Group, int]] = {}
         self._others: list[Group] = []  # running, and not in the cohort
         self._context = 0  # positions that the cohort has computed
@@ -130,15 +134,20 @@ class CohortScheduler(Scheduler):
         """
         if self._finished or self._pending:
             self._finished, self._pending = [], []
-        if self.config.prefix_caching:
+        if any(self._filling):
             for _ in range(steps):
-                self._move_members(Draft(self._step, 0, []))
+                for group, needs, fills in self._moving():
+                    if needs:
+                        self.pool.append(group.members[0].id)
+                    if fills:
+                        self._publish_member(group)
                 self._step += 1
                 self._tick += 1
         else:
             self._open_blocks(steps)
             self._step += steps
             self._tick += steps
+        self.pool.drain_evicted()
         self._context += steps * len(self._seats)
         if self._tick not in self._ends:
             return ()
@@ -238,18 +247,26 @@ class CohortScheduler(Scheduler):
 
     def _move_members(self, draft: Draft) -> None:
         """New blocks for those that need one, and keys for blocks that this step fills."""
+        for group, needs, fills in self._moving():
+            if needs:
+                request = group.members[0].id
+                blocks = allocate(self.pool, request, 1, draft)
+                draft.ops.append(BlockOp(OpKind.ALLOCATE, request, blocks))
+            if fills:
+                self._publish_member(group)
+
+    def _moving(self) -> list[tuple[Group, bool, bool]]:
+        """Members that need a block, or fill one that others may find, oldest first."""
         size = self.pool.block_size
         needing = self._crossing[self._tick % size]
-        moving = needing
-        if self.config.prefix_caching:
-            moving = needing | self._crossing[(self._tick + 1) % size]
-        for group in sorted(moving, key=moving.__getitem__) if len(moving) > 1 else moving:
-            request = group.members[0]
-            if group in needing:
-                blocks = allocate(self.pool, request.id, 1, draft)
-                draft.ops.append(BlockOp(OpKind.ALLOCATE, request.id, blocks))
-            if self.config.prefix_caching:
-                self._cache.publish(request, self._written(group) + 1, draft.step)
+        filling = self._filling[(self._tick + 1) % size]
+        if not filling:
+            return [(group, True, False) for group in needing]
+        moving = sorted({**needing, **filling}.items(), key=itemgetter(1))
+        return [(group, group in needing, group in filling) for group, _ in moving]
+
+    def _publish_member(self, group: Group) -> None:
+        self._cache.publish(group.members[0], self._written(group) + 1, self._step)
 
     def _end_members(self) -> None:
         ending = self._ends.pop(self._tick, None)
@@ -290,19 +307,26 @@ class CohortScheduler(Scheduler):
         self._next_seat += 1
         self._seats[group] = _Seat(number, tick, request.computed, request.generated)
         self._context += request.computed
-        self._crossing[(tick - request.computed) % self.pool.block_size][group] = number
+        crossing = (tick - request.computed) % self.pool.block_size
+        self._crossing[crossing][group] = number
+        if self.config.prefix_caching and not _publishes_late(request):
+            self._filling[crossing][group] = number
         self._ends.setdefault(self._end_of(request, tick), {})[group] = number
 
     def _leave(self, group: Group) -> None:
         """Write into the request what it has become."""
         request, seat = group.members[0], self._seats.pop(group)
-        del self._crossing[(seat.tick - seat.computed) % self.pool.block_size][group]
+        crossing = (seat.tick - seat.computed) % self.pool.block_size
+        del self._crossing[crossing][group]
+        self._filling[crossing].pop(group, None)
         ends = self._end_of(request, seat.tick)  # its counts are still those of the seat
         if ends in self._ends:
             del self._ends[ends][group]
         request.computed = seat.computed + self._tick - seat.tick
         request.generated = seat.generated + self._tick - seat.tick
         self._context -= request.computed
+        if _publishes_late(request):
+            self._cache.publish(request, request.computed, self._step)
 
     def _written(self, group: Group) -> int:
         seat = self._seats[group]
@@ -311,3 +335,12 @@ class CohortScheduler(Scheduler):
     @staticmethod
     def _end_of(request: Request, tick: int) -> int:
         return tick + request.max_new_tokens - request.generated
+
+
+def _publishes_late(request: Request) -> bool:
+    """Whether it does not matter when the blocks that ``request`` fills are published.
+
+    Behind the prompt a trace says nothing, so only the request itself can ask for them, once it has
+    been preempted; and before that nothing is there under their keys.
+    """
+    return isinstance(request.keys, HashKeys) and not request.preemptions

@@ -62,7 +62,7 @@ class Placement:
         else:
             start = len(hits) * size
             needed = blocks_needed(start + min(leader.known - start, draft.allowance), size)
-        revived = sum(map(self.pool.is_cached, hits))
+        revived = self.pool.count_cached(hits)
         if needed - len(hits) + reserve > self.pool.num_free - revived:
             return False
         self.cache.count(leader, hits, draft.step)

@@ -82,8 +82,8 @@ class Preemption:
     ) -> BlockOp:
         """Free the blocks of ``request``; what it published and has not written is retracted."""
         self.cache.retract_unwritten(request)
-        blocks = self.pool.free(request.id)
-        return BlockOp(kind, request.id, blocks, hosts, self.pool.cached_of(blocks))
+        blocks, kept = self.pool.release(request.id)
+        return BlockOp(kind, request.id, blocks, hosts, kept)
 
     def _can_swap(self, group: Group) -> bool:
         if self.config.preemption != "swap" or self.host is None or not group.members[0].computed:

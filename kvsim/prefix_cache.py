@@ -8,6 +8,8 @@ Keys come from the request (see :mod:`kvsim.prefix`), blocks and their content f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvsim.blocks import BlockPool
 from kvsim.prefix import PrefixStats
 from kvsim.request import Request
@@ -24,31 +26,24 @@ class PrefixCache:
         self.pool = pool
         self.enabled = enabled
         self.stats = PrefixStats()
-        # Who published a block, and in which step: tells the kinds of hits apart.
-        self._publisher: dict[int, tuple[int, int]] = {}
 
     def reset(self) -> tuple[int, ...] | None:
         """Forget all content and return its blocks; None, and nothing done, while any is owned."""
         cached = self.pool.cached
-        if not self.pool.reset_cache():
-            return None
-        self._publisher.clear()
-        return cached
+        return cached if self.pool.reset_cache() else None
 
-    def find(self, request: Request) -> list[int]:
+    def find(self, request: Request) -> Sequence[int]:
         """Blocks that hold the beginning of ``request``; at least one token is left to compute."""
         if not self.enabled or request.keys is None:
             return []
         return self.pool.lookup(request.keys((request.known - 1) // self.pool.block_size))
 
-    def find_written(self, request: Request, step: int) -> list[int]:
+    def find_written(self, request: Request, step: int) -> Sequence[int]:
         """As :meth:`find`, but only what was written before ``step``.
 
         While running requests are planned, one that publishes may still be preempted.
         """
-        found = self.find(request)
-        fresh = (i for i, block in enumerate(found) if self._publisher[block][1] >= step)
-        return found[: next(fresh, len(found))]
+        return self.pool.written_before(self.find(request), step)
 
     def publish(self, request: Request, written: int, step: int) -> None:
         """Let others find the blocks that this step fills.
@@ -59,21 +54,16 @@ class PrefixCache:
         full = written // self.pool.block_size
         if not self.enabled or request.keys is None or full <= request.published:
             return
-        first = request.published
-        new = self.pool.publish(request.id, first, request.keys(full)[first:])
-        self._publisher.update(dict.fromkeys(new, (request.id, step)))
+        self.pool.publish(request.id, request.published, request.keys(full), step)
         request.published = full
 
     def retract_unwritten(self, request: Request) -> None:
         """Take back what ``request`` has published and will not write now."""
-        if not request.published:
-            return
-        table = self.pool.table(request.id)
-        for block in table[request.computed // self.pool.block_size : request.published]:
-            if self._publisher.get(block, (None,))[0] == request.id:
-                self.pool.retract(block)
+        written = request.computed // self.pool.block_size
+        if written < request.published:
+            self.pool.retract(request.id, written)
 
-    def count(self, request: Request, hits: list[int], step: int) -> None:
+    def count(self, request: Request, hits: Sequence[int], step: int) -> None:
         """Count what ``request`` found when it was admitted."""
         if not self.enabled or request.keys is None:
             return
@@ -83,13 +73,12 @@ class PrefixCache:
             stats.requeried += request.known
         else:
             stats.queried += request.known
-        for block in hits:
-            publisher, published = self._publisher[block]
+        for publisher, published, blocks in self.pool.origins(hits):
             if again and publisher == request.id:
-                stats.hit_own += size
+                stats.hit_own += blocks * size
             elif again:
-                stats.hit_again += size
+                stats.hit_again += blocks * size
             elif published == step:
-                stats.hit_batch += size
+                stats.hit_batch += blocks * size
             else:
-                stats.hit_cross += size
+                stats.hit_cross += blocks * size

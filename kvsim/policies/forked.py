@@ -19,9 +19,10 @@ from itertools import count
 
 from kvsim.arrivals import Misfit
 from kvsim.blocks import BlockPool
+from kvsim.hash_keys import HashKeys
 from kvsim.ledger import Ledger
 from kvsim.policies.base import Run
-from kvsim.policies.paged import PAGED_LEVELS, hash_keys, misfit, transfer
+from kvsim.policies.paged import PAGED_LEVELS, misfit, transfer
 from kvsim.prefix import PrefixStats
 from kvsim.request import Request
 from kvsim.roofline import StepWork
@@ -109,7 +110,7 @@ class Forked:
             if self._caching:
                 ids, size = arrivals.pop_ids()
                 if ids is not None and size is not None:
-                    keys = hash_keys(row, prompt, ids, size, self.shape.block_size)
+                    keys = HashKeys(row, prompt, ids, size, self.shape.block_size)
             request = Request(next(self._ids), prompt, output, keys, beams=self.config.beams)
             self._left[row] = 0
             self._enter(request, row)

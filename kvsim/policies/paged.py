@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from kvsim.arrivals import Misfit
-from kvsim.blocks import BlockPool, Key, blocks_needed
+from kvsim.blocks import BlockPool, blocks_needed
 from kvsim.clock import DecodeRun, attoseconds
 from kvsim.cohort import CohortScheduler, Work
 from kvsim.geometry import final_tokens
+from kvsim.hash_keys import HashKeys
 from kvsim.policies.base import Run
 from kvsim.prefix import PrefixStats
 from kvsim.quiet import QuietPool
-from kvsim.request import Keys, Request
+from kvsim.request import Request
+from kvsim.run_pool import RunPool
 from kvsim.sim_config import SimConfig
 from kvsim.slots import PoolShape, SlotState
 from kvsim.step import BlockOp, Finish, OpKind
@@ -33,8 +35,6 @@ PAGED_LEVELS = (
 )
 # Steps of decoding alone that are taken at once.
 _MOST_AT_ONCE = 64
-# A prompt has fewer blocks than this, so a key is one number: its hash id and its place.
-_PLACES = 1 << 24
 
 
 def misfit(config: SimConfig, prompt: int, output: int, sequences: int = 1) -> Misfit | None:
@@ -50,26 +50,6 @@ def misfit(config: SimConfig, prompt: int, output: int, sequences: int = 1) -> M
     return None
 
 
-def hash_keys(row: int, prompt: int, ids: tuple[int, ...], hash_size: int, block_size: int) -> Keys:
-    """Keys of a request's blocks: from the trace for its prompt, its own from there on.
-
-    A block of the pool lies in one hash block, or ends in one: equal ids there mean equal
-    tokens up to its end.
-    """
-    whole = min(prompt // block_size, len(ids) * hash_size // block_size)
-    keys: list[Key] = []
-
-    def first(count: int) -> Sequence[Key]:
-        for place in range(len(keys), count):
-            if place < whole:
-                keys.append(ids[((place + 1) * block_size - 1) // hash_size] * _PLACES + place)
-            else:
-                keys.append((row, place))
-        return keys[:count] if count < len(keys) else keys
-
-    return first
-
-
 class Paged:
     """Paged memory with or without a prefix cache; preemption by recompute or swap."""
 
@@ -78,10 +58,11 @@ class Paged:
     def __init__(self, config: SimConfig) -> None:
         self.config = config
         self.shape: PoolShape = config.shape
-        self.pool = BlockPool(self.shape.blocks, self.shape.block_size)
-        self.scheduler = CohortScheduler(self.pool, config.scheduler)
         self._swap = config.scheduler.preemption == "swap"
         self._caching = config.scheduler.prefix_caching
+        kind = RunPool if self._caching else BlockPool
+        self.pool = kind(self.shape.blocks, self.shape.block_size)
+        self.scheduler = CohortScheduler(self.pool, config.scheduler)
         self._run: Run
         # Room for one more than can be admitted at once: so the queue ends when nobody waits.
         self._most = config.max_num_seqs + 1
@@ -144,7 +125,7 @@ class Paged:
             if self._caching:
                 ids, size = arrivals.pop_ids()
                 if ids is not None and size is not None:
-                    keys = hash_keys(row, prompt, ids, size, self.shape.block_size)
+                    keys = HashKeys(row, prompt, ids, size, self.shape.block_size)
             scheduler.add(Request(row, prompt, output, keys))
             room -= 1
 

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from kvsim.blocks import BlockPool, Key
 from kvsim.cohort import CohortScheduler, Work
+from kvsim.hash_keys import HashKeys
 from kvsim.ledger import Ledger
 from kvsim.limits import RequestRefusedError, SchedulerConfig
 from kvsim.request import Request
 from kvsim.roofline import StepWork
+from kvsim.run_pool import RunPool
 from kvsim.scheduler import Scheduler
 from kvsim.slots import PoolShape, SlotCounts, SlotState
 from kvsim.step import StepPlan
@@ -31,9 +33,12 @@ class Case:
     block_size: int
     config: SchedulerConfig
     requests: tuple[tuple[int, int, int, int], ...]
+    in_runs: bool = False
+    hash_size: int = 0
 
     def scheduler(self, kind: type[Scheduler]) -> Scheduler:
-        return kind(BlockPool(self.blocks, self.block_size), self.config)
+        pool = RunPool if self.in_runs and kind is CohortScheduler else BlockPool
+        return kind(pool(self.blocks, self.block_size), self.config)
 
     def arrivals(self, step: int) -> list[Request]:
         return [
@@ -44,6 +49,9 @@ class Case:
 
     def keys(self, number: int, prompt: int, group: int) -> object:
         """Equal for the prompts of a group, as far as the shorter one goes; then its own."""
+        if self.hash_size:
+            ids = tuple(100 * group + i for i in range(-(-prompt // self.hash_size)))
+            return HashKeys(number, prompt, ids, self.hash_size, self.block_size)
 
         def first(count: int) -> Sequence[Key]:
             whole = prompt // self.block_size
@@ -70,7 +78,9 @@ def cases(draw: st.DrawFn) -> Case:
         st.integers(0, 12), st.integers(1, 30), st.integers(1, 12), st.integers(0, 2)
     )
     requests = draw(st.lists(request, min_size=1, max_size=12))
-    return Case(draw(st.integers(4, 30)), size, config, tuple(requests))
+    in_runs, hash_size = draw(st.booleans()), draw(st.sampled_from([0, 3, 4, 8, 16]))
+    blocks = draw(st.integers(4, 30))
+    return Case(blocks, size, config, tuple(requests), in_runs, hash_size)
 
 
 def feed(scheduler: Scheduler, requests: Sequence[Request]) -> int:
@@ -129,7 +139,7 @@ def compare(plain: Scheduler, plan: StepPlan, fast: CohortScheduler, work: Work)
             r: list(other.table(r)) for r in other.owners
         }
         assert pool._free == other._free
-        assert list(pool._evictable) == list(other._evictable)
+        assert pool.cached == other.cached
     assert plain.stats == fast.stats
 
 

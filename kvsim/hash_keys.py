@@ -1,0 +1,109 @@
+"""Keys of a request's blocks out of a trace's ``hash_ids``, told run by run.
+
+    hash ids      a                 b         (512 tokens each; the prompt ends within b)
+    blocks of 16  0 1 2 ...     31  32 .. 40  41 42         from 41 on: generated tokens too
+    runs          (a, 0, 32)        (b, 32, 9)  (own, 41, 2)
+
+A block of the pool lies in one hash block, or ends in one: equal ids there mean equal tokens up to
+its end. Blocks behind those that the ids tell of are the request's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple, overload
+
+# A prompt has fewer blocks than this, so an id and a place are one number.
+_PLACES = 1 << 24
+
+
+class KeyRun(NamedTuple):
+    """Keys of so many consecutive blocks from logical block ``place`` on: ``stem``'s, in order.
+
+    Runs of equal stems give equal keys to equal places.
+    """
+
+    stem: Hashable
+    place: int
+    blocks: int
+
+
+class HashKeys:
+    """Keys of one request; calling it gives those of its first so many blocks.
+
+    Args:
+        row: the request's number, for keys that no other has.
+        prompt: its tokens; ``ids`` are of ``hash_size`` tokens each, the last may be shorter.
+    """
+
+    __slots__ = ("_block_size", "_hash_size", "_ids", "_own", "whole")
+
+    def __init__(
+        self, row: int, prompt: int, ids: tuple[int, ...], hash_size: int, block_size: int
+    ) -> None:
+        self._ids = ids
+        self._hash_size = hash_size
+        self._block_size = block_size
+        self._own = (row,)
+        # Blocks of which the ids tell.
+        self.whole = min(prompt // block_size, len(ids) * hash_size // block_size)
+
+    def __call__(self, count: int) -> FirstKeys:
+        """Keys of the first ``count`` blocks."""
+        return FirstKeys(self, count)
+
+    def key(self, place: int) -> Hashable:
+        """Key of one block."""
+        if place >= self.whole:
+            return (*self._own, place)
+        return self._ids[self._index(place)] * _PLACES + place
+
+    def runs(self, first: int, end: int) -> Iterator[KeyRun]:
+        """Keys of the blocks from ``first`` to before ``end``."""
+        place, known = first, min(end, self.whole)
+        while place < known:
+            index = self._index(place)
+            stop = min((index + 1) * self._hash_size // self._block_size, known)
+            start = index * self._hash_size // self._block_size
+            yield KeyRun(self._ids[index] * _PLACES + start, place, stop - place)
+            place = stop
+        if place < end:
+            yield KeyRun(self._own, place, end - place)
+
+    def _index(self, place: int) -> int:
+        """Which hash block the last token of a block lies in."""
+        return ((place + 1) * self._block_size - 1) // self._hash_size
+
+
+class FirstKeys(Sequence[Hashable]):
+    """Keys of the first blocks of a request, one by one or in runs."""
+
+    __slots__ = ("_count", "_keys")
+
+    def __init__(self, keys: HashKeys, count: int) -> None:
+        self._keys = keys
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Hashable: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Hashable]: ...
+    def __getitem__(self, index: int | slice) -> Hashable | list[Hashable]:
+        places = range(self._count)[index]
+        if isinstance(places, range):
+            return [self._keys.key(place) for place in places]
+        return self._keys.key(places)
+
+    def runs(self, first: int = 0) -> Iterator[KeyRun]:
+        """Those of the blocks from ``first`` on."""
+        return self._keys.runs(first, self._count)
+
+
+def key_runs(keys: Sequence[Hashable], first: int = 0) -> Iterator[KeyRun]:
+    """Any keys in runs: as they tell themselves, else one run for each."""
+    if isinstance(keys, FirstKeys):
+        return keys.runs(first)
+    return (KeyRun(keys[place], place, 1) for place in range(first, len(keys)))
