@@ -166,18 +166,7 @@ class BlockPool:
         """
         if count < 0:
             raise PoolError(f"cannot allocate {count} blocks")
-        if count > self.num_free:
-            raise OutOfBlocksError(f"{count} blocks asked for, {self.num_free} free")
-        free = self._free
-        if count == 1 and free:
-            blocks = [free.pop()]
-        else:
-            kept = max(0, len(free) - count)
-            blocks = free[kept:]
-            blocks.reverse()
-            del free[kept:]
-            if len(blocks) < count:
-                blocks += self._evict(count - len(blocks))
+        blocks = self._take(count)
         if blocks:
             table = self._tables.get(request)
             if table is None:
@@ -186,17 +175,30 @@ class BlockPool:
                 table += blocks
         return tuple(blocks)
 
-    def append(self, request: int) -> int:
-        """Append one block to the table of ``request``, which holds some; see :meth:`allocate`.
+    def append(self, requests: Sequence[int]) -> None:
+        """Append one block to the table of each of ``requests``, which hold some, in their order.
 
         Raises:
-            OutOfBlocksError: none can be had.
+            OutOfBlocksError: fewer than that can be had; nothing is handed out then.
         """
-        if not self._free:
-            return self.allocate(request, 1)[0]
-        block = self._free.pop()
-        self._tables[request].append(block)
-        return block
+        tables = self._tables
+        for request, block in zip(requests, self._take(len(requests)), strict=True):
+            tables[request].append(block)
+
+    def _take(self, count: int) -> list[int]:
+        """Take blocks off the queues, free ones first."""
+        free = self._free
+        if count > len(free) and count > self.num_free:
+            raise OutOfBlocksError(f"{count} blocks asked for, {self.num_free} free")
+        if count == 1 and free:
+            return [free.pop()]
+        kept = max(0, len(free) - count)
+        blocks = free[kept:]
+        blocks.reverse()
+        del free[kept:]
+        if len(blocks) < count:
+            blocks += self._evict(count - len(blocks))
+        return blocks
 
     def share(
         self, request: int, blocks: Iterable[int], owners: Iterable[int] = ()

@@ -138,7 +138,7 @@ class CohortScheduler(Scheduler):
             for _ in range(steps):
                 for group, needs, fills in self._moving():
                     if needs:
-                        self.pool.append(group.members[0].id)
+                        self.pool.append((group.members[0].id,))
                     if fills:
                         self._publish_member(group)
                 self._step += 1
@@ -155,10 +155,10 @@ class CohortScheduler(Scheduler):
         return tuple(self._finished)
 
     def _open_blocks(self, steps: int) -> None:
-        size, append = self.pool.block_size, self.pool.append
+        size, requests = self.pool.block_size, list[int]()
         for tick in range(self._tick, self._tick + steps):
-            for group in self._crossing[tick % size]:
-                append(group.members[0].id)
+            requests += [group.members[0].id for group in self._crossing[tick % size]]
+        self.pool.append(requests)
 
     # -- a step ----------------------------------------------------------------------------
 

@@ -176,14 +176,6 @@ class RunPool(BlockPool):
                 run.pieces.pop()
                 del self._queue[piece]
 
-    def append(self, request: int) -> int:
-        """See :class:`BlockPool`."""
-        if self._free or not self._cached:
-            return super().append(request)
-        (block,) = self._evict(1)
-        self._tables[request].append(block)
-        return block
-
     def publish(self, request: int, first: int, keys: Sequence[Key], step: int = 0) -> None:
         """See :class:`BlockPool`."""
         table = self._tables.get(request, [])
