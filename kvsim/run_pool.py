@@ -347,7 +347,9 @@ class RunPool(BlockPool):
                 counted.update(run.blocks[:mine])
         if any(counted[block] != owners for block, owners in held.items() if owners > 1):
             raise PoolError("the owners of shared blocks are counted wrongly")
-        if any(run not in self._runs[owner] for run in self._all_runs() for owner in run.owners):
+        if any(
+            run not in self._runs.get(owner, ()) for run in self._all_runs() for owner in run.owners
+        ):
             raise PoolError("a run has an owner who does not know it")
 
     def _check_keys(self) -> None:
@@ -373,7 +375,7 @@ class RunPool(BlockPool):
         if run.stems and next(iter(run.stems.values()))[0] != run.place:
             raise PoolError("a run does not begin with its first stem")
         end, order = len(run.blocks), list(self._queue) if len(run.pieces) > 1 else run.pieces
-        if len(run.steps) != end or any(run not in self._stems[stem] for stem in run.stems):
+        if len(run.steps) != end or any(run not in self._stems.get(stem, ()) for stem in run.stems):
             raise PoolError("a block is not found, or not known by when it was published")
         for piece in run.pieces:
             if piece.run is not run or piece.high != end or piece.low >= end:

@@ -1,0 +1,213 @@
+"""The pool of runs is the block pool: the same blocks, the same order, under any requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kvsim.blocks import BlockPool, Key, PoolError
+from kvsim.hash_keys import HashKeys
+from kvsim.request import Keys
+from kvsim.run_pool import RunPool
+
+BLOCKS = 14
+
+
+class BothPools(RuleBasedStateMachine):
+    """Requests begin with what is found, fill blocks, and give them back, in both pools alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow, self.fast = BlockPool(BLOCKS, 2), RunPool(BLOCKS, 2)
+        self.keys: dict[int, Keys] = {}
+        self.published: dict[int, int] = {}
+        self.step = 0
+        self.hash_size = 0
+
+    @initialize(hash_size=st.sampled_from([0, 1, 3, 4, 6]))
+    def choose_keys(self, hash_size: int) -> None:
+        self.hash_size = hash_size
+
+    def keys_of(self, request: int, group: int, prompt: int) -> Keys:
+        """Prompts of a group begin alike; the last hash block of every third one is its own."""
+        if not self.hash_size:
+            return lambda count: [
+                (group, i) if 2 * i < prompt else (group, request, i) for i in range(count)
+            ]
+        ids = [100 * group + i for i in range(-(-prompt // self.hash_size))]
+        if not request % 3:
+            ids[-1] = 1000 + request
+        return HashKeys(request, prompt, tuple(ids), self.hash_size, 2)
+
+    @rule(group=st.integers(0, 2), prompt=st.integers(1, 14), asked=st.integers(0, 7))
+    def begin(self, group: int, prompt: int, asked: int) -> None:
+        request = self.step = self.step + 1
+        keys = self.keys_of(request, group, prompt)
+        hits = [pool.lookup(keys(asked)) for pool in (self.slow, self.fast)]
+        slow, fast = hits
+        assert list(slow) == list(fast)
+        assert self.slow.count_cached(slow) == self.fast.count_cached(fast)
+        found = [Counter[tuple[int, int]](), Counter[tuple[int, int]]()]
+        for pool, mine, count in zip((self.slow, self.fast), hits, found, strict=True):
+            for publisher, step, blocks in pool.origins(mine):
+                count[publisher, step] += blocks
+        assert found[0] == found[1]
+        if slow:
+            self.slow.share(request, slow)
+            self.fast.share(request, fast)
+        elif self.slow.num_free:
+            assert self.slow.allocate(request, 1) == self.fast.allocate(request, 1)
+        else:
+            return
+        self.keys[request], self.published[request] = keys, len(slow)
+
+    @precondition(lambda self: self.keys)
+    @rule(data=st.data(), more=st.integers(0, 6), fill=st.integers(0, 6))
+    def go_on(self, data: st.DataObject, more: int, fill: int) -> None:
+        """More blocks, and keys for some of those that have none."""
+        request = data.draw(st.sampled_from(sorted(self.keys)))
+        self.step += 1
+        more = min(more, self.slow.num_free)
+        assert self.slow.allocate(request, more) == self.fast.allocate(request, more)
+        full = min(self.published[request] + fill, len(self.slow.table(request)))
+        for pool in (self.slow, self.fast):
+            pool.publish(request, self.published[request], self.keys[request](full), self.step)
+        self.published[request] = full
+
+    @precondition(lambda self: self.keys and self.slow.num_free)
+    @rule(data=st.data())
+    def append(self, data: st.DataObject) -> None:
+        requests = data.draw(
+            st.lists(st.sampled_from(sorted(self.keys)), max_size=self.slow.num_free)
+        )
+        self.slow.append(requests)
+        self.fast.append(requests)
+
+    @precondition(lambda self: self.keys)
+    @rule(data=st.data(), kept=st.integers(0, 3))
+    def lose(self, data: st.DataObject, kept: int) -> None:
+        """What is published now is not written any more: the request gives way in the same step."""
+        request = data.draw(st.sampled_from(sorted(self.keys)))
+        before = self.published[request]
+        self.go_on_with(request)
+        for pool in (self.slow, self.fast):
+            pool.retract(request, min(before + kept, len(pool.table(request))))
+        self.end(request)
+
+    def go_on_with(self, request: int) -> None:
+        full = len(self.slow.table(request))
+        for pool in (self.slow, self.fast):
+            pool.publish(request, self.published[request], self.keys[request](full), self.step)
+
+    @precondition(lambda self: self.keys)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        self.end(data.draw(st.sampled_from(sorted(self.keys))))
+
+    def end(self, request: int) -> None:
+        del self.keys[request]
+        assert self.slow.release(request) == self.fast.release(request)
+
+    @precondition(lambda self: not self.keys)
+    @rule()
+    def reset(self) -> None:
+        assert self.slow.reset_cache() == self.fast.reset_cache()
+
+    @invariant()
+    def are_alike(self) -> None:
+        slow, fast = self.slow, self.fast
+        fast.check_integrity()
+        assert slow.drain_evicted() == fast.drain_evicted()
+        assert slow._free == fast._free
+        assert slow.cached == fast.cached
+        assert {r: list(slow.table(r)) for r in slow.owners} == {
+            r: list(fast.table(r)) for r in fast.owners
+        }
+        assert slow.occupancy() == fast.occupancy()
+        assert (slow.num_free, slow.num_cached) == (fast.num_free, fast.num_cached)
+        for block in range(BLOCKS):
+            assert slow.references(block) == fast.references(block)
+            assert slow.is_cached(block) == fast.is_cached(block)
+
+
+TestBothPools = BothPools.TestCase
+TestBothPools.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+
+
+def pool_in_use() -> RunPool:
+    """Request 1 has ended; 2 begins with four of its five blocks, 3 has two of its own."""
+    pool = RunPool(12, 2)
+    pool.allocate(1, 5)
+    pool.publish(1, 0, "abcde", 1)
+    pool.release(1)
+    pool.share(2, pool.lookup("abcd"))
+    pool.allocate(3, 2)
+    pool.publish(3, 0, "xy", 2)
+    return pool
+
+
+DAMAGE: dict[str, Callable[[RunPool], object]] = {
+    "a run's owner": lambda pool: pool._stems["a"][0].owners.update({3: 1}),
+    "a run's length": lambda pool: pool._stems["a"][0].owners.update({2: 3}),
+    "a table": lambda pool: pool._tables[2].reverse(),
+    "a step": lambda pool: pool._stems["a"][0].steps.pop(),
+    "a stem": lambda pool: pool._stems.pop("c"),
+    "the count": lambda pool: setattr(pool, "_cached", 2),
+    "the queue": lambda pool: pool._queue.clear(),
+    "a piece": lambda pool: pool._stems["a"][0].pieces.clear(),
+    "sharing": lambda pool: setattr(pool, "_extra", 1),
+    "a block": lambda pool: pool._stems["x"][0].blocks.reverse(),
+    "a free block": lambda pool: pool._free.append(4),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_check_integrity_catches(what: str) -> None:
+    pool = pool_in_use()
+    pool.check_integrity()
+    DAMAGE[what](pool)
+    with pytest.raises(PoolError):
+        pool.check_integrity()
+
+
+def test_what_a_pool_of_runs_cannot_do_is_refused() -> None:
+    pool = pool_in_use()
+    with pytest.raises(PoolError, match="not found under any keys"):
+        pool.share(4, [0])
+    with pytest.raises(PoolError, match="only begin with"):
+        pool.share(3, pool.lookup("a"))
+    stale = pool.lookup("abcde")
+    pool.allocate(4, pool.num_free)
+    with pytest.raises(PoolError, match="not there any more"):
+        pool.share(5, stale)
+    with pytest.raises(PoolError, match="has no 3 blocks"):
+        pool.publish(3, 0, "xyz")
+    with pytest.raises(PoolError, match="no beams"):
+        pool.written_before(pool.lookup("a"), 1)
+    pool.share(5, pool.lookup("xy"))
+    with pytest.raises(PoolError, match="not its own alone"):
+        pool.retract(3, 1)
+
+
+@pytest.mark.parametrize(("hash_size", "block_size"), [(8, 2), (2, 8), (3, 2), (4, 4), (5, 3)])
+def test_runs_are_the_keys(hash_size: int, block_size: int) -> None:
+    """A key is a run's stem and a place, whichever way it is asked for."""
+    prompt = 23
+    ids = tuple(range(7, 7 + -(-prompt // hash_size)))
+    keys = HashKeys(3, prompt, ids, hash_size, block_size)
+    count = 30 // block_size
+    told: dict[Key, Key] = {}
+    for first in range(count + 1):
+        places = []
+        for stem, place, blocks in keys(count).runs(first):
+            for at in range(place, place + blocks):
+                places.append(at)
+                assert told.setdefault((stem, at), keys(count)[at]) == keys(count)[at]
+        assert places == list(range(first, count))
+    assert len(set(told.values())) == len(told) == count
+    assert list(keys(count)[2:5]) == [keys(count)[place] for place in range(2, min(5, count))]
