@@ -19,6 +19,7 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.gains import gains
+from experiment.kernel_facts import kernel_facts
 from experiment.messages import Message, message
 from experiment.record import Record
 from experiment.results import ArmResult, Claim, Margin, Results, TokenComparison
@@ -52,6 +53,7 @@ def evaluate(record: Record) -> Results:
         fairness=_fairness(record),
         notes=_notes(record),
         quantized=quantized_caches(record, arms),
+        kernels=kernel_facts(record),
         environment=environment.environment if environment else None,
     )
     return results.model_copy(

@@ -97,7 +97,8 @@ class CacheConfig(Section):
 class EngineConfig(Section):
     """Limits of a step of the paged engine, and the kernel that computes its attention.
 
-    ``kernel``: auto is numba on the CPU in float32, else torch; reference is slow, for tests.
+    ``kernel``: auto is numba on the CPU in float32, triton on GPUs that have it, else torch;
+    reference is slow, for tests. ``cuda_graphs``: of decoding steps; auto where they can be.
     ``packed_weights``: on the CPU in float32, bring the weights into oneDNN's order.
     """
 
@@ -108,7 +109,8 @@ class EngineConfig(Section):
     preemption: Literal["recompute", "swap"] = "recompute"
     swap_space: Size = Field(0, ge=0)
     prefix_caching: bool = False
-    kernel: Literal["auto", "torch", "numba", "reference"] = "auto"
+    kernel: Literal["auto", "torch", "numba", "triton", "reference"] = "auto"
+    cuda_graphs: Literal["auto", "on", "off"] = "auto"
     packed_weights: bool = True
 
 

@@ -415,6 +415,43 @@ class PrefixCacheUsed(_Event):
     hit_again: int
 
 
+class KernelChosen(_Event):
+    """The paged engine's attention kernel; ``reason`` says why a GPU does without Triton's."""
+
+    event: Literal["kernel"] = "kernel"
+    arm: str
+    device: str
+    asked: str
+    kernel: str
+    reason: Message | None = None
+
+
+class DecodeGraphsReady(_Event):
+    """CUDA graphs of decoding steps: batch sizes, or none and the ``reason``.
+
+    ``static_bytes`` are those of the tensors that the graphs read and write beside the cache.
+    """
+
+    event: Literal["decode_graphs"] = "decode_graphs"
+    arm: str
+    device: str
+    asked: str
+    sizes: list[int]
+    static_bytes: int | None
+    capture_s: float | None
+    reason: Message | None = None
+
+
+class DecodeGraphsUsed(_Event):
+    """Decoding steps that were replayed, their rows, and rows of padding beside those."""
+
+    event: Literal["decode_graphs_used"] = "decode_graphs_used"
+    arm: str
+    steps: int
+    rows: int
+    padding_rows: int
+
+
 class EngineReported(_Event):
     """What an engine that is not ours says of itself, once it is ready to generate.
 
@@ -637,6 +674,9 @@ Event = Annotated[
     | TokenMapping
     | RequestFinished
     | PrefixCacheUsed
+    | KernelChosen
+    | DecodeGraphsReady
+    | DecodeGraphsUsed
     | EngineReported
     | EngineStep
     | TokenMargin

@@ -399,6 +399,7 @@ class Results(_Result):
     fairness: list[Message]
     notes: list[Message]
     quantized: list[Message] = []
+    kernels: list[Message] = []
     environment: dict[str, Any] | None
     experiment: ExperimentResult | None = None
 

@@ -10,11 +10,18 @@ from dataclasses import asdict
 import torch
 
 from experiment.arms.base import ArmRun, RequestTimes
+from experiment.arms.engine_setup import (
+    announce_kernel,
+    announce_use,
+    capture_graphs,
+    compile_kernel,
+    kernel_of,
+)
 from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.engine.attention import ATTENTION, UnsupportedModelError
 from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine, StepOutcome
-from experiment.engine.kernels import READS_QUANTIZED, choose_kernel, warm_up
+from experiment.engine.kernels import READS_QUANTIZED, warm_up
 from experiment.engine.kv_error import measure
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, probe
@@ -69,7 +76,11 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     tensors = pool.tensors
     name = task.config.cache.kv_dtype if kv_dtype else None
     run.pool_reserved(shape, lambda: tensors, pool.poisoned_bytes, name)
-    runner = ModelRunner(model, pool, _kernel(run))
+    kernel = _kernel(run)
+    runner = ModelRunner(model, pool, kernel)
+    announce_kernel(run, kernel)
+    compile_kernel(model, runner, kernel)
+    capture_graphs(run, runner, kernel)
     vocabulary, length = task.model.vocab_size, task.workload.max_length
     for repeat in run.repeats():
         if repeat:
@@ -80,6 +91,7 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
         if limits.prefix_caching:
             stats = engine.scheduler.stats
             run.emit(PrefixCacheUsed(arm=task.arm, **asdict(stats)))
+    announce_use(run, runner.graphs)
 
 
 def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
@@ -143,8 +155,7 @@ def _valid_logits(run: ArmRun) -> Iterator[None]:
 
 
 def _kernel(run: ArmRun) -> str:
-    asked = run.task.config.engine.kernel
-    kernel = choose_kernel(asked, run.device, run.task.dtype)
+    kernel, asked = kernel_of(run), run.task.config.engine.kernel
     if asked == "auto" and _kv_dtype(run) is not None and kernel not in READS_QUANTIZED:
         return "torch"
     return kernel

@@ -46,7 +46,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
             out.line(out.t("console.reserved_equal", n=results.equal_reserved), "dim")
     _show_gains(out, results)
     _show_tokens(out, results)
-    for text in results.quantized:
+    for text in (*results.quantized, *results.kernels):
         out.paragraph(out.t.message(text))
     _show_prefix_cache(out, results)
     _show_engines(out, results)

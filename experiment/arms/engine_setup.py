@@ -1,0 +1,119 @@
+"""What the paged engine runs on: its attention kernel, and graphs of its decoding steps.
+
+engine.kernel ──► choose_kernel ──► KernelChosen          why nothing faster: the reason
+engine.cuda_graphs ──► capture ───► DecodeGraphsReady      ...     at the end: DecodeGraphsUsed
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import torch
+
+from experiment.arms.base import ArmRun
+from experiment.engine.attention import UnsupportedModelError
+from experiment.engine.decode_graphs import DecodeGraphs, cuda_capture
+from experiment.engine.kernels import choose_kernel, triton_module
+from experiment.engine.model_runner import ModelRunner
+from experiment.engine.triton_support import reason_against
+from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
+from experiment.messages import Message, message, user_error
+from experiment.model.load import one_line
+
+
+def kernel_of(run: ArmRun) -> str:
+    """The name of the kernel that the config and the device come to.
+
+    Raises:
+        UserError: Triton is asked for by name and cannot run here.
+    """
+    asked = run.task.config.engine.kernel
+    if asked == "triton" and (reason := reason_against(run.device)):
+        raise user_error("error.triton_kernel", reason=reason.model_dump())
+    return choose_kernel(asked, run.device, run.task.dtype)
+
+
+def announce_kernel(run: ArmRun, kernel: str) -> None:
+    """Record the choice, and on a GPU why it is not Triton's."""
+    asked = run.task.config.engine.kernel
+    told = run.device.type == "cuda" and asked == "auto" and kernel != "triton"
+    run.emit(
+        KernelChosen(
+            arm=run.task.arm,
+            device=run.device.type,
+            asked=asked,
+            kernel=kernel,
+            reason=reason_against(run.device) if told else None,
+        )
+    )
+
+
+def compile_kernel(model: torch.nn.Module, runner: ModelRunner, kernel: str) -> None:
+    """Compile Triton's kernels for this model and pool, so that no request waits for it."""
+    if kernel == "triton":
+        pool = runner.pool
+        heads = model.config.num_attention_heads  # type: ignore[union-attr]
+        dtype = next(model.parameters()).dtype
+        with torch.inference_mode():
+            triton_module().warm_up(pool.layer(0), heads, dtype)
+
+
+def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
+    """Capture decoding steps as ``engine.cuda_graphs`` says, and record what came of it.
+
+    Raises:
+        UserError: it says ``on`` and that cannot be done.
+    """
+    asked = run.task.config.engine.cuda_graphs
+    reason = _against_graphs(asked, run.device, kernel, runner)
+    if reason is None:
+        reason = _capture(run, runner)
+    if reason is not None and asked == "on":
+        raise user_error("error.cuda_graphs", reason=reason.model_dump())
+    graphs = runner.graphs
+    run.emit(
+        DecodeGraphsReady(
+            arm=run.task.arm,
+            device=run.device.type,
+            asked=asked,
+            sizes=list(graphs.sizes) if graphs else [],
+            static_bytes=graphs.static_bytes if graphs else None,
+            capture_s=graphs.capture_s if graphs else None,
+            reason=reason,
+        )
+    )
+
+
+def announce_use(run: ArmRun, graphs: DecodeGraphs | None) -> None:
+    """Record how often graphs were replayed, and the rows of padding among theirs."""
+    if graphs is not None:
+        run.emit(DecodeGraphsUsed(arm=run.task.arm, **asdict(graphs.counts)))
+
+
+def _against_graphs(
+    asked: str, device: torch.device, kernel: str, runner: ModelRunner
+) -> Message | None:
+    if asked == "off":
+        return message("graphs.off")
+    if device.type != "cuda":
+        return message("graphs.no_gpu")
+    if kernel != "triton":  # the others read lengths on the host
+        return message("graphs.kernel", kernel=kernel)
+    if runner.pool.quantized:  # whether a scale must grow is read on the host
+        return message("graphs.eight_bits")
+    return None
+
+
+def _capture(run: ArmRun, runner: ModelRunner) -> Message | None:
+    """Capture up to as many requests as can ever decode at once; a reason where it fails."""
+    config, workload = run.task.config.engine, run.task.workload
+    limits = (config.max_num_seqs, config.max_num_batched_tokens, runner.pool.num_blocks)
+    most = min(*limits, len(workload.requests))
+    try:
+        with run.paused():
+            runner.capture_decoding(most, workload.max_length, cuda_capture(run.device))
+    except UnsupportedModelError as error:
+        return message("graphs.fails", detail=error.feature)
+    except RuntimeError as error:
+        return message("graphs.fails", detail=one_line(error))
+    return None

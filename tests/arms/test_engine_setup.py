@@ -1,0 +1,174 @@
+"""Which kernel and graphs an arm comes to, and how the report says so. No GPU is needed."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from pydantic import BaseModel
+
+from experiment.arms import engine_setup
+from experiment.arms.engine_setup import (
+    announce_kernel,
+    announce_use,
+    capture_graphs,
+    kernel_of,
+)
+from experiment.config import Config
+from experiment.engine import kernels
+from experiment.engine.attention import UnsupportedModelError
+from experiment.engine.decode_graphs import DecodeCounts
+from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
+from experiment.i18n import LANGUAGES, Translator
+from experiment.kernel_facts import kernel_facts
+from experiment.messages import Message, UserError, message
+from experiment.record import Record
+
+CUDA, CPU = torch.device("cuda"), torch.device("cpu")
+OLD = message("kernel.old_gpu", found="7.0", least="8.0")
+
+
+def record(events: list[Any]) -> Record:
+    return Record(Path(), tuple(events))
+
+
+class FakeRun:
+    """As much of an arm's run as the choices look at."""
+
+    def __init__(self, device: torch.device = CUDA, **engine: Any) -> None:
+        config = Config.model_validate({"engine": engine})
+        workload = SimpleNamespace(requests=[None] * 6, max_length=64)
+        self.task = SimpleNamespace(
+            arm="paged", config=config, dtype=torch.float16, workload=workload
+        )
+        self.device = device
+        self.events: list[Any] = []
+
+    def emit(self, event: BaseModel) -> None:
+        self.events.append(event)
+
+    def paused(self) -> Any:
+        return nullcontext()
+
+
+class FakeRunner:
+    """Captures nothing, or fails as it is told."""
+
+    def __init__(self, error: Exception | None = None, quantized: bool = False) -> None:
+        self.pool = SimpleNamespace(num_blocks=5, quantized=quantized)
+        self.graphs: Any = None
+        self.error = error
+        self.asked: tuple[int, int] | None = None
+
+    def capture_decoding(self, most: int, max_length: int, capture: object) -> None:
+        self.asked = most, max_length
+        if self.error is not None:
+            raise self.error
+        self.graphs = SimpleNamespace(
+            sizes=(1, 2, 4, most), static_bytes=1000, capture_s=0.5, counts=DecodeCounts(9, 30, 6)
+        )
+
+
+@pytest.fixture(autouse=True)
+def captures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_setup, "cuda_capture", lambda device: None)
+
+
+def capture(run: FakeRun, runner: FakeRunner, kernel: str = "triton") -> DecodeGraphsReady:
+    capture_graphs(run, runner, kernel)  # type: ignore[arg-type]
+    [event] = run.events
+    assert isinstance(event, DecodeGraphsReady)
+    return event
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, run: FakeRun, reason: Message | None) -> str:
+    for module in (kernels, engine_setup):
+        monkeypatch.setattr(module, "reason_against", lambda device: reason)
+    return kernel_of(run)  # type: ignore[arg-type]
+
+
+def test_on_a_gpu_auto_is_triton_where_it_runs_and_torch_with_the_reason_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for reason, kernel in ((None, "triton"), (OLD, "torch")):
+        run = FakeRun()
+        assert choose(monkeypatch, run, reason) == kernel
+        announce_kernel(run, kernel)  # type: ignore[arg-type]
+        [event] = run.events
+        assert (event.kernel, event.asked, event.reason) == (kernel, "auto", reason)
+
+
+def test_triton_by_name_is_refused_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeRun(CPU, kernel="triton")
+    with pytest.raises(UserError) as found:
+        choose(monkeypatch, run, OLD)
+    text = Translator("en").message(found.value.text)
+    assert "7.0" in text
+    assert "engine.kernel to auto" in text
+    assert choose(monkeypatch, run, None) == "triton"
+
+
+def test_graphs_are_captured_for_as_many_requests_as_can_decode_at_once() -> None:
+    for engine, most in (({}, 5), ({"max_num_seqs": 3}, 3), ({"max_num_batched_tokens": 2}, 2)):
+        runner = FakeRunner()
+        event = capture(FakeRun(**engine), runner)
+        assert runner.asked == (most, 64)
+        assert (event.sizes, event.static_bytes, event.reason) == ([1, 2, 4, most], 1000, None)
+
+
+@pytest.mark.parametrize(
+    ("run", "kernel", "runner", "key"),
+    [
+        (FakeRun(cuda_graphs="off"), "triton", FakeRunner(), "graphs.off"),
+        (FakeRun(CPU), "numba", FakeRunner(), "graphs.no_gpu"),
+        (FakeRun(), "torch", FakeRunner(), "graphs.kernel"),
+        (FakeRun(), "triton", FakeRunner(quantized=True), "graphs.eight_bits"),
+        (FakeRun(), "triton", FakeRunner(RuntimeError("not permitted")), "graphs.fails"),
+        (FakeRun(), "triton", FakeRunner(UnsupportedModelError("sliding_window")), "graphs.fails"),
+    ],
+)  # fmt: skip
+def test_without_graphs_there_is_a_reason(
+    run: FakeRun, kernel: str, runner: FakeRunner, key: str
+) -> None:
+    event = capture(run, runner, kernel)
+    assert (event.sizes, event.static_bytes, event.capture_s) == ([], None, None)
+    assert event.reason is not None
+    assert event.reason.key == key
+
+
+def test_graphs_that_are_demanded_and_cannot_be_are_an_error() -> None:
+    for run, runner in (
+        (FakeRun(CPU, cuda_graphs="on"), FakeRunner()),
+        (FakeRun(cuda_graphs="on"), FakeRunner(RuntimeError("out of memory"))),
+    ):
+        with pytest.raises(UserError, match="cuda_graphs"):
+            capture_graphs(run, runner, "triton")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_report_says_what_ran_and_why(lang: str) -> None:
+    run, runner = FakeRun(), FakeRunner()
+    announce_kernel(run, "triton")  # type: ignore[arg-type]
+    capture_graphs(run, runner, "triton")  # type: ignore[arg-type]
+    announce_use(run, runner.graphs)  # type: ignore[arg-type]
+    assert isinstance(run.events[-1], DecodeGraphsUsed)
+    t = Translator(lang)
+    kernel, graphs = (t.message(text) for text in kernel_facts(record(run.events)))
+    assert "triton" in kernel
+    for figure in ("1, 2, 4, 5", "9", "30", "6"):
+        assert figure in graphs
+    slow = [
+        KernelChosen(arm="slabs", device="cuda", asked="auto", kernel="torch", reason=OLD),
+        capture(FakeRun(), FakeRunner(), "torch"),
+    ]
+    kernel, *_ = (t.message(text) for text in kernel_facts(record(slow)))
+    assert "7.0" in kernel
+
+
+def test_on_the_cpu_the_report_is_silent() -> None:
+    chosen = KernelChosen(arm="paged", device="cpu", asked="auto", kernel="numba")
+    assert kernel_facts(record([chosen, capture(FakeRun(CPU), FakeRunner(), "numba")])) == []

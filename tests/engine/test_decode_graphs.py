@@ -1,0 +1,177 @@
+"""Decoding over static tensors: every captured step gives what the plan asks for, and no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from checked_run import CheckedRun
+from static_runs import call_again, flat_kernel, traced
+from tiny_models import CONFIGS, GROUPED, POSITIONS, VOCABULARY, build, geometry, solo, tiny
+from transformers import MistralConfig
+
+from experiment.engine import kernels
+from experiment.engine.attention import UnsupportedModelError
+from experiment.engine.decode_graphs import Capture, DecodeGraphs, padded_sizes
+from experiment.engine.engine import Engine
+from experiment.engine.kv_pool import KVPool
+from experiment.engine.model_runner import ModelRunner
+from experiment.engine.static_decode import StaticBuffers
+from experiment.engine.step_inputs import build_inputs
+from kvsim.scheduler import SchedulerConfig
+from kvsim.step import Chunk, OpKind, StepPlan
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def flat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(kernels.KERNELS, "flat", flat_kernel)
+
+
+def make(
+    family: str, capture: Capture, most: int = 5, blocks: int = 60, block_size: int = 4,
+    **limits: Any,
+) -> tuple[Engine, DecodeGraphs]:  # fmt: skip
+    config = SchedulerConfig(**limits)
+    pool = KVPool(geometry(family), blocks, block_size, torch.float32, CPU, config.host_blocks)
+    runner = ModelRunner(tiny(family), pool, "flat")
+    graphs = runner.capture_decoding(most, POSITIONS, capture)
+    assert pool.written_slots() == 0
+    return Engine(runner, config, None, VOCABULARY, POSITIONS), graphs
+
+
+def plan_of(*chunks: tuple[int, int]) -> StepPlan:
+    """Requests that decode at (request, position)."""
+    return StepPlan(0, chunks=tuple(Chunk(r, at, 1, samples=True) for r, at in chunks))
+
+
+def test_sizes_are_those_of_powers_of_two_then_sixteens_and_the_largest() -> None:
+    assert padded_sizes(1) == (1,)
+    assert padded_sizes(5) == (1, 2, 4, 5)
+    assert padded_sizes(8) == (1, 2, 4, 8)
+    assert padded_sizes(40) == (1, 2, 4, 8, 16, 32, 40)
+    assert padded_sizes(48) == (1, 2, 4, 8, 16, 32, 48)
+
+
+@pytest.mark.parametrize(
+    ("family", "block_size", "capture"),
+    [("gpt2", 1, call_again), ("llama", 4, traced), ("qwen2", 64, call_again)],
+)
+def test_tokens_are_those_of_transformers_and_padding_writes_nothing(
+    family: str, block_size: int, capture: Capture
+) -> None:
+    """Requests end one after another, so every size is replayed, with and without padding."""
+    blocks = {4: 60, 1: 200, 64: 5}[block_size]
+    engine, graphs = make(family, capture, blocks=blocks, block_size=block_size)
+    lengths = (1, 20, 9, 5, 2)
+    for request, length in enumerate(lengths):
+        engine.add(request, list(range(3, 3 + length)), 4 + 2 * request)
+    CheckedRun(engine).to_the_end()
+    for request, length in enumerate(lengths):
+        expected = solo(family, list(range(3, 3 + length)), 4 + 2 * request)
+        assert engine.generated(request) == expected
+    # The first step computes prompts: 11 more, 5 requests in the first 3, then one fewer each 2.
+    rows = [5] * 3 + [4] * 2 + [3] * 2 + [2] * 2 + [1] * 2
+    padding = sum(next(size for size in (1, 2, 4, 5) if size >= live) - live for live in rows)
+    counts = graphs.counts
+    assert (counts.steps, counts.rows, counts.padding_rows) == (11, sum(rows), padding)
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_preempted_requests_come_back_to_the_same_tokens(preemption: str) -> None:
+    engine, graphs = make(
+        "llama", call_again, blocks=13, preemption=preemption, host_blocks=20, prefix_caching=True,
+        max_num_batched_tokens=16,
+    )  # fmt: skip
+    prompts = [list(range(3, 3 + length)) for length in (9, 11, 9, 2)]
+    for request, prompt in enumerate(prompts):
+        engine.add(request, prompt, 12)
+    run = CheckedRun(engine)
+    run.to_the_end()
+    assert any(plan.preempted for plan in run.plans)
+    assert (run.count(OpKind.SWAP_OUT) > 0) == (preemption == "swap")
+    for request, prompt in enumerate(prompts):
+        assert engine.generated(request) == solo("llama", prompt, 12)
+    assert graphs.counts.steps > 5
+
+
+def test_more_requests_than_the_largest_size_run_as_ever() -> None:
+    engine, graphs = make("gpt2", call_again, most=2)
+    for request in range(3):
+        engine.add(request, [5 + request, 6], 6 if request else 3)
+    CheckedRun(engine).to_the_end()
+    for request in range(3):
+        assert engine.generated(request) == solo("gpt2", [5 + request, 6], 6 if request else 3)
+    assert (graphs.counts.steps, graphs.counts.rows) == (3, 6)
+
+
+def test_only_single_tokens_that_sample_within_the_maximum_length_are_taken() -> None:
+    _, graphs = make("gpt2", call_again, most=2)
+    assert graphs.takes(plan_of((7, 3), (8, POSITIONS - 1)))
+    assert not graphs.takes(plan_of())
+    assert not graphs.takes(plan_of((7, 3), (8, 0), (9, 1)))
+    assert not graphs.takes(plan_of((7, POSITIONS)))
+    assert not graphs.takes(StepPlan(0, chunks=(Chunk(7, 3, 1, samples=False),)))
+    assert not graphs.takes(StepPlan(0, chunks=(Chunk(7, 3, 2, samples=True),)))
+
+
+def test_static_rows_are_those_of_a_packed_step_and_padding_is_dropped() -> None:
+    buffers = StaticBuffers(4, 64, 4, CPU)
+    plan = plan_of((7, 9), (3, 0), (5, 4))
+    tokens = {7: list(range(20, 30)), 3: [40], 5: list(range(50, 55))}
+    tables = {7: [6, 2, 9], 3: [4], 5: [1, 8, 11]}  # one block more than the step needs
+    for stale in (plan_of((7, 9), (7, 9), (7, 9), (7, 9)), plan):
+        buffers.fill(stale, tokens, tables, 4)
+    ours = buffers.inputs(4, (7, 3, 5))
+    packed = build_inputs(plan, tokens, tables, 4, CPU)
+    assert ours.input_ids[0, :3].tolist() == packed.input_ids[0].tolist()
+    assert ours.position_ids[0, :3].tolist() == packed.position_ids[0].tolist()
+    assert ours.slot_blocks.tolist() == [*packed.slot_blocks.tolist(), -1]
+    assert ours.slot_offsets[:3].tolist() == packed.slot_offsets.tolist()
+    assert ours.flat.contexts.tolist() == [*packed.flat.contexts.tolist(), 0]
+    assert ours.flat.starts.tolist() == [0, 1, 2, 3, 4]
+    assert ours.sampled_requests == packed.sampled_requests
+    for row, sequence in enumerate(packed.sequences):
+        table = sequence.table.tolist()
+        assert ours.flat.tables[row, : len(table)].tolist() == table
+    assert ours.decoding.tolist() == [0, 1, 2, 3]
+    assert not ours.tiles(4).numel()
+    assert {tensor.dtype for tensor in (*ours.flat, ours.decoding)} == {torch.int32}
+
+
+def test_tensors_stay_where_they_are() -> None:
+    buffers = StaticBuffers(4, 64, 4, CPU)
+    places = [tensor.data_ptr() for tensor in buffers.tensors]
+    before = buffers.inputs(2)
+    buffers.fill(plan_of((7, 0)), {7: [11]}, {7: [5]}, 2)
+    assert [tensor.data_ptr() for tensor in buffers.tensors] == places
+    assert before.input_ids.tolist() == [[11, 0]]
+
+
+def test_the_static_bytes_are_those_of_the_tensors_and_the_logits() -> None:
+    _, graphs = make("gpt2", call_again, most=3)
+    numbers, tables = 3 * (4 * 8 + 4), 3 * (POSITIONS // 4) * 4
+    assert graphs.static_bytes == numbers + tables + 4 * 4 + 3 * 8 + 3 * VOCABULARY * 4
+
+
+def test_a_window_below_the_maximum_length_cannot_be_captured() -> None:
+    model = build(MistralConfig(sliding_window=POSITIONS - 1, **GROUPED))
+    pool = KVPool(geometry("mistral"), 4, 4, torch.float32, CPU)
+    runner = ModelRunner(model, pool, "flat")
+    with pytest.raises(UnsupportedModelError, match="sliding_window"):
+        runner.capture_decoding(2, POSITIONS, call_again)
+    assert runner.graphs is None
+    runner.capture_decoding(2, POSITIONS - 1, call_again)
+
+
+def test_a_capture_that_fails_leaves_no_graphs() -> None:
+    def fail(work: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    pool = KVPool(geometry("gpt2"), 4, 4, torch.float32, CPU)
+    runner = ModelRunner(build(CONFIGS["gpt2"]()), pool, "flat")
+    with pytest.raises(RuntimeError):
+        runner.capture_decoding(2, POSITIONS, fail)
+    assert runner.graphs is None
