@@ -25,6 +25,7 @@ import torch
 from experiment.engine import quantized
 from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, bits
 from experiment.engine.step_inputs import StepInputs
+from experiment.engine.swap import Transfers, transfers_for
 from experiment.memory.tensors import storage_bytes
 from kvsim.geometry import KVGeometry
 from kvsim.step import BlockOp, OpKind, StepPlan
@@ -58,6 +59,7 @@ class KVPool:
         block_size: slots in a block.
         dtype: the model's precision, or int8 or float8_e4m3fn.
         host_blocks: blocks in host memory for requests that are swapped out.
+        transfers: how blocks go there and back; by default as the device does it best.
     """
 
     def __init__(
@@ -68,17 +70,19 @@ class KVPool:
         dtype: torch.dtype,
         device: torch.device,
         host_blocks: int = 0,
+        transfers: Transfers | None = None,
     ) -> None:
         heads, nan = geometry.kv_heads, float("nan")
+        self._transfers = transfers or transfers_for(device)
 
         def store(tail: tuple[int, ...], dtype: torch.dtype, poison: float) -> _Store:
-            def filled(count: int, where: torch.device) -> torch.Tensor:
-                shape = (geometry.layers, 2, count, *tail)
-                kind = torch.uint8 if dtype == FP8 else dtype
-                return torch.full(shape, poison, dtype=kind, device=where).view(dtype)
-
-            host = filled(host_blocks, torch.device("cpu")) if host_blocks else None
-            return _Store(filled(num_blocks, device), host, poison)
+            kind = torch.uint8 if dtype == FP8 else dtype
+            shape = (geometry.layers, 2, num_blocks, *tail)
+            made = torch.full(shape, poison, dtype=kind, device=device).view(dtype)
+            if not host_blocks:
+                return _Store(made, None, poison)
+            shape = (geometry.layers, 2, host_blocks, *tail)
+            return _Store(made, self._transfers.host(shape, poison, kind).view(dtype), poison)
 
         poison = {torch.int8: quantized.POISON, FP8: quantized.FP8_NAN}.get(dtype, nan)
         self._stores = [store((heads, block_size, geometry.head_dim), dtype, poison)]
@@ -97,7 +101,8 @@ class KVPool:
 
     @property
     def host(self) -> torch.Tensor | None:
-        """The same for blocks in host memory."""
+        """The same for blocks in host memory, once all copies there are done."""
+        self._transfers.settle()
         return self._stores[0].host
 
     @property
@@ -171,15 +176,13 @@ class KVPool:
         for store in self._stores:
             if store.host is None:
                 raise PoisonError("blocks are swapped out and there is no host memory for them")
-            content = bits(store.device)[:, :, list(op.blocks)]
-            bits(store.host)[:, :, list(op.sources)] = content.to("cpu")
+            self._transfers.out(store.device, op.blocks, store.host, op.sources)
 
     def _from_host(self, op: BlockOp) -> None:
         for store in self._stores:
             if store.host is None:
                 raise PoisonError("blocks are swapped in and there is no host memory for them")
-            content = bits(store.host)[:, :, list(op.sources)]
-            bits(store.device)[:, :, list(op.blocks)] = content.to(store.device.device)
+            self._transfers.back(store.device, op.blocks, store.host, op.sources)
 
     def poison(self, blocks: Iterable[int]) -> None:
         """Make whole blocks unreadable: NaN, or what stands for it."""
