@@ -34,6 +34,7 @@ from experiment.engine.step_inputs import FlatSequences
 _TILE = 128
 # Pieces for each thread: where another process holds a core, its thread does fewer of them.
 _PIECES = 4
+_CORES = os.cpu_count() or 1  # asked once: the answer comes from files of the kernel
 # Below so many products per layer (some 0.3 ms on one core), waking another thread costs more
 # than it saves.
 _WORTH_A_THREAD = 1 << 20
@@ -256,9 +257,9 @@ def _in_threads(work: Callable[[int, int], None], ranges: deque[tuple[int, int]]
 
 
 def _threads() -> int:
-    return min(torch.get_num_threads(), os.cpu_count() or 1)
+    return min(torch.get_num_threads(), _CORES)
 
 
 @cache
 def _helpers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "attention")
+    return ThreadPoolExecutor(max(1, _CORES - 1), "attention")

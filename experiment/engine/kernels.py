@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from types import ModuleType
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
+from experiment.engine.kv_pool import KVPool
 from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take, to_blocks
 from experiment.engine.step_inputs import PackedSequence, StepInputs, build_inputs
 from experiment.engine.triton_support import reason_against
 from experiment.model.builtin import cache_root
 from kvsim.step import Chunk, StepPlan
-
-# Products of a chunk's further queries with its context up from which matrix products on
-# gathered keys and values are faster than one query after another in place.
-SDPA_FROM = 1024
 
 
 class Kernel(Protocol):
@@ -37,6 +35,9 @@ class Kernel(Protocol):
     ) -> torch.Tensor:
         """Return [tokens, heads, head_dim]; ``scale`` multiplies the scores."""
         ...
+
+
+Writer = Callable[[KVPool, int, StepInputs, torch.Tensor, torch.Tensor], None]
 
 
 def gather(
@@ -77,14 +78,10 @@ def numba_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float)
     if q.device.type != "cpu" or q.dtype != torch.float32 or fp8:
         return torch_kernel(q, kv, inputs, scale)
     out = torch.empty_like(q)
-    in_place: list[int] = []
-    for index, sequence in enumerate(inputs.sequences):
-        if (sequence.queries - 1) * sequence.context < SDPA_FROM:
-            in_place.append(index)
-        else:
-            _attend_gathered(q, kv, sequence, scale, out)
-    if in_place:
-        chosen = torch.tensor(in_place, dtype=torch.int32)
+    chosen, large = inputs.by_size
+    for sequence in large:
+        _attend_gathered(q, kv, sequence, scale, out)
+    if chosen.numel():
         attend = _int8_attend() if isinstance(kv, QuantizedKV) else _cpu_kernel().attend
         attend(q, kv, out, inputs.flat, chosen, scale)
     return out
@@ -93,6 +90,24 @@ def numba_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float)
 def triton_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
     """Read blocks in place on a GPU; any precision."""
     return triton_module().attend(q, kv, inputs, scale)  # type: ignore[no-any-return]
+
+
+def pool_write(
+    pool: KVPool, layer: int, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
+) -> None:
+    """By torch; any pool and any device."""
+    pool.write(layer, inputs, keys, values)
+
+
+def numba_write(
+    pool: KVPool, layer: int, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
+) -> None:
+    """:meth:`KVPool.write` for what ``numba_kernel`` reads in place."""
+    kv = pool.layer(layer)
+    if isinstance(kv, QuantizedKV) or kv.device.type != "cpu" or kv.dtype != torch.float32:
+        pool.write(layer, inputs, keys, values)
+    else:
+        _cpu_write()(kv, inputs.slot_blocks, inputs.slot_offsets, keys, values)
 
 
 def reference_kernel(
@@ -141,6 +156,7 @@ def _causal_mask(sequence: PackedSequence, device: torch.device) -> torch.Tensor
     return torch.ones(shape, dtype=torch.bool, device=device).tril(earlier)
 
 
+@cache
 def _cpu_kernel() -> ModuleType:
     """Import what needs Numba, in the process that runs it alone."""
     # Numba reads it when it is imported.
@@ -159,11 +175,20 @@ def triton_module() -> ModuleType:
     return module
 
 
+@cache
 def _int8_attend() -> Callable[..., None]:
     _cpu_kernel()  # where the compiled code goes is settled there
     from experiment.engine import cpu_kernel_int8
 
     return cpu_kernel_int8.attend
+
+
+@cache
+def _cpu_write() -> Callable[..., None]:
+    _cpu_kernel()
+    from experiment.engine import cpu_write
+
+    return cpu_write.write
 
 
 KERNELS: dict[str, Kernel] = {
@@ -172,6 +197,8 @@ KERNELS: dict[str, Kernel] = {
     "triton": triton_kernel,
     "reference": reference_kernel,
 }
+# How keys and values get into the pool, where not by :meth:`KVPool.write`.
+WRITERS: dict[Kernel, Writer] = {numba_kernel: numba_write}
 READS_QUANTIZED = frozenset({"torch", "numba", "triton", "reference"})
 
 
@@ -201,6 +228,8 @@ def warm_up(
     inputs = build_inputs(
         StepPlan(0, chunks=(Chunk(0, 0, 1, True),)), {0: [0]}, {0: [0]}, 1, device
     )
+    if name == "numba" and device.type == "cpu" and dtype == torch.float32:
+        _cpu_write()
     ones = torch.ones(2, 1, 1, 1, 8, dtype=dtype, device=device)
     kv = ones if kv_dtype is None else from_blocks(ones, kv_dtype)
     KERNELS[name](ones[0, 0], kv, inputs, 1.0)

@@ -12,6 +12,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from kvsim.step import StepPlan
 
+# Products of a chunk's further queries with its context up from which matrix products on
+# gathered keys and values are faster than one query after another in place.
+SDPA_FROM = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class PackedSequence:
@@ -118,6 +122,18 @@ class StepInputs:
 
     def _int32(self, values: Sequence[object]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int32, device=self.input_ids.device)
+
+    @cached_property
+    def by_size(self) -> tuple[torch.Tensor, list[PackedSequence]]:
+        """Sequences to read in place, as int32 indices on the CPU, and the larger ones."""
+        small: list[int] = []
+        large: list[PackedSequence] = []
+        for index, sequence in enumerate(self.sequences):
+            if (sequence.queries - 1) * sequence.context < SDPA_FROM:
+                small.append(index)
+            else:
+                large.append(sequence)
+        return torch.tensor(small, dtype=torch.int32), large
 
     @cached_property
     def flat(self) -> FlatSequences:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from experiment.engine.engine import Engine
 from experiment.engine.kernels import KERNELS, Kernel, choose_kernel, gather, reference_kernel
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.step_inputs import StepInputs
+from experiment.engine.step_inputs import StepInputs, build_inputs
+from kvsim.geometry import KVGeometry
+from kvsim.step import Chunk, StepPlan
 
 cpu_kernel = kernels._cpu_kernel()
 CPU = torch.device("cpu")
@@ -198,6 +201,51 @@ def test_tokens_are_those_of_transformers(family: str, block_size: int) -> None:
         engine.step()
     for request, prompt in enumerate(prompts):
         assert engine.generated(request) == solo(family, prompt, 12)
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "as it is": lambda rows: rows,
+    "parts of a wider tensor": lambda rows: torch.cat((rows, rows, rows), -1)[..., 8:16],
+    "heads outside tokens": lambda rows: rows.transpose(0, 1).contiguous().transpose(0, 1),
+    "numbers apart": lambda rows: torch.stack((rows, rows), -1)[..., 0],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("tokens", [1, 2, 40])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_writing_by_numba_leaves_what_torch_leaves(
+    heads: int, tokens: int, layout: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """To the bit, with everything that is not written as it was."""
+    pools = [KVPool(KVGeometry(2, heads, 8, 4), 5, 16, torch.float32, CPU) for _ in range(2)]
+    chunks = (Chunk(0, 9, tokens, samples=True), Chunk(1, 3, 1, samples=True))
+    inputs = build_inputs(
+        StepPlan(0, chunks=chunks), {0: [0] * 64, 1: [0] * 64}, {0: [3, 1, 4, 0], 1: [2]}, 16, CPU
+    )
+    rows = layout(torch.randn(tokens + 1, heads, 8)), layout(torch.randn(tokens + 1, heads, 8))
+    pools[0].write(1, inputs, *rows)
+    kernels.numba_write(pools[1], 1, inputs, *rows)
+    first, second = (pool.kv.nan_to_num(nan=-7.0) for pool in pools)
+    assert torch.equal(first, second)
+    assert (first != -7.0).sum() == 2 * (tokens + 1) * heads * 8
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
+def test_writing_what_numba_does_not_read_is_left_to_the_pool(dtype: torch.dtype) -> None:
+    scale = 4 if dtype == torch.int8 else 0
+    pools = [
+        KVPool(KVGeometry(1, 3, 8, dtype.itemsize, scale), 2, 16, dtype, CPU) for _ in range(2)
+    ]
+    plan = StepPlan(0, chunks=(Chunk(0, 0, 5, samples=True),))
+    inputs = build_inputs(plan, {0: [0] * 5}, {0: [1]}, 16, CPU)
+    kind = torch.float32 if dtype == torch.int8 else dtype
+    keys, values = torch.randn(2, 5, 3, 8).to(kind).unbind(0)
+    pools[0].write(0, inputs, keys, values)
+    kernels.numba_write(pools[1], 0, inputs, keys, values)
+    assert pools[1].written_slots() == 5
+    bytes_of = [pool.kv.view(torch.uint8) for pool in pools]
+    assert torch.equal(*bytes_of)
 
 
 def test_half_precision_goes_to_torch() -> None:
