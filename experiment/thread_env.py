@@ -1,9 +1,11 @@
 """Variables of thread pools: read when a library is imported, so a child is born with them.
 
-torch      an OpenMP pool: OMP_NUM_THREADS threads; between two operations they spin for a
-while, then sleep
-ours       helper threads of the attention kernel, which sleep when idle
-vLLM       pools of its own, bound and told to wait by vLLM itself
+    torch      an OpenMP pool of OMP_NUM_THREADS threads; between two operations they spin for a
+               while, then sleep
+    ours       helper threads of the attention kernel, which sleep when idle
+    vLLM       pools of its own, bound and told to wait by vLLM itself
+
+Torch's threads and the helpers take turns on the same cores, so how long one spins is bounded.
 """
 
 from __future__ import annotations
@@ -13,6 +15,13 @@ from collections.abc import Mapping
 
 from experiment.model.builtin import cache_root
 
+# The libraries' own bounds are milliseconds and more: on a machine with as many cores as threads
+# that is time in which the attention kernel's helpers, or another program, find no core. A quarter
+# of a millisecond spans the gaps between the operations of a step. GNU's library counts turns of a
+# loop, Intel's and LLVM's milliseconds. `bench --waiting` measures the alternatives.
+WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
+GIVEN = "PAGEDKV_WAITING"  # in the environment: whoever started us has decided how threads wait
+_DECIDED = ("OMP_WAIT_POLICY", GIVEN, *WAITING)
 _COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -26,6 +35,8 @@ def thread_variables(threads: int | None, given: Mapping[str, str] | None = None
     there = os.environ if given is None else given
     wanted = {"NUMBA_CACHE_DIR": str(cache_root().parent / "numba")}
     found = {name: value for name, value in wanted.items() if name not in there}
+    if not any(name in there for name in _DECIDED):
+        found |= WAITING
     return found | thread_counts(threads)
 
 

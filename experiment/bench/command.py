@@ -85,6 +85,7 @@ def options_of(asked: argparse.Namespace, out: Path, lang: str = "en") -> Option
         model=asked.model,
         vllm_python=asked.vllm_python,
         command=tuple(sys.argv[1:]),
+        waiting=bool(asked.waiting),
         lang=lang,
     )
 
@@ -151,6 +152,7 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
     add("--vllm-python", metavar="PATH", help=t("help.vllm_python"))
     add("--quick", action="store_true", help=t("help.bench_quick"))
     add("--profile", action="store_true", help=t("help.bench_profile"))
+    add("--waiting", action="store_true", help=t("help.bench_waiting"))
     add("--out", metavar="DIR", help=t("help.bench_out"))
     add("--show", metavar="FILE", help=t("help.bench_show"))
     add("--markdown", metavar="FILE", help=t("help.bench_markdown"))

@@ -36,6 +36,15 @@ class LeftOut(BaseModel):
     reason: Message
 
 
+class Waiting(BaseModel):
+    """The paged arm's rate in a round under a policy of :mod:`experiment.bench.waiting`."""
+
+    policy: str
+    workload: str
+    round: int
+    useful_tokens_per_s: float | None
+
+
 class BenchData(BaseModel):
     """Everything that a benchmark found.
 
@@ -58,6 +67,7 @@ class BenchData(BaseModel):
     left_out: list[LeftOut] = []
     rows: list[Row] = []
     profiles: list[Profile] = []
+    waiting: list[Waiting] = []
     front_door: dict[str, Any] = {}
     warnings: list[Message] = []
     targets: list[dict[str, Any]] = Field(default_factory=list)

@@ -44,6 +44,7 @@ class Options:
         least: rounds that run whatever the time.
         tiny: workloads and model for tests, in seconds.
         profile: all arms of ours in all workloads; else the paged one in A alone.
+        waiting: only compare how idle threads wait, see :mod:`experiment.bench.waiting`.
     """
 
     workloads: tuple[str, ...]
@@ -63,6 +64,7 @@ class Options:
     seed: int = 0
     command: tuple[str, ...] = ()
     lang: str = "en"
+    waiting: bool = False
 
     @property
     def chosen(self) -> list[Workload]:

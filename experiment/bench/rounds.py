@@ -50,10 +50,12 @@ def run_round(
     workload: str,
     number: int,
     order: Sequence[str],
+    limits: bool = True,
 ) -> RoundResult:
     """Run the arms in their order, each in a fresh process, and read what was written down.
 
-    An interruption ends the round; what was measured before it is in the directory.
+    An interruption ends the round; what was measured before it is in the directory. ``limits``:
+    first measure what the machine does at best.
     """
     directory.mkdir(parents=True)
     result = RoundResult()
@@ -61,8 +63,9 @@ def run_round(
     with EventLog(directory) as log:
         session = Session(directory, log, ground.listener)
         _head(session, ground, config)
-        ground.starting("limits")
-        result.limits = session.measure_limits(_limits_task(ground, config), config)
+        if limits:
+            ground.starting("limits")
+            result.limits = session.measure_limits(_limits_task(ground, config), config)
         for arm in order:
             ground.starting(arm)
             noise[arm] = {"load_average": load_average(), "others_cores": others_cores()}

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from experiment import __version__
-from experiment.bench.data import BenchData, Round, write_data
+from experiment.bench.data import BenchData, Round, Waiting, write_data
 from experiment.bench.front_door import front_door
 from experiment.bench.noise import BUSY_CORES, load_average, others_cores
 from experiment.bench.order import Pace, turned
@@ -23,6 +23,7 @@ from experiment.bench.rounds import Ground, RoundResult, run_round
 from experiment.bench.rows import Row
 from experiment.bench.targets import DEVICE, DTYPE, MODEL, THREADS, outcomes
 from experiment.bench.vllm_mode import faster_mode
+from experiment.bench.waiting import ARM, POLICIES, WORKLOADS, waiting_as
 from experiment.bench.workloads import Workload, ready
 from experiment.config import Config
 from experiment.directories import make_run_directory, without_home
@@ -70,10 +71,13 @@ class Bench:
         try:
             environment, config, prepared = self._prepare()
             self._describe(environment, config, prepared)
-            self._front_door()
+            if not self.options.waiting:
+                self._front_door()
             ground = Ground(environment, prepared, self._listener, self._starting)
-            config = self._choose_vllm(ground, config)
-            self._rounds(ground, config)
+            if self.options.waiting:
+                self._compare_waiting(ground, config)
+            else:
+                self._rounds(ground, self._choose_vllm(ground, config))
             self.data.status = "complete"
         except KeyboardInterrupt:
             self.data.status = "interrupted"
@@ -164,9 +168,7 @@ class Bench:
     def _round(
         self, ground: Ground, config: Config, workload: Workload, number: int, order: list[str]
     ) -> RoundResult:
-        made = ready(workload, ground.prepared.model, config.cache.block_size, self.options.seed)
-        prepared = Prepared(ground.prepared.directory, ground.prepared.model, made)
-        ground = Ground(ground.environment, prepared, ground.listener, ground.starting)
+        ground = self._grounded(ground, config, workload)
         name = f"{workload.name}-{number}"
         here = with_run(config, order, workload.max_length)
         result = run_round(self.runs / name, ground, here, workload.name, number, order)
@@ -191,9 +193,41 @@ class Bench:
             return
         here = with_run(config, arms, workload.max_length, profile=True)
         name = f"{workload.name}-{number}-profile"
-        result = run_round(self.runs / name, ground, here, workload.name, number, arms)
+        where = self.runs / name
+        result = run_round(where, ground, here, workload.name, number, arms, limits=False)
         self.data.profiles += result.profiles
         self._write()
+
+    def _compare_waiting(self, ground: Ground, config: Config) -> None:
+        """The paged arm alone, under every policy in each round; no rows, another table."""
+        chosen = [each for each in self.options.chosen if each.name in WORKLOADS]
+        for number in range(self.options.rounds):
+            for workload in chosen:
+                for policy in turned(list(POLICIES), number):
+                    self._wait_as(policy, workload, number, ground, config)
+
+    def _wait_as(
+        self, policy: str, workload: Workload, number: int, ground: Ground, config: Config
+    ) -> None:
+        self._say(message("bench.waiting", policy=policy, workload=workload.name, n=number + 1))
+        where = self.runs / f"{workload.name}-{number}-{policy}"
+        here = self._grounded(ground, config, workload)
+        one = with_run(config, [ARM], workload.max_length)
+        with waiting_as(POLICIES[policy]):
+            result = run_round(where, here, one, workload.name, number, [ARM], limits=False)
+        rates = [row.useful_tokens_per_s for row in result.rows]
+        self.data.waiting.append(
+            Waiting(
+                policy=policy, workload=workload.name, round=number,
+                useful_tokens_per_s=rates[0] if rates else None,
+            )
+        )  # fmt: skip
+        self._write()
+
+    def _grounded(self, ground: Ground, config: Config, workload: Workload) -> Ground:
+        made = ready(workload, ground.prepared.model, config.cache.block_size, self.options.seed)
+        prepared = Prepared(ground.prepared.directory, ground.prepared.model, made)
+        return Ground(ground.environment, prepared, ground.listener, ground.starting)
 
     def _starting(self, arm: str) -> None:
         named = "bench.limits" if arm == "limits" else f"arm_name.{arm.replace('.', '_')}"

@@ -41,6 +41,8 @@ def all_tables(t: Translator, data: BenchData) -> list[Cells]:
     ]
     if data.profiles:
         tables.append(_steps(t, data))
+    if data.waiting:
+        return [*tables, _waiting(t, data)]
     return [*tables, _targets(t, data)]
 
 
@@ -161,6 +163,21 @@ def _steps(t: Translator, data: BenchData) -> Cells:
         ],
         notes=[t("bench.note_steps")],
     )  # fmt: skip
+
+
+def _waiting(t: Translator, data: BenchData) -> Cells:
+    """Rates under each policy, and within each round their ratio to the library's default."""
+    rates = {(w.workload, w.round, w.policy): w.useful_tokens_per_s for w in data.waiting}
+    keys = list(dict.fromkeys((w.workload, w.policy) for w in data.waiting))
+    rows = []
+    for workload, policy in keys:
+        mine = {n: rate for (w, n, p), rate in rates.items() if (w, p) == (workload, policy)}
+        base = {n: rates.get((workload, n, "default")) for n in mine}
+        factors = [rate / below for n, rate in mine.items() if rate and (below := base[n])]
+        cells = [_ranged(spread(mine.values()), 1), _ranged(spread(factors), 3)]
+        rows.append([workload, t(f"bench.policy.{policy}"), *cells])
+    header = [t(f"bench.column.{name}") for name in ("workload", "policy", "rate", "to_default")]
+    return Cells(t("bench.title_waiting"), header, rows, left=(0, 1))
 
 
 def _of(data: BenchData, workload: str, arm: str) -> list[Profile]:

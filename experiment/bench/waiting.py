@@ -1,0 +1,47 @@
+"""How idle threads should wait: the paged arm under each policy, interleaved. Asked for by name.
+
+    default    what the library does: spin some milliseconds, then sleep
+    bounded    what arms are started with: spin as long as between two operations of a step
+    passive    sleep at once; every operation that uses threads wakes them
+    active     spin on
+
+Torch's OpenMP threads and the helpers of the attention kernel take turns on the same cores. A
+thread that spins where a helper could work costs time on a machine with as many cores as threads,
+and much more where another program runs; one that sleeps must be woken.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from experiment.thread_env import GIVEN, WAITING
+
+POLICIES: dict[str, dict[str, str]] = {
+    "default": {},
+    "bounded": WAITING,
+    "passive": {"OMP_WAIT_POLICY": "passive"},
+    "active": {"OMP_WAIT_POLICY": "active"},
+}
+WORKLOADS = ("A", "B")
+ARM = "paged"
+# What any of the libraries reads.
+NAMES = frozenset({"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"})
+
+
+@contextmanager
+def waiting_as(policy: Mapping[str, str]) -> Iterator[None]:
+    """Let child processes be born with a policy; afterwards the environment is as it was."""
+    before = {name: os.environ.get(name) for name in NAMES}
+    for name in NAMES:
+        os.environ.pop(name, None)
+    os.environ.update({GIVEN: "1"} | dict(policy))
+    try:
+        yield
+    finally:
+        os.environ.pop(GIVEN)
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value

@@ -1,0 +1,162 @@
+"""``bench``: a real one with a tiny model, what it writes and shows, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment.bench.data import BenchData, read_data
+from experiment.cli import main
+from experiment.i18n import LANGUAGES, catalogue
+from experiment.messages import ExitCode, UserError
+from experiment.record import read_record
+from experiment.report.bench_markdown import BEGIN, END
+
+ASKED = ("slabs", "paged")
+HAN = re.compile(r"[\u4e00-\u9fff]")
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory, model_cache: Path) -> Path:
+    out = tmp_path_factory.mktemp("bench")
+    words = ["--quick", "--workloads", "A", "--arms", ",".join(ASKED), "--rounds", "1"]
+    assert main(["bench", *words, "--threads", "1", "--out", str(out), "--lang", "en"]) == 0
+    return out
+
+
+@pytest.fixture
+def data(measured: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((measured / "engine.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_there_is_a_row_for_each_workload_arm_and_round(data: dict[str, Any]) -> None:
+    assert data["status"] == "complete"
+    rows = data["rows"]
+    assert [(r["workload"], r["arm"], r["round"]) for r in rows] == [("A", a, 0) for a in ASKED]
+    for row in rows:
+        assert row["status"] == "finished", row["reason"]
+        assert row["problems"] == []
+        assert row["useful_tokens"] == 4 * 6
+        assert row["useful_tokens_per_s"] == pytest.approx(24 / row["generate_s"])
+        assert row["peak_kv_bytes"] == 4 * 64 * 2 * 2 * 64 * 4  # four slabs of 64 slots
+        assert 0 < row["prefill_share"] < 1
+        assert 0 < row["decode_share"] < 1
+        assert row["equal_requests"] == row["requests"] == 4
+    slabs, paged = rows
+    assert slabs["tokens_sha256"] == paged["tokens_sha256"]
+    assert paged["peak_allocated_bytes"] < slabs["peak_allocated_bytes"]
+
+
+def test_rows_are_those_of_the_record_that_is_kept(measured: Path, data: dict[str, Any]) -> None:
+    from experiment.bench.rows import rows_of
+
+    directory = measured / data["rounds"][0]["directory"]
+    again = rows_of(read_record(directory), "A", 0)
+    assert [row.useful_tokens_per_s for row in again] == [
+        row["useful_tokens_per_s"] for row in data["rows"]
+    ]
+    assert data["rounds"][0]["limits"]["threads"] == 1
+
+
+def test_some_steps_were_profiled_beside_the_rows(measured: Path, data: dict[str, Any]) -> None:
+    (profile,) = data["profiles"]
+    assert (profile["arm"], profile["requests"], profile["steps"]) == ("paged", 4, 4)
+    parts = [profile[f"{name}_ms"] for name in ("matrix", "attention", "other", "rest")]
+    assert all(part > 0 for part in parts)
+    # Medians of the parts need not sum to the median of the whole.
+    assert sum(parts) == pytest.approx(profile["step_ms"], rel=0.5)
+    directory = measured / data["rounds"][0]["directory"]
+    trace = directory.with_name(directory.name + "-profile") / "logs" / profile["trace"]
+    with gzip.open(trace) as file:
+        names = {event.get("name") for event in json.load(file)["traceEvents"]}
+    assert {"pagedkv::step", "pagedkv::attention"} <= names
+
+
+def test_a_tiny_model_is_not_judged_and_help_is(data: dict[str, Any]) -> None:
+    verdicts = {target["id"]: target["verdict"] for target in data["targets"]}
+    assert verdicts.pop("help") in ("met", "not_met")
+    assert verdicts.pop("walkthrough") == "not_measured"
+    assert set(verdicts.values()) == {"not_judged"}
+    assert len(data["front_door"]["help_s"]) == 5
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_an_old_file_is_shown_in_either_language(
+    measured: Path, lang: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "--show", str(measured), "--lang", lang]) == ExitCode.OK
+    printed = capsys.readouterr().out
+    assert catalogue(lang)["bench.title"] in printed
+    assert catalogue(lang)["arm_name.paged"] in printed
+    if lang == "en":
+        assert not HAN.search(printed)
+
+
+def test_tables_go_between_the_marks_of_a_page(measured: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nbehind\n", encoding="utf-8")
+    words = ["bench", "--out", str(measured), "--markdown", str(page), "--lang", "en"]
+    assert main(words) == ExitCode.OK
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"# Title\n\n{BEGIN}\n")
+    assert text.endswith(f"{END}\n\nbehind\n")
+    assert "old" not in text
+    rate = read_data(measured).rows[1].useful_tokens_per_s
+    assert f"| {rate:,.1f} |" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    widths = {line.count("|") for line in rows}
+    assert widths <= {6, 7, 8}
+    once = text
+    assert main(words) == ExitCode.OK
+    assert page.read_text(encoding="utf-8") == once
+
+
+def test_a_page_without_marks_is_left_alone(measured: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("mine\n", encoding="utf-8")
+    words = ["bench", "--out", str(measured), "--markdown", str(page), "--lang", "en"]
+    assert main(words) == ExitCode.USAGE
+    assert page.read_text(encoding="utf-8") == "mine\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--rounds", "0"],
+        ["--rounds", "x"],
+        ["--minutes", "-1"],
+        ["--threads", "many"],
+        ["--workloads", "A,D"],
+        ["--workloads", ","],
+        ["--arms", "pagedd"],
+        ["--dtype", "int3"],
+        ["--show", "none.json"],
+        ["--markdown", "page.md", "--show", "none.json"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_words_end_in_one_line(
+    words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", *words, "--lang", "en"]) == ExitCode.USAGE
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "engine.json").write_text('{"rows": 3}', encoding="utf-8")
+    with pytest.raises(UserError) as refused:
+        read_data(tmp_path)
+    assert refused.value.text.key == "error.bench.bad_file"
+
+
+def test_figures_survive_a_file() -> None:
+    made = BenchData(version="1", started="now")
+    assert BenchData.model_validate_json(made.model_dump_json()) == made

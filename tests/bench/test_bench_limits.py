@@ -1,0 +1,37 @@
+"""What a machine does at best, and what a token takes of it by the model's shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from experiment.bench.limits import matrix_rate, model_size, read_rate
+from experiment.model.builtin import build_model
+
+CPU = torch.device("cpu")
+
+
+def test_rates_are_of_the_bytes_and_operations_that_were_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("experiment.bench.limits._best_s", lambda work, device: work() is None or 2)
+    assert read_rate(CPU, torch.float32, 1 << 20) == (1 << 20) / 2
+    assert matrix_rate(CPU, torch.float32, 64) == 2 * 64**3 / 2
+
+
+def test_the_best_of_several_tries_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0, 5, 10, 11, 20, 24, 30, 39, 40, 42, 50, 53, 60, 68])
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    assert matrix_rate(CPU, torch.float32, 8) == 2 * 8**3 / 1
+
+
+@pytest.mark.parametrize("recipe", ["tiny-gpt2", "tiny-llama"])
+def test_weights_that_a_token_is_multiplied_with(recipe: str, model_cache: Path) -> None:
+    matrix, output, attention = model_size(str(build_model(recipe, 0, 0.08)))
+    assert output == 50257 * 64
+    assert attention == 2 * 4 * 16
+    # GPT-2: 12 width² a layer. Llama: q and o whole, k and v half, three of 64 times 128.
+    of_a_layer = 12 * 64**2 if recipe == "tiny-gpt2" else 3 * 64**2 + 3 * 64 * 128
+    assert matrix == 2 * of_a_layer
