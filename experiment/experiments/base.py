@@ -9,6 +9,8 @@ from typing import Any
 from experiment.config import Config, make_config, put_over
 from experiment.experiments.found import Found
 from experiment.experiments.results import Finding
+from kvsim.traces.distributions import Arrivals
+from kvsim.traces.generate import Generated, from_preset
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,6 @@ class Experiment:
         charts: those of them that are drawn over the cells.
         findings: what the run shows, the headline first.
         focus: which cell the pages of a single run show; the last one otherwise.
-        own: whether an experiment's figures are not foretold, and why: a key of
-            ``experiments.unforetold``. None: they are.
     """
 
     name: str
@@ -72,6 +72,20 @@ def varied(name: str, key: str) -> Callable[[Config], list[Cell]]:
         return [Cell({name: value}, {key: value}) for value in config.experiment.values]
 
     return cells
+
+
+def drawn_lengths(config: Config) -> list[list[int]]:
+    """(prompt, new) tokens of requests as ``options.draw`` describes them.
+
+    It names a workload of :data:`kvsim.traces.generate.PRESETS`, ``requests``, a ``seed`` and the
+    most tokens of one, ``max_length``.
+    """
+    asked: Any = config.experiment.options["draw"]
+    recipe = from_preset(
+        asked["workload"], asked["requests"], Arrivals(None), seed=asked["seed"],
+        max_length=asked["max_length"],
+    )  # fmt: skip
+    return [[each.prompt_tokens, each.output_tokens] for each in Generated(recipe)]
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:

@@ -61,13 +61,18 @@ def ratio(one: FigureValue | None, base: FigureValue | None) -> Faster | None:
 
 def judged(experiment: str, name: str, shown: bool, **figures: object) -> Finding:
     """A claim that this run shows or does not: a text for either."""
+    return judged_as(experiment, name, name, shown, **figures)
+
+
+def judged_as(experiment: str, name: str, text: str, shown: bool, **figures: object) -> Finding:
+    """The same where several findings share the texts of the name ``text``."""
     verdict: Verdict = "shown" if shown else "not_shown"
-    return _finding(experiment, name, verdict, verdict, figures)
+    return _finding(experiment, name, verdict, f"{text}_{verdict}", figures)
 
 
 def fact(experiment: str, name: str, key: str, **figures: object) -> Finding:
     """What was seen, without a claim."""
-    return _finding(experiment, name, None, key, figures)
+    return _finding(experiment, name, None, f"{name}_{key}", figures)
 
 
 def untested(name: str) -> Finding:
@@ -78,7 +83,7 @@ def untested(name: str) -> Finding:
 def _finding(
     experiment: str, name: str, verdict: Verdict | None, key: str, figures: dict[str, object]
 ) -> Finding:
-    """Its text is ``experiments.<experiment>.<name>_<key>``, with underscores for hyphens."""
+    """Its text is ``experiments.<experiment>.<key>``, with underscores for hyphens."""
     table = experiment.replace("-", "_")
-    text = message(f"experiments.{table}.{name}_{key}", **figures)
+    text = message(f"experiments.{table}.{key}", **figures)
     return Finding(id=name, verdict=verdict, text=text)

@@ -5,9 +5,21 @@ from __future__ import annotations
 from experiment.experiments.base import Experiment
 from experiment.experiments.block_size import BLOCK_SIZE
 from experiment.experiments.capacity import CAPACITY
+from experiment.experiments.lengths import LENGTHS
+from experiment.experiments.parallel_sampling import PARALLEL_SAMPLING
+from experiment.experiments.preemption import PREEMPTION
 from experiment.messages import user_error
 
-EXPERIMENTS: dict[str, Experiment] = {each.name: each for each in (CAPACITY, BLOCK_SIZE)}
+EXPERIMENTS: dict[str, Experiment] = {
+    each.name: each
+    for each in (
+        CAPACITY,
+        LENGTHS,
+        BLOCK_SIZE,
+        PARALLEL_SAMPLING,
+        PREEMPTION,
+    )
+}
 
 
 def find_experiment(name: str) -> Experiment:

@@ -1,0 +1,147 @@
+"""Runs an experiment as its processes would, real arms on a tiny model, without the processes.
+
+Starting one takes seconds, and what they send is the same: the events of preparation and arms are
+gathered here in the order in which the runner writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiment.arms.base import ArmRun, ArmTask
+from experiment.arms.registry import ARMS
+from experiment.config import Config, load_config
+from experiment.events import (
+    TRANSIENT,
+    ArmSkipped,
+    CellPrepared,
+    CellStarted,
+    Event,
+    RunFinished,
+    RunStarted,
+    StageEntered,
+)
+from experiment.experiments.base import cell_config
+from experiment.experiments.evaluate import picture
+from experiment.experiments.registry import find_experiment
+from experiment.experiments.results import CellResult, ExperimentResult, FigureValue
+from experiment.prepare import main as prepare
+from experiment.record import EventLog, Record, read_record
+from experiment.results import Results
+
+CONFIGS = Path(__file__).parent.parent.parent / "configs"
+
+
+@dataclass
+class Gathered:
+    """Stands in for the pipe to the runner."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+    def mark(self, event: StageEntered) -> None:
+        self.emit(event)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished experiment."""
+
+    config: Config
+    record: Record
+    shown: Record
+    results: Results
+
+    @property
+    def result(self) -> ExperimentResult:
+        assert self.results.experiment is not None
+        return self.results.experiment
+
+    def cell(self, **values: object) -> CellResult:
+        found = [c for c in self.result.cells if values.items() <= c.values.items()]
+        assert len(found) == 1, [c.values for c in self.result.cells]
+        return found[0]
+
+    def figure(self, cell: CellResult, arm: str, figure: str) -> FigureValue:
+        ran = cell.arm(arm)
+        assert ran is not None, [(a.arm, a.status, a.reason) for a in cell.arms]
+        return ran.figures[figure]
+
+    def verdicts(self) -> dict[str, str | None]:
+        return {finding.id: finding.verdict for finding in self.result.findings}
+
+
+def tiny_config(name: str, **overrides: Any) -> Config:
+    """A shipped experiment in quick size, one repeat, on the CPU; two underscores are a dot."""
+    small: dict[str, Any] = {
+        "experiment.size": "quick",
+        "experiment.repeats": 1,
+        "model.name": "tiny-gpt2",
+        "model.offline": True,
+        "run.device": "cpu",
+        "run.threads": 1,
+    }
+    more = {key.replace("__", "."): value for key, value in overrides.items()}
+    return load_config(CONFIGS / f"{name}.toml", small | more)
+
+
+def run(config: Config, directory: Path) -> Ran:
+    """Run every cell and read back what was written."""
+    spec = find_experiment(config.experiment.name or "")
+    cells = spec.cells(config)
+    configs = [cell_config(config, cell) for cell in cells]
+    directory.mkdir(exist_ok=True)
+    with EventLog(directory) as log:
+        log.write(_started(config))
+        tasks = [{"config": c.model_dump(mode="json"), "arms": list(c.arm_names)} for c in configs]
+        wire = Gathered()
+        prepare(wire, {"cells": tasks, "device": "cpu"})  # type: ignore[arg-type]
+        for given in (event for event in wire.events if isinstance(event, CellPrepared)):
+            cell, mine = cells[given.index], configs[given.index]
+            log.write(
+                CellStarted(
+                    index=given.index,
+                    of=len(cells),
+                    values=dict(cell.values),
+                    overrides=dict(cell.overrides),
+                    arms=list(mine.arm_names),
+                )
+            )
+            log.write(given.model)
+            log.write(given.workload)
+            for arm in mine.arm_names:
+                _run_arm(log, arm, mine, given)
+        log.write(RunFinished(status="complete"))
+    record = read_record(directory)
+    shown, results = picture(record)
+    return Ran(config, record, shown, results)
+
+
+def _run_arm(log: EventLog, arm: str, config: Config, given: CellPrepared) -> None:
+    if arm in given.refused:
+        log.write(ArmSkipped(arm=arm, reason=given.refused[arm]))
+        return
+    torch.set_num_threads(1)
+    torch.manual_seed(config.run.seed)
+    wire = Gathered()
+    task = ArmTask(
+        arm=arm, config=config, device="cpu", directory=given.path, model=given.model,
+        workload=given.workload,
+    )  # fmt: skip
+    one = ArmRun(wire, task, import_s=0.0)  # type: ignore[arg-type]
+    one.emit_started(0)
+    ARMS[arm](one)
+    for event in wire.events:
+        if not isinstance(event, TRANSIENT):
+            log.write(event)
+
+
+def _started(config: Config) -> RunStarted:
+    data = config.model_dump(mode="json")
+    return RunStarted(version="test", wall_ns=0, utc_offset_s=0, lang="en", command=[], config=data)
