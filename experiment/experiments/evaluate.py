@@ -9,7 +9,7 @@ from statistics import median
 from experiment.conclusions import evaluate
 from experiment.config import Config, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
-from experiment.experiments.base import Cell, Experiment, cell_config
+from experiment.experiments.base import Experiment
 from experiment.experiments.figures import FIGURES, Figure
 from experiment.experiments.foretold import foretell
 from experiment.experiments.found import Found
@@ -60,7 +60,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
     config = make_config(record.started.config)
     spec = find_experiment(config.experiment.name or "")
     planned = spec.cells(config)
-    found = [_cell(spec, config, cell) for cell in cells]
+    found = [_cell(spec, cell) for cell in cells]
     return ExperimentResult(
         name=spec.name,
         size=config.experiment.size,
@@ -76,11 +76,9 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
     )
 
 
-def _cell(spec: Experiment, config: Config, cell: CellEvents) -> CellResult:
+def _cell(spec: Experiment, cell: CellEvents) -> CellResult:
     started = cell.started
-    mine = cell_config(config, Cell(started.values, started.overrides, tuple(started.arms)))
     workload = next((e for e in cell.events if isinstance(e, WorkloadReady)), None)
-    arms = measure(cell, mine)
     return CellResult(
         index=started.index,
         values=started.values,
@@ -88,16 +86,16 @@ def _cell(spec: Experiment, config: Config, cell: CellEvents) -> CellResult:
         max_length=workload.max_length if workload else 0,
         block_size=workload.block_size if workload else 0,
         budget_bytes=workload.budget_bytes if workload else 0,
-        arms=[_arm(spec, mine, cell, each) for each in arms],
+        arms=[_arm(spec, cell, each) for each in measure(cell)],
     )
 
 
-def _arm(spec: Experiment, config: Config, cell: CellEvents, arm: ArmMeasured) -> CellArm:
+def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
     first = arm.warm_up
     said: SimResult | Message = message("experiments.unforetold.nothing_ran")
     model = next((e for e in cell.events if isinstance(e, ModelPrepared)), None)
     if first is not None and model is not None:
-        said = foretell(arm.result.arm, config, model, first.workload)
+        said = foretell(arm.result.arm, cell.config, model, first.workload)
     figures = [FIGURES[name] for name in spec.figures]
     return CellArm(
         arm=arm.result.arm,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from experiment.analysis import ArmEvents, arm_result, split_by_arm, timeline
-from experiment.config import Config
+from experiment.config import Config, make_config
 from experiment.events import (
     ArmFinished,
     CacheMoved,
@@ -29,10 +29,12 @@ from experiment.events import (
     RepeatFinished,
     RequestFinished,
     RunFinished,
+    RunStarted,
     Step,
     TokenMapping,
     WorkloadReady,
 )
+from experiment.experiments.base import Cell, cell_config
 from experiment.messages import Message
 from experiment.record import Record
 from experiment.results import ArmResult, StepRow
@@ -44,9 +46,10 @@ _REPEATED = (CacheMoved, EngineStep, Keyframe, PrefixCacheUsed, RequestFinished,
 
 @dataclass(frozen=True, slots=True)
 class CellEvents:
-    """The events of a cell, behind those of the whole run."""
+    """The events of a cell, behind those of the whole run. ``config`` is the cell's own."""
 
     started: CellStarted
+    config: Config
     before: tuple[Event, ...]
     events: tuple[Event, ...]
     record: Record
@@ -55,7 +58,11 @@ class CellEvents:
         """The cell as a run of its own that saw this repeat alone."""
         seen: dict[str, int] = defaultdict(int)
         times = {e.arm: e.generate_s for e in self._repeats() if e.repeat == repeat}
-        chosen: list[Event] = [*self.before]
+        mine = self.config.model_dump(mode="json")
+        chosen: list[Event] = [
+            event.model_copy(update={"config": mine}) if isinstance(event, RunStarted) else event
+            for event in self.before
+        ]
         for event in self.events:
             if isinstance(event, RepeatFinished):
                 seen[event.arm] += 1
@@ -88,9 +95,17 @@ def cells_of(record: Record) -> list[CellEvents]:
             cells[-1][1].append(event)
         else:
             before.append(event)
+    if not cells:
+        return []
+    config = make_config(record.started.config)
     return [
-        CellEvents(started, tuple(before), (*events, *ends), record) for started, events in cells
+        CellEvents(started, _config(config, started), tuple(before), (*events, *ends), record)
+        for started, events in cells
     ]
+
+
+def _config(config: Config, started: CellStarted) -> Config:
+    return cell_config(config, Cell(started.values, started.overrides, tuple(started.arms)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +140,9 @@ class ArmMeasured:
     repeats: list[Measured]
 
 
-def measure(cell: CellEvents, config: Config) -> list[ArmMeasured]:
+def measure(cell: CellEvents) -> list[ArmMeasured]:
     """Every arm of a cell."""
+    config = cell.config
     model, workload = _first(cell, ModelPrepared), _first(cell, WorkloadReady)
     views = _views(cell)
     found = []

@@ -18,7 +18,6 @@ from markupsafe import Markup
 from experiment.messages import Message, message
 from experiment.record import Record
 from experiment.report.bilingual import Bilingual
-from experiment.report.experiment import words as experiment_words
 from experiment.results import Results
 
 BEFORE = ("peak", "time", "player", "requests", "readings", "found")
@@ -41,19 +40,13 @@ FURTHER: tuple[Builder, ...] = ()
 def sections(b: Bilingual, record: Record, results: Results) -> list[Section]:
     """All sections of a run's page."""
     further = [build(b, record, results) for build in FURTHER]
+    experiment = results.experiment
     return [
-        *_experiment(results),
+        *([Section("experiment", message("experiments.nav"))] if experiment else []),
         *(_own(name) for name in BEFORE),
         *(section for section in further if section is not None),
         *(_own(name) for name in AFTER),
     ]
-
-
-def _experiment(results: Results) -> list[Section]:
-    """What a run was made for comes first; the other sections look at one of its cells."""
-    if results.experiment is None:
-        return []
-    return [Section("experiment", experiment_words.title(results.experiment.name))]
 
 
 def _own(name: str) -> Section:

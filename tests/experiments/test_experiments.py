@@ -1,0 +1,93 @@
+"""Each experiment at tiny size on the real arms: counts foretold, findings as they must be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from in_process import Ran, run, tiny_config
+
+SLOT = 1024  # bytes of a token's K and V in the tiny model
+
+
+def assert_sound(ran: Ran) -> None:
+    """Every arm ran, nothing contradicts itself, and all that was foretold is so."""
+    assert all(arm.status == "finished" for cell in ran.result.cells for arm in cell.arms)
+    assert not ran.result.problems
+    exact, foretold = ran.result.foretold
+    assert exact == foretold > 0
+    assert "untested" not in ran.verdicts().values()
+
+
+def test_block_size(tmp_path: Path) -> None:
+    config = tiny_config(
+        "block-size",
+        experiment__values=[1, 16, 32],
+        workload__lengths=[[5, 4], [17, 6], [30, 3]],
+        cache__max_length=64,
+    )
+    ran = run(config, tmp_path / "run")
+    assert_sound(ran)
+    assert ran.verdicts()["waste"] == "shown"
+    assert ran.figure(ran.cell(block_size=1), "paged", "waste").value == 0
+    entries = [ran.figure(cell, "paged", "table_entries").value for cell in ran.result.cells]
+    assert entries == sorted(entries, reverse=True)  # type: ignore[type-var]
+
+
+def test_lengths_says_where_paging_gains_nothing(tmp_path: Path) -> None:
+    config = tiny_config(
+        "lengths",
+        experiment__options={
+            "total": 256, "short": [[5, 3]], "mixed": [[5, 3], [20, 12]], "long": [[56, 8]],
+        },
+        cache__max_length=64,
+        cache__budget=4 * 64 * SLOT,
+        cache__block_size=8,
+        run__arms=["slabs", "paged"],
+    )  # fmt: skip
+    ran = run(config, tmp_path / "run")
+    assert_sound(ran)
+    assert ran.verdicts() == {"short": "shown", "mixed": "shown", "long": "not_shown"}
+    short = ran.cell(shape="short")
+    assert short.requests == 32
+    assert ran.figure(short, "slabs", "running_peak").value == 4
+    assert ran.figure(short, "paged", "running_peak").value == 32
+
+
+def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
+    draw = {"workload": "alpaca-like", "requests": 4, "seed": 0, "max_length": 128}
+    config = tiny_config(
+        "parallel-sampling",
+        experiment__values=[2, 3],
+        experiment__options={"draw": draw},
+        cache__block_size=4,
+        cache__max_length=128,
+    )
+    ran = run(config, tmp_path / "run")
+    assert_sound(ran)
+    assert ran.verdicts()["formula"] == "shown"
+    for cell in ran.result.cells:
+        assert ran.figure(cell, "paged", "copied_blocks").value
+        assert ran.figure(cell, "paged", "shared_peak").value
+
+
+@pytest.mark.parametrize("swap_space", [0, 64 * SLOT])
+def test_preemption_counts_and_outputs(tmp_path: Path, swap_space: int) -> None:
+    config = tiny_config(
+        "preemption",
+        experiment__values=[4],
+        workload__lengths=[[9, 12], [14, 12], [6, 12]],
+        cache__max_length=32,
+        cache__budget=44 * SLOT,
+        engine__swap_space=swap_space,
+    )
+    ran = run(config, tmp_path / "run")
+    assert_sound(ran)
+    cells = {way: ran.cell(preemption=way) for way in ("ample", "recompute", "swap")}
+    assert ran.figure(cells["ample"], "paged", "preemptions").value == 0
+    assert ran.figure(cells["recompute"], "paged", "preemptions").value
+    assert ran.figure(cells["recompute"], "paged", "recomputed").value
+    swapped = ran.figure(cells["swap"], "paged", "swapped_blocks").value
+    assert bool(swapped) is bool(swap_space)
+    assert bool(ran.figure(cells["swap"], "paged", "recomputed").value) is not bool(swap_space)
+    assert ran.verdicts()["outputs"] == "shown"
