@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 
 from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import Message, message
+from experiment.report.keyed import Said
 
 # A number and its unit belong on one line.
 _UNIT = re.compile(r"(?<=\d) (?=%|s\b|B\b|[KMG]iB\b)")
@@ -35,6 +36,22 @@ class Bilingual:
             Markup('<span lang="{}">{}</span>').format(lang, self.plain(lang, text))
             for lang in self.order
         )
+
+    def said(self, text: Said) -> Markup:
+        """A number with the key path that it came from, in both languages if it has words."""
+        about = Markup(' data-key="{}" data-as="{}"').format(text.key, text.kind)
+        if isinstance(text.text, str):
+            return Markup("<span{}>{}</span>").format(about, _UNIT.sub("\u00a0", text.text))
+        return Markup("").join(
+            Markup('<span lang="{}"{}>{}</span>').format(lang, about, self.plain(lang, text.text))
+            for lang in self.order
+        )
+
+    def words(self, value: Any) -> Any:
+        """What a template shows of a value: text as it is, messages and numbers as markup."""
+        if isinstance(value, Said):
+            return self.said(value)
+        return self.message(value) if isinstance(value, Message) else value
 
     def plain(self, lang: str, text: Message) -> str:
         """One rendering of a message, not escaped."""

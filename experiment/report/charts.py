@@ -8,9 +8,11 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from experiment.i18n import format_bytes
+from experiment.i18n import DASH, format_bytes
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual, arm_message
+from experiment.report.keyed import Keys, Said
+from experiment.report.paths import bytes_path, of_arm
 from experiment.report.series import Series
 from experiment.report.svg import (
     Scale,
@@ -67,12 +69,12 @@ def slots(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def peak_chart(b: Bilingual, arms: Sequence[ArmResult]) -> Markup:
+def peak_chart(b: Bilingual, keys: Keys, arms: Sequence[ArmResult]) -> Markup:
     """Reserved, allocated and live of each arm at its peak, on one axis."""
-    return both_widths(lambda width: _peak_chart(b, arms, width))
+    return both_widths(lambda width: _peak_chart(b, keys, arms, width))
 
 
-def _peak_chart(b: Bilingual, arms: Sequence[ArmResult], width: Width) -> Markup:
+def _peak_chart(b: Bilingual, keys: Keys, arms: Sequence[ArmResult], width: Width) -> Markup:
     shown = [(arm, arm.peak) for arm in arms if arm.peak]
     top = max((peak.reserved for _, peak in shown), default=1)
     scale = Scale(top, width.labels, width.pixels - width.values)
@@ -82,7 +84,7 @@ def _peak_chart(b: Bilingual, arms: Sequence[ArmResult], width: Width) -> Markup
         parts.append(text(b, 0, y, arm_message(arm.arm), class_="t strong"))
         y += 12
         for name, segments in _bars(peak):
-            parts.append(_bar(b, (name, segments), y, scale, arm, width))
+            parts.append(_bar(b, keys, (name, segments), y, scale, arm, width))
             y += 25
         y += 26
     height = y + 22
@@ -109,6 +111,7 @@ def _bars(peak: StepRow) -> list[tuple[str, Segments]]:
 
 def _bar(
     b: Bilingual,
+    keys: Keys,
     bar: tuple[str, Segments],
     y: float,
     scale: Scale,
@@ -116,7 +119,6 @@ def _bar(
     width: Width,
 ) -> Markup:
     name, segments = bar
-    total = sum(value for _, value in segments)
     parts = [text(b, width.labels - 8, y + 13.5, message(f"term.{name}.name"), class_="t end")]
     start = 0.0
     for state, value in segments:
@@ -124,13 +126,15 @@ def _bar(
             x, span = scale(start), scale(start + value) - scale(start)
             parts.append(rect(x, y, span, 19, fill=fill(state), class_="edge"))
             if name == "allocated" and span > 84 and state != "live":
-                label = message("chart.part", state=message(f"state.{state}"), n=round(value))
+                path = of_arm(arm, f"@.peak.{state}")
+                label = keys.said("chart.part", state=f"@state.{state}", n=path)
                 parts.append(text(b, x + span / 2, y + 13.5, label, class_="t halo middle"))
             start += value
     x = width.pixels - width.values + 12
-    parts.append(text(b, x + 42, y + 13.5, slots(total), class_="t num end strong"))
+    total = keys.number(of_arm(arm, f"@.peak.{name}"), "count") or DASH
+    parts.append(text(b, x + 42, y + 13.5, total, class_="t num end strong"))
     if not width.narrow:
-        size = format_bytes(arm.bytes_of(total))
+        size = keys.number(bytes_path(arm, f"@.peak.{name}"), "bytes") or DASH
         parts.append(text(b, x + 56, y + 13.5, size, class_="t num soft"))
     return Markup("").join(parts)
 
@@ -139,10 +143,10 @@ def _slot_axis(b: Bilingual, scale: Scale, y: float, slot_bytes: float | None) -
     parts = [line(scale.start, y, scale.end, y, class_="axis")]
     for tick in binary_ticks(scale.top, 4):
         parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
-        parts.append(text(b, scale(tick), y + 17, slots(tick), class_="t small middle num"))
+        parts.append(text(b, scale(tick), y + 17, slots(tick), class_="t small middle num tick"))
         if slot_bytes and tick:
             size = format_bytes(tick * slot_bytes)
-            parts.append(text(b, scale(tick), y + 31, size, class_="t small middle soft"))
+            parts.append(text(b, scale(tick), y + 31, size, class_="t small middle soft tick"))
     parts.append(text(b, scale.start - 8, y + 17, message("chart.slots"), class_="t small end"))
     return Markup("").join(parts)
 
@@ -184,10 +188,10 @@ def _panel(b: Bilingual, one: Series, scales: tuple[Scale, Scale], width: Width)
     parts: list[Markup] = []
     for tick in binary_ticks(y.top, 3):
         parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
-        parts.append(text(b, x.start - 8, y(tick) + 4, slots(tick), class_="t small end num"))
+        parts.append(text(b, x.start - 8, y(tick) + 4, slots(tick), class_="t small end num tick"))
         if not width.narrow:
             size = format_bytes(tick * one.slot_bytes) if tick else "0"
-            parts.append(text(b, x.end + 8, y(tick) + 4, size, class_="t small soft num"))
+            parts.append(text(b, x.end + 8, y(tick) + 4, size, class_="t small soft num tick"))
     live = _steps(one, lambda row: row.live)
     allocated = _steps(one, lambda row: row.allocated)
     reserved = _steps(one, lambda row: row.reserved)
@@ -253,13 +257,13 @@ def _time_axis(b: Bilingual, x: Scale, y: float, by_step: bool) -> Iterable[Mark
     for tick in ticks:
         yield line(x(tick), y, x(tick), y + 4, class_="axis")
         shown = f"{tick:,.0f}" if by_step else f"{tick:g}"
-        yield text(b, x(tick), y + 17, shown, class_="t small middle num")
+        yield text(b, x(tick), y + 17, shown, class_="t small middle num tick")
     unit: Message = message("chart.steps.axis" if by_step else "chart.time.axis")
     yield text(b, (x.start + x.end) / 2, y + 36, unit, class_="t small soft middle")
 
 
 def small_bars(
-    b: Bilingual, rows: Sequence[tuple[Message, float | None, str]], paint: str
+    b: Bilingual, rows: Sequence[tuple[Message, float | None, str | Message | Said]], paint: str
 ) -> Markup:
     """A few bars with their values: label, length, text of the value. Unknown has no bar."""
     top = max((value for _, value, _ in rows if value), default=1.0) or 1.0

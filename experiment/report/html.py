@@ -8,6 +8,7 @@ through automatic escaping alone.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
@@ -16,7 +17,6 @@ from markupsafe import Markup
 
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.i18n import format_bytes
-from experiment.messages import Message
 from experiment.reconcile import ALLOWED
 from experiment.record import Record
 from experiment.report import html_memory, values
@@ -38,9 +38,12 @@ from experiment.report.frames import (
     summary_frame,
     timeline_frame,
     to_csv,
-    wall_clock,
 )
 from experiment.report.html_environment import environment_rows
+from experiment.report.keyed import Keys, Said, moment
+from experiment.report.latency import curve_swatch, curves, latency_rows
+from experiment.report.life_chart import life_chart
+from experiment.report.lifelines import PHASES, lifelines
 from experiment.report.lines import line_swatch
 from experiment.report.mapping import mapping_figure
 from experiment.report.player.stage import stage
@@ -72,6 +75,7 @@ def report_html(
     """
     b = Bilingual(lang)
     series = all_series(record) if series is None else series
+    keys = Keys(record, results, series)
     context: dict[str, Any] = {
         "lang": lang,
         "record": record,
@@ -80,12 +84,21 @@ def report_html(
         "sections": sections(b, record, results),
         "player": stage(b, record),
         "data": _embedded(record, results, series),
-        **_first_screen(record, results),
-        **_pictures(b, record, results, series),
-        **_tables(record, results, series),
+        **_first_screen(keys, record, results),
+        **_pictures(b, keys, record, results, series),
+        **_tables(keys, record, results, series),
         **experiment_context(b, results.experiment),
     }
-    page: str = templates(b).get_template("report.html.j2").render(context)
+    env = templates(b)
+    env.globals.update(
+        n=lambda path, kind: b.words(keys.number(path, kind)),
+        said=lambda key, **paths: b.said(keys.said(key, **paths)),
+        stored=lambda path: b.words(keys.stored(path)),
+        readings_summary=parts.readings_summary,
+        curve_swatch=curve_swatch,
+        raw=lambda text, path, kind: b.said(Said(text, path, kind)),
+    )
+    page: str = env.get_template("report.html.j2").render(context)
     return page
 
 
@@ -102,7 +115,7 @@ def templates(b: Bilingual) -> jinja2.Environment:
     env.globals.update(line_swatch=line_swatch)
     env.globals.update(t=b, arm=b.arm, has=b.has, swatch=swatch, mark_swatch=mark_swatch)
     env.filters.update(
-        words=lambda value: b.message(value) if isinstance(value, Message) else value,
+        words=b.words,
         size=format_bytes,
         percent=values.percent,
         count=values.count,
@@ -125,28 +138,27 @@ def _asset(name: str) -> Markup:
     return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 - a file of ours
 
 
-def _first_screen(record: Record, results: Results) -> dict[str, Any]:
-    started = record.started
+def _first_screen(keys: Keys, record: Record, results: Results) -> dict[str, Any]:
     return {
-        "began": wall_clock(started, started.t_ns).strftime("%Y-%m-%d %H:%M"),
-        "headline": results.headline,
+        "began": moment(record.started, record.started.t_ns, "date"),
         "figures": results.headline.params or None if results.experiment is None else None,
-        "subject": parts.subject(record, results),
+        "subject": parts.subject(keys, record),
         "arms_with_problems": [arm for arm in results.arms if arm.problems],
         "unfinished": [arm for arm in results.arms if arm.status != "finished"],
     }
 
 
 def _pictures(
-    b: Bilingual, record: Record, results: Results, series: list[Series]
+    b: Bilingual, keys: Keys, record: Record, results: Results, series: list[Series]
 ) -> dict[str, Any]:
     arms = [arm for arm in results.arms if arm.peak]
     shown = [s for s in ALLOCATED_STATES if any(getattr(a.peak, s.value) for a in arms)]
     others = [s for s in OTHER_STATES if any(getattr(a.peak, s.value) for a in arms)]
     maps = _maps(record, results)
+    lives = lifelines(record)
     return {
         "patterns": patterns(),
-        "peak": peak_chart(b, arms) if arms else None,
+        "peak": peak_chart(b, keys, arms) if arms else None,
         "peak_states": [*shown, *others],
         "map": slot_map(b, maps) if maps else None,
         "over_time": time_chart(b, series, by_step=False) if series else None,
@@ -156,10 +168,14 @@ def _pictures(
         "simulator": [(arm, check_chart(b, arm)) for arm in results.arms if arm.simulator],
         "simulator_lines": LINES,
         "line_swatch": line_swatch,
+        "lives_shown": [replace(one, lines=one.lines[: parts.MOST_REQUESTS]) for one in lives],
+        "life": life_chart(b, lives) if lives else None,
+        "phases": [p for p in PHASES if any(line.seconds(p) for o in lives for line in o.lines)],
+        "latency_curves": curves(b, results),
         "claim_bars": {
             claim.id: small_bars(b, bars, "wasted" if claim.id == "waste" else "live")
             for claim in results.claims
-            if (bars := parts.claim_bars(claim, results))
+            if (bars := parts.claim_bars(keys, claim, results))
         },
     }
 
@@ -191,23 +207,22 @@ def _mapping(b: Bilingual, record: Record, results: Results) -> dict[str, Any] |
     }
 
 
-def _tables(record: Record, results: Results, series: list[Series]) -> dict[str, Any]:
-    model = record.first(ModelPrepared)
+def _tables(keys: Keys, record: Record, results: Results, series: list[Series]) -> dict[str, Any]:
     environment = results.environment or {}
     return {
-        "comparison": parts.comparison(results),
-        "channels": html_memory.channels(results) if html_memory.sentences(results) else [],
+        "comparison": parts.comparison(keys, results),
+        "latency": latency_rows(keys, results),
+        "channels": html_memory.channels(keys, results) if html_memory.sentences(results) else [],
         "agreement": html_memory.sentences(results),
         "allowed": ALLOWED,
-        "memory_parts": html_memory.parts(results),
+        "memory_parts": html_memory.parts(keys, results),
         "watched": html_memory.watched(results),
-        "steps": [(one.arm, _step_rows(one)) for one in series],
-        "requests": {arm.arm: parts.requests(record, arm) for arm in results.arms},
+        "steps": [(one.arm, [row.step for row in one.thinned(_TABLE_ROWS).rows]) for one in series],
+        "requests": {arm.arm: parts.requests(keys, record, arm) for arm in results.arms},
         "most_requests": parts.MOST_REQUESTS,
-        "readings": {arm.arm: parts.readings(record, arm) for arm in results.arms},
+        "readings": {arm.arm: parts.readings(keys, arm) for arm in results.arms},
         "explanations": explanations(results),
         "terms": _TERMS,
-        "slot_bytes": model.slot_bytes if model else None,
         "environment": environment_rows(results.environment),
         "requirements": _as_rows(environment.get("requirements"), ("key", "verdict")),
         "config": json.dumps(record.started.config, ensure_ascii=False, indent=2),
@@ -215,16 +230,14 @@ def _tables(record: Record, results: Results, series: list[Series]) -> dict[str,
     }
 
 
-def _step_rows(one: Series) -> list[tuple[float, Any]]:
-    """Some of the steps, evenly spread, with the time at which each began."""
-    few = one.thinned(_TABLE_ROWS)
-    return list(zip(few.edges, few.rows, strict=False))
-
-
 def _as_rows(value: Any, needed: tuple[str, ...]) -> list[dict[str, Any]]:
     """Entries of a list from the log that have what is needed."""
     rows = value if isinstance(value, list | tuple) else []
-    return [row for row in rows if isinstance(row, dict) and all(row.get(n) for n in needed)]
+    return [
+        {**row, "place": place}
+        for place, row in enumerate(rows)
+        if isinstance(row, dict) and all(row.get(n) for n in needed)
+    ]
 
 
 def _embedded(record: Record, results: Results, series: list[Series]) -> Markup:

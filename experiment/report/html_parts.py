@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from experiment.events import (
-    ModelPrepared,
-    WorkloadReady,
-    WorkloadRequest,
-)
-from experiment.i18n import format_bytes
+from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
+from experiment.i18n import DASH
 from experiment.messages import Message, message
 from experiment.record import Record
-from experiment.report.frames import wall_clock
+from experiment.report.bilingual import arm_message
+from experiment.report.keyed import Keys, Said
+from experiment.report.paths import bytes_path, of_arm
 from experiment.report.sharing import sampling_message
-from experiment.report.values import count, percent, rate, readable, seconds, size
-from experiment.results import ArmResult, Claim, MemoryRow, RequestResult, Results, SlotFigures
+from experiment.report.values import readable
+from experiment.results import ArmResult, Claim, RequestResult, Results
 
 MOST_REQUESTS = 100
 _PROMPT_CHARACTERS = 90
 _TEXT_CHARACTERS = 120
 
 
+Shown = str | Message | Said
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A value with what it amounts to in another unit, or no value and the reason."""
 
-    main: str | Message | None
-    sub: str | Message | None = None
+    main: Shown | None
+    sub: Shown | None = None
     reason: Message | None = None
 
 
@@ -42,61 +42,55 @@ class Row:
     strong: bool = False
 
 
-def comparison(results: Results) -> list[Row]:
+def comparison(keys: Keys, results: Results) -> list[Row]:
     """The comparison table, arms side by side."""
+    share, mean = "@.peak.live / @.peak.allocated", "@.mean.live / @.mean.allocated"
     return [
-        _slots_row(results, "reserved"),
-        _slots_row(results, "allocated"),
-        _slots_row(results, "live"),
-        _slots_row(results, "wasted"),
-        _row(results, "report.compare.share", lambda a: percent(_use(a.peak)), strong=True),
-        _row(results, "report.compare.mean_share", lambda a: percent(_use(a.mean))),
-        _row(results, "report.compare.fits", lambda a: count(a.fits), strong=True),
-        _row(results, "report.compare.tensors", lambda a: size(a.tensor_bytes)),
-        _row(results, "report.compare.generate", lambda a: seconds(a.generate_s)),
-        _row(results, "report.compare.rate", lambda a: rate(a.tokens_per_s)),
-        _row(results, "report.compare.mean_request", lambda a: seconds(a.mean_request_s)),
-        _row(results, "report.compare.load", lambda a: seconds(a.load_s)),
-        _moved_row(results),
-        *_event_rows(results),
+        *(_slots_row(keys, results, name) for name in ("reserved", "allocated", "live", "wasted")),
+        row(keys, results, "report.compare.share", share, "percent", strong=True),
+        row(keys, results, "report.compare.mean_share", mean, "percent"),
+        row(keys, results, "report.compare.fits", "@.fits", "count", strong=True),
+        row(keys, results, "report.compare.tensors", "@.tensor_bytes", "bytes"),
+        row(keys, results, "report.compare.generate", "@.generate_s", "seconds"),
+        row(keys, results, "report.compare.rate", "@.tokens_per_s", "rate"),
+        row(keys, results, "report.compare.mean_request", "@.mean_request_s", "seconds"),
+        row(keys, results, "report.compare.load", "@.load_s", "seconds"),
+        _moved_row(keys, results),
+        *_event_rows(keys, results),
     ]
 
 
-def _event_rows(results: Results) -> list[Row]:
+def _event_rows(keys: Keys, results: Results) -> list[Row]:
     """Preemptions, swaps and copies, where any arm had some."""
-    keys = ("preemptions", "swapped_blocks", "copied_blocks")
-    happened = [key for key in keys if any(getattr(arm, key) for arm in results.arms)]
-    return [
-        _row(results, f"console.{key}", lambda arm, key=key: count(getattr(arm, key)))  # type: ignore[misc]
-        for key in happened
-    ]
+    names = ("preemptions", "swapped_blocks", "copied_blocks")
+    happened = [name for name in names if any(getattr(arm, name) for arm in results.arms)]
+    return [row(keys, results, f"console.{name}", f"@.{name}", "count") for name in happened]
 
 
-def _slots_row(results: Results, name: str) -> Row:
+def _slots_row(keys: Keys, results: Results, name: str) -> Row:
     cells = []
     for arm in results.arms:
-        value = getattr(arm.peak, name) if arm.peak else None
-        if value is None:
-            cells.append(Cell(None, reason=why_unknown(arm)))
-        else:
-            cells.append(Cell(size(arm.bytes_of(value)), message("report.slots", n=round(value))))
+        size = keys.number(bytes_path(arm, f"@.peak.{name}"), "bytes")
+        slots = keys.said("report.slots", n=of_arm(arm, f"@.peak.{name}")) if size else None
+        cells.append(Cell(size, slots, None if size else why_unknown(arm)))
     return Row(f"term.{name}.name", cells)
 
 
-def _row(
-    results: Results, label: str, value: Callable[[ArmResult], str | None], strong: bool = False
+def row(
+    keys: Keys, results: Results, label: str, path: str, kind: str, strong: bool = False
 ) -> Row:
-    shown = [(arm, value(arm)) for arm in results.arms]
+    """A row whose cells are looked up by one path, ``@`` being the arm."""
+    shown = [(arm, keys.number(of_arm(arm, path), kind)) for arm in results.arms]
     return Row(label, [Cell(v, reason=None if v else why_unknown(arm)) for arm, v in shown], strong)
 
 
-def _moved_row(results: Results) -> Row:
+def _moved_row(keys: Keys, results: Results) -> Row:
     """Only a cache that grows copies itself; the others have nothing to count."""
     cells = []
     for arm in results.arms:
         grows = arm.elastic or arm.status != "finished"
         reason = why_unknown(arm) if grows else message("report.unknown.does_not_grow")
-        cells.append(Cell(size(arm.moved_bytes), reason=reason))
+        cells.append(Cell(keys.number(of_arm(arm, "@.moved_bytes"), "bytes"), reason=reason))
     return Row("report.compare.moved", cells)
 
 
@@ -105,50 +99,60 @@ def why_unknown(arm: ArmResult) -> Message:
     return message(f"report.unknown.{arm.status}")
 
 
-def _use(figures: SlotFigures | None) -> float | None:
-    return figures.utilisation if figures else None
-
-
 @dataclass(frozen=True, slots=True)
 class RequestLine:
     """One request of an arm."""
 
-    number: int
-    sample: Message | None
+    number: Shown | None
+    sample: Shown | None
     prompt: str | None
-    characters: str | None
-    tokens_in: str
-    tokens_new: str
-    time: str | None
+    figures: list[Shown | None]
     text: str
 
 
-def requests(record: Record, arm: ArmResult) -> list[RequestLine]:
+_REQUEST_FIGURES = (
+    ("@.prompt_tokens", "count"),
+    ("@.new_tokens", "count"),
+    ("@.wait_s", "seconds"),
+    ("@.first_token_s", "seconds"),
+    ("@.latency_s", "seconds"),
+    ("@.latency_s - @.wait_s", "seconds"),
+)
+
+
+def requests(keys: Keys, record: Record, arm: ArmResult) -> list[RequestLine]:
     """The requests of an arm, the first ones of many."""
     workload = record.first(WorkloadReady)
-    prompts = {r.id: r for r in workload.requests} if workload else {}
-    return [_request(r, prompts.get(r.request)) for r in arm.requests[:MOST_REQUESTS]]
+    prompts = {r.id: (at, r) for at, r in enumerate(workload.requests)} if workload else {}
+    return [
+        _request(keys, f"results.arms[{arm.arm}].requests.{place}", done, prompts.get(done.request))
+        for place, done in enumerate(arm.requests[:MOST_REQUESTS])
+    ]
 
 
-def _request(done: RequestResult, asked: WorkloadRequest | None) -> RequestLine:
+def _request(
+    keys: Keys, path: str, done: RequestResult, asked: tuple[int, WorkloadRequest] | None
+) -> RequestLine:
+    prompt = asked[1].prompt if asked else None
     return RequestLine(
-        number=done.request,
-        sample=_sample(asked) if asked else None,
-        prompt=readable(asked.prompt, _PROMPT_CHARACTERS) if asked else None,
-        characters=count(len(asked.prompt)) if asked else None,
-        tokens_in=f"{done.prompt_tokens:,}",
-        tokens_new=f"{done.new_tokens:,}",
-        time=seconds(done.latency_s - done.wait_s),
+        number=keys.number(f"{path}.request", "text"),
+        sample=_sample(keys, *asked) if asked else None,
+        prompt=None if prompt is None else readable(prompt, _PROMPT_CHARACTERS),
+        figures=[
+            keys.number(f"length workload.requests.{asked[0]}.prompt", "count") if asked else None,
+            *(keys.number(what.replace("@", path), kind) for what, kind in _REQUEST_FIGURES),
+        ],
         text=readable(done.text, _TEXT_CHARACTERS),
     )
 
 
-def _sample(asked: WorkloadRequest) -> Message | None:
+def _sample(keys: Keys, place: int, asked: WorkloadRequest) -> Shown | None:
     """Which sample of which request's prompt this is; None for the first."""
-    first = asked.sample_of
-    if first is None:
+    if asked.sample_of is None:
         return None
-    return message("report.requests.sample", number=asked.id - first + 1, request=first)
+    path = f"workload.requests.{place}"
+    number, first = f"{path}.id - {path}.sample_of + 1", f"{path}.sample_of"
+    return keys.said("report.requests.sample", number=number, request=first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,24 +160,24 @@ class ReadingTable:
     """Memory readings of an arm: a row a stage, a column a channel that has any figure."""
 
     channels: list[tuple[str, str]]
-    rows: list[tuple[Message, str, list[Cell]]]
+    rows: list[tuple[Shown, Shown | None, list[Cell]]]
     silent: list[tuple[str, list[Message]]]
 
 
-def readings(record: Record, arm: ArmResult) -> ReadingTable:
+def readings(keys: Keys, arm: ArmResult) -> ReadingTable:
     """Arrange an arm's readings by stage and channel."""
     speaking = {row.channel for row in arm.memory if row.bytes is not None}
     scopes = {row.channel: row.scope for row in arm.memory}
     channels = [(name, scope) for name, scope in scopes.items() if name in speaking]
-    stages: dict[tuple[str, int | None], dict[str, MemoryRow]] = {}
-    for row in arm.memory:
+    stages: dict[tuple[str, int | None], dict[str, int]] = {}
+    for place, row in enumerate(arm.memory):
         key = (row.stage, None if row.stage == "maximum" else row.request)
-        stages.setdefault(key, {})[row.channel] = row
+        stages.setdefault(key, {})[row.channel] = place
     rows = [
         (
-            message(f"stage.{stage}", request=request),
-            "" if stage == "maximum" else _clock(record, min(r.t_ns for r in found.values())),
-            [_reading(record, found.get(name), stage) for name, _ in channels],
+            _stage(keys, arm, stage, request, found),
+            None if stage == "maximum" else _clock(keys, arm, _earliest(arm, found)),
+            [_reading(keys, arm, found.get(name), stage) for name, _ in channels],
         )
         for (stage, request), found in stages.items()
     ]
@@ -181,14 +185,37 @@ def readings(record: Record, arm: ArmResult) -> ReadingTable:
     return ReadingTable(channels, rows, silent)
 
 
-def _reading(record: Record, row: MemoryRow | None, stage: str) -> Cell:
-    if row is None:
-        return Cell(None, reason=message("report.unknown.not_read"))
-    if row.bytes is None:
-        return Cell(None, reason=row.reason or message("report.unknown.not_read"))
-    total = message("report.readings.of", total=row.total_bytes) if row.total_bytes else None
-    when = _clock(record, row.t_ns) if stage == "maximum" else None
-    return Cell(format_bytes(row.bytes), when or total)
+def readings_summary(arm: ArmResult) -> Message:
+    """How many stages an arm was read at, the maximum as one, and by how many channels."""
+    stages = {(row.stage, None if row.stage == "maximum" else row.request) for row in arm.memory}
+    channels = {row.channel for row in arm.memory if row.bytes is not None}
+    return message("report.readings.summary", stages=len(stages), channels=len(channels))
+
+
+def _stage(
+    keys: Keys, arm: ArmResult, stage: str, request: int | None, found: dict[str, int]
+) -> Shown:
+    if request is None:
+        return message(f"stage.{stage}", request=None)
+    place = next(iter(found.values()))
+    return keys.said(f"stage.{stage}", request=of_arm(arm, f"@.memory.{place}.request"))
+
+
+def _earliest(arm: ArmResult, found: dict[str, int]) -> int:
+    return min(found.values(), key=lambda place: arm.memory[place].t_ns)
+
+
+def _reading(keys: Keys, arm: ArmResult, place: int | None, stage: str) -> Cell:
+    row = None if place is None else arm.memory[place]
+    if row is None or row.bytes is None:
+        reason = row.reason if row else None
+        return Cell(None, reason=reason or message("report.unknown.not_read"))
+    path = of_arm(arm, f"@.memory.{place}")
+    total = (
+        keys.said("report.readings.of", total=f"{path}.total_bytes") if row.total_bytes else None
+    )
+    when = keys.number(f"{path}.t_ns", "clock") if stage == "maximum" else None
+    return Cell(keys.number(f"{path}.bytes", "bytes"), when or total)
 
 
 def _reasons(arm: ArmResult, channel: str) -> list[Message]:
@@ -199,61 +226,63 @@ def _reasons(arm: ArmResult, channel: str) -> list[Message]:
     return list(found.values()) or [message("report.unknown.not_read")]
 
 
-def _clock(record: Record, t_ns: int) -> str:
-    return wall_clock(record.started, t_ns).strftime("%H:%M:%S.%f")[:-3]
+def _clock(keys: Keys, arm: ArmResult, place: int) -> Shown | None:
+    return keys.number(of_arm(arm, f"@.memory.{place}.t_ns"), "clock")
 
 
-def claim_bars(claim: Claim, results: Results) -> list[tuple[Message, float | None, str]]:
+def claim_bars(
+    keys: Keys, claim: Claim, results: Results
+) -> list[tuple[Message, float | None, Shown]]:
     """The figures behind a claim: what, how long a bar, the value in words."""
     params = claim.text.params
     if claim.verdict == "untested":
         return []
     if claim.id == "throughput":
         return [
-            (message(f"arm_name.{arm.arm.replace('.', '_')}"), arm.tokens_per_s, _rate_text(arm))
+            (arm_message(arm.arm), arm.tokens_per_s, found or DASH)
             for arm in results.arms
+            for found in [keys.number(of_arm(arm, "@.tokens_per_s"), "rate")]
         ]
     names = ["contiguous", "paged"]
     if params.get("growing") is not None:
         names.insert(1, "growing")
+    path = f"results.claims[{claim.id}].text.params"
     return [
-        (message(f"report.claims.{claim.id}_{name}"), value, percent(value) or "—")
+        (
+            message(f"report.claims.{claim.id}_{name}"),
+            params.get(name),
+            keys.number(f"{path}.{name}", "percent") or DASH,
+        )
         for name in names
-        for value in [params.get(name)]
     ]
 
 
-def _rate_text(arm: ArmResult) -> str:
-    return rate(arm.tokens_per_s) or "—"
-
-
-def subject(record: Record, results: Results) -> list[tuple[str, str | Message]]:
+def subject(keys: Keys, record: Record) -> list[tuple[str, Shown]]:
     """What was measured on what: label key and value."""
     model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
-    rows: list[tuple[str, str | Message]] = []
+    rows: list[tuple[str, Shown | None]] = []
     if model:
-        about = {"name": model.name, "parameters": model.parameters}
-        rows.append(("model", message("report.subject.model_value", **about)))
-        rows.append(("dtype", model.dtype))
-    environment = results.environment or {}
-    device = environment.get("device_name") or (model.device if model else None)
-    if device:
-        rows.append(("device", str(device)))
+        about = {"name": "model.name", "parameters": "model.parameters"}
+        rows.append(("model", keys.said("report.subject.model_value", **about)))
+        rows.append(("dtype", keys.number("model.dtype", "text")))
+    device = keys.number("results.environment.device_name", "text")
+    rows.append(("device", device or keys.number("model.device", "text")))
     if workload:
-        rows.append(("requests", _request_counts(workload)))
-        rows.append(("sampling", sampling_message(workload.sampling)))
-        rows.append(("budget", format_bytes(workload.budget_bytes)))
-        lengths = {"length": workload.max_length, "block": workload.block_size}
-        rows.append(("lengths", message("report.subject.lengths_value", **lengths)))
-    return rows
+        rows.append(("requests", _request_counts(keys)))
+        sampling = sampling_message(workload.sampling)
+        rows.append(("sampling", Said(sampling, "workload.sampling", "sampling")))
+        rows.append(("budget", keys.number("workload.budget_bytes", "bytes")))
+        lengths = {"length": "workload.max_length", "block": "workload.block_size"}
+        rows.append(("lengths", keys.said("report.subject.lengths_value", **lengths)))
+    return [(label, value) for label, value in rows if value is not None]
 
 
-def _request_counts(workload: WorkloadReady) -> Message:
-    return message(
+def _request_counts(keys: Keys) -> Said:
+    return keys.said(
         "report.subject.requests_value",
-        n=len(workload.requests),
-        tokens=sum(len(r.token_ids) for r in workload.requests),
-        new=max((r.max_new_tokens for r in workload.requests), default=None),
+        n="length workload.requests",
+        tokens="length workload.requests.*.token_ids.*",
+        new="max workload.requests.*.max_new_tokens",
     )
 
 

@@ -10,10 +10,11 @@ from markupsafe import Markup, escape
 
 from experiment.messages import Message
 from experiment.report.bilingual import Bilingual
+from experiment.report.keyed import Said
 from kvsim.ledger import SlotState
 
-# A label is a text that reads the same in every language, or a message.
-Label = str | Message
+# A label is a text that reads the same in every language, a message, or a number with its key.
+Label = str | Message | Said
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
@@ -30,6 +31,9 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
 
 def text(b: Bilingual, x: float, y: float, label: Label, **attributes: object) -> Markup:
     """A text; a message becomes one element per language."""
+    if isinstance(label, Said):
+        keyed = {"data_key": label.key, "data_as": label.kind}
+        return text(b, x, y, label.text, **keyed, **attributes)
     if isinstance(label, str):
         return tag("text", label, x=float(x), y=float(y), **attributes)
     return Markup("").join(
@@ -143,6 +147,11 @@ def swatch(state: SlotState | str) -> Markup:
     return tag("svg", inner, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
 
 
+_OTHERS = (
+    "allocated", "wasted", "written_later", "never_written",
+    "queued", "prefill", "decode", "preempted", "held",
+)  # fmt: skip
+
 # Marks that are told apart without colour, drawn in a tile of 8 x 8 in the ink of the state.
 _TILES: dict[str, Markup] = {
     "padding": Markup('<circle cx="2" cy="2" r="1.1"/><circle cx="6" cy="6" r="1.1"/>'),
@@ -155,13 +164,17 @@ _TILES: dict[str, Markup] = {
     "hole": Markup('<path d="M0 4H8M4 0V8"/>'),
     "engine": Markup('<path d="M0 0L8 8M-2 6L2 10M6 -2L10 2"/>'),
     "watermark": Markup('<path d="M0 6L4 2L8 6"/>'),
+    "queued": Markup('<path d="M1 4H3M5 4H7"/>'),
+    "prefill": Markup('<path d="M-2 6L2 10M0 0L8 8M6 -2L10 2"/>'),
+    "preempted": Markup('<path d="M0 0L8 8M8 0L0 8"/>'),
+    "held": Markup('<circle cx="2" cy="2" r="1.1"/><circle cx="6" cy="6" r="1.1"/>'),
 }
 
 
 def patterns() -> Markup:
     """The definitions that every drawing of a page refers to; put once into the page."""
     made = [_pattern(state.value) for state in SlotState]
-    made += [_pattern(name) for name in ("allocated", "wasted", "written_later", "never_written")]
+    made += [_pattern(name) for name in _OTHERS]
     return tag(
         "svg", tag("defs", *made), class_="definitions", width=0, height=0, aria_hidden="true",
         focusable="false",

@@ -88,9 +88,12 @@ def slab_plans(requests: int = 24) -> list[StepPlan]:
     return list(plans(BLOCKS * BLOCK // MAX_LENGTH, MAX_LENGTH, requests, children=0))
 
 
-def make_run(directory: Path, paged: Sequence[StepPlan], slabs: Sequence[StepPlan],
-             blocks: int = BLOCKS, size: int = BLOCK, longest: int = MAX_LENGTH) -> Record:  # fmt: skip
+def make_run(
+    directory: Path, paged: Sequence[StepPlan], slabs: Sequence[StepPlan],
+    blocks: int = BLOCKS, size: int = BLOCK, longest: int = MAX_LENGTH,
+) -> Record:  # fmt: skip
     """Write a run of both arms and read it back."""
+    rows = PoolShape(blocks * size // longest, longest, SLOT_BYTES)
     events: list[Event] = [
         RunStarted(version="0", wall_ns=1_795_000_000_000_000_000, utc_offset_s=0, lang="en",
                    command=["--yes"], config={}),
@@ -100,7 +103,7 @@ def make_run(directory: Path, paged: Sequence[StepPlan], slabs: Sequence[StepPla
                       for i in range(3)],
             max_length=longest, block_size=size, budget_bytes=blocks * size * SLOT_BYTES,
         ),
-        *arm_events("slabs", PoolShape(blocks * size // longest, longest, SLOT_BYTES), slabs, {0: [1]}),
+        *arm_events("slabs", rows, slabs, {0: [1]}),
         *arm_events("paged", PoolShape(blocks, size, SLOT_BYTES), paged, {0: [1]}),
         RunFinished(status="complete"),
     ]  # fmt: skip

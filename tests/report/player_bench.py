@@ -58,7 +58,8 @@ def page_of(directory: Path) -> Path:
     page = report_html(record, results, "en")
     (directory / "report.html").write_text(page, encoding="utf-8")
     print(
-        f"page {len(page.encode()) / 2**20:.2f} MiB, {len(paged)} steps, {used:,.0f} blocks at the peak"
+        f"page {len(page.encode()) / 2**20:.2f} MiB, {len(paged)} steps,"
+        f" {used:,.0f} blocks at the peak"
     )
     return directory / "report.html"
 

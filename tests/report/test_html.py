@@ -20,8 +20,7 @@ SENTENCE = re.compile(r"[A-Za-z']+(?: [A-Za-z']+){3,}")
 # Where the text is foreign or code and belongs to no language.
 FOREIGN = {"bdi", "pre", "script", "style", "button"}
 SECTIONS = [
-    "verdict", "peak", "time", "compare", "requests", "readings", "claims", "mapping", "terms",
-    "about",
+    "verdict", "peak", "time", "player", "requests", "readings", "found", "terms", "about",
 ]  # fmt: skip
 
 
@@ -206,11 +205,11 @@ def test_numbers_in_the_chart_are_those_of_the_run(page: str) -> None:
 
 def test_pictures_are_named_in_both_languages_and_followed_by_a_table(page: str) -> None:
     parsed = body(page)
-    images = [n for n in parsed.iter() if n.get("role") == "img"]
-    assert len(images) == 10
+    images = [n for n in parsed.iter() if n.get("role") == "img" and name(n) == "svg"]
+    assert len(images) == 12
     for image in images:
         children = [(name(c), c.get("lang")) for c in image]
         assert {("title", "en"), ("title", "zh"), ("desc", "en"), ("desc", "zh")} <= set(children)
-    for label in ("peak", "time", "mapping"):
+    for label in ("peak", "time", "player", "requests"):
         section = next(n for n in parsed.iter("section") if n.get("aria-labelledby") == label)
         assert any(d.find(".//table") is not None for d in section.iter("details"))

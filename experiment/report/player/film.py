@@ -134,7 +134,6 @@ def _touched(plans: Iterable[StepPlan]) -> set[int]:
 
 def _changes(ledger: Ledger, shown: dict[int, _Shown], touched: set[int]) -> dict[str, Any]:
     """Net changes of the holders; ``shown`` becomes what the player will know."""
-    frame: dict[str, Any] = {}
     gone = [request for request in shown if request not in ledger.holders]
     for request in gone:
         del shown[request]
@@ -150,20 +149,17 @@ def _changes(ledger: Ledger, shown: dict[int, _Shown], touched: set[int]) -> dic
         if rate != seen.rate:
             rates.append([request, rate])
         seen.rate, seen.written = rate, holder.written
-    for name, value in (("g", gone), ("h", tables), ("w", rates)):
-        if value:
-            frame[name] = value
-    return frame
+    changes = {"g": gone, "h": tables, "w": rates}
+    return {name: value for name, value in changes.items() if value}
 
 
 def _table_change(request: int, holder: Holder, shown: dict[int, _Shown]) -> list[Any] | None:
     """[request, entries kept, new entries, fillers, ended], the last two where not 0."""
     seen = shown.setdefault(request, _Shown())
     new = not seen.table
-    keep = next(
-        (i for i, pair in enumerate(zip(seen.table, holder.table, strict=False)) if pair[0] != pair[1]),
-        min(len(seen.table), len(holder.table)),
-    )  # fmt: skip
+    pairs = enumerate(zip(seen.table, holder.table, strict=False))
+    shorter = min(len(seen.table), len(holder.table))
+    keep = next((place for place, (old, now) in pairs if old != now), shorter)
     same = keep == len(seen.table) == len(holder.table)
     if same and (holder.padding, holder.finished) == (seen.padding, seen.finished) and not new:
         return None

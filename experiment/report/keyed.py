@@ -1,0 +1,205 @@
+"""Numbers of the page with the key path that each came from.
+
+    results.arms[paged].peak.live                        a value of run.json
+    steps[paged][12].live                                a count of the ledger after a logged step
+    results.arms[paged].peak.live * model.slot_bytes     a product, quotient, sum or difference
+    median results.arms[paged].requests.*.latency_s      of a list: sum max median p95 length
+
+A name in brackets picks the entry of a list by its ``arm``, ``channel``, ``part``, ``request`` or
+``id``, a number behind a point by its place. The page carries the path in ``data-key`` and how the
+value is written in ``data-as``, so that whoever doubts a number can look it up; a test does that
+for all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiment.events import ModelPrepared, RunStarted, WorkloadReady
+from experiment.i18n import format_bytes
+from experiment.messages import Message, message
+from experiment.record import Record
+from experiment.report import values
+from experiment.report.frames import wall_clock
+from experiment.report.lifelines import lifelines
+from experiment.report.series import Series
+from experiment.results import Results
+
+_NAMES = ("arm", "channel", "part", "request", "id")
+_SEGMENT = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A text with the key of its number; ``kind`` is how it is written, or a message's key.
+
+    A message names its numbers: ``key`` is then ``name=path; name=path``.
+    """
+
+    text: str | Message
+    key: str
+    kind: str
+
+
+WRITERS: Mapping[str, Callable[[Any], str | None]] = {
+    "count": values.count,
+    "bytes": lambda value: format_bytes(round(value)),
+    "signed_bytes": values.signed_size,
+    "percent": values.percent,
+    "decimal": values.decimal,
+    "seconds": values.seconds,
+    "rate": values.rate,
+    "times": lambda value: f"{value:,.2f} ×",
+    "second": lambda value: f"{value:.3f}",
+    "text": str,
+}
+MOMENTS = {"clock": "%H:%M:%S.%f", "date": "%Y-%m-%d %H:%M"}
+_OF_LISTS: Mapping[str, Callable[[Sequence[Any]], float]] = {
+    "sum": sum,
+    "max": max,
+    "median": statistics.median,
+    "p95": lambda found: sorted(found)[max(0, -(-len(found) * 95 // 100) - 1)],
+    "length": len,
+}
+
+
+class Keys:
+    """Looks key paths up in what a run recorded and what was concluded from it."""
+
+    def __init__(self, record: Record, results: Results, series: Sequence[Series]) -> None:
+        self.document = document(record, results, series)
+        self._started = record.started
+
+    def value(self, expression: str) -> Any:
+        """What the expression comes to; None where a part of it is not known."""
+        return evaluate(expression, self.document)
+
+    def number(self, expression: str, kind: str) -> Said | None:
+        """The value, written; None where it is unknown."""
+        value = self.value(expression)
+        if value is None:
+            return None
+        text = moment(self._started, value, kind) if kind in MOMENTS else WRITERS[kind](value)
+        return None if text is None else Said(text, expression, kind)
+
+    def said(self, key: str, /, **expressions: str) -> Said:
+        """A message whose numbers are looked up; an expression ``@key`` is a message itself."""
+        numbers = {
+            name: message(path[1:]) if path.startswith("@") else self.value(path)
+            for name, path in expressions.items()
+        }
+        where = "; ".join(f"{name}={path}" for name, path in expressions.items())
+        return Said(message(key, **numbers), where, key)
+
+    def stored(self, path: str) -> Said | None:
+        """A message that run.json holds."""
+        found = self.value(path)
+        return None if found is None else Said(Message.model_validate(found), path, "message")
+
+
+def document(record: Record, results: Results, series: Sequence[Series]) -> dict[str, Any]:
+    """What key paths begin in."""
+    model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
+    slot = {"slot_bytes": model.slot_bytes} if model else {}
+    return {
+        "run": record.started.model_dump(mode="json"),
+        "results": results.model_dump(mode="json"),
+        "model": model.model_dump(mode="json") | slot if model else None,
+        "workload": workload.model_dump(mode="json") if workload else None,
+        "steps": {one.arm: {row.step: row.model_dump() for row in one.rows} for one in series},
+        "begun": {
+            one.arm: {row.step: at for at, row in zip(one.edges, one.rows, strict=False)}
+            for one in series
+        },
+        "lifelines": {
+            one.arm: {line.request: line.figures() for line in one.lines}
+            for one in lifelines(record)
+        },
+    }
+
+
+def moment(started: RunStarted, t_ns: int, kind: str) -> str:
+    """A monotonic moment on the clock of the run's place; see :data:`MOMENTS`."""
+    text = wall_clock(started, t_ns).strftime(MOMENTS[kind])
+    return text[:-3] if kind == "clock" else text
+
+
+def evaluate(expression: str, document: Any) -> Any:
+    """See the module's description. Products bind before sums; a quotient by 0 is unknown."""
+    total: Any = None
+    for sign, term in _parts(expression, " + ", " - "):
+        value = _product(term, document)
+        if value is None:
+            return None
+        total = value if total is None else total + value if sign == " + " else total - value
+    return total
+
+
+def _product(term: str, document: Any) -> Any:
+    product: Any = None
+    for sign, factor in _parts(term, " * ", " / "):
+        value = _factor(factor, document)
+        if value is None or (sign == " / " and not value):
+            return None
+        if product is None:
+            product = value
+        else:
+            product = product * value if sign == " * " else product / value
+    return product
+
+
+def _factor(factor: str, document: Any) -> Any:
+    """A path, or what becomes of the known values of a list."""
+    name, _, path = factor.partition(" ")
+    if not path:
+        return lookup(factor, document)
+    known = [value for value in lookup(path, document) or () if value is not None]
+    return _OF_LISTS[name](known) if known else None
+
+
+def _parts(text: str, first: str, second: str) -> list[tuple[str, str]]:
+    """Pieces of a text between two signs, each with the sign before it."""
+    pieces = re.split(f"({re.escape(first)}|{re.escape(second)})", text)
+    return [(first, pieces[0]), *zip(pieces[1::2], pieces[2::2], strict=True)]
+
+
+def lookup(path: str, document: Any) -> Any:
+    """The value at a path, a list where it has a star; None where there is nothing."""
+    if path.isdigit():
+        return int(path)
+    found = [document]
+    many = False
+    for name, bracket in _SEGMENT.findall(path):
+        if name == "*":
+            found = [entry for value in found for entry in _entries(value)]
+            many = True
+        else:
+            found = [_entry(v, name) if name else _named(v, bracket) for v in found]
+    return found if many else found[0]
+
+
+def _entries(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, Mapping) else value or ()
+
+
+def _entry(value: Any, name: str) -> Any:
+    """A field, or the entry of a list by its place."""
+    if isinstance(value, Mapping):
+        return value.get(name)
+    if isinstance(value, list | tuple) and name.isdigit() and int(name) < len(value):
+        return value[int(name)]
+    return None
+
+
+def _named(value: Any, name: str) -> Any:
+    """The entry of a list or table with this name."""
+    if isinstance(value, Mapping):
+        return value.get(name, value.get(int(name)) if name.isdigit() else None)
+    for entry in value or ():
+        if isinstance(entry, Mapping) and any(str(entry.get(n)) == name for n in _NAMES):
+            return entry
+    return None

@@ -1,0 +1,107 @@
+"""Latency of the requests: a table of medians and 95th percentiles, and a curve where many ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from experiment.messages import Message, message
+from experiment.report.bilingual import Bilingual, arm_message
+from experiment.report.charts import Width, both_widths
+from experiment.report.html_parts import Row, row
+from experiment.report.keyed import Keys
+from experiment.report.svg import Scale, decimal_ticks, drawing, line, path, tag, text
+from experiment.results import ArmResult, RequestResult, Results
+
+FEWEST = 8  # a curve over fewer requests shows the requests, not a distribution
+_HEIGHT = 190
+_MOST_POINTS = 300
+
+
+def latency_rows(keys: Keys, results: Results) -> list[Row]:
+    """Waiting, first token and whole time: median and 95th percentile of each arm's requests."""
+    if not any(len(arm.requests) > 1 for arm in results.arms):
+        return []
+    return [
+        row(keys, results, f"latency.{name}_{part}", f"{part} @.requests.*.{field}", "seconds")
+        for name, field in (
+            ("wait", "wait_s"),
+            ("first_token", "first_token_s"),
+            ("latency", "latency_s"),
+        )
+        for part in ("median", "p95")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A chart of the requests' times, and the arms on it in the order of their lines."""
+
+    name: str
+    chart: Markup
+    arms: list[Message]
+
+
+def curves(b: Bilingual, results: Results) -> list[Curve]:
+    """First token and whole time as shares of the requests, of arms with enough of them."""
+    arms = [arm for arm in results.arms if len(arm.requests) >= FEWEST]
+    if not arms:
+        return []
+    return [
+        Curve(name, _curve(b, name, arms), [arm_message(arm.arm) for arm in arms])
+        for name in ("first_token", "latency")
+    ]
+
+
+def _curve(b: Bilingual, name: str, arms: Sequence[ArmResult]) -> Markup:
+    return both_widths(lambda width: _draw(b, name, arms, width))
+
+
+def _draw(b: Bilingual, name: str, arms: Sequence[ArmResult], width: Width) -> Markup:
+    times = [sorted(_times(name, arm.requests)) for arm in arms]
+    left = 46
+    x = Scale(max((found[-1] for found in times if found), default=1.0), left, width.pixels - 8)
+    y = Scale(1, 10 + _HEIGHT, 10)
+    parts: list[Markup] = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        parts.append(line(left, y(share), x.end, y(share), class_="grid"))
+        label = f"{share * 100:.0f}\u00a0%"
+        parts.append(text(b, left - 8, y(share) + 4, label, class_="t small end num tick"))
+    for tick in decimal_ticks(x.top, 5):
+        parts.append(text(b, x(tick), y(0) + 18, f"{tick:g}", class_="t small middle num tick"))
+    axis = message(f"chart.{name}.axis")
+    parts.append(text(b, (left + x.end) / 2, y(0) + 38, axis, class_="t small soft middle"))
+    parts += [path(_stairs(found, x, y), class_=_style(index)) for index, found in enumerate(times)]
+    return drawing(
+        b, f"{name}-{width.name}", (width.pixels, y(0) + 46), message(f"chart.{name}.title"),
+        message(f"chart.{name}.desc"), parts, class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+def curve_swatch(index: int) -> Markup:
+    """A small sample of a curve, for the legend."""
+    stroke = tag("path", d="M0 7H22", class_=_style(index))
+    return tag("svg", stroke, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
+
+
+def _style(index: int) -> str:
+    """Curves differ in colour and in their dashes."""
+    return f"series s{index % 7} dash{index % 5}"
+
+
+def _times(name: str, requests: Sequence[RequestResult]) -> list[float]:
+    if name == "latency":
+        return [request.latency_s for request in requests]
+    return [r.first_token_s for r in requests if r.first_token_s is not None]
+
+
+def _stairs(found: list[float], x: Scale, y: Scale) -> list[tuple[float, float]]:
+    """The share of requests that were done by then; at most so many steps are drawn."""
+    skip = -(-len(found) // _MOST_POINTS)
+    points = [(x(0), y(0))]
+    for rank, value in enumerate(found, 1):
+        if rank % skip == 0 or rank == len(found):
+            points += [(x(value), points[-1][1]), (x(value), y(rank / len(found)))]
+    return points

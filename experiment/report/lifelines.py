@@ -1,0 +1,142 @@
+"""What each request was doing at every moment: waiting, prefill, decode, preempted, or only held.
+
+    arrival ░░░░░░ first step ▒▒▒▒▒ first token ████████▞▞▞▞▒▒████ last token ╳╳╳╳ given back
+            queued            prefill          decode  preempted            held
+
+The steps of the log say it; a request that waits again after a preemption computes its tokens
+anew, which is prefill once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from experiment.analysis import ArmEvents, split_by_arm
+from experiment.events import Step
+from experiment.record import Record
+from kvsim.step import OpKind, StepPlan, plan_from_json
+
+Phase = Literal["queued", "prefill", "decode", "preempted", "held"]
+PHASES: tuple[Phase, ...] = ("queued", "prefill", "decode", "preempted", "held")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A phase from ``start`` to ``end``, seconds since the arm's first step began."""
+
+    phase: Phase
+    start: float
+    end: float
+
+
+@dataclass(slots=True)
+class Lifeline:
+    """One request of an arm, its phases in order of time."""
+
+    request: int
+    spans: list[Span] = field(default_factory=list)
+
+    def seconds(self, phase: Phase) -> float:
+        """Time spent in a phase."""
+        return sum(span.end - span.start for span in self.spans if span.phase == phase)
+
+    @property
+    def preemptions(self) -> int:
+        """How often it lost its blocks."""
+        return sum(span.phase == "preempted" for span in self.spans)
+
+    def figures(self) -> dict[str, float]:
+        """Seconds in each phase, and how often it was preempted."""
+        found: dict[str, float] = {phase: self.seconds(phase) for phase in PHASES}
+        return found | {"preemptions": self.preemptions, "request": self.request}
+
+
+@dataclass(frozen=True, slots=True)
+class Lifelines:
+    """The requests of an arm, in the order in which they first ran."""
+
+    arm: str
+    lines: list[Lifeline]
+    end: float
+
+
+def lifelines(record: Record) -> list[Lifelines]:
+    """The lines of every arm with steps, in the order of the log."""
+    found = (_Reader(events).read() for events in split_by_arm(record))
+    return [one for one in found if one.lines]
+
+
+class _Reader:
+    """Walks through the steps of an arm and keeps the open phase of each request."""
+
+    def __init__(self, events: ArmEvents) -> None:
+        self._events = events
+        self._lines: dict[int, Lifeline] = {}
+        self._open: dict[int, tuple[Phase, float]] = {}
+        self._ended: set[int] = set()
+        self._waited = {done.request: done.wait_s for done in events.requests}
+
+    def read(self) -> Lifelines:
+        """All lines, closed at the end of the last step."""
+        if not self._events.steps:
+            return Lifelines(self._events.arm, [], 0.0)
+        origin = self._events.steps[0].started_ns
+        end = 0.0
+        for step, plan in _plans(self._events.steps):
+            begun, end = (step.started_ns - origin) / 1e9, (step.t_ns - origin) / 1e9
+            self._take(plan, begun, end)
+        for request in list(self._open):
+            self._close(request, end)
+        return Lifelines(self._events.arm, list(self._lines.values()), end)
+
+    def _take(self, plan: StepPlan, begun: float, end: float) -> None:
+        for finish in plan.finished:
+            self._ended.add(finish.request)
+            if finish.request in self._open:
+                self._enter(finish.request, "held", begun)
+        freed = [op.request for op in plan.ops if op.kind in (OpKind.FREE, OpKind.SWAP_OUT)]
+        for request in freed:
+            if request is not None and request in self._ended:
+                self._close(request, begun)
+        for request in plan.preempted:
+            self._enter(request, "preempted", begun)
+        # Whoever was swapped out goes on where it stood.
+        back = {op.request for op in plan.ops if op.kind is OpKind.SWAP_IN}
+        for chunk in plan.chunks:
+            if chunk.request in self._ended:
+                continue
+            going_on = chunk.request in back or self._phase(chunk.request) == "decode"
+            decoding = chunk.count == 1 and going_on
+            self._enter(chunk.request, "decode" if decoding else "prefill", begun)
+            if chunk.samples and not decoding:
+                self._enter(chunk.request, "decode", end)
+
+    def _phase(self, request: int) -> str:
+        return self._open[request][0] if request in self._open else "none"
+
+    def _enter(self, request: int, phase: Phase, now: float) -> None:
+        if self._phase(request) == phase:
+            return
+        if request not in self._lines:
+            self._lines[request] = Lifeline(request)
+            waited = self._waited.get(request, 0.0)
+            if waited > 0:
+                self._lines[request].spans.append(Span("queued", max(0.0, now - waited), now))
+        self._close(request, now)
+        self._open[request] = (phase, now)
+
+    def _close(self, request: int, now: float) -> None:
+        opened = self._open.pop(request, None)
+        if opened is not None and now > opened[1]:
+            self._lines[request].spans.append(Span(opened[0], opened[1], now))
+
+
+def _plans(steps: list[Step]) -> Iterator[tuple[Step, StepPlan]]:
+    """Steps up to the first that is none."""
+    for step in steps:
+        try:
+            yield step, plan_from_json(step.plan)
+        except ValueError:
+            return
