@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.i18n import format_bytes
+from experiment.messages import Message
 from experiment.reconcile import ALLOWED
 from experiment.record import Record
 from experiment.report import html_memory, values
@@ -142,10 +143,19 @@ def _first_screen(keys: Keys, record: Record, results: Results) -> dict[str, Any
     return {
         "began": moment(record.started, record.started.t_ns, "date"),
         "figures": results.headline.params or None if results.experiment is None else None,
+        "heroes": _heroes(results),
         "subject": parts.subject(keys, record),
         "arms_with_problems": [arm for arm in results.arms if arm.problems],
         "unfinished": [arm for arm in results.arms if arm.status != "finished"],
     }
+
+
+def _heroes(results: Results) -> dict[str, str | None]:
+    """The arms that the headline's two figures are of."""
+    named = results.headline.params.get("arm")
+    key = named.key if isinstance(named, Message) else (named or {}).get("key")
+    found = (one.arm for one in results.arms if arm_message(one.arm).key == key)
+    return {"contiguous": next(found, None), "paged": "paged"}
 
 
 def _pictures(

@@ -2,8 +2,10 @@
 
     results.arms[paged].peak.live                        a value of run.json
     steps[paged][12].live                                a count of the ledger after a logged step
+    median shares[paged].*                               of live ÷ allocated over those steps
     results.arms[paged].peak.live * model.slot_bytes     a product, quotient, sum or difference
-    median results.arms[paged].requests.*.latency_s      of a list: sum max median p95 length
+    median results.arms[paged].requests.*.latency_s      of a list: sum, min, max, median,
+                                                         p95, length
 
 A name in brackets picks the entry of a list by its ``arm``, ``channel``, ``part``, ``request`` or
 ``id``, a number behind a point by its place. The page carries the path in ``data-key`` and how the
@@ -60,6 +62,7 @@ WRITERS: Mapping[str, Callable[[Any], str | None]] = {
 MOMENTS = {"clock": "%H:%M:%S.%f", "date": "%Y-%m-%d %H:%M"}
 _OF_LISTS: Mapping[str, Callable[[Sequence[Any]], float]] = {
     "sum": sum,
+    "min": min,
     "max": max,
     "median": statistics.median,
     "p95": lambda found: sorted(found)[max(0, -(-len(found) * 95 // 100) - 1)],
@@ -111,6 +114,7 @@ def document(record: Record, results: Results, series: Sequence[Series]) -> dict
         "model": model.model_dump(mode="json") | slot if model else None,
         "workload": workload.model_dump(mode="json") if workload else None,
         "steps": {one.arm: {row.step: row.model_dump() for row in one.rows} for one in series},
+        "shares": {one.arm: [row.utilisation for row in one.rows if row.running] for one in series},
         "begun": {
             one.arm: {row.step: at for at, row in zip(one.edges, one.rows, strict=False)}
             for one in series

@@ -69,8 +69,8 @@ def _draw(b: Bilingual, name: str, arms: Sequence[ArmResult], width: Width) -> M
         parts.append(line(left, y(share), x.end, y(share), class_="grid"))
         label = f"{share * 100:.0f}\u00a0%"
         parts.append(text(b, left - 8, y(share) + 4, label, class_="t small end num tick"))
-    for tick in decimal_ticks(x.top, 5):
-        parts.append(text(b, x(tick), y(0) + 18, f"{tick:g}", class_="t small middle num tick"))
+    style = "t small middle num tick"
+    parts += [text(b, x(at), y(0) + 18, f"{at:g}", class_=style) for at in decimal_ticks(x.top, 5)]
     axis = message(f"chart.{name}.axis")
     parts.append(text(b, (left + x.end) / 2, y(0) + 38, axis, class_="t small soft middle"))
     parts += [path(_stairs(found, x, y), class_=_style(index)) for index, found in enumerate(times)]

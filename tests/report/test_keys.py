@@ -168,3 +168,27 @@ def test_a_page_whose_number_is_wrong_is_noticed(facts: dict[str, Any], written:
         namespaceHTMLElements=False,
     )[0]
     assert expected(node, facts, written) != "1"
+
+
+def test_rows_of_the_comparison_show_what_their_labels_say(written: Record, parsed: Any) -> None:
+    """The same figures by the properties of the results, not by their paths."""
+    results = conclude(written)
+    t = Translator("en")
+    meant = {
+        "term.reserved.name": lambda arm: WRITERS["bytes"](arm.bytes_of(arm.peak.reserved)),
+        "term.allocated.name": lambda arm: WRITERS["bytes"](arm.bytes_of(arm.peak.allocated)),
+        "term.live.name": lambda arm: WRITERS["bytes"](arm.bytes_of(arm.peak.live)),
+        "term.wasted.name": lambda arm: WRITERS["bytes"](arm.bytes_of(arm.peak.wasted)),
+        "report.compare.share": lambda arm: WRITERS["percent"](arm.peak.utilisation),
+        "report.compare.mean_share": lambda arm: WRITERS["percent"](arm.mean.utilisation),
+        "report.compare.fits": lambda arm: WRITERS["count"](arm.fits),
+        "report.compare.rate": lambda arm: WRITERS["rate"](arm.tokens_per_s),
+    }
+    table = next(n for n in parsed.iter("table") if n.get("class") == "compare")
+    rows = {"".join(tr.find("th")[0].itertext()): tr for tr in table.find("tbody")}
+    for label, of in meant.items():
+        cells = rows[t(label)].findall("td")
+        for arm, cell in zip(results.arms, cells, strict=True):
+            if arm.peak:
+                shown = next(n for n in cell.iter() if n.get("data-key"))
+                assert _UNIT.sub(" ", "".join(shown.itertext())) == of(arm), (label, arm.arm)
