@@ -116,7 +116,11 @@
         cell.dataset.as = "count";
       }
       for (const cell of this.cells.sizes) {
-        write(cell, bytes(counted[cell.dataset.size] * this.film.slotBytes));
+        const size = cell.dataset.size;
+        write(cell, bytes(counted[size] * this.film.slotBytes));
+        if (frame) cell.dataset.key = `steps[${this.film.arm}][${frame.n}].${size} * ${this.film.slotBytes}`;
+        else cell.removeAttribute("data-key");
+        cell.dataset.as = "bytes";
       }
       const share = counted.allocated ? counted.wasted / counted.allocated : null;
       write(this.nodes.share, say("waste_share", { share }));
