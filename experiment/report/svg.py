@@ -14,7 +14,8 @@ from experiment.report.keyed import Said
 from kvsim.ledger import SlotState
 
 # A label is a text that reads the same in every language, a message, or a number with its key.
-Label = str | Message | Said
+Words = str | Message
+Label = Words | Said
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:

@@ -32,7 +32,7 @@ from experiment.report.experiment.words import (
     value_label,
 )
 from experiment.report.simulation.writing import seconds
-from experiment.report.svg import Label
+from experiment.report.svg import Words
 from experiment.report.texts import arm_name
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class ExperimentConsole:
         """It has ended."""
         self.console.end_task()
 
-    def text(self, label: Label) -> str:
+    def text(self, label: Words) -> str:
         """A label in the language of the console."""
         return self.t.message(label) if isinstance(label, Message) else label
 

@@ -14,7 +14,7 @@ from experiment.experiments.results import (
 )
 from experiment.messages import Message, message
 from experiment.report.simulation.writing import written
-from experiment.report.svg import Label
+from experiment.report.svg import Words
 
 Values = Mapping[str, int | float | str]
 
@@ -37,7 +37,7 @@ class Group:
     """A figure over all cells: a row for each cell, an entry for each arm of ``result.arms``."""
 
     info: FigureInfo
-    rows: list[tuple[Label, list[Entry]]]
+    rows: list[tuple[Words, list[Entry]]]
 
 
 def title(name: str) -> Message:
@@ -70,20 +70,20 @@ def axis_label(name: str) -> Message:
     return message(f"experiments.axis.{name}")
 
 
-def value_label(value: int | float | str) -> Label:
+def value_label(value: int | float | str) -> Words:
     """A value that a cell is called by: a number, or a word of the catalogue."""
     if isinstance(value, str):
         return message(f"experiments.value.{value.replace('-', '_')}")
     return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
 
 
-def cell_label(values: Values) -> Label:
+def cell_label(values: Values) -> Words:
     """All that a cell is called by, in one."""
     labels = [value_label(value) for value in values.values()]
     if len(labels) == 1:
         return labels[0]
     first, *others = labels
-    label: Label = first
+    label: Words = first
     for other in others:
         label = message("experiments.pair", one=_param(label), other=_param(other))
     return label
@@ -98,7 +98,7 @@ def cell_axis(values: Values) -> Message:
     return label
 
 
-def _param(label: Label) -> object:
+def _param(label: Words) -> object:
     return label.model_dump() if isinstance(label, Message) else label
 
 
@@ -140,9 +140,9 @@ def entry(info: FigureInfo, value: FigureValue | None) -> Entry:
     return Entry(main, said, wrong=value.exact is False)
 
 
-def ended_badly(result: ExperimentResult) -> list[tuple[Label, CellArm, Message]]:
+def ended_badly(result: ExperimentResult) -> list[tuple[Words, CellArm, Message]]:
     """Arms that were skipped or failed: in which cell, and why; a reason for all cells once."""
-    found: dict[tuple[str, str], tuple[Label, CellArm, Message]] = {}
+    found: dict[tuple[str, str], tuple[Words, CellArm, Message]] = {}
     for cell in result.cells:
         for arm in cell.arms:
             if arm.reason is not None:
