@@ -47,10 +47,6 @@ class Holder:
     finished: bool = False
 
 
-# Filler slots, slots written with fillers, whether an unfinished request holds the block.
-_Fill = tuple[int, int, bool]
-
-
 class Ledger:
     """Applies plans one by one and knows the state of every slot after each.
 
@@ -64,8 +60,6 @@ class Ledger:
         self._owners: list[set[int]] = [set() for _ in range(shape.blocks)]
         # A block has one place in every table that holds it: sharing is sharing of a prefix.
         self._logical = [0] * shape.blocks
-        # What the sums hold of each owned block: (filler slots, written slots, alive).
-        self._counted: list[_Fill] = [(0, 0, False)] * shape.blocks
         # Holders whose blocks are in host memory; their tables are empty.
         self.swapped: dict[int, Holder] = {}
         # Ownerless blocks whose content is kept.
@@ -107,7 +101,7 @@ class Ledger:
     @property
     def written_slots(self) -> int:
         """Slots that hold something: what a count over poisoned tensors must find."""
-        owned = sum(self._counted[block][1] for block, own in enumerate(self._owners) if own)
+        owned = sum(self._fill(block)[1] for block, own in enumerate(self._owners) if own)
         return owned + len(self.cached) * self.shape.block_size
 
     def tables(self) -> dict[int, tuple[int, ...]]:
@@ -168,7 +162,7 @@ class Ledger:
         self._require(holder.table == list(op.blocks), f"request {request} frees other blocks")
         size = self.shape.block_size
         for block in op.blocks:
-            full = self._counted[block][1] == size
+            full = self._fill(block)[1] == size
             self._disown(request, block)
             if block in op.cached:
                 ownerless = not self._owners[block]
@@ -190,45 +184,38 @@ class Ledger:
             raise ReplayError(f"request {request} comes back and was not swapped out")
         self._allocate(op)
         back = self.holders[request]
+        for block in op.blocks:
+            self._account(block, -1)
         back.written, back.padding = holder.written, holder.padding
         for block in op.blocks:
-            self._count_again(block)
+            self._account(block, +1)
 
     def _append(self, request: int, holder: Holder, block: int) -> None:
         holder.table.append(block)
         self._own(request, block, len(holder.table) - 1)
 
     def _own(self, request: int, block: int, logical: int) -> None:
-        owners = self._owners[block]
-        own = self._fill_by(self.holders[request], logical * self.shape.block_size)
-        if owners:
+        if self._owners[block]:
+            self._account(block, -1)
             self._require(
                 self._logical[block] == logical, f"block {block} has two places in sequences"
             )
-            before = self._counted[block]
-            own = (max(before[0], own[0]), max(before[1], own[1]), before[2] or own[2])
-            if own != before:
-                self._add(before, -1)
         else:
             self.owned_blocks += 1
-            before = None
         self._logical[block] = logical
-        owners.add(request)
+        self._owners[block].add(request)
         self.table_entries += 1
-        self.shared_blocks += len(owners) == 2
-        if own != before:
-            self._counted[block] = own
-            self._add(own, +1)
+        self.shared_blocks += len(self._owners[block]) == 2
+        self._account(block, +1)
 
     def _disown(self, request: int, block: int) -> None:
-        owners = self._owners[block]
-        owners.discard(request)
+        self._account(block, -1)
+        self._owners[block].discard(request)
         self.table_entries -= 1
-        self.shared_blocks -= len(owners) == 1
-        if owners:
-            self._count_again(block)
+        self.shared_blocks -= len(self._owners[block]) == 1
+        if self._owners[block]:
+            self._account(block, +1)
         else:
-            self._add(self._counted[block], -1)
             self.owned_blocks -= 1
 
     def _uncache(self, block: int) -> None:
@@ -254,33 +241,28 @@ class Ledger:
         )
         first = (holder.padding + holder.written) // size
         touched = holder.table[first : -(-end // size)]
+        for block in touched:
+            self._account(block, -1)
         holder.padding = padding
         holder.written = chunk.start + chunk.count
         for block in touched:
-            self._count_again(block)
+            self._account(block, +1)
 
     def _mark_finished(self, request: int) -> None:
         holder = self.holders.get(request)
         if holder is None:
             self.swapped.pop(request, None)
             return  # ended while waiting: it held nothing on the device
+        for block in holder.table:
+            self._account(block, -1)
         holder.finished = True
         for block in holder.table:
-            self._count_again(block)
+            self._account(block, +1)
 
-    def _count_again(self, block: int) -> None:
-        """Bring the sums up to what the owners of ``block`` have written now."""
-        before = self._counted[block]
-        now = self._fill(block)
-        if now != before:
-            self._add(before, -1)
-            self._counted[block] = now
-            self._add(now, +1)
-
-    def _add(self, fill: _Fill, sign: int) -> None:
-        """Add (or take away) what one owned block contributes to the sums."""
+    def _account(self, block: int, sign: int) -> None:
+        """Add (or take away) what ``block`` contributes to the sums of an owned block."""
         size = self.shape.block_size
-        padding, filled, alive = fill
+        padding, filled, alive = self._fill(block)
         self._sums[SlotState.PADDING] += sign * padding
         if alive:
             self._sums[SlotState.LIVE] += sign * (filled - padding)
@@ -288,27 +270,18 @@ class Ledger:
         else:
             self._sums[SlotState.FINISHED] += sign * (size - padding)
 
-    def _fill(self, block: int) -> _Fill:
-        """What all owners together make of a block."""
-        before = self._logical[block] * self.shape.block_size
-        padding, filled, alive = 0, 0, False
-        for request in self._owners[block]:
-            own = self._fill_by(self.holders[request], before)
-            padding = max(padding, own[0])
-            filled = max(filled, own[1])
-            alive = alive or own[2]
-        return padding, filled, alive
-
-    def _fill_by(self, holder: Holder, before: int) -> _Fill:
-        """What one of its owners makes of a block that begins ``before`` slots into its table."""
+    def _fill(self, block: int) -> tuple[int, int, bool]:
+        """(filler slots, slots written including fillers, has an unfinished owner) of a block."""
         size = self.shape.block_size
-        fillers = holder.padding - before
-        filled = fillers + holder.written
-        return (
-            0 if fillers <= 0 else min(fillers, size),
-            0 if filled <= 0 else min(filled, size),
-            not holder.finished,
-        )
+        before = self._logical[block] * size
+        padding = filled = 0
+        alive = False
+        for request in self._owners[block]:
+            holder = self.holders[request]
+            padding = max(padding, _clamp(holder.padding - before, size))
+            filled = max(filled, _clamp(holder.padding + holder.written - before, size))
+            alive = alive or not holder.finished
+        return padding, filled, alive
 
     def _request_of(self, op: BlockOp) -> int:
         if op.request is None:
@@ -319,6 +292,10 @@ class Ledger:
     def _require(condition: bool, message: str) -> None:
         if not condition:
             raise ReplayError(message)
+
+
+def _clamp(value: int, size: int) -> int:
+    return min(max(value, 0), size)
 
 
 _APPLY = {
