@@ -50,8 +50,13 @@ class Holder:
 class Ledger:
     """Applies plans one by one and knows the state of every slot after each.
 
-    Sums are kept per block as blocks change, so a step costs time proportional to what it
-    changes.
+    What each block adds to the sums is kept, and looked at anew where it may have changed:
+
+        block     owners      padding   filled   alive
+        3         {7, 9, 4}   0         16       yes      9 goes: 7 has it full as well, no change
+        8         {7}         0         5        yes      7 writes on: 6 filled, live + 1
+
+    So a step costs time proportional to what it changes, however many share a block.
     """
 
     def __init__(self, shape: PoolShape) -> None:
@@ -60,6 +65,10 @@ class Ledger:
         self._owners: list[set[int]] = [set() for _ in range(shape.blocks)]
         # A block has one place in every table that holds it: sharing is sharing of a prefix.
         self._logical = [0] * shape.blocks
+        # Over all owners: most filler slots, most slots written with fillers, an unfinished one.
+        self._padding = [0] * shape.blocks
+        self._filled = [0] * shape.blocks
+        self._alive = [False] * shape.blocks
         # Holders whose blocks are in host memory; their tables are empty.
         self.swapped: dict[int, Holder] = {}
         # Ownerless blocks whose content is kept.
@@ -101,16 +110,17 @@ class Ledger:
     @property
     def written_slots(self) -> int:
         """Slots that hold something: what a count over poisoned tensors must find."""
-        owned = sum(self._fill(block)[1] for block, own in enumerate(self._owners) if own)
-        return owned + len(self.cached) * self.shape.block_size
+        # A block without an owner is filled by nobody.
+        return sum(self._filled) + len(self.cached) * self.shape.block_size
 
     def tables(self) -> dict[int, tuple[int, ...]]:
         """Block table of every request that holds blocks."""
         return {request: tuple(h.table) for request, h in self.holders.items() if h.table}
 
     def _apply_op(self, op: BlockOp) -> None:
-        for block in op.blocks:
-            self._require(0 <= block < self.shape.blocks, f"no block {block} in the pool")
+        if op.blocks:
+            for block in (min(op.blocks), max(op.blocks)):
+                self._require(0 <= block < self.shape.blocks, f"no block {block} in the pool")
         _APPLY[op.kind](self, op)
 
     def _allocate(self, op: BlockOp) -> None:
@@ -131,10 +141,10 @@ class Ledger:
         reach = len(op.blocks) * self.shape.block_size
         self._require(op.tokens <= reach, f"request {request} shares more than blocks hold")
         for block in op.blocks:
-            has_content = self._owners[block] or block in self.cached
-            self._require(bool(has_content), f"block {block} holds nothing to share")
             if block in self.cached:
                 self._uncache(block)
+            elif not self._owners[block]:
+                raise ReplayError(f"block {block} holds nothing to share")
             self._append(request, holder, block)
 
     def _copy(self, op: BlockOp) -> None:
@@ -161,10 +171,11 @@ class Ledger:
         holder = self._holder(request)
         self._require(holder.table == list(op.blocks), f"request {request} frees other blocks")
         size = self.shape.block_size
+        kept = frozenset(op.cached)
         for block in op.blocks:
-            full = self._fill(block)[1] == size
+            full = self._filled[block] == size
             self._disown(request, block)
-            if block in op.cached:
+            if block in kept:
                 ownerless = not self._owners[block]
                 self._require(full and ownerless, f"block {block} cannot stay cached")
                 self.cached.add(block)
@@ -184,39 +195,51 @@ class Ledger:
             raise ReplayError(f"request {request} comes back and was not swapped out")
         self._allocate(op)
         back = self.holders[request]
-        for block in op.blocks:
-            self._account(block, -1)
         back.written, back.padding = holder.written, holder.padding
         for block in op.blocks:
-            self._account(block, +1)
+            self._add(back, block)
 
     def _append(self, request: int, holder: Holder, block: int) -> None:
         holder.table.append(block)
         self._own(request, block, len(holder.table) - 1)
 
     def _own(self, request: int, block: int, logical: int) -> None:
-        if self._owners[block]:
-            self._account(block, -1)
-            self._require(
-                self._logical[block] == logical, f"block {block} has two places in sequences"
-            )
-        else:
-            self.owned_blocks += 1
-        self._logical[block] = logical
-        self._owners[block].add(request)
+        owners = self._owners[block]
+        owners.add(request)
         self.table_entries += 1
-        self.shared_blocks += len(self._owners[block]) == 2
-        self._account(block, +1)
+        if len(owners) == 1:
+            self.owned_blocks += 1
+            self._logical[block] = logical
+            self._sums[SlotState.FINISHED] += self.shape.block_size  # nobody's yet; see _set
+        elif self._logical[block] != logical:
+            raise ReplayError(f"block {block} has two places in sequences")
+        else:
+            self.shared_blocks += len(owners) == 2
+        self._add(self.holders[request], block)
 
     def _disown(self, request: int, block: int) -> None:
-        self._account(block, -1)
-        self._owners[block].discard(request)
+        owners = self._owners[block]
+        owners.discard(request)
         self.table_entries -= 1
-        self.shared_blocks -= len(self._owners[block]) == 1
-        if self._owners[block]:
-            self._account(block, +1)
-        else:
+        self.shared_blocks -= len(owners) == 1
+        if not owners:
+            self._set(block, 0, 0, False)
+            self._sums[SlotState.FINISHED] -= self.shape.block_size
             self.owned_blocks -= 1
+        elif not self._full_of_another(block):
+            self._set(block, *self._fill(block))
+
+    def _full_of_another(self, block: int) -> bool:
+        """Whether some owner alone makes the block what it is: alive, full and without fillers."""
+        if self._padding[block]:
+            return False
+        reach = (self._logical[block] + 1) * self.shape.block_size
+        holders = self.holders
+        for owner in self._owners[block]:
+            holder = holders[owner]
+            if not holder.finished and not holder.padding and holder.written >= reach:
+                return True
+        return False
 
     def _uncache(self, block: int) -> None:
         self.cached.discard(block)
@@ -241,34 +264,51 @@ class Ledger:
         )
         first = (holder.padding + holder.written) // size
         touched = holder.table[first : -(-end // size)]
-        for block in touched:
-            self._account(block, -1)
         holder.padding = padding
         holder.written = chunk.start + chunk.count
         for block in touched:
-            self._account(block, +1)
+            self._add(holder, block)
 
     def _mark_finished(self, request: int) -> None:
         holder = self.holders.get(request)
         if holder is None:
             self.swapped.pop(request, None)
             return  # ended while waiting: it held nothing on the device
-        for block in holder.table:
-            self._account(block, -1)
         holder.finished = True
+        holders = self.holders
         for block in holder.table:
-            self._account(block, +1)
+            for owner in self._owners[block]:
+                if not holders[owner].finished:
+                    break
+            else:
+                self._set(block, self._padding[block], self._filled[block], False)
 
-    def _account(self, block: int, sign: int) -> None:
-        """Add (or take away) what ``block`` contributes to the sums of an owned block."""
+    def _add(self, holder: Holder, block: int) -> None:
+        """An owner has come, or has written more: what it sees is added to what others see."""
         size = self.shape.block_size
-        padding, filled, alive = self._fill(block)
-        self._sums[SlotState.PADDING] += sign * padding
-        if alive:
-            self._sums[SlotState.LIVE] += sign * (filled - padding)
-            self._sums[SlotState.UNWRITTEN] += sign * (size - filled)
-        else:
-            self._sums[SlotState.FINISHED] += sign * (size - padding)
+        if self._alive[block] and self._filled[block] == size and not holder.padding:
+            return  # full of others already
+        before = self._logical[block] * size
+        padding = max(self._padding[block], _clamp(holder.padding - before, size))
+        filled = max(self._filled[block], _clamp(holder.padding + holder.written - before, size))
+        self._set(block, padding, filled, self._alive[block] or not holder.finished)
+
+    def _set(self, block: int, padding: int, filled: int, alive: bool) -> None:
+        """Change what an owned block adds to the sums: fillers, and live and unwritten slots.
+
+        While no owner is alive what is left of it is finished.
+        """
+        was = self._padding[block], self._filled[block], self._alive[block]
+        if was == (padding, filled, alive):
+            return
+        for sign, (pads, full, lives) in ((-1, was), (+1, (padding, filled, alive))):
+            self._sums[SlotState.PADDING] += sign * pads
+            if lives:
+                self._sums[SlotState.LIVE] += sign * (full - pads)
+                self._sums[SlotState.UNWRITTEN] += sign * (self.shape.block_size - full)
+            else:
+                self._sums[SlotState.FINISHED] += sign * (self.shape.block_size - pads)
+        self._padding[block], self._filled[block], self._alive[block] = padding, filled, alive
 
     def _fill(self, block: int) -> tuple[int, int, bool]:
         """(filler slots, slots written including fillers, has an unfinished owner) of a block."""

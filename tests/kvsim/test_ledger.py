@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from scheduling import Workload, workloads
 
 from kvsim.blocks import BlockPool
@@ -10,7 +11,7 @@ from kvsim.contiguous import StaticBatchPlanner
 from kvsim.ledger import Ledger, PoolShape, SlotState, replay
 from kvsim.recount import recount
 from kvsim.scheduler import Request, Scheduler, SchedulerConfig
-from kvsim.step import BlockOp, Chunk, FinishReason, OpKind, StepPlan
+from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 PROMPTS = (2, 13, 110, 2)
 NEW = 50
@@ -153,3 +154,52 @@ def test_a_preempted_request_leaves_nothing_behind() -> None:
     counts = ledger.apply(second)
     assert set(ledger.holders) == {0}
     assert (counts.live, counts.allocated) == (5, 8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_owners_of_one_block_that_have_written_more_and_less_of_it(data: st.DataObject) -> None:
+    """No scheduler here lets them, so that only this asks: who goes leaves what the others see."""
+    shape = PoolShape(3, 4, 1)
+    ledger = Ledger(shape)
+    first = StepPlan(
+        0, (BlockOp(OpKind.ALLOCATE, 0, (2, 0, 1)),),
+        (Chunk(0, 0, data.draw(st.integers(1, 12)), samples=True),),
+    )  # fmt: skip
+    ledger.apply(first)
+    for step in range(1, 12):
+        ledger.apply(data.draw(changes(ledger, step)))
+        assert ledger.counts() == recount(shape, ledger.holders)
+        if not ledger.holders:
+            break
+    assert ledger.owned_blocks == len({b for h in ledger.holders.values() for b in h.table})
+
+
+@st.composite
+def changes(draw: st.DrawFn, ledger: Ledger, step: int) -> StepPlan:
+    """Someone more shares some first blocks, writes on where it is, or ends and goes."""
+    request = draw(st.sampled_from(sorted(ledger.holders)))
+    holder = ledger.holders[request]
+    kinds = ["share", "end"] + ["write"] * (holder.written < 4 * len(holder.table))
+    kind = draw(st.sampled_from(kinds))
+    if kind == "share":
+        blocks = tuple(holder.table[: draw(st.integers(1, len(holder.table)))])
+        tokens = draw(st.integers(0, 4 * len(blocks)))
+        return StepPlan(step, (BlockOp(OpKind.SHARE, 100 + step, blocks, tokens=tokens),))
+    if kind == "end":
+        gone = BlockOp(OpKind.FREE, request, tuple(holder.table))
+        return StepPlan(step, (gone,), finished=(Finish(request, FinishReason.LENGTH),))
+    return StepPlan(step, chunks=(Chunk(request, holder.written, 1, samples=True),))
+
+
+def test_a_block_is_alive_as_long_as_one_of_its_owners_is() -> None:
+    shape = PoolShape(2, 4, 1)
+    ledger = Ledger(shape)
+    ledger.apply(StepPlan(0, (BlockOp(OpKind.ALLOCATE, 0, (1,)),), (Chunk(0, 0, 2, samples=True),)))
+    ledger.apply(StepPlan(1, (BlockOp(OpKind.SHARE, 1, (1,), tokens=2),)))
+    ended = ledger.apply(StepPlan(2, finished=(Finish(0, FinishReason.LENGTH),)))
+    assert (ended.live, ended[SlotState.FINISHED]) == (2, 0)
+    # Rows that have ended are computed on in a batch.
+    assert ledger.apply(StepPlan(3, chunks=(Chunk(0, 2, 1, samples=True),))).live > 0
+    both = ledger.apply(StepPlan(4, finished=(Finish(1, FinishReason.LENGTH),)))
+    assert (both.live, both[SlotState.FINISHED]) == (0, 4)
