@@ -65,6 +65,22 @@ def _tiny_mistral() -> PretrainedConfig:
     return MistralConfig(sliding_window=None, **_grouped(1024))
 
 
+def _llama_1b() -> PretrainedConfig:
+    """Shape of Llama 3.2 1B with GPT-2's vocabulary, for measurements on GPUs."""
+    from transformers import LlamaConfig
+
+    shape = _grouped(4096) | {
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "tie_word_embeddings": True,
+    }
+    return LlamaConfig(**shape)
+
+
 def _grouped(positions: int) -> dict[str, Any]:
     """Describe a rotary decoder in which two query heads share a KV head."""
     return {
@@ -86,8 +102,11 @@ RECIPES: dict[str, Callable[[], PretrainedConfig]] = {
     "tiny-llama": _tiny_llama,
     "tiny-qwen2": _tiny_qwen2,
     "tiny-mistral": _tiny_mistral,
+    "llama-1b-random": _llama_1b,
 }
 TINY = tuple(name for name in RECIPES if name.startswith("tiny-"))
+# Names that no hub is asked for.
+ALWAYS_RANDOM = (*TINY, "llama-1b-random")
 
 
 def cache_root() -> Path:

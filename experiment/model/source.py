@@ -16,7 +16,7 @@ from typing import Literal
 from experiment.config import Config
 from experiment.events import Event, Notice, Progress
 from experiment.messages import Message, message, user_error
-from experiment.model.builtin import TINY, build_model
+from experiment.model.builtin import ALWAYS_RANDOM, build_model
 from experiment.model.hub import (
     PATTERNS,
     HubSilentError,
@@ -57,7 +57,7 @@ def find_model(config: Config, emit: Emit, accept: Accept = lambda _: None) -> S
         if not weight_files(local):
             raise user_error("error.model.no_safetensors", model=name)
         return source
-    if name in TINY:
+    if name in ALWAYS_RANDOM:
         return _accepted(_random(name, config, emit), accept)
     cached = _cached(name)
     if cached is not None:
@@ -88,7 +88,7 @@ def text_warning(config: Config) -> Message | None:
     None where trained weights are at hand, or may be.
     """
     name = config.model.name
-    if name in TINY:
+    if name in ALWAYS_RANDOM:
         return message("model.random_text")
     if name not in GPT2_NAMES or _cached(name) is not None:
         return None

@@ -16,7 +16,9 @@ import torch
 
 from experiment.conclusions import evaluate
 from experiment.engine.kv_pool import KVPool
+from experiment.engine.triton_support import reason_against
 from experiment.environment import NvmlFacts
+from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
 from experiment.memory.gpu_probe import device_reason, probe_gpus, torch_facts
 from experiment.memory.nvml import NvmlDevice, NvmlError, open_nvml
 from experiment.memory.tensors import storage_bytes, trim
@@ -180,7 +182,13 @@ def test_a_whole_run_on_the_gpu_is_reconciled_by_channels_that_are_independent(
         capture_output=True, text=True, encoding="utf-8", timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    results = evaluate(read_record(tmp_path / "run"))
+    record = read_record(tmp_path / "run")
+    results = evaluate(record)
+    if reason_against(torch.device("cuda")) is None:
+        assert {event.kernel for event in record.of(KernelChosen)} == {"triton"}
+        [graphs] = record.of(DecodeGraphsReady)
+        assert graphs.sizes == [1, 2, 4], graphs.reason
+        assert [event.steps > 0 for event in record.of(DecodeGraphsUsed)] == [True]
     usable = {c["channel"] for c in (results.environment or {})["channels"] if c["usable"]}
     for arm in results.arms:
         found = arm.reconciliation

@@ -71,6 +71,17 @@ def test_gpt2_recipe_is_the_124m_model() -> None:
     assert (config.n_layer, config.n_head, config.n_embd, config.vocab_size) == (12, 12, 768, 50257)
 
 
+def test_the_llama_for_gpus_has_a_billion_parameters_and_shares_kv_heads() -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    config = RECIPES["llama-1b-random"]()
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(1.08e9, rel=0.01)
+    assert (config.num_attention_heads, config.num_key_value_heads, config.head_dim) == (32, 8, 64)
+
+
 def test_a_whole_model_is_not_built_again() -> None:
     place = build_model("tiny-gpt2", 0, 0.08)
     stamp = (place / "model.safetensors").stat().st_mtime_ns

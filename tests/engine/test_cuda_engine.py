@@ -1,0 +1,187 @@
+"""The engine on a real GPU: kernels, graphs and swapping, each against what it must equal."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from checked_run import CheckedRun
+from kernel_cases import CASES, Case, Step, make_step
+from tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
+
+from experiment.engine.decode_graphs import cuda_capture
+from experiment.engine.engine import Engine
+from experiment.engine.kernels import (
+    KERNELS,
+    choose_kernel,
+    reference_kernel,
+    torch_kernel,
+    triton_module,
+)
+from experiment.engine.kv_pool import KVPool, scatter
+from experiment.engine.model_runner import ModelRunner
+from experiment.engine.quantized import FP8, LayerKV, from_blocks
+from experiment.engine.triton_support import reason_against
+from kvsim.scheduler import SchedulerConfig
+from kvsim.step import BlockOp, OpKind, StepPlan
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
+]
+GPU = torch.device("cuda:0")
+TOLERANCES = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+SIZES = [(1, 1, 64), (4, 1, 64), (8, 1, 128), (3, 2, 80), (2, 2, 256), (7, 1, 16)]
+
+
+@pytest.fixture
+def triton() -> None:
+    """Skip where the kernels cannot run on this GPU, with the reason."""
+    reason = reason_against(GPU)
+    if reason is not None:
+        pytest.skip(f"{reason.key} {reason.params}")
+
+
+def on_gpu(step: Step, dtype: torch.dtype = torch.float32) -> Step:
+    inputs = step.inputs
+    moved = replace(
+        inputs,
+        input_ids=inputs.input_ids.to(GPU),
+        position_ids=inputs.position_ids.to(GPU),
+        slot_blocks=inputs.slot_blocks.to(GPU),
+        slot_offsets=inputs.slot_offsets.to(GPU),
+        sampled_rows=inputs.sampled_rows.to(GPU),
+        sequences=tuple(replace(s, table=s.table.to(GPU)) for s in inputs.sequences),
+    )
+    q, kv = step.q.to(GPU, dtype), step.kv.to(GPU, dtype)
+    return replace(step, q=q, kv=kv, inputs=moved)
+
+
+def agrees(kernel: Any, step: Step, kv: LayerKV) -> None:
+    ours = kernel(step.q, kv, step.inputs, step.scale)
+    expected = reference_kernel(step.q, kv, step.inputs, step.scale)
+    assert not expected.isnan().any()
+    tolerance = TOLERANCES[step.q.dtype]
+    torch.testing.assert_close(ours, expected, atol=tolerance, rtol=tolerance)
+
+
+def test_auto_is_triton_where_it_runs() -> None:
+    expected = "torch" if reason_against(GPU) else "triton"
+    assert choose_kernel("auto", GPU, torch.float16) == expected
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_both_kernels_give_the_reference(triton: None, case: Case, dtype: torch.dtype) -> None:
+    step = on_gpu(make_step(case), dtype)
+    agrees(KERNELS["triton"], step, step.kv)
+    agrees(torch_kernel, step, step.kv)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("block_size", [1, 16, 256])
+@pytest.mark.parametrize(("group", "kv_heads", "dim"), SIZES)
+def test_heads_and_blocks_of_any_size(
+    triton: None, group: int, kv_heads: int, dim: int, block_size: int, dtype: torch.dtype
+) -> None:
+    sequences = ((700, 1), (0, 1), (255, 1), (256, 1), (90, 3), (0, 140))
+    case = Case(sequences, block_size, group * kv_heads, kv_heads, dim)
+    step = on_gpu(make_step(case, seed=dim), dtype)
+    agrees(KERNELS["triton"], step, step.kv)
+
+
+@pytest.mark.parametrize("kv_dtype", [torch.int8, FP8], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("heads", [(2, 2), (8, 2)])
+def test_a_cache_in_eight_bits(
+    triton: None, heads: tuple[int, int], dtype: torch.dtype, kv_dtype: torch.dtype
+) -> None:
+    if kv_dtype == FP8 and torch.cuda.get_device_capability(GPU) < (8, 9):
+        pytest.skip("fp8 needs compute capability 8.9")
+    step = on_gpu(make_step(Case(((400, 1), (0, 1), (90, 60)), 16, *heads, dim=64)))
+    kv = from_blocks(step.kv, kv_dtype)
+    agrees(KERNELS["triton"], replace(step, q=step.q.to(dtype)), kv)
+
+
+@pytest.mark.parametrize("place", [0, 255, 256, 299])
+def test_a_poisoned_slot_shows(triton: None, place: int) -> None:
+    step = on_gpu(make_step(Case(((299, 1), (299, 1)), 16, 2, 2, 64)), torch.float16)
+    step.kv[1, step.tables[0][place // 16], 1, place % 16] = float("nan")
+    out = KERNELS["triton"](step.q, step.kv, step.inputs, step.scale)
+    assert out[0, 1].isnan().any()
+    assert not out[0, 0].isnan().any()
+    assert not out[1].isnan().any()
+
+
+def test_keys_and_values_go_to_their_slots(triton: None) -> None:
+    step = on_gpu(make_step(Case(((5, 3), (0, 4), (6, 1)), 4, 6, 3, 80)), torch.bfloat16)
+    rows = torch.randn(2, 3, 8, 80, device=GPU, dtype=torch.bfloat16).transpose(1, 2)
+    ours, expected = step.kv.clone(), step.kv.clone()
+    triton_module().write(ours, step.inputs, rows[0], rows[1])
+    scatter(expected, step.inputs, rows[0], rows[1])
+    assert torch.equal(ours.nan_to_num(9.0), expected.nan_to_num(9.0))
+    step.inputs.slot_blocks.fill_(-1)
+    triton_module().write(ours, step.inputs, rows[1], rows[0])
+    assert torch.equal(ours.nan_to_num(9.0), expected.nan_to_num(9.0))
+
+
+@cache
+def model_on_gpu(family: str) -> Any:
+    return copy.deepcopy(tiny(family)).to(GPU)
+
+
+def run(
+    family: str, kernel: str, graphs: bool, blocks: int = 60, **limits: Any
+) -> tuple[CheckedRun, list[list[int]]]:
+    config = SchedulerConfig(**limits)
+    pool = KVPool(geometry(family), blocks, 4, torch.float32, GPU, config.host_blocks)
+    runner = ModelRunner(model_on_gpu(family), pool, kernel)
+    if graphs:
+        runner.capture_decoding(5, POSITIONS, cuda_capture(GPU))
+        assert pool.written_slots() == 0
+    checked = CheckedRun(Engine(runner, config, None, VOCABULARY, POSITIONS))
+    for request, length in enumerate((1, 20, 9, 5, 2)):
+        checked.engine.add(request, list(range(3, 3 + length)), 6 + 2 * request)
+    checked.to_the_end()
+    if runner.graphs is not None:
+        counts = runner.graphs.counts
+        assert counts.steps > 5
+        assert counts.padding_rows > 0
+    return checked, [checked.engine.generated(request) for request in range(5)]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_graphs_give_the_tokens_of_eager_steps_and_of_transformers(
+    triton: None, family: str
+) -> None:
+    _, eager = run(family, "triton", graphs=False)
+    _, replayed = run(family, "triton", graphs=True)
+    _, gathered = run(family, "torch", graphs=False)
+    assert replayed == eager == gathered
+    for request, length in enumerate((1, 20, 9, 5, 2)):
+        assert eager[request] == solo(family, list(range(3, 3 + length)), 6 + 2 * request)
+
+
+@pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graphs"])
+def test_swapping_changes_no_token(triton: None, graphs: bool) -> None:
+    checked, swapped = run("llama", "triton", graphs, 14, preemption="swap", host_blocks=40)
+    assert checked.count(OpKind.SWAP_OUT) > 0
+    assert swapped == run("llama", "triton", graphs)[1]
+
+
+def test_host_memory_is_pinned_and_blocks_come_back() -> None:
+    pool = KVPool(geometry("llama"), 40, 16, torch.float16, GPU, host_blocks=30)
+    assert pool.host is not None
+    assert pool.host.is_pinned()
+    pool.kv.copy_(torch.randn_like(pool.kv))
+    before = pool.kv.clone()
+    there, here, places = tuple(range(30)), tuple(range(10, 40)), tuple(reversed(range(30)))
+    pool.apply(StepPlan(0, ops=(BlockOp(OpKind.ALLOCATE, 0, there),)))
+    pool.apply(StepPlan(1, ops=(BlockOp(OpKind.SWAP_OUT, 0, there, sources=places),)))
+    pool.apply(StepPlan(2, ops=(BlockOp(OpKind.SWAP_IN, 0, here, sources=places),)))
+    assert torch.equal(pool.kv[:, :, 10:], before[:, :, :30])
+    assert torch.equal(pool.host[:, :, 29].to(GPU), before[:, :, 0])
