@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
-from experiment.engine.kernels import WRITERS, Kernel, pool_write
+from experiment.engine.kernels import Kernel
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.step_inputs import StepInputs
 
@@ -71,8 +71,7 @@ def paged_attention(
     layer = module.layer_idx
     assert isinstance(layer, int)
     step.calls.append(layer)
-    write = WRITERS.get(step.kernel, pool_write)
-    write(step.pool, layer, step.inputs, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    step.pool.write(layer, step.inputs, key[0].transpose(0, 1), value[0].transpose(0, 1))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     rows = query[0].transpose(0, 1).contiguous()
     out = step.kernel(rows, step.pool.layer(layer), step.inputs, scale)

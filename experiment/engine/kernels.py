@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
-from experiment.engine.kv_pool import KVPool
+from experiment.engine.kv_pool import scatter
 from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take, to_blocks
 from experiment.engine.step_inputs import PackedSequence, StepInputs, build_inputs
 from experiment.engine.triton_support import reason_against
@@ -35,9 +35,6 @@ class Kernel(Protocol):
     ) -> torch.Tensor:
         """Return [tokens, heads, head_dim]; ``scale`` multiplies the scores."""
         ...
-
-
-Writer = Callable[[KVPool, int, StepInputs, torch.Tensor, torch.Tensor], None]
 
 
 def gather(
@@ -92,20 +89,12 @@ def triton_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float
     return triton_module().attend(q, kv, inputs, scale)  # type: ignore[no-any-return]
 
 
-def pool_write(
-    pool: KVPool, layer: int, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
+def numba_scatter(
+    kv: torch.Tensor, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
 ) -> None:
-    """By torch; any pool and any device."""
-    pool.write(layer, inputs, keys, values)
-
-
-def numba_write(
-    pool: KVPool, layer: int, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
-) -> None:
-    """:meth:`KVPool.write` for what ``numba_kernel`` reads in place."""
-    kv = pool.layer(layer)
-    if isinstance(kv, QuantizedKV) or kv.device.type != "cpu" or kv.dtype != torch.float32:
-        pool.write(layer, inputs, keys, values)
+    """Write what ``numba_kernel`` reads in place; anything else goes to torch."""
+    if kv.device.type != "cpu" or kv.dtype != torch.float32 or inputs.padded:
+        scatter(kv, inputs, keys, values)
     else:
         _cpu_write()(kv, inputs.slot_blocks, inputs.slot_offsets, keys, values)
 
@@ -197,8 +186,6 @@ KERNELS: dict[str, Kernel] = {
     "triton": triton_kernel,
     "reference": reference_kernel,
 }
-# How keys and values get into the pool, where not by :meth:`KVPool.write`.
-WRITERS: dict[Kernel, Writer] = {numba_kernel: numba_write}
 READS_QUANTIZED = frozenset({"torch", "numba", "triton", "reference"})
 
 

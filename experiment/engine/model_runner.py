@@ -7,7 +7,7 @@ import torch
 from experiment.engine.attention import ATTENTION, PagedStep, UnsupportedModelError
 from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.decode_graphs import Capture, DecodeGraphs, padded_sizes
-from experiment.engine.kernels import KERNELS, Kernel, triton_module
+from experiment.engine.kernels import KERNELS, Kernel, numba_scatter, triton_module
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.static_decode import StaticBuffers, StaticInputs
 from experiment.engine.step_inputs import StepInputs, build_inputs
@@ -36,6 +36,8 @@ class ModelRunner:
         self.graphs: DecodeGraphs | None = None
         if kernel == "triton":
             pool.scatter = triton_module().write
+        if kernel == "numba":
+            pool.scatter = numba_scatter
 
     @torch.inference_mode()
     def logits(self, inputs: StepInputs) -> torch.Tensor:

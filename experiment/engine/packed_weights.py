@@ -24,68 +24,17 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own spelling
-from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
+
+from experiment.engine.fused_activation import fuse_activations
+from experiment.engine.packed_layers import PackedEmbedding, PackedLinear
 
 # oneDNN is told for how many rows to choose the layout; those of a decode step.
 _TYPICAL_ROWS = 16
-# With one or two rows oneDNN takes another, slower way than with four: 0.45 against 0.35 ms for
-# 768 to 2,304. Empty rows are added up to there.
-_FEWEST_ROWS = 4
 # Outputs in a panel, with AVX-512 and with narrower instructions.
 _WIDTHS = (64, 48, 32, 24, 16, 8)
 
 _ops: Any = torch.ops.mkldnn
-
-
-class PackedLinear(torch.nn.Module):
-    """A linear layer over a packed weight, for any number of rows.
-
-    Args:
-        packed: from :func:`pack`.
-        bias: [outputs], or none.
-        outputs, inputs: shape of the weight.
-    """
-
-    def __init__(
-        self, packed: torch.Tensor, bias: torch.Tensor | None, outputs: int, inputs: int
-    ) -> None:
-        super().__init__()
-        self.out_features, self.in_features = outputs, inputs
-        # As buffers: whoever counts the model's tensors finds them.
-        self.register_buffer("packed", packed, persistent=False)
-        self.register_buffer("bias", bias, persistent=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., inputs] to [..., outputs]."""
-        rows = x.reshape(-1, self.in_features)
-        count = rows.shape[0]
-        if not count:
-            return x.new_empty((*x.shape[:-1], self.out_features))
-        if count < _FEWEST_ROWS:
-            rows = F.pad(rows, (0, 0, 0, _FEWEST_ROWS - count))
-        out: torch.Tensor = _ops._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
-        return out[:count].view(*x.shape[:-1], self.out_features)
-
-
-class PackedEmbedding(torch.nn.Module):
-    """The table of an embedding that is tied to a packed output projection.
-
-    Args:
-        packed: holds the memory.
-        panels: the same memory, see :func:`panels_of`.
-    """
-
-    def __init__(self, packed: torch.Tensor, panels: torch.Tensor) -> None:
-        super().__init__()
-        self.register_buffer("packed", packed, persistent=False)
-        self._panels = panels
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """[...] to [..., inputs]."""
-        width = self._panels.shape[-1]
-        return self._panels[ids // width, :, ids % width]
 
 
 def pack_weights(model: torch.nn.Module) -> int:
@@ -115,6 +64,7 @@ def pack_weights(model: torch.nn.Module) -> int:
         replaced[id(module)] = PackedLinear(packed[id(weight)], module.bias, outputs, inputs)
     _replace(model, replaced)
     _leave_the_file(model)
+    fuse_activations(model)
     return sum(isinstance(module, PackedLinear) for module in replaced.values())
 
 
@@ -173,17 +123,11 @@ def _rows_are_outputs(module: Any) -> torch.Tensor:
 
 
 def _replace(model: torch.nn.Module, replaced: dict[int, torch.nn.Module]) -> None:
-    """Put new modules into their places, and a faster one for GPT-2's activation.
-
-    That activation is the same formula in eight operations, of which each reads and writes the
-    widest tensor of a layer.
-    """
+    """Put new modules into their places."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if id(child) in replaced:
                 setattr(parent, name, replaced[id(child)])
-            elif type(child) is NewGELUActivation:
-                setattr(parent, name, torch.nn.GELU(approximate="tanh"))
 
 
 def _leave_the_file(model: torch.nn.Module) -> None:

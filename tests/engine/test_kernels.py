@@ -225,7 +225,8 @@ def test_writing_by_numba_leaves_what_torch_leaves(
     )
     rows = layout(torch.randn(tokens + 1, heads, 8)), layout(torch.randn(tokens + 1, heads, 8))
     pools[0].write(1, inputs, *rows)
-    kernels.numba_write(pools[1], 1, inputs, *rows)
+    pools[1].scatter = kernels.numba_scatter
+    pools[1].write(1, inputs, *rows)
     first, second = (pool.kv.nan_to_num(nan=-7.0) for pool in pools)
     assert torch.equal(first, second)
     assert (first != -7.0).sum() == 2 * (tokens + 1) * heads * 8
@@ -242,7 +243,8 @@ def test_writing_what_numba_does_not_read_is_left_to_the_pool(dtype: torch.dtype
     kind = torch.float32 if dtype == torch.int8 else dtype
     keys, values = torch.randn(2, 5, 3, 8).to(kind).unbind(0)
     pools[0].write(0, inputs, keys, values)
-    kernels.numba_write(pools[1], 0, inputs, keys, values)
+    pools[1].scatter = kernels.numba_scatter
+    pools[1].write(0, inputs, keys, values)
     assert pools[1].written_slots() == 5
     bytes_of = [pool.kv.view(torch.uint8) for pool in pools]
     assert torch.equal(*bytes_of)

@@ -22,6 +22,7 @@ from tiny_models import (
     tiny,
 )
 from transformers import GPT2Config, LlamaConfig
+from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
 from experiment.engine import packed_weights
@@ -29,13 +30,8 @@ from experiment.engine.attention import ATTENTION
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.packed_weights import (
-    PackedEmbedding,
-    PackedLinear,
-    pack,
-    pack_weights,
-    panels_of,
-)
+from experiment.engine.packed_layers import PackedEmbedding, PackedLinear
+from experiment.engine.packed_weights import pack, pack_weights, panels_of
 from experiment.memory.tensors import storage_bytes
 from experiment.model.load import load_model
 from kvsim.scheduler import SchedulerConfig
@@ -120,6 +116,51 @@ def test_tokens_of_a_packed_model_are_those_of_transformers(family: str, kernel:
         engine.step()
     for request, prompt in enumerate(prompts):
         assert engine.generated(request) == solo(family, prompt, 12)
+
+
+POSTS = {"gpt2": ("gelu", "tanh"), "llama": ("swish", "")}
+
+
+@pytest.mark.parametrize("family", POSTS)
+def test_activations_go_to_the_product_before_them(family: str) -> None:
+    model = packed_model(family)
+    posts = [module.post for module in model.modules() if isinstance(module, PackedLinear)]
+    assert posts.count(POSTS[family]) == 2  # one of each layer
+    assert posts.count(("none", "")) == len(posts) - 2
+    assert sum(isinstance(module, torch.nn.Identity) for module in model.modules()) >= 2
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "relu", "tanh"])
+@torch.inference_mode()
+def test_a_fused_activation_is_the_same_function(name: str) -> None:
+    model = _Named(ACT2FN[name], once=True).requires_grad_(False)
+    x = 4 * torch.randn(20, 16)
+    expected = model(x)
+    pack_weights(torch.nn.ModuleList([model]))
+    assert (model.c_fc.post != ("none", "")) == (name != "tanh")
+    torch.testing.assert_close(model(x), expected, atol=1e-5, rtol=0)
+
+
+@torch.inference_mode()
+def test_a_module_that_is_not_what_its_names_say_stays_apart() -> None:
+    model = _Named(ACT2FN["gelu_new"], once=False).requires_grad_(False)
+    x = torch.randn(20, 16)
+    expected = model(x)
+    pack_weights(torch.nn.ModuleList([model]))
+    assert model.c_fc.post == ("none", "")
+    torch.testing.assert_close(model(x), expected, atol=1e-5, rtol=0)
+
+
+class _Named(torch.nn.Module):
+    """A layer and an activation, which is not only that of its output if not ``once``."""
+
+    def __init__(self, act: torch.nn.Module, once: bool) -> None:
+        super().__init__()
+        self.c_fc, self.act, self.once = torch.nn.Linear(16, 24), act, once
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.act(self.c_fc(x))
+        return out if self.once else out + self.act(x).sum(-1, keepdim=True)
 
 
 def test_a_step_that_samples_nothing_has_no_logits() -> None:
