@@ -56,7 +56,8 @@ def _measure(options: Options, console: BenchConsole) -> int:
         code = ExitCode.INTERRUPTED
     console.end()
     console.show(measured.data)
-    console.written(options.out / "engine.json")
+    if measured.written is not None:
+        console.written(measured.written)
     return code
 
 

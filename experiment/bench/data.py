@@ -15,6 +15,7 @@ from experiment.record import write_atomic
 
 SCHEMA = 1
 FILE = "engine.json"
+WAITING_FILE = "waiting.json"
 
 
 class Round(BaseModel):
@@ -74,12 +75,12 @@ class BenchData(BaseModel):
 
 
 def write_data(directory: Path, data: BenchData) -> Path:
-    """Write the file, whole or not at all.
+    """Write the file, whole or not at all; a comparison of waiting has one of its own.
 
     Raises:
         UserError: it cannot be written.
     """
-    path = directory / FILE
+    path = directory / (WAITING_FILE if data.waiting else FILE)
     text = json.dumps(data.model_dump(mode="json"), ensure_ascii=False, indent=1, allow_nan=False)
     try:
         write_atomic(path, text + "\n")

@@ -7,6 +7,7 @@ environment ─ model ─ vLLM: eager or compiled? ─ help, walkthrough
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -58,18 +59,23 @@ class Bench:
             left_out=options.left_out(),
         )
         self._say, self._listener, self._shown = say, listener, shown
+        self.written: Path | None = None
         self._began = time.monotonic()
         stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
         self.runs = make_run_directory(options.out / "runs" / stamp)
 
-    def run(self) -> Path:
-        """Run everything; the path of the file.
+    def run(self) -> None:
+        """Run everything; :attr:`data` has what was found, however it ends.
 
         Raises:
             UserError: before anything was measured.
         """
         try:
             environment, config, prepared = self._prepare()
+        except UserError:
+            shutil.rmtree(self.runs)  # it was empty when we took it
+            raise
+        try:
             self._describe(environment, config, prepared)
             if not self.options.waiting:
                 self._front_door()
@@ -83,8 +89,7 @@ class Bench:
             self.data.status = "interrupted"
             raise
         finally:
-            path = self._write()
-        return path
+            self._write()
 
     def _prepare(self) -> tuple[Environment, Config, Prepared]:
         """The machine and the model, in a run directory of their own.
@@ -248,12 +253,14 @@ class Bench:
         threads = data.settings.get("threads")
         return (*ran, threads) == (MODEL, DTYPE, DEVICE, THREADS) and not self.options.tiny
 
-    def _write(self) -> Path:
+    def _write(self) -> None:
+        """Write what there is; an older file stays until there is something."""
         data = self.data
         data.seconds = time.monotonic() - self._began
         found = outcomes(data.rows, data.profiles, data.front_door, self._as_targeted())
         data.targets = [outcome.to_json() for outcome in found]
-        return write_data(self.options.out, data)
+        if data.rows or data.waiting:
+            self.written = write_data(self.options.out, data)
 
 
 def _version(package: str) -> str | None:

@@ -150,6 +150,17 @@ def test_wrong_words_end_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_model_that_is_not_there_leaves_an_older_file_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "engine.json").write_text("old", encoding="utf-8")
+    words = ["--model", "./none", "--out", str(tmp_path), "--lang", "en"]
+    assert main(["bench", *words]) == ExitCode.USAGE
+    assert "./none" in capsys.readouterr().err
+    assert (tmp_path / "engine.json").read_text(encoding="utf-8") == "old"
+    assert not list((tmp_path / "runs").iterdir())
+
+
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "engine.json").write_text('{"rows": 3}', encoding="utf-8")
     with pytest.raises(UserError) as refused:

@@ -186,11 +186,12 @@ def test_only_steps_that_leave_others_waiting_count_weighted_by_time() -> None:
     rows, _ = timeline(split_by_arm(record(events, asked(*lengths)))[0])
     waiting = [row for row in rows if row.running and row.waiting]
     assert 0 < len(waiting) < sum(bool(row.running) for row in rows)
-    # One step twice as long: its requests weigh twice.
-    longer = [waiting[0].model_copy(update={"t_ns": waiting[0].t_ns + 10 * MS}), *waiting[1:]]
-    total = sum(row.running for row in waiting) + waiting[0].running
-    mean, _ = running_while_waiting(longer)
-    assert mean == pytest.approx(total / (len(waiting) + 1))
+    mean, _ = running_while_waiting(rows)
+    assert mean == pytest.approx(sum(row.running for row in waiting) / len(waiting))
+    # A step with five requests, three times as long: they weigh three times.
+    longer = waiting[0].model_copy(update={"t_ns": waiting[0].t_ns + 20 * MS, "running": 5})
+    one = waiting[1].model_copy(update={"running": 1})
+    assert running_while_waiting([longer, one])[0] == pytest.approx((3 * 5 + 1) / 4)
 
 
 def test_positions_computed_twice_are_counted_and_rows_that_ended_are_not() -> None:
@@ -209,7 +210,9 @@ def test_the_least_time_is_the_longer_of_reading_and_computing() -> None:
     # Reads 100 + 50 weights of 4 bytes and 9 + 1 slots of 32: 920 bytes. Computes 2 * 150 and
     # attends 10 positions, 4 operations each and element of the width: 460 operations.
     assert least_seconds([Chunk(0, 9, 1, True)], MODEL, LIMITS) == pytest.approx(920e-6)
-    # Without a sample no output projection. Ten rows: 2 * 10 * 100 + 4 * 55 * 4 = 2,880
+    # Without a sample no output projection, neither read nor computed.
+    assert least_seconds([Chunk(0, 9, 1, False)], MODEL, LIMITS) == pytest.approx(720e-6)
+    # Ten rows: 2 * 10 * 100 + 4 * 55 * 4 = 2,880
     # operations; reads 400 bytes and writes 320.
     assert least_seconds([Chunk(0, 0, 10, False)], MODEL, LIMITS) == pytest.approx(2880e-6)
 
@@ -225,6 +228,11 @@ def test_prompts_and_decoding_are_told_apart_and_ended_rows_left_out() -> None:
     prefill, decode = machine_shares(steps, MODEL, LIMITS, {0: 10, 1: 2})
     assert (prefill.steps, decode.steps) == (1, 2)
     assert prefill.seconds == pytest.approx(0.010)
+    # The only token of a prompt is a prompt all the same.
+    prefill_of_one, _ = machine_shares(
+        [step(0, 0, 1, chunks=(Chunk(0, 0, 1, True),))], MODEL, LIMITS, {0: 1}
+    )
+    assert prefill_of_one.steps == 1
     alone = least_seconds([Chunk(0, 11, 1, True)], MODEL, LIMITS)
     both = least_seconds([Chunk(0, 10, 1, True), Chunk(1, 2, 1, True)], MODEL, LIMITS)
     assert decode.share == pytest.approx((alone + both) / 0.004)
