@@ -190,7 +190,7 @@ def test_only_steps_that_leave_others_waiting_count_weighted_by_time() -> None:
     assert mean == pytest.approx(sum(row.running for row in waiting) / len(waiting))
     # A step with five requests, three times as long: they weigh three times.
     longer = waiting[0].model_copy(update={"t_ns": waiting[0].t_ns + 20 * MS, "running": 5})
-    one = waiting[1].model_copy(update={"running": 1})
+    one = waiting[0].model_copy(update={"running": 1})
     assert running_while_waiting([longer, one])[0] == pytest.approx((3 * 5 + 1) / 4)
 
 
