@@ -16,6 +16,10 @@ def turned(arms: Sequence[str], number: int) -> list[str]:
     return order[::-1] if number % 2 else order
 
 
+# An arm that takes longer is left out of a round that would end too late.
+SLOW_S = 120.0
+
+
 @dataclass(slots=True)
 class Pace:
     """Decides whether another round of a workload fits.
@@ -23,7 +27,7 @@ class Pace:
     Attributes:
         limit_s: for all rounds; None where their number was given.
         rounds: the most of each workload.
-        least: rounds that are run whatever the time.
+        least: rounds that are run whatever the time, at least of the arms that are quick.
         seconds: what each arm took at a workload, start and end of its process included.
     """
 
@@ -32,11 +36,23 @@ class Pace:
     least: int = 1
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def fits(self, workload: str, arms: Sequence[str], number: int, elapsed_s: float) -> bool:
-        """Whether round ``number`` of a workload is to be run with these arms."""
-        if number >= self.rounds:
-            return False
-        if number < self.least or self.limit_s is None:
+    def arms_of_round(
+        self, workload: str, arms: Sequence[str], number: int, elapsed_s: float
+    ) -> list[str]:
+        """Those of the arms that round ``number`` of a workload is run with; none: it is not run.
+
+        Where a round of all would end too late, arms that take minutes are left out of it.
+        """
+        if number >= self.rounds or not arms:
+            return []
+        if number == 0 or self._in_time(workload, arms, elapsed_s):
+            return list(arms)
+        quick = [arm for arm in arms if self.foreseen_s(workload, [arm]) < SLOW_S]
+        fits = number < self.least or self._in_time(workload, quick, elapsed_s)
+        return quick if fits and len(quick) > 1 else []
+
+    def _in_time(self, workload: str, arms: Sequence[str], elapsed_s: float) -> bool:
+        if self.limit_s is None:
             return True
         return elapsed_s + self.foreseen_s(workload, arms) <= self.limit_s
 

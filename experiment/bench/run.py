@@ -163,8 +163,9 @@ class Bench:
         pace = Pace(options.limit_s, options.rounds, options.least)
         for number in range(options.rounds):
             for workload in options.chosen:
-                arms = options.arms_of(workload.name, number)
-                if not arms or not pace.fits(workload.name, arms, number, time.monotonic() - begun):
+                named, passed = options.arms_of(workload.name, number), time.monotonic() - begun
+                arms = pace.arms_of_round(workload.name, named, number, passed)
+                if not arms:
                     continue
                 self._say(message("bench.round", workload=workload.name, n=number + 1))
                 result = self._round(ground, config, workload, number, turned(arms, number))

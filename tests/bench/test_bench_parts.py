@@ -69,16 +69,31 @@ def test_every_second_round_runs_backwards_and_places_change() -> None:
 
 
 def test_a_round_that_would_end_too_late_is_not_begun() -> None:
+    both = ["paged", "slabs"]
     pace = Pace(limit_s=100.0, rounds=5, least=2)
-    assert pace.fits("C", ["paged", "slabs"], 0, elapsed_s=0)
+    assert pace.arms_of_round("C", both, 0, elapsed_s=1e9) == both  # the first round always
     pace.took("C", {"paged": 30.0, "slabs": 50.0})
     pace.took("A", {"paged": 1.0})
-    assert pace.fits("C", ["paged", "slabs"], 1, elapsed_s=99)  # two are run whatever the time
-    assert not pace.fits("C", ["paged", "slabs"], 2, elapsed_s=21)
-    assert pace.fits("C", ["paged", "slabs"], 2, elapsed_s=20)
-    assert pace.fits("C", ["paged"], 2, elapsed_s=60)
-    assert not pace.fits("A", ["paged"], 5, elapsed_s=0)
-    assert Pace(None, 5).fits("C", ["paged"], 4, elapsed_s=1e9)
+    assert pace.arms_of_round("C", both, 1, elapsed_s=99) == both  # so many, whatever the time
+    assert pace.arms_of_round("C", both, 2, elapsed_s=21) == []
+    assert pace.arms_of_round("C", both, 2, elapsed_s=20) == both
+    assert pace.arms_of_round("A", both, 2, elapsed_s=98) == both
+    assert pace.arms_of_round("A", both, 5, elapsed_s=0) == []
+    assert pace.arms_of_round("A", [], 0, elapsed_s=0) == []
+    assert Pace(None, 5).arms_of_round("C", both, 4, elapsed_s=1e9) == both
+
+
+def test_arms_that_take_minutes_make_room_for_the_others() -> None:
+    three = ["contiguous.batch", "paged", "slabs"]
+    pace = Pace(limit_s=400.0, rounds=5, least=2)
+    pace.took("C", {"contiguous.batch": 200.0, "paged": 40.0, "slabs": 110.0})
+    assert pace.arms_of_round("C", three, 1, elapsed_s=50) == three
+    assert pace.arms_of_round("C", three, 1, elapsed_s=60) == ["paged", "slabs"]
+    assert pace.arms_of_round("C", three, 1, elapsed_s=390) == ["paged", "slabs"]
+    assert pace.arms_of_round("C", three, 2, elapsed_s=250) == ["paged", "slabs"]
+    assert pace.arms_of_round("C", three, 2, elapsed_s=260) == []
+    pace.took("C", {"slabs": 130.0})  # one alone compares with nothing
+    assert pace.arms_of_round("C", three, 1, elapsed_s=390) == []
 
 
 def options(**changes: object) -> Options:
