@@ -1,8 +1,10 @@
 """What is asked of a benchmark, and which arms a round of a workload has.
 
-every round          arms that a target compares, and what is as quick
-first round alone    arms that take minutes and no target waits for
-never                one request after another on C: an hour or so of a figure that B has
+    every round          arms that a target compares, and what is as quick
+    first round alone    arms that take minutes and no target waits for
+    never                one request after another on C: many minutes for a figure that B has
+
+Whoever names arms gets them in every round.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """A whole benchmark, from the machine to the targets.
 
-environment ─ model ─ vLLM: eager or compiled? ─ help, walkthrough
-─ round 0 of A, B, C ─ round 1 of A, B, C ─ ...    after each, engine.json is written
-─ targets
+    environment ─ model ─ vLLM: eager or compiled?
+        ─ round 0 of A, B, C ─ round 1 of A, B, C ─ ...
+        ─ help, walkthrough ─ targets
+
+After each round the file is written, so that an interruption loses that round alone.
 """
 
 from __future__ import annotations
@@ -77,13 +79,12 @@ class Bench:
             raise
         try:
             self._describe(environment, config, prepared)
-            if not self.options.waiting:
-                self._front_door()
             ground = Ground(environment, prepared, self._listener, self._starting)
             if self.options.waiting:
                 self._compare_waiting(ground, config)
             else:
                 self._rounds(ground, self._choose_vllm(ground, config))
+                self._front_door()
             self.data.status = "complete"
         except KeyboardInterrupt:
             self.data.status = "interrupted"

@@ -1,8 +1,10 @@
 """What was to be reached, as ratios within a round, and whether it was.
 
-ratio of a round = the paged arm's figure ÷ the other arm's, of the same round
-shown: the median over the rounds, the smallest and the largest
-met:   the median is on the right side of the target
+    ratio of a round    the paged arm's figure ÷ the other arm's, of the same round
+    shown               the median over the rounds, the smallest and the largest
+    met                 the median is on the right side of the target
+
+Times at the front door are judged alike; they have no other arm.
 """
 
 from __future__ import annotations
