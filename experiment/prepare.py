@@ -71,7 +71,7 @@ def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
     for index, cell in enumerate(task["cells"]):
         config = Config.model_validate(cell["config"])
         arms, prompts = expand_arms(cell["arms"]), choose_prompts(config)
-        _check(config, prompts, arms, task["device"])
+        check_prompts(prompts)
         key = (config.model, config.cache.max_length)
         if key not in models:
             models[key] = prepare_model(wire, config, task["device"])
@@ -83,7 +83,7 @@ def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
                 path=str(directory),
                 model=model,
                 workload=_workload(config, requests, model, [a for a in arms if a == "vllm"]),
-                refused=_refused(config, requests, model, arms),
+                refused=_refused(config, requests, model, arms, task["device"]),
             )
         )
         wire.emit(
@@ -92,12 +92,17 @@ def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
 
 
 def _refused(
-    config: Config, requests: Sequence[WorkloadRequest], model: ModelPrepared, arms: Sequence[str]
+    config: Config,
+    requests: Sequence[WorkloadRequest],
+    model: ModelPrepared,
+    arms: Sequence[str],
+    device: str,
 ) -> dict[str, Message]:
-    """Arms to which the budget is too small, and what they say to it."""
+    """Arms to which the budget is too small or the device too old, and what they say to it."""
     refused = {}
     for arm in arms:
         try:
+            _check_device(config, [arm], device)
             _workload(config, requests, model, [arm])
         except UserError as error:
             refused[arm] = error.text
@@ -106,6 +111,10 @@ def _refused(
 
 def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: str) -> None:
     check_prompts(prompts)
+    _check_device(config, arms, device)
+
+
+def _check_device(config: Config, arms: Sequence[str], device: str) -> None:
     capability = _capability(device) if config.cache.kv_dtype == "fp8" else None
     check_kv_dtype(config.cache.kv_dtype, arms, device, capability)
 

@@ -10,7 +10,7 @@ from experiment.conclusions import evaluate
 from experiment.config import Config, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.base import Experiment
-from experiment.experiments.figures import FIGURES, Figure
+from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
 from experiment.experiments.foretold import foretell
 from experiment.experiments.found import Found
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
@@ -147,10 +147,13 @@ def _outputs(one: Measured) -> list[str]:
 
 def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
     """Contradictions within an arm: while replaying, and between its repeats."""
-    if arm.warm_up is None:
-        return list(arm.result.problems)
-    runs = [arm.warm_up, *arm.repeats]
     problems = list(arm.result.problems)
+    check = arm.result.simulator
+    if check is not None and check.agrees is False and arm.result.arm in ENGINE_ARMS:
+        problems.append(check.text)
+    if arm.warm_up is None:
+        return problems
+    runs = [arm.warm_up, *arm.repeats]
     problems += [one.problem for one in arm.repeats if one.problem is not None]
     for figure in figures:
         if figure.kind == "time" or (figure.arms and arm.result.arm not in figure.arms):

@@ -101,6 +101,22 @@ def _saved(m: Measured) -> float | None:
     return 1 - sum(row.held_blocks for row in m.rows) / entries if entries else None
 
 
+def _error(name: str) -> Measure:
+    """An error of a quantised cache; None where the cache holds the model's own precision."""
+    return lambda m: getattr(m.quantized, name) if m.quantized else None
+
+
+def _logit_error(m: Measured) -> float | None:
+    """Mean error of logits over how far logits lie apart."""
+    seen = m.quantized
+    return seen.logit_mean / seen.logit_spread if seen and seen.logit_spread else None
+
+
+def _same_token(m: Measured) -> float | None:
+    seen = m.quantized
+    return seen.same_token / seen.positions if seen and seen.positions else None
+
+
 def _rate(m: Measured) -> float | None:
     tokens = sum(len(request.tokens) for request in m.requests)
     return tokens / m.generate_s if m.generate_s else None
@@ -152,6 +168,12 @@ FIGURES: dict[str, Figure] = {
                "less", arms=ENGINE_ARMS),
         Figure("computed", "count", "count", _total(lambda r: r.tokens),
                lambda s: s.tokens.computed - s.tokens.pads, "less"),
+        Figure("block_bytes", "bytes", "count", lambda m: m.pool.block_bytes, better="less",
+               arms=ENGINE_ARMS),
+        Figure("attention_error", "share", "count", _error("attention"), better="less",
+               arms=ENGINE_ARMS),
+        Figure("logit_error", "share", "count", _logit_error, better="less", arms=ENGINE_ARMS),
+        Figure("same_token", "share", "count", _same_token, better="more", arms=ENGINE_ARMS),
         Figure("generate_s", "seconds", "time", lambda m: m.generate_s, better="less"),
         Figure("tokens_per_s", "rate", "time", _rate, better="more"),
         Figure("step_s", "seconds", "time",

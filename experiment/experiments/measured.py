@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from experiment.analysis import ArmEvents, arm_result, split_by_arm, timeline
+from experiment.analysis import ArmEvents, arm_results, split_by_arm, timeline
 from experiment.config import Config, make_config
 from experiment.events import (
     ArmFinished,
     CacheMoved,
+    CacheQuantized,
     CellStarted,
     EngineStep,
     Event,
@@ -124,6 +125,7 @@ class Measured:
     requests: list[RequestFinished]
     moved_bytes: int
     prefix: PrefixCacheUsed | None
+    quantized: CacheQuantized | None
     generate_s: float
     problem: Message | None = None
 
@@ -132,7 +134,8 @@ class Measured:
 class ArmMeasured:
     """An arm in a cell: how it ended, and its repeats without the warm-up.
 
-    ``result`` is that of the warm-up, which alone counted its slots from the tensors.
+    ``result`` is that of the warm-up, which alone counted its slots from the tensors, and whose
+    plans were compared with the simulator's, block for block.
     """
 
     result: ArmResult
@@ -146,11 +149,11 @@ def measure(cell: CellEvents) -> list[ArmMeasured]:
     model, workload = _first(cell, ModelPrepared), _first(cell, WorkloadReady)
     views = _views(cell)
     found = []
-    for events in split_by_arm(views[0]):
-        result = arm_result(events, workload)
+    by_arm = [{events.arm: events for events in split_by_arm(view)} for view in views]
+    for result in arm_results(views[0]):
         measured = []
-        for done in cell.repeats(events.arm):
-            mine = next(e for e in split_by_arm(views[done.repeat]) if e.arm == events.arm)
+        for done in cell.repeats(result.arm):
+            mine = by_arm[done.repeat][result.arm]
             if model and workload and mine.pool:
                 measured.append(_measured(mine, config, model, workload, done, mine.pool))
         found.append(ArmMeasured(result, measured[0] if measured else None, measured[1:]))
@@ -181,6 +184,7 @@ def _measured(
         requests=events.requests,
         moved_bytes=sum(moved.bytes for moved in events.moved),
         prefix=events.prefix,
+        quantized=events.quantized,
         generate_s=done.generate_s,
         problem=problem,
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from experiment.experiments.base import Experiment
 from experiment.experiments.block_size import BLOCK_SIZE
 from experiment.experiments.capacity import CAPACITY
+from experiment.experiments.context import CONTEXT
 from experiment.experiments.lengths import LENGTHS
 from experiment.experiments.parallel_sampling import PARALLEL_SAMPLING
 from experiment.experiments.preemption import PREEMPTION
+from experiment.experiments.quantised import QUANTISED
 from experiment.messages import user_error
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -18,6 +20,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         BLOCK_SIZE,
         PARALLEL_SAMPLING,
         PREEMPTION,
+        QUANTISED,
+        CONTEXT,
     )
 }
 

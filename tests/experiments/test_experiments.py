@@ -91,3 +91,47 @@ def test_preemption_counts_and_outputs(tmp_path: Path, swap_space: int) -> None:
     assert bool(swapped) is bool(swap_space)
     assert bool(ran.figure(cells["swap"], "paged", "recomputed").value) is not bool(swap_space)
     assert ran.verdicts()["outputs"] == "shown"
+
+
+def test_quantised_counts_blocks_and_measures_the_error(tmp_path: Path) -> None:
+    config = tiny_config(
+        "quantised",
+        workload__lengths=[[20, 6], [30, 6], [12, 6], [25, 6]],
+        cache__max_length=64,
+        cache__budget=64 * SLOT,
+    )
+    ran = run(config, tmp_path / "run")
+    own, int8, fp8 = ran.result.cells
+    assert not ran.result.problems
+    assert fp8.arms[0].status == "skipped"
+    assert fp8.arms[0].reason is not None
+    assert fp8.arms[0].reason.key == "error.kv_dtype.cpu"
+    assert ran.verdicts()["bytes"] == "shown"
+    assert ran.figure(own, "paged", "blocks").value == 4
+    assert ran.figure(int8, "paged", "blocks").exact
+    assert (ran.figure(int8, "paged", "blocks").value or 0) > 8
+    error = ran.figure(int8, "paged", "attention_error").value
+    assert error is not None
+    assert 0 < error < 0.1
+    assert ran.figure(own, "paged", "attention_error").value is None
+
+
+def test_context_beside_others(tmp_path: Path) -> None:
+    config = tiny_config(
+        "context",
+        model__name="tiny-qwen2",
+        experiment__values=[32, 80, 128, 400],
+        experiment__options={"new": 4, "others": [[12, 4], [12, 4]]},
+        cache__block_size=8,
+        cache__budget=192 * 512,
+    )
+    ran = run(config, tmp_path / "run")
+    assert not ran.result.problems
+    together = next(f for f in ran.result.findings if f.id == "together")
+    assert together.verdict == "shown"
+    assert (together.text.params["slabs"], together.text.params["paged"]) == (32, 128)
+    too_long = ran.cell(context=400)
+    assert [arm.reason.key for arm in too_long.arms if arm.reason] == [
+        "error.workload.no_slab",
+        "error.workload.no_blocks",
+    ]

@@ -1,0 +1,82 @@
+"""One long context beside short requests, in one budget: how long it may be.
+
+    slabs   every request gets the length of the longest one     4 x 1,024 > 2,048: two at a time
+    paged   every request gets what it needs                     1,024 + 3 x 128: all four
+
+A slab's length has to be known before; here it is given the best one, that of the longest request.
+``options.others`` are the (prompt, new) of the short ones, ``options.new`` what the long one adds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiment.config import Config
+from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.found import Found, fact, judged, untested
+from experiment.experiments.results import Finding
+from kvsim.blocks import blocks_needed
+from kvsim.geometry import final_tokens
+
+_NAME = "context"
+_LONGER = 1.05
+
+
+def _cells(config: Config) -> list[Cell]:
+    options: Any = config.experiment.options
+    return [
+        Cell({"context": int(tokens)}, _overrides(config, int(tokens), options))
+        for tokens in config.experiment.values
+    ]
+
+
+def _overrides(config: Config, tokens: int, options: Any) -> dict[str, Any]:
+    """The long request first, and a maximum length that it fits into exactly."""
+    prompt, size = tokens - options["new"] + 1, config.cache.block_size
+    longest = max(tokens, *(final_tokens(*pair) for pair in options["others"]))
+    return {
+        "workload.lengths": [[prompt, options["new"]], *options["others"]],
+        "cache.max_length": blocks_needed(longest, size) * size,
+    }
+
+
+def _findings(found: Found) -> list[Finding]:
+    return [_together(found), _alone(found)]
+
+
+def _together(found: Found) -> Finding:
+    """The longest context at which all requests ran at the same time."""
+    longest = {arm: _longest(found, arm, together=True) for arm in ("slabs", "paged")}
+    slabs, paged = longest["slabs"], longest["paged"]
+    if not slabs or not paged:
+        return untested("together")
+    requests = found.cells[0].requests
+    figures = {"slabs": slabs, "paged": paged, "factor": paged / slabs, "requests": requests}
+    return judged(_NAME, "together", paged > slabs * _LONGER, **figures)
+
+
+def _alone(found: Found) -> Finding:
+    """The longest that ran at all: there a slab of the right length holds what blocks hold."""
+    slabs, paged = (_longest(found, arm, together=False) for arm in ("slabs", "paged"))
+    if not slabs or not paged:
+        return untested("alone")
+    return fact(_NAME, "alone", "longest", slabs=slabs, paged=paged)
+
+
+def _longest(found: Found, arm: str, together: bool) -> int | None:
+    """Of the contexts that were tried, in slots at its end; None: none of them ran."""
+    ran = [
+        int(cell.values["context"])
+        for cell in found.with_arms(arm)
+        if not together or found.value(cell, arm, "running_peak") == cell.requests
+    ]
+    return max(ran, default=None)
+
+
+CONTEXT = Experiment(
+    name=_NAME,
+    cells=_cells,
+    figures=("running_peak", "running_mean", "waste", "preemptions", "steps", "generate_s"),
+    charts=("running_peak", "waste"),
+    findings=_findings,
+)

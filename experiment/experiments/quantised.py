@@ -1,0 +1,79 @@
+"""The paged cache in another precision beside the model's own: bytes, speed, error, tokens."""
+
+from __future__ import annotations
+
+from experiment.experiments.base import Experiment, varied
+from experiment.experiments.found import Found, fact, judged, ratio, untested
+from experiment.experiments.results import CellResult, Finding
+
+_NAME = "quantised"
+_OWN = "auto"
+
+
+def _findings(found: Found) -> list[Finding]:
+    own = next((cell for cell in found.cells if cell.values["kv_dtype"] == _OWN), None)
+    others = [cell for cell in found.cells if cell is not own and cell.arm("paged")]
+    if own is None or not others:
+        return [untested(name) for name in ("bytes", "error", "tokens", "speed")]
+    other = others[0]
+    return [
+        _bytes(found, own, other),
+        _error(found, other),
+        _tokens(own, other),
+        _speed(found, own, other),
+    ]
+
+
+def _bytes(found: Found, own: CellResult, other: CellResult) -> Finding:
+    """Fewer bytes for each block, so more blocks and more requests in the same budget."""
+    cells = {"own": own, "other": other}
+    figures = {
+        f"{cell}_{figure}": found.value(cells[cell], "paged", figure)
+        for cell in cells
+        for figure in ("block_bytes", "blocks", "running_peak")
+    }
+    small, plain = figures["other_block_bytes"], figures["own_block_bytes"]
+    if small is None or plain is None:
+        return untested("bytes")
+    told = {"kv_dtype": other.values["kv_dtype"], "share": small / plain}
+    return judged(_NAME, "bytes", small < plain, **told, **figures)
+
+
+def _error(found: Found, other: CellResult) -> Finding:
+    names = ("attention_error", "logit_error", "same_token")
+    figures = {name: found.value(other, "paged", name) for name in names}
+    if None in figures.values():
+        return untested("error")
+    return fact(_NAME, "error", "measured", kv_dtype=other.values["kv_dtype"], **figures)
+
+
+def _tokens(own: CellResult, other: CellResult) -> Finding:
+    """How many requests generate the same text; one other token, and all behind it may differ."""
+    one, two = own.arm("paged"), other.arm("paged")
+    if one is None or two is None or not one.outputs:
+        return untested("tokens")
+    equal = sum(a == b for a, b in zip(one.outputs, two.outputs, strict=False))
+    figures = {"equal": equal, "requests": len(one.outputs)}
+    return judged(_NAME, "tokens", equal == len(one.outputs), **figures)
+
+
+def _speed(found: Found, own: CellResult, other: CellResult) -> Finding:
+    faster = ratio(
+        found.figure(other, "paged", "tokens_per_s"), found.figure(own, "paged", "tokens_per_s")
+    )
+    if faster is None:
+        return untested("speed")
+    shown = faster.clear and faster.factor > 1
+    return judged(_NAME, "speed", shown, factor=faster.factor, kv_dtype=other.values["kv_dtype"])
+
+
+QUANTISED = Experiment(
+    name=_NAME,
+    cells=varied("kv_dtype", "cache.kv_dtype"),
+    figures=(
+        "block_bytes", "blocks", "running_peak", "preemptions", "attention_error", "logit_error",
+        "same_token", "step_s", "tokens_per_s",
+    ),
+    charts=("running_peak", "tokens_per_s"),
+    findings=_findings,
+)  # fmt: skip
