@@ -21,7 +21,7 @@ MOJIBAKE = re.compile("鏄|锛|鐨勬|â€|Ã|ï¼|锟斤拷|\ufffd")
 SAME = {
     "console.title",
     "experiments.pair",
-    "experiments.kvsim",
+    "experiments.kvsim", "experiments.value.int8", "experiments.value.fp8",
     "reconcile.off",
     "reconcile.colon",
     "trace_reason.other",
