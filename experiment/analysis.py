@@ -471,6 +471,8 @@ def _fits(events: ArmEvents, workload: WorkloadReady | None, plain: bool = False
     """
     if workload is None or events.pool is None:
         return None
+    if workload.sampling.beam_width > 1:
+        return None  # what beams share is decided by the model
     block_bytes = events.pool.block_bytes
     if plain and events.pool.kv_dtype is not None:
         if events.quantized is None:

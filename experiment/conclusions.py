@@ -304,6 +304,8 @@ def _choice(sampling: SamplingConfig) -> list[Message]:
     else:
         figures = sampling.model_dump(include={"temperature", "top_k", "top_p", "seed"})
         texts = [message("fairness.random", **figures)]
+    if sampling.beam_width > 1:
+        texts = [message("fairness.beams", width=sampling.beam_width)]
     if sampling.n > 1:
         texts.append(message("fairness.samples", n=sampling.n))
     return texts

@@ -323,6 +323,9 @@ def _check_sampling(config: Config) -> None:
     sampling, most = config.sampling, config.workload.max_new_tokens
     if 0 < sampling.temperature < MIN_TEMPERATURE:
         raise user_error("error.low_temperature", value=sampling.temperature, limit=MIN_TEMPERATURE)
+    alone = sampling.greedy and sampling.n == 1 and not sampling.min_new_tokens
+    if sampling.beam_width > 1 and not alone:
+        raise user_error("error.beams_alone", width=sampling.beam_width)
     if sampling.min_new_tokens > most:
         raise user_error("error.min_above_max", value=sampling.min_new_tokens, limit=most)
 

@@ -19,6 +19,7 @@ import experiment
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import ModelPrepared, WorkloadReady
+from experiment.kv_dtype import ENGINE_ARMS
 from experiment.messages import Message, message, user_error
 from experiment.thread_env import thread_counts
 from experiment.vllm_arm.task import FIXED_ARGUMENTS, VllmTask, engine_arguments
@@ -69,6 +70,8 @@ def plan_launch(
     Raises:
         UserError: it cannot work within what this run gives it.
     """
+    if config.sampling.beam_width > 1 and arm not in ENGINE_ARMS:
+        return message("skip.beams")
     if arm == VLLM:
         python = find_vllm(config)
         if isinstance(python, Message):

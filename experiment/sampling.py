@@ -32,7 +32,8 @@ class SamplingConfig(Section):
     """How tokens are chosen in every arm; temperature 0 takes the likeliest.
 
     ``top_k`` 0 and ``top_p`` 1 leave all tokens to choose from. ``n`` samples of each prompt are
-    generated side by side. Until ``min_new_tokens`` are generated, no stop token is.
+    generated side by side. Until ``min_new_tokens`` are generated, no stop token is. From a
+    ``beam_width`` of 2 on, the likeliest text is searched for with so many beams instead.
     """
 
     temperature: float = Field(0.0, ge=0, le=100)
@@ -42,6 +43,7 @@ class SamplingConfig(Section):
     stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
     min_new_tokens: int = Field(0, ge=0)
     n: int = Field(1, ge=1, le=1024)
+    beam_width: int = Field(1, ge=1, le=256)
 
     @property
     def greedy(self) -> bool:

@@ -91,7 +91,13 @@ def _block_for_block(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCh
         host_blocks=engine.swap_space // pool.block_bytes,
     )
     asked = [
-        RecordedRequest(one.id, len(one.token_ids), one.max_new_tokens, keys=_keys(recorded, one))
+        RecordedRequest(
+            one.id,
+            len(one.token_ids),
+            one.max_new_tokens,
+            beams=recorded.workload.sampling.beam_width,
+            keys=_keys(recorded, one),
+        )
         for one in requests
         if one.sample_of is None
     ]

@@ -188,16 +188,16 @@ def make_workload(
     if cache.block_size > cache.max_length:
         sizes = {"block_size": cache.block_size, "max_length": cache.max_length}
         raise user_error("error.workload.block_too_large", **sizes)
-    slab = cache.max_length * slot_bytes
+    slab, beams = cache.max_length * slot_bytes, config.sampling.beam_width
     # Rounded up to whole blocks, so that no arm gets less than it could use.
-    blocks = blocks_needed(len(requests) * cache.max_length, cache.block_size)
+    blocks = blocks_needed(len(requests) * beams * cache.max_length, cache.block_size)
     if "vllm" in arms:  # beside its null block it must hold one request of the maximum length
         blocks = max(blocks, blocks_needed(cache.max_length, cache.block_size) + NULL_BLOCKS)
     auto = blocks * cache.block_size * slot_bytes
     budget = auto if cache.budget == "auto" else cache.budget
     in_engine = block_bytes or (lambda block_size: block_size * slot_bytes)
     for arm in (arm for arm in arms if arm in SLAB_ARMS):
-        needed = in_engine(cache.max_length) if arm in ENGINE_ARMS else slab
+        needed = beams * in_engine(cache.max_length) if arm in ENGINE_ARMS else slab
         if budget < needed:
             raise user_error(
                 "error.workload.no_slab",
@@ -207,7 +207,7 @@ def make_workload(
                 arm=arm,
             )
     if "paged" in arms:
-        _check_blocks(requests, budget, cache.block_size, in_engine(cache.block_size))
+        _check_blocks(requests, budget, cache.block_size, in_engine(cache.block_size), beams)
     return WorkloadReady(
         requests=list(requests),
         max_length=cache.max_length,
@@ -218,11 +218,17 @@ def make_workload(
 
 
 def _check_blocks(
-    requests: Sequence[WorkloadRequest], budget: int, block_size: int, block_bytes: int
+    requests: Sequence[WorkloadRequest],
+    budget: int,
+    block_size: int,
+    block_bytes: int,
+    beams: int,
 ) -> None:
+    """Room for the largest request; its beams may part at the first token, behind whole blocks."""
     largest = max(requests, key=lambda each: len(each.token_ids) + each.max_new_tokens)
     tokens = final_tokens(len(largest.token_ids), largest.max_new_tokens)
-    needed = blocks_needed(tokens, block_size) * block_bytes
+    shared = len(largest.token_ids) // block_size if beams > 1 else 0
+    needed = (shared + beams * (blocks_needed(tokens, block_size) - shared)) * block_bytes
     if budget < needed:
         raise user_error(
             "error.workload.no_blocks",

@@ -19,6 +19,7 @@ from experiment.arms.engine_setup import (
 )
 from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.engine.attention import ATTENTION, UnsupportedModelError
+from experiment.engine.beam_search import BeamParams
 from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine, StepOutcome
 from experiment.engine.kernels import READS_QUANTIZED, warm_up
@@ -197,7 +198,12 @@ class _Loop:
             children = [request.id for request in others]
             sampling = self._sampling(first)
             tokens, most = first.token_ids, first.max_new_tokens
-            self.engine.add(first.id, tokens, most, sampling, children=children)
+            width = self.run.task.workload.sampling.beam_width
+            if width > 1:
+                params = BeamParams(width, stop_token_ids=sampling.stop_token_ids)
+                self.engine.add_beam_search(first.id, tokens, most, params)
+            else:
+                self.engine.add(first.id, tokens, most, sampling, children=children)
         self.run.begin_generation()
         while self.engine.scheduler.has_work:
             began_ns, clock = time.monotonic_ns(), self.run.now()
@@ -247,7 +253,7 @@ class _Loop:
             self.started.setdefault(chunk.request, clock)
         for child, parent in outcome.forked.items():
             self.started[child] = self.started[parent]
-        for request in outcome.tokens:
+        for request in (*outcome.tokens, *(c.request for c in outcome.plan.chunks if c.samples)):
             self.first_token.setdefault(request, now)
         for finish in finished:
             request = finish.request

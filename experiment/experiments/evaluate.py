@@ -104,6 +104,7 @@ def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
         repeats=len(arm.repeats),
         figures={figure.name: _value(figure, arm, said) for figure in figures},
         outputs=_outputs(first) if first else [],
+        plans=_plans(arm),
         problems=_arm_problems(figures, arm),
     )
 
@@ -137,6 +138,13 @@ def _foretold(figure: Figure, said: SimResult | Message) -> tuple[Number | None,
 
 def _why_nothing(arm: ArmMeasured) -> Message:
     return arm.result.reason or message("experiments.reason.no_repeat")
+
+
+def _plans(arm: ArmMeasured) -> tuple[int, int] | None:
+    check = arm.result.simulator
+    if check is None or check.equal_steps is None:
+        return None
+    return check.equal_steps, check.steps
 
 
 def _outputs(one: Measured) -> list[str]:

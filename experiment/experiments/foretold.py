@@ -35,6 +35,8 @@ def foretell(
         return message("experiments.unforetold.other_engine")
     if not config.workload.ignore_eos or config.sampling.stop_token_ids:
         return message("experiments.unforetold.stops")
+    if config.sampling.beam_width > 1:
+        return message("experiments.unforetold.beams")
     if config.engine.policy == "priority":
         return message("experiments.unforetold.priority")
     paged = arm in ("slabs", "paged")

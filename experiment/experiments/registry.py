@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiment.experiments.base import Experiment
+from experiment.experiments.beam import BEAM
 from experiment.experiments.block_size import BLOCK_SIZE
 from experiment.experiments.capacity import CAPACITY
 from experiment.experiments.context import CONTEXT
@@ -19,6 +20,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         LENGTHS,
         BLOCK_SIZE,
         PARALLEL_SAMPLING,
+        BEAM,
         PREEMPTION,
         QUANTISED,
         CONTEXT,

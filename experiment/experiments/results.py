@@ -74,7 +74,11 @@ class FigureValue(_Result):
 
 
 class CellArm(_Result):
-    """An arm in a cell. ``outputs`` is a digest of each request's tokens, in their order."""
+    """An arm in a cell. ``outputs`` is a digest of each request's tokens, in their order.
+
+    ``plans`` are, of our engine, how many steps the simulator plans just so when it is told what
+    no scheduler can know (stops, and where beams go on), and all steps.
+    """
 
     arm: str
     status: Literal["finished", "failed", "skipped"]
@@ -82,6 +86,7 @@ class CellArm(_Result):
     repeats: int
     figures: dict[str, FigureValue]
     outputs: list[str] = []
+    plans: tuple[int, int] | None = None
     problems: list[Message] = []
 
 

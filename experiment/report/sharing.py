@@ -10,6 +10,8 @@ from experiment.sampling import SamplingConfig
 def sampling_message(sampling: SamplingConfig) -> Message:
     """How the arms choose tokens. A filter that is off is written as a dash."""
     how = message("sampling.greedy")
+    if sampling.beam_width > 1:
+        how = message("sampling.beams", width=sampling.beam_width)
     if not sampling.greedy:
         how = message(
             "sampling.random",

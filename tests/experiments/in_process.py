@@ -29,6 +29,8 @@ from experiment.experiments.base import cell_config
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import CellResult, ExperimentResult, FigureValue
+from experiment.launch import Prepared, plan_launch
+from experiment.messages import Message
 from experiment.prepare import main as prepare
 from experiment.record import EventLog, Record, read_record
 from experiment.results import Results
@@ -127,6 +129,10 @@ def _run_arm(log: EventLog, arm: str, config: Config, given: CellPrepared) -> No
     if arm in given.refused:
         log.write(ArmSkipped(arm=arm, reason=given.refused[arm]))
         return
+    launch = plan_launch(arm, config, "cpu", given_to(given), Path())
+    if isinstance(launch, Message):
+        log.write(ArmSkipped(arm=arm, reason=launch))
+        return
     torch.set_num_threads(1)
     torch.manual_seed(config.run.seed)
     wire = Gathered()
@@ -140,6 +146,10 @@ def _run_arm(log: EventLog, arm: str, config: Config, given: CellPrepared) -> No
     for event in wire.events:
         if not isinstance(event, TRANSIENT):
             log.write(event)
+
+
+def given_to(cell: CellPrepared) -> Prepared:
+    return Prepared(cell.path, cell.model, cell.workload)
 
 
 def _started(config: Config) -> RunStarted:

@@ -135,3 +135,29 @@ def test_context_beside_others(tmp_path: Path) -> None:
         "error.workload.no_slab",
         "error.workload.no_blocks",
     ]
+
+
+def test_beams_share_blocks_and_are_planned_anew(tmp_path: Path) -> None:
+    draw = {"workload": "alpaca-like", "requests": 3, "seed": 0, "max_length": 96}
+    config = tiny_config(
+        "beam",
+        experiment__values=[2, 3],
+        experiment__options={"draw": draw},
+        cache__block_size=4,
+        cache__max_length=96,
+        run__arms=["contiguous.batch", "slabs", "paged"],
+    )
+    ran = run(config, tmp_path / "run")
+    assert not ran.result.problems
+    assert ran.verdicts()["plans"] == "shown"
+    for cell in ran.result.cells:
+        batch, slabs, paged = cell.arms
+        assert batch.status == "skipped"
+        assert slabs.plans is not None
+        assert slabs.plans[0] == slabs.plans[1]
+        assert slabs.outputs == paged.outputs
+        saved = ran.figure(cell, "paged", "saved")
+        assert 0 < (saved.value or 0) < 1
+        assert saved.foretold is None
+        assert saved.unforetold is not None
+        assert ran.figure(cell, "paged", "running_peak").value == 3 * cell.values["beam_width"]

@@ -1,0 +1,117 @@
+"""What a person sees of an experiment while it runs, in the list and in the menu; the whole door."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from in_process import CONFIGS, tiny_config
+
+from experiment.cli import main
+from experiment.events import ArmFinished, CellStarted, RepeatFinished
+from experiment.experiments.registry import EXPERIMENTS
+from experiment.i18n import LANGUAGES, Translator
+from experiment.menu import choose
+from experiment.messages import ExitCode
+from experiment.record import read_record
+from experiment.report.console import ConsoleReporter
+from experiment.report.experiment.live import ExperimentConsole
+
+DOOR = CONFIGS.parent / "run_experiment.py"
+HAN = re.compile(r"[\u4e00-\u9fff]")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_every_experiment_is_introduced_and_its_cells_are_named(
+    name: str, lang: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_config(name)
+    cells = EXPERIMENTS[name].cells(config)
+    live = ExperimentConsole(ConsoleReporter(lang))
+    live.introduce(name, config, [dict(cell.values) for cell in cells])
+    for index, cell in enumerate(cells):
+        event = CellStarted(
+            index=index, of=len(cells), values=dict(cell.values), overrides={}, arms=["paged"]
+        )
+        live.console.handle(event)
+        live.begin(event, "paged")
+        for repeat in range(3):
+            live.console.handle(
+                RepeatFinished(
+                    arm="paged", repeat=repeat, warm_up=not repeat, generate_s=1.0 + repeat
+                )
+            )
+        live.console.handle(
+            ArmFinished(
+                arm="paged", import_s=1, load_s=1, generate_s=3, threads=1, device_name="cpu"
+            )
+        )
+        live.end()
+    printed = capsys.readouterr().out
+    assert bool(HAN.search(printed)) is (lang == "zh")
+    assert printed.count("2.50 s") == len(cells)  # the median of the two that did not warm up
+    assert "{" not in printed
+
+
+def test_the_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list-experiments", "--lang", "en"]) == ExitCode.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == list(EXPERIMENTS)
+    assert "--config" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("answers", "chosen"),
+    [
+        (["q"], None),
+        ([""], (None, False)),
+        (["0"], (None, False)),
+        (["1", ""], (CONFIGS / "capacity.toml", True)),
+        (["1", "f"], (CONFIGS / "capacity.toml", False)),
+        (["99", "two", "2", "q"], None),
+        (["99", "2", "f"], (CONFIGS / "lengths.toml", False)),
+    ],
+)
+def test_the_menu_takes_a_number_and_a_size(
+    answers: list[str], chosen: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = iter(answers)
+    monkeypatch.setattr("builtins.input", lambda question: next(said))
+    assert choose(Translator("en")) == chosen
+    assert not list(said)
+
+
+def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:
+    """Real processes, one for each arm of each cell; all files; drawn again in Chinese."""
+    out = tmp_path / "out"
+    words = [
+        "--config", str(CONFIGS / "lengths.toml"), "--quick", "--yes", "--lang", "en",
+        "--out", str(out), "--arms", "slabs,paged", "--threads", "1",
+        "--set", "experiment.values=['short']", "--set", "experiment.repeats=1",
+        "--set", "experiment.options.total=128",
+    ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(DOOR), *words],
+        capture_output=True, text=True, encoding="utf-8", timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.OK, done.stderr + done.stdout
+    exact = re.search(r"(\d+) of (\d+) counts are exactly what kvsim foretold", done.stdout)
+    assert exact is not None
+    assert exact[1] == exact[2]
+    for name in ("report.html", "run.json", "events.jsonl", "experiment.csv", "summary.csv"):
+        assert (out / name).stat().st_size > 0
+    record = read_record(out)
+    assert len(record.of(CellStarted)) == 1
+    assert {(e.arm, e.repeat) for e in record.of(RepeatFinished)} == {
+        ("slabs", 0), ("slabs", 1), ("paged", 0), ("paged", 1),
+    }  # fmt: skip
+    again = subprocess.run(
+        [sys.executable, str(DOOR), "render", str(out), "--lang", "zh"],
+        capture_output=True, text=True, encoding="utf-8", timeout=120, check=False,
+    )  # fmt: skip
+    assert again.returncode == ExitCode.OK, again.stderr
+    assert Translator("zh")("experiments.lengths.short") in again.stdout
