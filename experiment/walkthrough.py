@@ -46,6 +46,8 @@ from experiment.os_errors import os_reason
 from experiment.record import EventLog, Record, read_record, write_summary
 from experiment.report.console import ConsoleReporter
 from experiment.report.files import write_reports
+from experiment.report.index import write_index
+from experiment.report.markdown import write_step_summary
 from experiment.results import Results
 from experiment.runner import Session
 from experiment.workload import check_prompts, choose_prompts
@@ -101,7 +103,7 @@ def run(config: Config, options: RunOptions) -> int:
     if failure is not None and failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
         shutil.rmtree(directory)  # nothing was measured; it was empty when we took it
         raise UserError(failure.reason)
-    agrees = _finish(directory, console, options.lang)
+    agrees = _finish(directory, console, options.lang, summarise=True)
     code = _exit_code(status, failure)
     return code if agrees or code != ExitCode.OK else ExitCode.INCOMPLETE
 
@@ -194,8 +196,10 @@ def _gate(console: ConsoleReporter, options: RunOptions) -> None:
         raise _LeaveError
 
 
-def _finish(directory: Path, console: ConsoleReporter, lang: str) -> bool:
+def _finish(directory: Path, console: ConsoleReporter, lang: str, summarise: bool = False) -> bool:
     """Evaluate the record and write every report; the console shows it last.
+
+    ``summarise``: a CI job that asks for a summary gets one, too.
 
     Returns whether what must agree in an experiment does.
     """
@@ -206,6 +210,10 @@ def _finish(directory: Path, console: ConsoleReporter, lang: str) -> bool:
     try:
         write_summary(directory, _summary(results, record))
         files = write_reports(shown, results, lang)
+        index = write_index(directory, lang)
+        files += [index] if index else []
+        if summarise:
+            write_step_summary(results, lang)
     except OSError as error:
         problem = error
     names = [str(path) for path in _listed(directory, files)]
@@ -264,6 +272,7 @@ def _summary(results: Results, record: Record) -> dict[str, object]:
         "schema_version": started.schema_version,
         "version": started.version,
         "wall_ns": started.wall_ns,
+        "utc_offset_s": started.utc_offset_s,
         "command": started.command,
         "config": resolved_config(record),
         "results": results.model_dump(mode="json"),

@@ -32,7 +32,7 @@ BUILT = (
     "claim.", "console.", "error.limit_", "error.unknown_",
     "explain.", "help.", "requirement.", "scope.", "section.", "selfcheck.damage_", "stage.",
     "state.", "term.", "reconcile.", "watch.", "gains.", "verdict.", "chart.", "report.", "plot.",
-    "player.", "phase.", "latency.",
+    "index.", "player.", "phase.", "latency.",
     "plan.", "calibrate.", "sim.", "refusal.", "geometry.", "trace_reason.",
     "error.trace.", "error.plan.", "error.sim.",
     "paper.", "sweep.", "error.sweep.", "simulator.part_", "bench.", "experiments.",

@@ -185,11 +185,13 @@ def _finish(directory: Path, data: dict[str, Any], found: Found, console: Any) -
 
 def _written(directory: Path, data: dict[str, Any], lang: str) -> list[str]:
     """Write every report; names of all files that are there."""
+    from experiment.report.index import write_index
     from experiment.report.simulation.files import write_reports
 
     with _disk(directory):
         files = write_reports(directory, data, lang)
-    return [str(path) for path in (*files, directory / SIM_FILE)]
+        index = write_index(directory, lang)
+    return [str(path) for path in (*files, directory / SIM_FILE, index) if path]
 
 
 @contextmanager

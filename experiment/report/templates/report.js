@@ -69,19 +69,22 @@
     document.getElementById("downloads").appendChild(button);
   }
 
-  var data = JSON.parse(document.getElementById("run-data").textContent);
-  offer(data.name || "run.json", "application/json", function () {
-    var copy = Object.assign({}, data);
-    delete copy.tables;
-    return JSON.stringify(copy, null, 2);
-  });
-  Object.keys(data.tables).forEach(function (name) {
-    // The mark at the front lets spreadsheets read the file as UTF-8.
-    offer(name, "text/csv;charset=utf-8", function () {
-      return "\ufeff" + data.tables[name];
+  function offerAll() {
+    var data = JSON.parse(document.getElementById("run-data").textContent);
+    offer(data.name || "run.json", "application/json", function () {
+      var copy = Object.assign({}, data);
+      delete copy.tables;
+      return JSON.stringify(copy, null, 2);
     });
-  });
+    Object.keys(data.tables).forEach(function (name) {
+      // The mark at the front lets spreadsheets read the file as UTF-8.
+      offer(name, "text/csv;charset=utf-8", function () {
+        return "\ufeff" + data.tables[name];
+      });
+    });
+  }
 
+  if (document.getElementById("downloads")) offerAll();
   showLanguage(root.lang);
   showTheme();
 })();

@@ -1,0 +1,109 @@
+"""A short summary in Markdown, for the page of a CI job (``GITHUB_STEP_SUMMARY``)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from experiment.i18n import DASH, Translator
+from experiment.messages import Message
+from experiment.report import values
+from experiment.report.texts import arm_name
+from experiment.results import ArmResult, Results
+
+MOST_BYTES = 50_000
+_VARIABLE = "GITHUB_STEP_SUMMARY"
+_ESCAPED = str.maketrans(
+    {sign: "\\" + sign for sign in "\\`*_[]|#~"} | {"<": "&#60;", ">": "&#62;", "&": "&#38;"}
+)
+_ROWS: Mapping[str, Callable[[ArmResult], str | None]] = {
+    "term.reserved.name": lambda arm: values.size(_bytes(arm, "reserved")),
+    "term.allocated.name": lambda arm: values.size(_bytes(arm, "allocated")),
+    "term.live.name": lambda arm: values.size(_bytes(arm, "live")),
+    "term.wasted.name": lambda arm: values.size(_bytes(arm, "wasted")),
+    "report.compare.share": lambda arm: values.percent(arm.peak.utilisation if arm.peak else None),
+    "report.compare.fits": lambda arm: values.count(arm.fits),
+    "report.compare.rate": lambda arm: values.rate(arm.tokens_per_s),
+    "console.preemptions": lambda arm: values.count(arm.preemptions),
+}
+
+
+def markdown(results: Results, lang: str) -> str:
+    """Verdict, table of the arms, tokens and notes, in one language; under 50 kB."""
+    t = Translator(lang)
+    parts = [
+        f"## PagedKV Lab\n\n**{_text(t, results.headline)}**",
+        "" if results.status == "complete" else _plain(t("report.status." + results.status)),
+        _table(t, results),
+        _tokens(t, results),
+        "\n".join(f"- {_text(t, note)}" for note in results.notes),
+        "\n".join(
+            f"- {_plain(arm_name(t, arm.arm))}: {_text(t, text)}"
+            for arm in results.arms
+            for text in ([arm.reason] if arm.reason else []) + arm.problems
+        ),
+    ]
+    return _within("\n\n".join(part for part in parts if part) + "\n")
+
+
+def write_step_summary(results: Results, lang: str) -> Path | None:
+    """Append the summary where a CI job asks for one; None where it does not.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    place = os.environ.get(_VARIABLE)
+    if not place:
+        return None
+    path = Path(place)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(markdown(results, lang) + "\n")
+    return path
+
+
+def _table(t: Translator, results: Results) -> str:
+    if not results.arms:
+        return ""
+    rows = [["", *(arm_name(t, arm.arm) for arm in results.arms)]]
+    rows += [[t(label), *(of(arm) or DASH for arm in results.arms)] for label, of in _ROWS.items()]
+    lines = ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in rows]
+    rule = "| --- |" + " ---: |" * len(results.arms)
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _tokens(t: Translator, results: Results) -> str:
+    if not results.compared:
+        return _plain(t("report.tokens.none"))
+    if all(one.equal for one in results.compared):
+        key = "report.tokens.equal_some" if results.not_compared else "report.tokens.equal"
+        return _plain(t(key, n=len(results.compared) + 1))
+    return "\n".join(
+        f"- {_plain(arm_name(t, one.arm))}: "
+        + _plain(t("report.tokens.differ", equal=one.equal_requests, n=one.requests))
+        for one in results.compared
+        if not one.equal
+    )
+
+
+def _bytes(arm: ArmResult, name: str) -> int | None:
+    return arm.bytes_of(getattr(arm.peak, name)) if arm.peak else None
+
+
+def _text(t: Translator, text: Message) -> str:
+    return _plain(t.message(text))
+
+
+def _plain(text: str) -> str:
+    """Foreign text cannot make markup or break a table."""
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    return line.translate(_ESCAPED)
+
+
+def _within(text: str) -> str:
+    """Cut at the end of a line where it would become too long."""
+    data = text.encode()
+    if len(data) < MOST_BYTES:
+        return text
+    kept = data[: MOST_BYTES - 10].decode(errors="ignore")
+    return kept[: kept.rfind("\n") + 1] + "\n…\n"
