@@ -243,6 +243,14 @@ class BlockPool(PoolState):
             start += _LOOKED_UP_AT_ONCE
         return hits
 
+    def count_unreached(self, keys: Sequence[Key], found: int) -> int:
+        """Blocks under ``keys`` that are there behind the first one that is missing.
+
+        Args:
+            found: keys before that one.
+        """
+        return sum(map(self._by_key.__contains__, keys[found:]))
+
     def origins(self, hits: Sequence[int]) -> Iterable[tuple[int, int, int]]:
         """Who published blocks that were found, in which step, and how many."""
         counts = Counter(map(self._origins.__getitem__, hits))

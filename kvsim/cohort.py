@@ -338,9 +338,9 @@ class CohortScheduler(Scheduler):
 
 
 def _publishes_late(request: Request) -> bool:
-    """Whether it does not matter when the blocks that ``request`` fills are published.
+    """Whether it does not matter when the blocks that ``request`` fills by decoding are published.
 
     Behind the prompt a trace says nothing, so only the request itself can ask for them, once it has
-    been preempted; and before that nothing is there under their keys.
+    lost them; and tokens that nobody had generated are under no key yet.
     """
-    return isinstance(request.keys, HashKeys) and not request.preemptions
+    return isinstance(request.keys, HashKeys)

@@ -126,6 +126,10 @@ class PrefixUse:
     ``of_first`` divides by the tokens of prompts at first admission, ``of_again`` by those known
     of requests that come back after a preemption. Blocks held by running requests are found too,
     and the last token of a prompt is always computed, so an untimed replay gives other figures.
+
+    Attributes:
+        orphaned_blocks: blocks, counted at each admission, that were asked for and there, and could
+            not be used because one before them was missing; None where nothing was asked for.
     """
 
     queried_first: int
@@ -136,6 +140,7 @@ class PrefixUse:
     hit_others_again: int
     share_of_first: float | None
     share_own_of_again: float | None
+    orphaned_blocks: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ class Placement:
         if needed - len(hits) + reserve > self.pool.num_free - revived:
             return False
         self.cache.count(leader, hits, draft.step)
+        self.cache.count_orphaned(leader, len(hits))
         self._begin_with(leader, hits, draft)
         return True
 

@@ -26,6 +26,9 @@ class PrefixCache:
         self.pool = pool
         self.enabled = enabled
         self.stats = PrefixStats()
+        # Blocks that were asked for at admission, were there, and hidden by a missing one before
+        # them. Who gives blocks back tail first makes few: see kvsim.blocks.BlockPool.release.
+        self.orphaned = 0
 
     def reset(self) -> tuple[int, ...] | None:
         """Forget all content and return its blocks; None, and nothing done, while any is owned."""
@@ -62,6 +65,14 @@ class PrefixCache:
         written = request.computed // self.pool.block_size
         if written < request.published:
             self.pool.retract(request.id, written)
+
+    def count_orphaned(self, request: Request, found: int) -> None:
+        """Count blocks that ``request``, of which ``found`` are, asked for and did not reach."""
+        if not self.enabled or request.keys is None:
+            return
+        asked = (request.known - 1) // self.pool.block_size
+        if found < asked:
+            self.orphaned += self.pool.count_unreached(request.keys(asked), found)
 
     def count(self, request: Request, hits: Sequence[int], step: int) -> None:
         """Count what ``request`` found when it was admitted."""

@@ -156,6 +156,15 @@ class RunPool(RunRecords):
                 del run.owners[request]
                 self._runs[request].remove(run)
 
+    def count_unreached(self, keys: Sequence[Key], found: int) -> int:
+        """See :class:`BlockPool`."""
+        unreached = 0
+        for stem, place, blocks in key_runs(keys, found):
+            for run in self._stems.get(stem, ()):
+                start, stop = run.stems[stem]
+                unreached += max(0, min(stop, place + blocks) - max(start, place))
+        return unreached
+
     def origins(self, hits: Sequence[int]) -> Iterable[tuple[int, int, int]]:
         """See :class:`BlockPool`."""
         for run, found in runs_of(hits):

@@ -68,6 +68,11 @@ class Scheduler:
         return self._cache.stats
 
     @property
+    def orphaned_blocks(self) -> int:
+        """Blocks that admitted requests asked for, and that a missing one before them hid."""
+        return self._cache.orphaned
+
+    @property
     def host(self) -> BlockPool | None:
         """Host blocks of requests that are swapped out; None where there are none."""
         return self._preemption.host

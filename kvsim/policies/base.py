@@ -35,6 +35,7 @@ class Totals:
         peak_copy_slots: most slots that were taken at once while a cache was copied.
         unshared, held: block-steps without and with sharing, see :mod:`kvsim.sharing`.
         batches: of static policies.
+        orphaned_blocks: cached ones that requests asked for and could not reach.
     """
 
     computed_tokens: int = 0
@@ -52,6 +53,7 @@ class Totals:
     unshared: int = 0
     held: int = 0
     batches: int = 0
+    orphaned_blocks: int = 0
     finished: int = 0
 
 

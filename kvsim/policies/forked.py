@@ -152,6 +152,7 @@ class Forked:
         totals.preempted.update(rows)
         run.recorder.preempted += len(rows)
         totals.computed_tokens += plan.tokens
+        totals.orphaned_blocks = self.scheduler.orphaned_blocks
         totals.held += self.ledger.owned_blocks
         totals.unshared += self.ledger.table_entries
         return transfer(self.config, self.shape, moved) if moved else 0

@@ -143,6 +143,7 @@ class Paged:
             if arrivals.scheduled[chunk.request] != arrivals.scheduled[chunk.request]:
                 run.started(chunk.request)
         totals.computed_tokens += work.step_work.tokens
+        totals.orphaned_blocks = scheduler.orphaned_blocks
         self._record(work, duration)
         for chunk in work.chunks:
             first = arrivals.first_token[chunk.request]

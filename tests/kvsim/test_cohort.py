@@ -35,6 +35,7 @@ class Case:
     requests: tuple[tuple[int, int, int, int], ...]
     in_runs: bool = False
     hash_size: int = 0
+    same_answers: bool = False
 
     def scheduler(self, kind: type[Scheduler]) -> Scheduler:
         pool = RunPool if self.in_runs and kind is CohortScheduler else BlockPool
@@ -48,13 +49,16 @@ class Case:
         ]
 
     def keys(self, number: int, prompt: int, group: int) -> object:
-        """Equal for the prompts of a group, as far as the shorter one goes; then its own."""
+        """Equal for the prompts of a group, as far as the shorter one goes; then its own.
+
+        Or equal for all that a group reads and writes, if its answers are the same ones.
+        """
         if self.hash_size:
             ids = tuple(100 * group + i for i in range(-(-prompt // self.hash_size)))
             return HashKeys(number, prompt, ids, self.hash_size, self.block_size)
 
         def first(count: int) -> Sequence[Key]:
-            whole = prompt // self.block_size
+            whole = count if self.same_answers else prompt // self.block_size
             return [(group, i) if i < whole else (group, number, i) for i in range(count)]
 
         return first
@@ -80,7 +84,8 @@ def cases(draw: st.DrawFn) -> Case:
     requests = draw(st.lists(request, min_size=1, max_size=12))
     in_runs, hash_size = draw(st.booleans()), draw(st.sampled_from([0, 3, 4, 8, 16]))
     blocks = draw(st.integers(4, 30))
-    return Case(blocks, size, config, tuple(requests), in_runs, hash_size)
+    same = draw(st.booleans())
+    return Case(blocks, size, config, tuple(requests), in_runs, hash_size, same)
 
 
 def feed(scheduler: Scheduler, requests: Sequence[Request]) -> int:
@@ -141,6 +146,7 @@ def compare(plain: Scheduler, plan: StepPlan, fast: CohortScheduler, work: Work)
         assert pool._free == other._free
         assert pool.cached == other.cached
     assert plain.stats == fast.stats
+    assert plain.orphaned_blocks == fast.orphaned_blocks
 
 
 @settings(max_examples=400, deadline=None)

@@ -25,6 +25,7 @@ class BothPools(RuleBasedStateMachine):
         super().__init__()
         self.slow, self.fast = BlockPool(BLOCKS, 2), RunPool(BLOCKS, 2)
         self.keys: dict[int, Keys] = {}
+        self.ended: dict[int, Keys] = {}
         self.published: dict[int, int] = {}
         self.step = 0
         self.hash_size = 0
@@ -51,7 +52,17 @@ class BothPools(RuleBasedStateMachine):
     )
     def begin(self, group: int, prompt: int, asked: int) -> None:
         request = self.step = self.step + 1
-        keys = self.keys_of(request, group, prompt)
+        self.begin_with(request, self.keys_of(request, group, prompt), asked)
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data(), asked=st.integers(0, 7))
+    def come_back(self, data: st.DataObject, asked: int) -> None:
+        """As after a preemption: some of its own blocks may be there still."""
+        request = data.draw(st.sampled_from(sorted(self.ended)))
+        self.step += 1
+        self.begin_with(request, self.ended.pop(request), asked)
+
+    def begin_with(self, request: int, keys: Keys, asked: int) -> None:
         hits = [pool.lookup(keys(asked)) for pool in (self.slow, self.fast)]
         slow, fast = hits
         assert list(slow) == list(fast)
@@ -114,7 +125,7 @@ class BothPools(RuleBasedStateMachine):
         self.end(data.draw(st.sampled_from(sorted(self.keys))))
 
     def end(self, request: int) -> None:
-        del self.keys[request]
+        self.ended[request] = self.keys.pop(request)
         assert self.slow.release(request) == self.fast.release(request)
 
     @precondition(lambda self: not self.keys)

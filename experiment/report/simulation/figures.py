@@ -240,6 +240,7 @@ GROUPS: Mapping[str, tuple[Figure, ...]] = {
         Figure("sharing_saved", "share", _at("sharing", "share"), _no_sharing),
         Figure("hits_first", "share", _at("prefix", "share_of_first"), _no_hits),
         Figure("hits_own", "share", _at("prefix", "share_own_of_again"), _no_hits),
+        Figure("orphaned", "count", _at("prefix", "orphaned_blocks"), _no_hits),
         Figure("free_run_mean", "count", _at("free_run", "mean_slots"), _no_pieces),
         Figure("free_run_least", "count", _at("free_run", "low_slots"), _no_pieces),
         Figure("fragmentation", "share", _at("free_run", "external_fragmentation"), _no_pieces),
