@@ -87,10 +87,12 @@ def _tokens(run: Run, stats: PrefixStats | None) -> Tokens:
         shared += stats.hit_cross + stats.hit_batch
     once = totals.final_tokens - shared
     extra = totals.pad_tokens + totals.ended_tokens
+    recomputed = totals.computed_tokens - extra - once
+    assert recomputed >= 0, "fewer tokens were computed than requests have"
     return Tokens(
         output=totals.output_tokens,
         computed=totals.computed_tokens,
-        recomputed=totals.computed_tokens - extra - once,
+        recomputed=recomputed,
         shared=shared,
         pads=totals.pad_tokens,
         ended=totals.ended_tokens,

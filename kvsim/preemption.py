@@ -51,6 +51,7 @@ class Preemption:
                 member.swapped = True
             else:
                 draft.ops.append(self.give_back(member))
+                member.reached = max(member.reached, member.computed)
                 member.computed = member.published = 0
 
     def swap_in(self, group: Group, draft: Draft) -> None:

@@ -20,6 +20,10 @@ class PrefixCache:
 
     Args:
         enabled: without it nothing is published, so nothing is found.
+
+    Attributes:
+        found_late: tokens that requests found when they came back after a preemption and had
+            never had before: others computed them meanwhile.
     """
 
     def __init__(self, pool: BlockPool, enabled: bool) -> None:
@@ -29,6 +33,7 @@ class PrefixCache:
         # Blocks that were asked for at admission, were there, and hidden by a missing one before
         # them. Who gives blocks back tail first makes few: see kvsim.blocks.BlockPool.release.
         self.orphaned = 0
+        self.found_late = 0
 
     def reset(self) -> tuple[int, ...] | None:
         """Forget all content and return its blocks; None, and nothing done, while any is owned."""
@@ -82,6 +87,7 @@ class PrefixCache:
         again = request.preemptions > 0
         if again:
             stats.requeried += request.known
+            self.found_late += max(0, len(hits) * size - request.reached)
         else:
             stats.queried += request.known
         for publisher, published, blocks in self.pool.origins(hits):

@@ -29,6 +29,7 @@ class Request:
         swapped: its blocks are in host memory.
         published: its first blocks of this number are known to the prefix cache.
         preemptions: how often it lost its blocks.
+        reached: most positions that were there when it lost them.
     """
 
     id: int
@@ -43,6 +44,7 @@ class Request:
     swapped: bool = False
     published: int = 0
     preemptions: int = 0
+    reached: int = 0
 
     @property
     def known(self) -> int:

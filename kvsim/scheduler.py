@@ -73,6 +73,11 @@ class Scheduler:
         return self._cache.orphaned
 
     @property
+    def found_late(self) -> int:
+        """Tokens found after a preemption that the request had never had before."""
+        return self._cache.found_late
+
+    @property
     def host(self) -> BlockPool | None:
         """Host blocks of requests that are swapped out; None where there are none."""
         return self._preemption.host

@@ -153,6 +153,7 @@ class Forked:
         run.recorder.preempted += len(rows)
         totals.computed_tokens += plan.tokens
         totals.orphaned_blocks = self.scheduler.orphaned_blocks
+        totals.shared_tokens = self.scheduler.found_late
         totals.held += self.ledger.owned_blocks
         totals.unshared += self.ledger.table_entries
         return transfer(self.config, self.shape, moved) if moved else 0

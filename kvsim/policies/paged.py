@@ -144,6 +144,7 @@ class Paged:
                 run.started(chunk.request)
         totals.computed_tokens += work.step_work.tokens
         totals.orphaned_blocks = scheduler.orphaned_blocks
+        totals.shared_tokens = scheduler.found_late
         self._record(work, duration)
         for chunk in work.chunks:
             first = arrivals.first_token[chunk.request]

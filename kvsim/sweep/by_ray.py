@@ -8,6 +8,7 @@ and share no disk. Ray is imported when it is asked for, and by nobody else.
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from kvsim.sweep.grid import Cell, SweepError
 
 # Nodes may die again and again; an error of this program is not tried again.
 _RETRIES = 20
+_KNOCK_S = 10.0
 
 
 def by_ray(cells: Sequence[Cell], address: str) -> Iterator[Done]:
@@ -43,6 +45,7 @@ def by_ray(cells: Sequence[Cell], address: str) -> Iterator[Done]:
 
 
 def _connect(ray: Any, address: str) -> None:
+    _knock(address)
     package = str(Path(kvsim.__file__).parent)
     try:
         ray.init(
@@ -53,6 +56,23 @@ def _connect(ray: Any, address: str) -> None:
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SweepError("ray_unreachable", address=address, why=why) from error
+
+
+def _knock(address: str) -> None:
+    """Ray itself tries an address at which nobody listens for minutes.
+
+    Raises:
+        SweepError: ``ray_unreachable``.
+    """
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return  # a word that Ray knows, such as auto
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S):
+            return
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
         raise SweepError("ray_unreachable", address=address, why=why) from error
 
 

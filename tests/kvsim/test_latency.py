@@ -177,6 +177,17 @@ def test_a_held_out_block_is_predicted_without_itself() -> None:
             fold_blocks(count, folds)
 
 
+def test_a_step_s_held_out_error_is_of_a_fit_that_has_not_seen_it() -> None:
+    # All steps are alike; those of the last fifth took 3 s, the others 1 s.
+    records = [StepRecord(StepWork(1, 0, 1, 1), 3.0 if n >= 40 else 1.0) for n in range(50)]
+    found = calibrate_linear(records, folds=5)
+    # Without the last fifth 1 s is foretold for it; else the least squares of relative errors.
+    others = (30 + 10 / 3) / (30 + 10 / 9)
+    wanted = (10 * (1 - 1 / 3) + 40 * (others - 1)) / 50
+    assert found.held_out.mean_percent == pytest.approx(100 * wanted, rel=1e-6)
+    assert found.fit.mean_percent < 0.95 * found.held_out.mean_percent
+
+
 def test_errors_are_percentages_of_what_was_recorded() -> None:
     error = fit_error(np.array([1.1, 2.0]), np.array([1.0, 4.0]))
     assert error.mean_percent == pytest.approx(30)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -36,13 +38,14 @@ LATENCIES: tuple[Latency, ...] = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Replayed:
     """What stepping a plain scheduler by hand gives."""
 
     steps: list[Seen]
     finished_s: dict[int, float]
     first_s: dict[int, float]
+    recomputed: int = 0
 
 
 def step_by_hand(stream: Listed, config: SimConfig) -> Replayed:
@@ -53,6 +56,7 @@ def step_by_hand(stream: Listed, config: SimConfig) -> Replayed:
     coming = list(stream)
     requests: dict[int, Request] = {}
     out = Replayed([], {}, {})
+    had: dict[int, set[int]] = defaultdict(set)
     now = 0
     while True:
         while coming and coming[0].arrival_ns * PER_NANOSECOND <= now:
@@ -70,11 +74,25 @@ def step_by_hand(stream: Listed, config: SimConfig) -> Replayed:
         states = {state.value: count for state, count in ledger.apply(plan).states.items() if count}
         out.steps.append(Seen(now, states, len(scheduler.running), plan.waiting, duration))
         now += duration
+        out.recomputed += again(plan, had)
         for chunk in plan.chunks:
             if chunk.samples:
                 out.first_s.setdefault(chunk.request, now / 1e18)
         for finish in scheduler.complete(plan):
             out.finished_s[finish.request] = now / 1e18
+
+
+def again(plan: StepPlan, had: dict[int, set[int]]) -> int:
+    """Positions that the plan computes of requests that had them before, found or computed."""
+    for op in plan.ops:
+        if op.kind is OpKind.SHARE and op.request is not None:
+            had[op.request].update(range(op.tokens))
+    count = 0
+    for chunk in plan.chunks:
+        now = range(chunk.start, chunk.start + chunk.count)
+        count += len(had[chunk.request].intersection(now))
+        had[chunk.request].update(now)
+    return count
 
 
 def add(scheduler: Scheduler, request: Request) -> None:
@@ -180,6 +198,7 @@ def test_a_paged_run_is_that_of_the_scheduler(stream: Listed, data: st.DataObjec
     for step in seen.steps:
         step.levels = {name: count for name, count in step.levels.items() if count}
     assert seen.steps == by_hand.steps
+    assert seen.result.tokens.recomputed == by_hand.recomputed
     rows = seen.result.rows
     ended = {row: at for row, at in enumerate(rows["finished_s"]) if at == at}
     assert ended == pytest.approx(by_hand.finished_s, rel=1e-15)
@@ -337,3 +356,34 @@ def test_progress_counts_requests_that_have_ended_not_those_that_came(policy: An
     assert seen[0] < 10
     assert len(set(seen)) > 10
     assert 90 < seen[-1] <= 101
+
+
+def crowded(seed: int) -> tuple[Listed, SimConfig]:
+    """Long prompts of one beginning, in chunks: some are preempted before they are computed."""
+    draw = random.Random(seed)
+    requests: list[TraceRequest] = []
+    now = 0
+    for number in range(draw.randint(3, 6)):
+        now += draw.choice([0, 0, 0, 1, 3]) * 10**9
+        prompt, output = draw.randint(12, 40), draw.randint(1, 12)
+        ids = tuple(range(1, -(-prompt // 4) + 1)) if draw.random() < 0.8 else None
+        requests.append(TraceRequest(number, now, prompt, output, ids, 4 if ids else None))
+    config = SimConfig(
+        "paged+prefix", 4 * draw.randint(13, 20), 1, 52, block_size=4, max_num_seqs=8,
+        max_num_batched_tokens=draw.choice([8, 16]),
+        long_prefill_token_threshold=draw.choice([2, 4, 6]),
+        watermark_blocks=draw.choice([0, 0, 2]),
+    )  # fmt: skip
+    return Listed(requests), config
+
+
+def test_what_was_never_computed_is_not_recomputed_where_others_did_it_meanwhile() -> None:
+    late = 0
+    for seed in range(150):
+        stream, config = crowded(seed)
+        result = simulate(stream, config)
+        assert result.tokens.recomputed == step_by_hand(stream, config).recomputed
+        prefix = result.prefix
+        assert prefix is not None
+        late += result.tokens.shared - prefix.hit_other_requests - prefix.hit_same_step
+    assert late > 100  # else nobody came back to what others had computed

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from streams import Listed, Watched, watched
 
+from kvsim.recorder import Spread
 from kvsim.roofline import LinearLatency
 from kvsim.simulator import SimConfig, SimulationError, simulate
 from kvsim.traces import TraceRequest
@@ -129,6 +130,27 @@ def test_paged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.running.mean == 5 / 11
     assert result.running.busy_mean == 1.0
     assert result.queue_wait_s.max == 0.0
+
+
+def test_times_of_a_request_and_between_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of a second: a token each, the first after the prompt; one has no second token."""
+    told = config("paged", 32, max_num_seqs=1)
+    result = run(monkeypatch, [(0, 5, 4), (0, 3, 1)], told).result
+    # 3 s for the 3 tokens behind the first one; the other request says nothing of it.
+    assert (result.per_output_token_s.count, result.per_output_token_s.mean) == (1, 1.0)
+    assert (result.first_token_s.mean, result.latency_s.mean) == ((1 + 5) / 2, (4 + 5) / 2)
+    assert (result.queue_wait_s.p50, result.queue_wait_s.max) == (2.0, 4.0)
+
+
+def test_percentiles_of_who_runs_are_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 10 s with 1, then 30 s with 2, then 60 s with 3 of them.
+    spread = Spread()
+    spread.add([1, 2, 3, 2], [10, 20, 60, 10])
+    shares = (0.05, 0.1, 0.11, 0.4, 0.41, 0.5, 0.99)
+    assert [spread.quantile(share) for share in shares] == [1, 1, 2, 2, 3, 3, 3]
+    told = config("paged", 64, max_num_seqs=3)
+    result = run(monkeypatch, [(0, 1, 8), (0, 1, 3), (0, 1, 2)], told).result
+    assert (result.running.p50, result.running.p99, result.running.max) == (1, 3, 3)
 
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])

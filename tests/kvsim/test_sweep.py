@@ -7,9 +7,12 @@ import json
 import os
 import shutil
 import signal
+import socket
+import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -181,6 +184,20 @@ def test_a_killed_process_takes_no_cell_with_it() -> None:
     thread.join()
     assert killed
     assert found == by_itself(cells)
+
+
+def test_an_address_at_which_nobody_listens_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Whatever Ray would do there is not asked for.
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(shutdown=lambda: None))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:99999"):
+        with pytest.raises(SweepError) as found:
+            next(by_ray(grid(), address))
+        assert found.value.code == "ray_unreachable"
+        assert found.value.params["why"]
 
 
 def test_ray_survives_the_loss_of_a_node(tmp_path: Path) -> None:
