@@ -31,7 +31,7 @@ TRANSFORMERS_PAGED = "transformers_paged"
 # What vLLM 0.32's attention on the CPU is compiled for.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 VLLM_ENVIRONMENT = ".venv-vllm"
-BIND = "VLLM_CPU_OMP_THREADS_BIND"
+BIND, NOT_BOUND = "VLLM_CPU_OMP_THREADS_BIND", "nobind"
 _PROBE_TIMEOUT_S = 60.0
 _PROBE = """
 import importlib.metadata as m, json
@@ -197,9 +197,14 @@ def _check_budget(config: Config, device: str, prepared: Prepared) -> None:
 
 
 def _vllm_variables(config: Config) -> dict[str, str]:
-    """Its pools wait as vLLM lets them; a binding in the environment stands above the config."""
-    bind = {BIND: os.environ.get(BIND, config.vllm.threads_bind)}
-    return thread_counts(config.run.threads) | bind
+    """Its pools wait as vLLM lets them; a binding in the environment stands above the config.
+
+    Bound, its workers have a thread for each core. A number in the environment would be taken for
+    that of its engine's process too, which shall have one thread and not spin beside them.
+    """
+    bind = os.environ.get(BIND, config.vllm.threads_bind)
+    counts = thread_counts(config.run.threads) if bind == NOT_BOUND else {}
+    return counts | {BIND: bind}
 
 
 def has_compiler() -> bool:

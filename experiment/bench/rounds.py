@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from experiment import __version__
 from experiment.bench.noise import load_average, others_cores
@@ -35,12 +35,16 @@ class Ground:
 
 @dataclass(slots=True)
 class RoundResult:
-    """Rows and profiles of a round; ``seconds`` are those of each arm's process."""
+    """Rows and profiles of a round; ``seconds`` are those of each arm's process.
+
+    ``interrupted``: somebody pressed Ctrl-C; what was measured before is there.
+    """
 
     rows: list[Row] = field(default_factory=list)
     profiles: list[Profile] = field(default_factory=list)
     limits: MachineLimits | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    interrupted: bool = False
 
 
 def run_round(
@@ -54,8 +58,7 @@ def run_round(
 ) -> RoundResult:
     """Run the arms in their order, each in a fresh process, and read what was written down.
 
-    An interruption ends the round; what was measured before it is in the directory. ``limits``:
-    first measure what the machine does at best.
+    ``limits``: first measure what the machine does at best.
     """
     directory.mkdir(parents=True)
     result = RoundResult()
@@ -63,19 +66,24 @@ def run_round(
     with EventLog(directory) as log:
         session = Session(directory, log, ground.listener)
         _head(session, ground, config)
-        if limits:
-            ground.starting("limits")
-            result.limits = session.measure_limits(_limits_task(ground, config), config)
-        for arm in order:
-            ground.starting(arm)
-            noise[arm] = {"load_average": load_average(), "others_cores": others_cores()}
-            begin = time.monotonic()
-            session.run_arm(arm, config, ground.environment, ground.prepared)
-            result.seconds[arm] = time.monotonic() - begin
-        session.emit(RunFinished(status="complete"))
+        try:
+            if limits:
+                ground.starting("limits")
+                result.limits = session.measure_limits(_limits_task(ground, config), config)
+            for arm in order:
+                ground.starting(arm)
+                noise[arm] = {"load_average": load_average(), "others_cores": others_cores()}
+                begin = time.monotonic()
+                session.run_arm(arm, config, ground.environment, ground.prepared)
+                result.seconds[arm] = time.monotonic() - begin
+        except KeyboardInterrupt:
+            result.interrupted = True
+        status: Literal["interrupted", "complete"]
+        status = "interrupted" if result.interrupted else "complete"
+        session.emit(RunFinished(status=status))
     record = read_record(directory)
     result.rows = [
-        row.model_copy(update=noise[row.arm] | {"wall_s": result.seconds[row.arm]})
+        row.model_copy(update=noise[row.arm] | {"wall_s": result.seconds.get(row.arm)})
         for row in rows_of(record, workload, number)
     ]
     result.profiles = profiles_of(record, workload, number)

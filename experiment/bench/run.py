@@ -191,6 +191,7 @@ class Bench:
             )
         )  # fmt: skip
         self._write()
+        _go_on(result)
         self._profile(ground, config, workload, number)
         return result
 
@@ -204,6 +205,7 @@ class Bench:
         result = run_round(where, ground, here, workload.name, number, arms, limits=False)
         self.data.profiles += result.profiles
         self._write()
+        _go_on(result)
 
     def _compare_waiting(self, ground: Ground, config: Config) -> None:
         """The paged arm alone, under every policy in each round; no rows, another table."""
@@ -230,6 +232,7 @@ class Bench:
             )
         )  # fmt: skip
         self._write()
+        _go_on(result)
 
     def _grounded(self, ground: Ground, config: Config, workload: Workload) -> Ground:
         made = ready(workload, ground.prepared.model, config.cache.block_size, self.options.seed)
@@ -263,6 +266,12 @@ class Bench:
         data.targets = [outcome.to_json() for outcome in found]
         if data.rows or data.waiting:
             self.written = write_data(self.options.out, data)
+
+
+def _go_on(result: RoundResult) -> None:
+    """Raise what ended a round, once what it measured is safe."""
+    if result.interrupted:
+        raise KeyboardInterrupt
 
 
 def _version(package: str) -> str | None:

@@ -42,6 +42,8 @@ def faster_mode(runs: Path, ground: Ground, config: Config, say: Any) -> dict[st
     for name, eager in (("eager", True), ("compiled", False)):
         asked = with_eager(with_run(config, [VLLM], PROBE.max_length), eager)
         result = run_round(runs / f"vllm-{name}", here, asked, "probe", 0, [VLLM], limits=False)
+        if result.interrupted:
+            raise KeyboardInterrupt
         row = next((row for row in result.rows if row.arm == VLLM), None)
         told[f"{name}_rate"] = row.useful_tokens_per_s if row else None
         if row is not None and row.reason is not None:

@@ -11,9 +11,16 @@ from typing import Any
 import pytest
 
 from experiment.bench.data import BenchData, read_data
+from experiment.bench.rounds import Ground, run_round
+from experiment.bench.workloads import TINY, ready
 from experiment.cli import main
+from experiment.config import Config
+from experiment.environment import Environment
+from experiment.events import EnvironmentProbed, ModelPrepared, RunFinished
 from experiment.i18n import LANGUAGES, catalogue
+from experiment.launch import Prepared
 from experiment.messages import ExitCode, UserError
+from experiment.model.builtin import model_directory
 from experiment.record import read_record
 from experiment.report.bench_markdown import BEGIN, END
 
@@ -62,6 +69,30 @@ def test_rows_are_those_of_the_record_that_is_kept(measured: Path, data: dict[st
         row["useful_tokens_per_s"] for row in data["rows"]
     ]
     assert data["rounds"][0]["limits"]["threads"] == 1
+
+
+def test_what_was_measured_before_an_interruption_stays(measured: Path, tmp_path: Path) -> None:
+    prepare = read_record(next((measured / "runs").glob("*/prepare")))
+    probed, model = prepare.first(EnvironmentProbed), prepare.first(ModelPrepared)
+    assert probed is not None
+    assert model is not None
+    weights = str(model_directory("tiny-gpt2", 0, 0.08))
+    prepared = Prepared(weights, model, ready(TINY[0], model, 32, seed=0))
+
+    def starting(arm: str) -> None:
+        if arm == "slabs":
+            raise KeyboardInterrupt
+
+    environment = Environment.model_validate(probed.environment)
+    ground = Ground(environment, prepared, lambda event: None, starting)
+    config = Config.model_validate({"run": {"arms": ASKED, "threads": 1, "device": "cpu"}})
+    result = run_round(tmp_path / "r", ground, config, "A", 0, ["paged", "slabs"], limits=False)
+    assert result.interrupted
+    assert [(row.arm, row.status) for row in result.rows] == [("paged", "finished")]
+    assert result.rows[0].shares_reason is not None  # nobody measured the limits
+    ended = read_record(tmp_path / "r").first(RunFinished)
+    assert ended is not None
+    assert ended.status == "interrupted"
 
 
 def test_some_steps_were_profiled_beside_the_rows(measured: Path, data: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from vllm_runs import config, invented, pretender
 import experiment
 from experiment.config import Config
 from experiment.environment import Environment
-from experiment.launch import Launch, adapt, plan_launch, refuse, vllm_block_size
+from experiment.launch import BIND, Launch, adapt, plan_launch, refuse, vllm_block_size
 from experiment.messages import message
 from experiment.process import Child
 from experiment.workload import make_workload
@@ -149,3 +149,26 @@ def test_another_interpreter_sees_our_packages_and_no_others(tmp_path: Path) -> 
     path, *names = said.read_text().split()
     assert names == ["experiment", "kvsim"]
     assert not Path(path).exists()
+
+
+@pytest.mark.parametrize(
+    ("bind", "variables"),
+    [
+        ("nobind", {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"}),
+        ("0,1", set()),
+    ],
+)
+def test_a_bound_engine_counts_its_threads_itself(
+    bind: str, variables: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str
+) -> None:
+    monkeypatch.delenv(BIND, raising=False)
+    config = asked(python, vllm={"threads_bind": bind})
+    launch = plan_launch("vllm", config, "cpu", invented(tmp_path), tmp_path)
+    assert isinstance(launch, Launch)
+    assert launch.variables is not None
+    assert launch.variables.pop(BIND) == bind
+    assert launch.variables.keys() == variables
+    monkeypatch.setenv(BIND, "1")
+    launch = plan_launch("vllm", config, "cpu", invented(tmp_path), tmp_path)
+    assert isinstance(launch, Launch)
+    assert launch.variables == {BIND: "1"}
