@@ -34,8 +34,8 @@ from experiment.engine.triton_tile import (
 
 SPLIT = 256
 _LOG2_E = 1.4426950408889634
-# Bytes of keys in a tile, for one query head and for several. Compiled so for capability 9.0 a
-# program takes 72 registers at a head size of 64; with four times as much 237, so few run at once.
+# Bytes of keys in a tile, for one query head and for several. So compiled for capability 9.0 a
+# program of one head of 64 takes 72 registers, with four times as much 237: few then run at once.
 _TILE_BYTES = (4 << 10, 8 << 10)
 # Partials that the combining kernel holds at a time.
 _CHUNK = tl.constexpr(16)

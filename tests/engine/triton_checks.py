@@ -75,6 +75,13 @@ def test_contexts_in_splits_give_the_reference(heads: tuple[int, int]) -> None:
     torch.testing.assert_close(split(step), expected, atol=TOLERANCE, rtol=0)
 
 
+def test_more_splits_than_are_combined_at_a_time() -> None:
+    step = make_step(Case(((300, 1), (520, 1)), 32, 2, 2, 16))
+    step.q *= 4.0  # so that some later split has the largest score
+    expected = reference_kernel(step.q, step.kv, step.inputs, step.scale)
+    torch.testing.assert_close(split(step, 16, 16), expected, atol=TOLERANCE, rtol=0)
+
+
 def test_a_request_does_not_depend_on_the_batch() -> None:
     together = make_step(Case(((40, 1), (150, 1), (90, 1)), 8, 2, 2, 16))
     out = split(together)
