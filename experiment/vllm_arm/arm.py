@@ -18,6 +18,7 @@ from experiment.events import (
     ArmFinished,
     EngineReported,
     EngineStep,
+    RepeatFinished,
     Stage,
 )
 from experiment.messages import user_error
@@ -45,7 +46,9 @@ def run(wire: Wire, task: VllmTask, import_s: float) -> None:
     engine = start.engine()
     try:
         start.report(engine)
-        generate_s = _Generation(engine, start.stats, reporter).run_all()
+        generate_s = 0.0
+        for repeat in range(task.repeats + 1):
+            generate_s = _repeat(engine, start.stats, reporter, repeat)
         assert reporter.ranks is not None
         rank = reporter.ranks()[0]
     finally:
@@ -62,6 +65,20 @@ def run(wire: Wire, task: VllmTask, import_s: float) -> None:
             device_name=rank["device_name"],
         )
     )
+
+
+def _repeat(engine: Any, stats: LastStats, reporter: Reporter, repeat: int) -> float:
+    """The workload once more; seconds that it took. Nothing is left of the times before."""
+    task = reporter.task
+    if repeat:
+        engine.reset_prefix_cache()
+    generate_s = _Generation(engine, stats, reporter, first=not repeat).run_all()
+    if task.repeats:
+        told = RepeatFinished(
+            arm=task.arm, repeat=repeat, warm_up=not repeat, generate_s=generate_s
+        )
+        reporter.emit(told)
+    return generate_s
 
 
 class _Start:
@@ -133,9 +150,10 @@ class _Start:
 
 
 class _Generation:
-    """Steps the engine through the workload."""
+    """Steps the engine through the workload; memory is read at the stages of the first time."""
 
-    def __init__(self, engine: Any, stats: LastStats, reporter: Reporter) -> None:
+    def __init__(self, engine: Any, stats: LastStats, reporter: Reporter, first: bool) -> None:
+        self.first = first
         self.engine = engine
         self.stats = stats
         self.reporter = reporter
@@ -161,6 +179,7 @@ class _Generation:
         generate_s = 0.0
         while self.engine.has_unfinished_requests():
             generate_s = self._step()
+        self.watcher.detach()
         self.reporter.step(self.watcher.trace.release(), time.monotonic_ns(), time.monotonic_ns())
         return generate_s
 
@@ -179,7 +198,7 @@ class _Generation:
                     one.started = began if one.started is None else one.started
             self.watcher.taken.clear()
             ended = [output for output in outputs if self._take(output)]
-            if not self.engine.has_unfinished_requests():
+            if self.first and not self.engine.has_unfinished_requests():
                 self.reporter.mark(Stage.LAST_STEP)
             for output in ended:
                 self._finish(output)

@@ -95,6 +95,7 @@ class Reporter:
 
     def begin(self) -> None:
         """The workload starts now."""
+        self._done = 0
         self._began = self.clock.now()
 
     def generated_s(self) -> float:

@@ -32,6 +32,7 @@ class VllmTask(BaseModel):
 
     ``arguments`` are those of vLLM's ``EngineArgs``; ``block_size`` is this arm's, which on the
     CPU may differ from the workload's. ``log`` is where everything that is printed goes.
+    ``repeats`` are those of an experiment, behind one that warms up; 0: the workload runs once.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -45,6 +46,7 @@ class VllmTask(BaseModel):
     ignore_eos: bool
     arguments: dict[str, Any]
     log: str | None = None
+    repeats: int = 0
 
 
 def engine_arguments(

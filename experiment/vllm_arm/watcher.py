@@ -34,10 +34,11 @@ class SchedulerWatcher:
     trace: ScheduleTrace
     ids: Mapping[str, int]
     taken: list[Watched] = field(default_factory=list)
+    _decide: Any = None
 
     def attach(self) -> None:
         """Begin to watch."""
-        decide = self.scheduler.schedule
+        decide = self._decide = self.scheduler.schedule
 
         def schedule(*args: Any, **kwargs: Any) -> Any:
             output = decide(*args, **kwargs)
@@ -45,6 +46,10 @@ class SchedulerWatcher:
             return output
 
         self.scheduler.schedule = schedule
+
+    def detach(self) -> None:
+        """Watch no more."""
+        self.scheduler.schedule = self._decide
 
     def tables(self) -> dict[int, list[int]]:
         """Blocks of every request that holds some, in the scheduler's order."""

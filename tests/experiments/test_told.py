@@ -1,4 +1,4 @@
-"""What a person sees of an experiment: while it runs, in the list, in the menu; the whole door."""
+"""What a person sees of an experiment while it runs; the list, the menu, and the whole door."""
 
 from __future__ import annotations
 
