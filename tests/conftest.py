@@ -13,6 +13,9 @@ from hypothesis import settings
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
+# Hours of real experiments: `make test-full` asks for them.
+collect_ignore = [] if os.environ.get("PAGEDKV_FULL") else ["full"]
+
 # The same examples in every run: a failure can be repeated, and a slow machine fails no test.
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")

@@ -21,7 +21,9 @@ MOJIBAKE = re.compile("鏄|锛|鐨勬|â€|Ã|ï¼|锟斤拷|\ufffd")
 SAME = {
     "console.title",
     "experiments.pair",
-    "experiments.kvsim", "experiments.value.int8", "experiments.value.fp8",
+    "experiments.kvsim",
+    "experiments.value.int8",
+    "experiments.value.fp8",
     "reconcile.off",
     "reconcile.colon",
     "trace_reason.other",
