@@ -22,6 +22,7 @@ SAME = {
     "console.title",
     "experiments.pair",
     "experiments.kvsim",
+    "experiments.headline",
     "experiments.value.int8",
     "experiments.value.fp8",
     "reconcile.off",

@@ -42,10 +42,22 @@ def picture(record: Record) -> tuple[Record, Results]:
     result = evaluate_experiment(record, cells)
     view = cells[min(result.focus, len(cells) - 1)].view(1)
     results = evaluate(view)
-    headline = result.findings[0].text if result.findings else message("headline.none")
     return view, results.model_copy(
-        update={"experiment": result, "headline": headline, "status": _status(record, result)}
+        update={
+            "experiment": result,
+            "headline": _headline(result),
+            "status": _status(record, result),
+        }
     )
+
+
+def _headline(result: ExperimentResult) -> Message:
+    """What was asked, and the first finding."""
+    if not result.findings:
+        return message("headline.none")
+    title = message(f"experiments.{result.name.replace('-', '_')}.title").model_dump()
+    text = result.findings[0].text.model_dump()
+    return message("experiments.headline", title=title, text=text)
 
 
 def _status(record: Record, result: ExperimentResult) -> str:

@@ -22,6 +22,8 @@ from kvsim.metrics import SimResult
 Measure = Callable[[Measured], Number | None]
 Foretell = Callable[[SimResult], Number | None]
 ENGINE_ARMS = ("slabs", "paged")
+# Those that hand out blocks and may take them back.
+PAGED_ARMS = (*ENGINE_ARMS, "transformers_paged", "vllm")
 _ALLOCATED = ("live", "padding", "finished", "unwritten", "rounding")
 
 
@@ -147,22 +149,22 @@ FIGURES: dict[str, Figure] = {
                _allocated_mean, "less"),
         Figure("waste", "share", "count", _waste, _foretold_waste, "less"),
         Figure("pool_used", "share", "count", _pool_used,
-               lambda s: s.states["live"].mean_slots / s.pool_slots, "more", arms=ENGINE_ARMS),
+               lambda s: s.states["live"].mean_slots / s.pool_slots, "more", arms=PAGED_ARMS),
         Figure("table_entries", "mean", "count", _over_steps(lambda r: r.table_entries),
                lambda s: s.sharing.unshared / s.busy_s if s.sharing else None, "less",
-               arms=ENGINE_ARMS),
+               arms=PAGED_ARMS),
         Figure("held_blocks", "mean", "count", _over_steps(lambda r: r.held_blocks),
                lambda s: s.sharing.held / s.busy_s if s.sharing else None, "less",
-               arms=ENGINE_ARMS),
-        Figure("shared_peak", "count", "count", _most(lambda r: r.shared), arms=ENGINE_ARMS),
+               arms=PAGED_ARMS),
+        Figure("shared_peak", "count", "count", _most(lambda r: r.shared), arms=PAGED_ARMS),
         Figure("saved", "share", "count", _saved,
-               lambda s: s.sharing.share if s.sharing else None, "more", arms=ENGINE_ARMS),
+               lambda s: s.sharing.share if s.sharing else None, "more", arms=PAGED_ARMS),
         Figure("copied_blocks", "count", "count", _total(lambda r: r.copied),
                lambda s: s.copies.blocks, "less", arms=ENGINE_ARMS),
         Figure("preemptions", "count", "count", _total(lambda r: r.preempted),
-               lambda s: s.preemptions.total, "less", arms=ENGINE_ARMS),
+               lambda s: s.preemptions.total, "less", arms=PAGED_ARMS),
         Figure("recomputed", "count", "count", _recomputed, lambda s: s.tokens.recomputed, "less",
-               arms=ENGINE_ARMS),
+               arms=PAGED_ARMS),
         Figure("swapped_blocks", "count", "count", _total(lambda r: r.swapped),
                lambda s: s.preemptions.swapped_out_blocks + s.preemptions.swapped_in_blocks,
                "less", arms=ENGINE_ARMS),
