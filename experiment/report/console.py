@@ -12,7 +12,7 @@ from typing import Any, TextIO, cast
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -41,6 +41,7 @@ from experiment.events import Progress as ProgressEvent
 from experiment.i18n import DASH, Translator, format_bytes
 from experiment.messages import ExitCode, Message
 from experiment.report.console_environment import show_environment
+from experiment.report.console_pool import PoolView, TaskDisplay
 from experiment.report.console_results import show_results
 from experiment.report.experiment.console import show_experiment
 from experiment.report.sharing import sampling_message
@@ -78,7 +79,8 @@ class ConsoleReporter:
         self._requests: dict[int, int] = {}
         self._times: list[float] = []
         self._spinner = "line" if ascii_only else "dots"
-        self._progress: Progress | None = None
+        self._progress: TaskDisplay | None = None
+        self._pool_view = PoolView(self.t, ascii_only)
         self._task: Any = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             RunStarted: self._on_run_started,
@@ -103,6 +105,8 @@ class ConsoleReporter:
         # The sampler's thread may speak between a stage and its readings.
         if not isinstance(event, Reading | ProgressEvent | Usage):
             self._flush()
+        if self.console.is_terminal and not self.quiet:
+            self._pool_view.see(event)
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)
@@ -133,7 +137,7 @@ class ConsoleReporter:
         if self.quiet or not self.console.is_terminal:
             return
         self.end_task()
-        self._progress = Progress(
+        self._progress = TaskDisplay(
             SpinnerColumn(self._spinner),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -143,6 +147,7 @@ class ConsoleReporter:
             transient=True,
             refresh_per_second=8,
         )
+        self._progress.view = self._pool_view
         self._task = self._progress.add_task(self.t(key, **params), total=None, amount="")
         self._progress.start()
 

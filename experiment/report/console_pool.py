@@ -1,0 +1,165 @@
+"""The block pool on the console while an arm runs: a sign for each block, beside three bars.
+
+    ██▓·██░···    reserved   ████████████████  144 MiB
+    ▓█··········   allocated  ███               24.75 MiB
+                   live       ██                22.71 MiB
+
+A sign stands for one block, or for several where the pool is large: how much of it is written. Its
+colour is the request that holds it. The picture is made anew at most ten times a second, from the
+steps as they come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from experiment.analysis import pool_shape
+from experiment.events import ArmStarted, Event, PoolReserved, Step, WorkloadReady
+from experiment.i18n import Translator, format_bytes
+from kvsim.ledger import Ledger, ReplayError
+from kvsim.step import plan_from_json
+
+SECONDS = 0.1  # between two pictures
+_COLUMNS, _ROWS, _BAR = 40, 6, 18
+_COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red", "bright_blue")
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What blocks look like, from free to full; then cached ones, and the bar."""
+
+    levels: str
+    cached: str
+    bar: str
+
+
+PLAIN = Signs(".-+#", "c", "#")
+BLOCKS = Signs("·░▒█", "c", "█")
+
+
+class PoolView:
+    """Follows the events of an arm; see :meth:`picture`.
+
+    Args:
+        now: a monotonic clock in seconds.
+    """
+
+    def __init__(
+        self, t: Translator, ascii_only: bool, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._t = t
+        self._signs = PLAIN if ascii_only else BLOCKS
+        self._now = now
+        self._longest = 0
+        self._bytes = 0.0
+        self._ledger: Ledger | None = None
+        self._drawn = float("-inf")
+        self._picture: RenderableType | None = None
+
+    def see(self, event: Event) -> None:
+        """Take note of an event; a log that contradicts itself ends the view, nothing else."""
+        if isinstance(event, WorkloadReady):
+            self._longest = event.max_length
+        elif isinstance(event, ArmStarted):
+            self._ledger, self._picture = None, None
+        elif isinstance(event, PoolReserved):
+            self._open(event)
+        elif isinstance(event, Step) and self._ledger is not None:
+            self._take(event, self._ledger)
+
+    @property
+    def picture(self) -> RenderableType | None:
+        """The pool after the last step that was drawn; None where there is no block table."""
+        return self._picture
+
+    def _open(self, pool: PoolReserved) -> None:
+        """Slabs and growing caches have no blocks to watch."""
+        self._ledger, self._picture = None, None
+        if not pool.elastic and pool.block_size < self._longest:
+            self._ledger = Ledger(pool_shape(pool))
+            self._bytes = pool.bytes_per_slot
+
+    def _take(self, step: Step, ledger: Ledger) -> None:
+        try:
+            ledger.apply(plan_from_json(step.plan))
+        except (ReplayError, ValueError):
+            self._ledger, self._picture = None, None
+            return
+        now = self._now()
+        if now - self._drawn >= SECONDS:
+            self._drawn = now
+            self._picture = self._draw(ledger)
+
+    def _draw(self, ledger: Ledger) -> RenderableType:
+        grid = Table.grid(padding=(0, 3))
+        grid.add_column(no_wrap=True)
+        grid.add_column()
+        grid.add_row(self._pool(ledger), self._bars(ledger))
+        return Padding(grid, (0, 0, 0, 2))
+
+    def _pool(self, ledger: Ledger) -> Text:
+        each = -(-ledger.shape.blocks // (_COLUMNS * _ROWS))
+        filled, holders = _fills(ledger)
+        text = Text()
+        for place, first in enumerate(range(0, ledger.shape.blocks, each)):
+            if place and place % _COLUMNS == 0:
+                text.append("\n")
+            blocks = range(first, min(first + each, ledger.shape.blocks))
+            sign = self._sign(ledger, blocks, filled)
+            owner = next((holders[block] for block in blocks if block in holders), None)
+            text.append(sign, "dim" if owner is None else _COLOURS[owner % len(_COLOURS)])
+        return text
+
+    def _sign(self, ledger: Ledger, blocks: range, filled: dict[int, int]) -> str:
+        held = [filled[block] for block in blocks if block in filled]
+        if not held:
+            kept = any(block in ledger.cached for block in blocks)
+            return self._signs.cached if kept else self._signs.levels[0]
+        share = sum(held) / (len(blocks) * ledger.shape.block_size)
+        return self._signs.levels[1 if share <= 1 / 3 else 2 if share < 1 else 3]
+
+    def _bars(self, ledger: Ledger) -> Table:
+        counts = ledger.counts()
+        bars = Table.grid(padding=(0, 1))
+        for justify in ("left", "left", "right"):
+            bars.add_column(no_wrap=True, justify=justify)
+        for name in ("reserved", "allocated", "live", "wasted"):
+            slots = getattr(counts, name)
+            length = round(slots / max(counts.reserved, 1) * _BAR)
+            bar = self._signs.bar * (length or (1 if slots else 0))
+            size = format_bytes(slots * self._bytes)
+            bars.add_row(self._t(f"term.{name}.name"), bar.ljust(_BAR), size)
+        return bars
+
+
+def _fills(ledger: Ledger) -> tuple[dict[int, int], dict[int, int]]:
+    """Slots written in each block that is held, and one of those who hold it."""
+    size = ledger.shape.block_size
+    filled: dict[int, int] = {}
+    holders: dict[int, int] = {}
+    for request, holder in ledger.holders.items():
+        for logical, block in enumerate(holder.table):
+            here = min(max(holder.padding + holder.written - logical * size, 0), size)
+            filled[block] = max(filled.get(block, 0), here)
+            holders[block] = request
+    return filled, holders
+
+
+class TaskDisplay(Progress):
+    """rich's progress line with the pool of the running arm above it."""
+
+    view: PoolView | None = None
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The pool where there is one, and the line."""
+        if self.view is not None and self.view.picture is not None:
+            yield self.view.picture
+        yield from super().get_renderables()

@@ -1,0 +1,150 @@
+"""The block pool on the console: right, rare, aligned, and absent without a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from busy_run import BLOCK, BLOCKS, MAX_LENGTH
+from rich.cells import cell_len
+from rich.console import Console
+
+from experiment.events import PoolReserved, Progress, Step
+from experiment.i18n import LANGUAGES
+from experiment.record import Record
+from experiment.report import console as console_module
+from experiment.report.console import ConsoleReporter
+from experiment.report.console_pool import BLOCKS as SIGNS
+from experiment.report.console_pool import PLAIN, SECONDS, PoolView
+from experiment.report.texts import translator
+from kvsim.ledger import Ledger, PoolShape
+from kvsim.step import plan_from_json
+
+
+class Clock:
+    """Goes on by so much with each look."""
+
+    def __init__(self, step: float) -> None:
+        self.now, self.step = 0.0, step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def shown(view: PoolView, width: int = 100) -> list[str]:
+    assert view.picture is not None
+    out = Console(file=io.StringIO(), width=width, color_system=None)
+    out.print(view.picture)
+    return out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_each_sign_is_the_fill_of_its_block(busy: Record, ascii_only: bool) -> None:
+    view = PoolView(translator("en", ascii_only), ascii_only, Clock(1))
+    signs = PLAIN if ascii_only else SIGNS
+    ledger = Ledger(PoolShape(BLOCKS, BLOCK, 4))
+    steps = 0
+    for event in busy.events:
+        view.see(event)
+        if not isinstance(event, Step) or event.arm != "paged":
+            continue
+        ledger.apply(plan_from_json(event.plan))
+        steps += 1
+        row = shown(view)[0][2 : 2 + BLOCKS]
+        for block, sign in enumerate(row):
+            held = [(h, h.table.index(block)) for h in ledger.holders.values() if block in h.table]
+            if held:
+                filled = max(min(h.written - at * BLOCK, BLOCK) for h, at in held)
+                assert (sign == signs.levels[3]) == (filled == BLOCK), (steps, block)
+                assert sign in signs.levels[1:]
+            else:
+                assert sign == (signs.cached if block in ledger.cached else signs.levels[0])
+    assert steps > 50
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_bars_are_aligned_and_sizes_are_the_ledgers(busy: Record, lang: str) -> None:
+    view = PoolView(translator(lang, False), False, Clock(1))
+    for event in busy.events:
+        view.see(event)
+        if isinstance(event, Step) and event.arm == "paged" and event.plan["step"] == 30:
+            break
+    lines = shown(view)
+    starts = {cell_len(line[: re.search("█+", line[BLOCKS + 4 :]).start() + BLOCKS + 4])  # type: ignore[union-attr]
+              for line in lines[:3]}  # fmt: skip
+    assert len(starts) == 1
+    assert lines[0].rstrip().endswith(f"{BLOCKS * BLOCK * 4} B")
+
+
+def test_it_is_drawn_at_most_ten_times_a_second(busy: Record) -> None:
+    assert SECONDS >= 0.1
+    view = PoolView(translator("en", True), True, Clock(SECONDS / 4))
+    pictures, steps = set(), 0
+    for event in busy.events:
+        view.see(event)
+        if isinstance(event, Step) and event.arm == "paged":
+            steps += 1
+            pictures.add(id(view.picture))
+            kept = view.picture
+            assert kept is not None
+    assert len(pictures) <= steps / 4 + 1
+
+
+def test_slabs_and_growing_caches_have_no_view(busy: Record) -> None:
+    view = PoolView(translator("en", True), True, Clock(1))
+    for event in busy.events:
+        if getattr(event, "arm", "slabs") != "slabs":
+            break
+        view.see(event)
+        assert view.picture is None
+
+
+def test_a_large_pool_takes_no_more_room(busy: Record) -> None:
+    view = PoolView(translator("en", True), True, Clock(1))
+    for event in busy.events:
+        if isinstance(event, PoolReserved) and event.arm == "paged":
+            event = event.model_copy(update={"blocks": 100_000})
+        view.see(event)
+    assert len(shown(view)) <= 6
+    assert max(len(line.rstrip()) for line in shown(view)) < 90
+
+
+def test_plain_signs_are_ascii(busy: Record) -> None:
+    view = PoolView(translator("en", True), True, Clock(1))
+    for event in busy.events:
+        view.see(event)
+    assert "".join(shown(view)).isascii()
+
+
+def run_console(busy: Record, monkeypatch: pytest.MonkeyPatch, terminal: bool) -> str:
+    stream = io.StringIO()
+    monkeypatch.setattr(console_module.sys, "stdout", stream)
+    reporter = ConsoleReporter("en")
+    reporter.console = Console(
+        file=stream, force_terminal=terminal, width=100, color_system=None, _environ={}
+    )
+    reporter.begin_task("progress.start_arm")
+    for event in busy.events:
+        reporter.handle(event)
+        if isinstance(event, Step) and event.arm == "paged" and event.plan["step"] == 40:
+            reporter.handle(Progress(task=event_task(), done=1, total=2))
+            if reporter._progress:
+                reporter._progress.refresh()
+    reporter.end_task()
+    return stream.getvalue()
+
+
+def event_task():  # type: ignore[no-untyped-def]
+    from experiment.messages import message
+
+    return message("progress.start_arm")
+
+
+def test_the_pool_stands_above_the_progress_on_a_terminal_alone(
+    busy: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert SIGNS.levels[3] * 3 in run_console(busy, monkeypatch, terminal=True)
+    assert SIGNS.levels[3] not in run_console(busy, monkeypatch, terminal=False)
+    assert MAX_LENGTH > BLOCK
