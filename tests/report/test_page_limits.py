@@ -1,0 +1,80 @@
+"""Hostile prompts, size, paper: in a real browser, and with the page's file in hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from busy_run import make_run, plans
+from pages import Opened
+from sample import make_record
+
+from experiment.conclusions import evaluate
+from experiment.record import Record
+from experiment.report.html import report_html
+
+HOSTILE = (
+    "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'>\"'`${1}",
+    "\u202e\u2066 right to left \u2069\u200f👩‍👩‍👧‍👦 \u2028 ]]> --> {{ 7 * 7 }}",
+    "W" * 1_000_000,
+)
+
+
+def write(record: Record) -> Path:
+    page = report_html(record, evaluate(record), "en")
+    (record.directory / "report.html").write_text(page, encoding="utf-8")
+    return record.directory / "report.html"
+
+
+def test_hostile_prompts_do_nothing(browser: Any, tmp_path: Path) -> None:
+    file = write(make_record(tmp_path, prompts=HOSTILE))
+    one = Opened(browser, file, viewport={"width": 390, "height": 844})
+    one.page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
+    assert one.complaints == []
+    assert one.page.evaluate("window.hurt") is None
+    assert len(one.requests) == 1
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
+    one.page.click('[data-language="zh"]')
+    assert one.page.locator("#player-play").is_visible()
+    one.context.close()
+    assert file.stat().st_size < 1_000_000
+
+
+def test_the_policy_lets_no_script_reach_the_network(browser: Any, report: Path) -> None:
+    one = Opened(browser, report / "report.html")
+    one.context.set_offline(False)
+    blocked = one.page.evaluate(
+        "fetch('data:text/plain,hello').then(() => 'reached', () => 'refused')"
+    )
+    assert blocked == "refused"
+    one.context.close()
+
+
+def test_a_long_run_is_thinned_and_says_so(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from experiment.report.player import film
+
+    monkeypatch.setattr(film, "MOST_FRAMES", 40)
+    paged = list(plans(64, 4, 30))
+    slabs = list(plans(6, 40, 30, children=0))
+    file = write(make_run(tmp_path, paged, slabs, blocks=64))
+    one = Opened(browser, file)
+    every = -(-len(paged) // 40)
+    said = one.page.inner_text(".side:nth-child(2) .thinned")
+    assert f"one frame here is {every} steps, of {len(paged)} in all" in said
+    assert one.page.evaluate("pagedkv.player.state.end") <= 40
+    one.context.close()
+
+
+def test_it_prints_to_a4_without_the_player_and_the_controls(browser: Any, report: Path) -> None:
+    one = Opened(browser, report / "report.html", color_scheme="dark")
+    pdf = one.page.pdf(format="A4", print_background=True)
+    assert pdf.startswith(b"%PDF")
+    assert 3 <= pdf.count(b"/Type /Page\n") <= 30
+    one.page.emulate_media(media="print")
+    for hidden in ("#player-stage", ".controls", "nav", "#downloads"):
+        assert not one.page.locator(hidden).is_visible(), hidden
+    assert one.page.locator("#map-wide").is_visible()
+    one.context.close()
