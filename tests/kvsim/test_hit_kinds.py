@@ -8,6 +8,7 @@ import pytest
 
 from kvsim.blocks import BlockPool, Key
 from kvsim.request import Request
+from kvsim.run_pool import RunPool
 from kvsim.scheduler import Scheduler, SchedulerConfig
 
 SIZE = 2
@@ -47,3 +48,27 @@ def test_hits_after_a_preemption_are_split_by_whose_blocks_they_are(shared: int)
     assert stats.hit_again == shared * SIZE  # the other's block, found again
     assert stats.hit_own > 0
     assert stats.hit_own + stats.hit_again < stats.requeried
+
+
+@pytest.mark.parametrize("kind", [BlockPool, RunPool])
+def test_cached_blocks_behind_a_missing_one_are_counted(kind: type[BlockPool]) -> None:
+    """Two fill equal blocks while they decode; the first one's is found, and evicted first."""
+    scheduler = Scheduler(kind(8, SIZE), SchedulerConfig(prefix_caching=True))
+    for number, new in ((0, 3), (1, 7)):
+        scheduler.add(Request(number, 1, new, keys=keys("same")))
+    run_to_end(scheduler)
+    assert (scheduler.pool.num_cached, scheduler.orphaned_blocks) == (3, 0)
+    scheduler.add(Request(2, 11, 1, keys=keys("other")))  # 6 blocks: 5 free ones and the first
+    run_to_end(scheduler)
+    assert [len(scheduler.pool.lookup(keys("same")(count))) for count in (1, 3)] == [0, 0]
+    scheduler.add(Request(3, 7, 1, keys=keys("same")))
+    run_to_end(scheduler)
+    assert scheduler.orphaned_blocks == 2
+
+
+def run_to_end(scheduler: Scheduler) -> None:
+    for _ in range(40):
+        if not scheduler.has_work:
+            return
+        scheduler.complete(scheduler.schedule())
+    raise AssertionError("no end")
