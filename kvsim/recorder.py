@@ -106,8 +106,11 @@ class Recorder:
         self._hold(levels, 0, 0, until - self.now)
 
     def step(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
-        """One step, at whose levels the pool stays for its duration."""
-        self.steps += 1
+        """One step, at whose levels the pool stays for its duration.
+
+        A plan that computes nothing and only says who has ended takes no time and is no step.
+        """
+        self.steps += duration > 0
         self.busy += duration
         self.now += duration
         self._levels.append(levels)

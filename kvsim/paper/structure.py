@@ -31,7 +31,7 @@ _BEAMS = {2: 37.56, 4: 53.13, 6: 55.16}
 # From beams that never replace each other to half of them replaced at every step; beyond that
 # hardly anything more is shared.
 _BRANCHING = (0.0, 0.05, 0.5)
-_BEAM_SEQUENCES = 30
+_BEAM_SEQUENCES = 150
 # Fig. 18b: block sizes that the text calls good, and larger ones that it does not.
 _GOOD = {"sharegpt": (16, 32, 64, 128), "alpaca": (16, 32)}
 _BAD = {"sharegpt": (256,), "alpaca": (64, 128, 256)}
