@@ -8,20 +8,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from experiment.i18n import DASH
-from experiment.report.texts import AsciiFile, translator
+from experiment.report.parts_console import Advance, PartsConsole
 
 Data = Mapping[str, Any]
 _STYLES = {"holds": "green", "fails": "bold red", "not_judged": "dim"}
@@ -36,30 +32,17 @@ _CSV = (
 )  # fmt: skip
 
 
-class PaperConsole:
+class PaperConsole(PartsConsole):
     """Prints the comparison."""
 
-    def __init__(self, lang: str, ascii_only: bool = False) -> None:
-        self.t = translator(lang, ascii_only)
-        stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
-        self.console = Console(
-            file=stream, highlight=False, safe_box=True, emoji=False, markup=False
-        )
-        self.box = box.SIMPLE_HEAD if not ascii_only else box.ASCII2
-
     @contextmanager
-    def progress(self, parts: int) -> Iterator[Callable[[], None]]:
+    def progress(self, parts: int) -> Iterator[Advance]:
         """Show how many parts are done while the block runs; nothing without a terminal."""
         if not self.console.is_terminal:
             yield lambda: None
             return
-        columns = (
-            TextColumn("{task.description}"), BarColumn(bar_width=24),
-            TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), TimeRemainingColumn(),
-        )  # fmt: skip
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            task = progress.add_task(self.t("paper.running"), total=parts)
-            yield lambda: progress.advance(task)
+        with self.bar(self.t("paper.running"), parts) as advance:
+            yield advance
 
     def show(self, data: Data) -> None:
         """The table of claims, what was fitted, and what cannot be checked."""

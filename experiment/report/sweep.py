@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import csv
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from experiment.i18n import DASH
 from experiment.messages import user_error
 from experiment.os_errors import os_reason
-from experiment.report.texts import AsciiFile, translator
+from experiment.report.parts_console import Advance, PartsConsole
 
 SUMMARY = "summary.csv"
 # Of a large grid the console shows the beginning.
@@ -30,16 +27,8 @@ _LINE_EVERY_S = 30.0
 Row = Mapping[str, Any]
 
 
-class SweepConsole:
+class SweepConsole(PartsConsole):
     """Prints what a sweep does and what it came to."""
-
-    def __init__(self, lang: str, ascii_only: bool = False) -> None:
-        self.t = translator(lang, ascii_only)
-        stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
-        self.console = Console(
-            file=stream, highlight=False, safe_box=True, emoji=False, markup=False
-        )
-        self.box = box.ASCII2 if ascii_only else box.SIMPLE_HEAD
 
     def begin(self, cells: int, missing: int, workers: int, address: str | None) -> None:
         """How many cells there are, and who computes those that are missing."""
@@ -52,18 +41,13 @@ class SweepConsole:
         self.console.print(Text(text, style="dim"))
 
     @contextmanager
-    def progress(self, total: int) -> Iterator[Callable[[], None]]:
+    def progress(self, total: int) -> Iterator[Advance]:
         """A bar on a terminal, else a line now and then; both with the time left."""
         if not self.console.is_terminal:
             yield _Lines(self.console, self.t, total).advance
             return
-        columns = (
-            TextColumn("{task.description}"), BarColumn(bar_width=24),
-            TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), TimeRemainingColumn(),
-        )  # fmt: skip
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            task = progress.add_task(self.t("sweep.running"), total=total)
-            yield lambda: progress.advance(task)
+        with self.bar(self.t("sweep.running"), total) as advance:
+            yield advance
 
     def show(self, rows: Sequence[Row], directory: Path) -> None:
         """The table, and the file with everything.

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from kvsim.arrivals import Arrivals, Misfit, seconds
 from kvsim.clock import StepClock
+from kvsim.geometry import final_tokens
 from kvsim.prefix import PrefixStats
 from kvsim.recorder import Recorder
 from kvsim.sim_config import SimConfig, SimulationError
@@ -140,3 +141,32 @@ class Policy(Protocol):
 
     def check_integrity(self) -> None:
         """Compare the policy's records with each other."""
+
+
+class Unshared:
+    """A policy that keeps one sequence for each request, and shares nothing with anybody."""
+
+    def __init__(self, config: SimConfig) -> None:
+        self.config = config
+        self._run: Run
+
+    def begin(self, run: Run) -> None:
+        """See :class:`Policy`."""
+        self._run = run
+
+    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
+        """See :class:`Policy`; what memory there is for it is asked in :meth:`room_for`."""
+        if samples > 1:
+            return Misfit("samples", samples, 1)
+        final = final_tokens(prompt, output)
+        if final > self.config.max_length:
+            return Misfit("max_length", final, self.config.max_length)
+        return self.room_for(prompt, output)
+
+    def room_for(self, prompt: int, output: int) -> Misfit | None:
+        """Whether a request of such lengths finds memory in an empty pool."""
+        raise NotImplementedError
+
+    def stats(self) -> PrefixStats | None:
+        """See :class:`Policy`."""
+        return None

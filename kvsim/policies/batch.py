@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from kvsim.arrivals import Misfit
 from kvsim.geometry import final_tokens
-from kvsim.policies.base import Run
-from kvsim.prefix import PrefixStats
+from kvsim.policies.base import Unshared
 from kvsim.roofline import StepWork
 from kvsim.sim_config import SimConfig
 from kvsim.slots import SlotState
@@ -33,7 +32,7 @@ class _Batch:
     ended: int = 0
 
 
-class Static:
+class Static(Unshared):
     """Slabs of the maximum length, taken for a whole batch at a time."""
 
     names: tuple[str, ...] = (
@@ -45,22 +44,12 @@ class Static:
     )
 
     def __init__(self, config: SimConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self.slots = config.shape.slots
         self.batch: _Batch | None = None
-        self._run: Run
 
-    def begin(self, run: Run) -> None:
-        """See :class:`kvsim.policies.base.Policy`."""
-        self._run = run
-
-    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
-        """See :class:`kvsim.policies.base.Policy`."""
-        if samples > 1:
-            return Misfit("samples", samples, 1)
-        final = final_tokens(prompt, output)
-        if final > self.config.max_length:
-            return Misfit("max_length", final, self.config.max_length)
+    def room_for(self, prompt: int, output: int) -> Misfit | None:
+        """See :class:`kvsim.policies.base.Unshared`."""
         needed = self.needs(1, prompt, output)
         return Misfit("slots", needed, self.slots) if needed > self.slots else None
 
@@ -113,10 +102,6 @@ class Static:
         batch = self.batch
         if batch is not None and batch.ended == len(batch.rows):
             self.batch = None
-
-    def stats(self) -> PrefixStats | None:
-        """See :class:`kvsim.policies.base.Policy`."""
-        return None
 
     def check_integrity(self) -> None:
         """See :class:`kvsim.policies.base.Policy`."""

@@ -13,9 +13,7 @@ import heapq
 from dataclasses import dataclass
 
 from kvsim.arrivals import Misfit
-from kvsim.geometry import final_tokens
-from kvsim.policies.base import LARGEST_PIECE, NEVER_WRITTEN, WHOLE_PIECE, WRITTEN_LATER, Run
-from kvsim.prefix import PrefixStats
+from kvsim.policies.base import LARGEST_PIECE, NEVER_WRITTEN, WHOLE_PIECE, WRITTEN_LATER, Unshared
 from kvsim.reservation import POLICIES, ReservationPolicy, ReservationPool, reserved_slots
 from kvsim.roofline import StepWork
 from kvsim.sim_config import SimConfig, SimulationError
@@ -31,7 +29,7 @@ class _Prefill:
     computed: int = 0
 
 
-class Reserved:
+class Reserved(Unshared):
     """The policies ``max``, ``pow2`` and ``oracle``."""
 
     names: tuple[str, ...] = (
@@ -51,10 +49,9 @@ class Reserved:
             raise SimulationError(
                 "bad_option", option="max_num_batched_tokens", value=config.max_num_batched_tokens
             )
-        self.config = config
+        super().__init__(config)
         self.kind: ReservationPolicy = next(each for each in POLICIES if each == config.policy)
         self.pool = ReservationPool(config.shape.slots, self.kind, config.max_length)
-        self._run: Run
         self._prefilling: list[_Prefill] = []
         self._tick = 0
         self._ends: dict[int, list[int]] = {}  # rows by the tick at which they end
@@ -64,17 +61,8 @@ class Reserved:
         self._ahead = 0  # of these, those that the pool has not been told of
         self._stalled = False
 
-    def begin(self, run: Run) -> None:
-        """See :class:`kvsim.policies.base.Policy`."""
-        self._run = run
-
-    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
-        """See :class:`kvsim.policies.base.Policy`."""
-        if samples > 1:
-            return Misfit("samples", samples, 1)
-        final = final_tokens(prompt, output)
-        if final > self.config.max_length:
-            return Misfit("max_length", final, self.config.max_length)
+    def room_for(self, prompt: int, output: int) -> Misfit | None:
+        """See :class:`kvsim.policies.base.Unshared`."""
         slots = reserved_slots(self.kind, prompt, output, self.config.max_length)
         if not self.pool.buddy.ever_fits(slots):
             return Misfit("slots", slots, self.pool.buddy.largest_free_piece)
@@ -105,10 +93,6 @@ class Reserved:
             self._quiet()
         else:
             self._one()
-
-    def stats(self) -> PrefixStats | None:
-        """See :class:`kvsim.policies.base.Policy`."""
-        return None
 
     def check_integrity(self) -> None:
         """See :class:`kvsim.policies.base.Policy`."""

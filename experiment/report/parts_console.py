@@ -1,0 +1,39 @@
+"""What the consoles of paper and sweep have in common: a terminal, and parts that are done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO, cast
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from experiment.report.texts import AsciiFile, translator
+
+Advance = Callable[[], None]
+
+
+class PartsConsole:
+    """Prints in one language; in ASCII alone where that is asked for."""
+
+    def __init__(self, lang: str, ascii_only: bool = False) -> None:
+        self.t = translator(lang, ascii_only)
+        stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
+        self.console = Console(
+            file=stream, highlight=False, safe_box=True, emoji=False, markup=False
+        )
+        self.box = box.ASCII2 if ascii_only else box.SIMPLE_HEAD
+
+    @contextmanager
+    def bar(self, text: str, total: int) -> Iterator[Advance]:
+        """How many parts are done, and the time left, on a terminal; call it for each part."""
+        columns = (
+            TextColumn("{task.description}"), BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), TimeRemainingColumn(),
+        )  # fmt: skip
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            task = progress.add_task(text, total=total)
+            yield lambda: progress.advance(task)
