@@ -13,7 +13,7 @@ import numpy as np
 from kvsim.geometry import UnsupportedGeometryError
 from kvsim.sim_config import SimConfig, SimulationError, catalogue_config
 from kvsim.simulator import simulate
-from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest, file_sha256
+from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest, file_sha256, rate_factor
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.edit import Head, ScaleRate, WithArrivals
 from kvsim.traces.generate import Generated, from_preset
@@ -90,7 +90,8 @@ def _config(cell: Cell) -> SimConfig:
 def _stream(cell: Cell, path: Path | None) -> RequestStream:
     settings = cell.settings
     rate, seed = settings.get("rate"), settings.get("seed", 0)
-    arrivals = Arrivals(rate, settings.get("cv", 1.0))
+    factor = rate_factor(rate)
+    arrivals = Arrivals(None if factor else rate, settings.get("cv", 1.0))
     if cell.trace_sha256 is None:
         # Lengths that fit, so that cells with one maximum length serve the same requests.
         length = _config(cell).max_length
@@ -102,7 +103,20 @@ def _stream(cell: Cell, path: Path | None) -> RequestStream:
     stream: RequestStream = TraceFile(path or Path(settings["trace"]))
     if "requests" in settings:
         stream = Head(stream, settings["requests"])
+    if factor is not None:
+        return _faster(stream, settings["rate"], factor)
     return stream if rate is None else _at_rate(stream, arrivals, rate, seed)
+
+
+def _faster(stream: RequestStream, rate: str, factor: float) -> RequestStream:
+    """The trace's own times, so many times as fast.
+
+    Raises:
+        SimulationError: ``bad_option``: it has no times.
+    """
+    if not stream.info.has_clock:
+        raise SimulationError("bad_option", option="rate", value=rate)
+    return ScaleRate(stream, factor)
 
 
 def _at_rate(stream: RequestStream, arrivals: Arrivals, rate: float, seed: int) -> RequestStream:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -47,7 +48,8 @@ class SweepError(ValueError):
 
     Attributes:
         code: ``unknown_axis``, ``no_values``, ``missing_axis``, ``bad_value``, ``no_file``,
-            ``workers_died``, ``no_ray``, ``ray_unreachable``; a key for a translation.
+            ``no_rate_to_scale``, ``workers_died``, ``no_ray``, ``ray_unreachable``; a key for a
+            translation.
         params: its names and values.
     """
 
@@ -138,10 +140,23 @@ def _fits(name: str, value: Any) -> bool:
         return isinstance(value, str) and bool(value)
     if isinstance(value, bool):
         return False
+    if name == "rate" and isinstance(value, str):
+        return rate_factor(value) is not None
     if name in _NUMBERS:
         return isinstance(value, int | float) and value >= 0 and (name != "rate" or value > 0)
     least = 0 if name in ("seed", "watermark_blocks", "host_blocks") else 1
     return isinstance(value, int) and value >= least
+
+
+def rate_factor(rate: float | str | None) -> float | None:
+    """2.0 of ``2x``, which is twice the rate that the trace has; None of a rate in requests."""
+    if not isinstance(rate, str) or rate[-1:].lower() != "x":
+        return None
+    try:
+        factor = float(rate[:-1])
+    except ValueError:
+        return None
+    return factor if 0 < factor < math.inf else None
 
 
 def _check(axes: Mapping[str, Sequence[Any]]) -> None:
@@ -158,6 +173,9 @@ def _check(axes: Mapping[str, Sequence[Any]]) -> None:
     drawn = [name for name in axes["trace"] if name in PRESETS]
     if drawn and "requests" not in axes:
         raise SweepError("missing_axis", axis="requests")
+    scaled = [rate for rate in axes.get("rate", ()) if rate_factor(rate) is not None]
+    if drawn and scaled:
+        raise SweepError("no_rate_to_scale", trace=drawn[0], value=scaled[0])
 
 
 def _relevant(settings: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +185,8 @@ def _relevant(settings: dict[str, Any]) -> dict[str, Any]:
     if settings["trace"] not in PRESETS and "rate" not in settings:
         settings = {k: v for k, v in settings.items() if k not in ("seed", "cv")}
     for name in _NUMBERS & settings.keys():
-        settings[name] = float(settings[name])
+        factor = rate_factor(settings[name])
+        settings[name] = float(settings[name]) if factor is None else f"{factor!r}x"
     return settings
 
 

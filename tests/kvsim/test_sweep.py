@@ -134,6 +134,24 @@ def test_a_row_says_which_trace_it_is_of(tmp_path: Path) -> None:
     assert rows[1]["seed"] == 7
 
 
+def test_a_rate_may_be_a_multiple_of_the_trace_s_own(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    rows = "".join(f"{n},10,5\n" for n in range(20))
+    file.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + rows, encoding="utf-8")
+    told = {k: v for k, v in GRID.items() if k not in ("requests", "seed", "block_size")}
+    told |= {"policy": "paged", "trace": str(file)}
+    cells = expand(told | {"rate": ["2x", "4.0X", 4, "2.0x"]})
+    assert [cell.settings["rate"] for cell in cells] == ["2.0x", "4.0x", 4.0]
+    spans = [json.loads(run_cell(cell))["result"]["trace"]["span_ns"] for cell in cells]
+    # 19 s apart; 4 requests a second are four times the trace's own rate of one.
+    assert spans == [9_500_000_000, 4_750_000_000, 4_750_000_000]
+    for wrong in ("x", "0x", "-1x", "infx", "2"):
+        with pytest.raises(SweepError, match="bad_value"):
+            expand(told | {"rate": wrong})
+    with pytest.raises(SweepError, match="no_rate_to_scale"):
+        grid(rate="2x")
+
+
 def test_a_cell_file_holds_no_time_of_the_machine() -> None:
     cell = grid()[1]
     assert run_cell(cell) == run_cell(cell)
