@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from experiment.model.builtin import cache_root
 
 # The libraries' own bounds are milliseconds and more: on a machine with as many cores as threads
-# that is time in which the attention kernel's helpers, or another program, find no core. A quarter
-# of a millisecond spans the gaps between the operations of a step. GNU's library counts turns of a
-# loop, Intel's and LLVM's milliseconds. `bench --waiting` measures the alternatives.
-WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
+# that is time in which the attention kernel's helpers, or another program, find no core. A thousand
+# turns of GNU's loop, some 50 microseconds, are as long as threads of one operation wait for each
+# other; docs/performance.md has what longer ones cost. Intel's and LLVM's count milliseconds.
+WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 GIVEN = "PAGEDKV_WAITING"  # in the environment: whoever started us has decided how threads wait
 _DECIDED = ("OMP_WAIT_POLICY", GIVEN, *WAITING)
 _COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")

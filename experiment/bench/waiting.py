@@ -1,7 +1,8 @@
 """How idle threads should wait: the paged arm under each policy, interleaved. Asked for by name.
 
     default    what the library does: spin some milliseconds, then sleep
-    bounded    what arms are started with: spin as long as between two operations of a step
+    bounded    what arms are started with: spin while the threads of an operation wait for the last
+    longer     ten times that, which spans the gaps between the operations of a step
     passive    sleep at once; every operation that uses threads wakes them
     active     spin on
 
@@ -21,6 +22,7 @@ from experiment.thread_env import GIVEN, WAITING
 POLICIES: dict[str, dict[str, str]] = {
     "default": {},
     "bounded": WAITING,
+    "longer": {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"},
     "passive": {"OMP_WAIT_POLICY": "passive"},
     "active": {"OMP_WAIT_POLICY": "active"},
 }

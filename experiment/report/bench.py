@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +21,8 @@ from experiment.report.texts import AsciiFile, arm_name, translator
 from experiment.report.wrap import wrap
 
 _WIDEST = 100
+# So wide is the longest word that names an arm.
+_FIRST = 12
 
 
 class BenchConsole:
@@ -87,7 +89,8 @@ class BenchConsole:
         self.console.print(Text(cells.title, style="bold"))
         table = Table(box=self.box, pad_edge=False)
         for index, name in enumerate(cells.header):
-            table.add_column(name, justify="left" if index in cells.left else "right")
+            justify: JustifyMethod = "left" if index in cells.left else "right"
+            table.add_column(name, justify=justify, min_width=0 if index else _FIRST)
         for index, row in enumerate(cells.rows):
             style = cells.styles[index] if cells.styles else ""
             table.add_row(*[Text(cell) for cell in row], style=style)

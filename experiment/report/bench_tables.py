@@ -209,10 +209,17 @@ def _target(t: Translator, target: dict[str, Any]) -> list[str]:
     return [
         t(f"bench.target.{target['id']}"),
         _number(target["median"], digits, unit),
-        f"{low} … {high} ({len(target['values'])})" if target["values"] else DASH,
+        _spread_of(low, high, len(target["values"])),
         f"{sign}{wanted}{aim}",
         t(f"bench.verdict.{target['verdict']}"),
     ]
+
+
+def _spread_of(low: str, high: str, count: int) -> str:
+    """One value has no spread."""
+    if not count:
+        return DASH
+    return f"{low} … {high} ({count})" if count > 1 else f"{DASH} (1)"
 
 
 def _why_not(t: Translator, data: BenchData) -> list[str]:

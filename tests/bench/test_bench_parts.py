@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 
 from experiment.arms.step_profile import ATTEND, STEP, Parts, Span, split
+from experiment.bench.data import BenchData, Waiting
 from experiment.bench.order import Pace, turned
 from experiment.bench.plan import ARMS, Options, base_config
 from experiment.bench.rows import Profile, Row
 from experiment.bench.targets import TARGETS, no_matrix_ms, outcomes, ratios
+from experiment.bench.waiting import POLICIES
 from experiment.bench.workloads import FULL, TINY, ready
 from experiment.events import ModelPrepared
+from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.messages import message
+from experiment.report.bench_tables import all_tables
 from experiment.thread_env import bound_cores, thread_variables
 
 GPT2 = ModelPrepared(
@@ -205,6 +209,42 @@ def test_what_is_no_matrix_product_is_a_plain_step_less_the_products() -> None:
     profiles = [profile(0, 30.0), profile(1, None), profile(2, 28.0, requests=3)]
     profiles += [profile(0, 1.0, arm="slabs"), profile(7, 1.0)]
     assert no_matrix_ms(rows, profiles) == [pytest.approx(10.0)]
+
+
+def test_a_step_shorter_than_its_products_is_noise_and_no_target_met() -> None:
+    rows = [row("A", "paged", n, decode_step_s=0.040, decode_requests=4) for n in range(2)]
+    found = {each.id: each for each in outcomes(rows, [profile(0, 50.0)], {})}
+    assert found["a_no_matrix"].verdict == "not_measured"
+    assert found["a_no_matrix"].reason == message("bench.problem.noise")
+    both = outcomes(rows, [profile(0, 50.0), profile(1, 30.0)], {})
+    values = {each.id: each for each in both}["a_no_matrix"].values
+    assert values == [pytest.approx(10.0)]
+
+
+# -- waiting -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_policies_are_compared_with_the_default_of_their_round(lang: str) -> None:
+    rates = {("default", 0): 20.0, ("passive", 0): 30.0, ("default", 1): 50.0, ("passive", 1): 60.0}
+    data = BenchData(
+        version="1",
+        started="now",
+        waiting=[
+            Waiting(policy=policy, workload="A", round=number, useful_tokens_per_s=rate)
+            for (policy, number), rate in rates.items()
+        ],
+    )
+    (table,) = all_tables(Translator(lang), data)
+    default, passive = table.rows
+    assert default[2:] == ["35.0 (20.0 … 50.0)", "1.000 (1.000 … 1.000)"]
+    assert passive[2:] == ["45.0 (30.0 … 60.0)", "1.350 (1.200 … 1.500)"]
+    assert passive[1] == catalogue(lang)["bench.policy.passive"]
+
+
+def test_every_policy_has_a_name() -> None:
+    for lang in LANGUAGES:
+        assert {f"bench.policy.{name}" for name in POLICIES} <= catalogue(lang).keys()
 
 
 # -- profile -------------------------------------------------------------------------------------
