@@ -97,6 +97,8 @@ def _run(words: list[str], t: Translator) -> int:
         path, quick = chosen
         overrides |= {"experiment.size": "quick"} if quick else {}
     config = load_config(path, overrides)
+    if options.quick and config.experiment.name is None:
+        raise user_error("error.quick_alone")
     return run(
         config,
         RunOptions(

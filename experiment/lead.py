@@ -10,13 +10,25 @@ from collections.abc import Callable, Sequence
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import ArmFailed, ArmSkipped, CellStarted, Notice
-from experiment.experiments.base import Cell, cell_config
+from experiment.experiments.base import Cell, cell_config, planned_cells
 from experiment.experiments.registry import find_experiment
 from experiment.launch import adapt, refuse
 from experiment.messages import Message
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
 from experiment.runner import PreparedCell, Session
+
+
+def check_experiment(config: Config) -> None:
+    """See that the experiment of a config, if it names one, has cells that fit.
+
+    Raises:
+        UserError: no such experiment, or a value that does not fit.
+    """
+    if config.experiment.name is not None:
+        spec = find_experiment(config.experiment.name)
+        for cell in planned_cells(spec, config):
+            cell_config(config, cell)
 
 
 def lead(
@@ -26,13 +38,9 @@ def lead(
     environment: Environment,
     gate: Callable[[], None],
 ) -> ArmFailed | None:
-    """Every cell up to the last arm; returns the first failure.
-
-    Raises:
-        UserError: no such experiment, or a value that does not fit.
-    """
+    """Every cell up to the last arm; returns the first failure."""
     spec = find_experiment(config.experiment.name or "")
-    cells = spec.cells(config)
+    cells = planned_cells(spec, config)
     configs, notices = _configs(config, cells, environment)
     for each in configs:
         refused = refuse(each, environment)

@@ -38,7 +38,7 @@ from experiment.events import (
 )
 from experiment.experiments.evaluate import picture
 from experiment.launch import Prepared, adapt, refuse
-from experiment.lead import lead
+from experiment.lead import check_experiment, lead
 from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.model.source import text_warning
@@ -81,6 +81,7 @@ def run(config: Config, options: RunOptions) -> int:
     """
     prompts = choose_prompts(config)
     check_prompts(prompts)
+    check_experiment(config)
     directory = make_run_directory(options.out)
     console = ConsoleReporter(options.lang, options.ascii, options.quiet)
     failure: ArmFailed | None = None

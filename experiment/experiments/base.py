@@ -9,6 +9,7 @@ from typing import Any
 from experiment.config import Config, make_config, put_over
 from experiment.experiments.found import Found
 from experiment.experiments.results import Finding
+from experiment.messages import user_error
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.generate import Generated, from_preset
 
@@ -48,6 +49,22 @@ class Experiment:
     charts: tuple[str, ...]
     findings: Callable[[Found], list[Finding]]
     focus: Callable[[Sequence[Cell]], int] = field(default=lambda cells: len(cells) - 1)
+
+
+def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
+    """The cells of a run.
+
+    Raises:
+        UserError: the config names no values, or not the options that the experiment asks for.
+    """
+    try:
+        cells = experiment.cells(config)
+    except (KeyError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise user_error("error.experiment_options", name=experiment.name, why=why) from error
+    if not cells:
+        raise user_error("error.experiment_values", name=experiment.name)
+    return cells
 
 
 def cell_config(config: Config, cell: Cell) -> Config:

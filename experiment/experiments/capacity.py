@@ -80,7 +80,7 @@ CAPACITY = Experiment(
     name=_NAME,
     cells=_cells,
     figures=(
-        "running_peak", "running_mean", "waste", "preemptions", "recomputed", "steps",
+        "fits", "running_peak", "running_mean", "waste", "preemptions", "recomputed", "steps",
         "tokens_per_s",
     ),
     charts=("running_peak", "tokens_per_s", "preemptions"),

@@ -138,6 +138,7 @@ FIGURES: dict[str, Figure] = {
         Figure("blocks", "count", "count", lambda m: m.pool.blocks,
                lambda s: s.pool_slots // s.block_size, arms=ENGINE_ARMS),
         Figure("pool_bytes", "bytes", "count", lambda m: m.pool.tensor_bytes),
+        Figure("fits", "count", "count", lambda m: m.fits, better="more"),
         Figure("steps", "count", "count", lambda m: len(m.rows), lambda s: round(s.busy_s), "less"),
         Figure("running_peak", "count", "count", _most(lambda r: r.running),
                lambda s: s.running.max, "more"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from experiment.analysis import ArmEvents, arm_results, split_by_arm, timeline
@@ -113,7 +113,8 @@ def _config(config: Config, started: CellStarted) -> Config:
 class Measured:
     """One repeat of an arm in a cell: what its figures are taken from.
 
-    ``rows`` are the steps that computed something.
+    ``rows`` are the steps that computed something; ``fits`` is how many such requests the budget
+    holds at a time by arithmetic.
     """
 
     arm: str
@@ -127,6 +128,7 @@ class Measured:
     prefix: PrefixCacheUsed | None
     quantized: CacheQuantized | None
     generate_s: float
+    fits: int | None = None
     problem: Message | None = None
 
 
@@ -155,7 +157,8 @@ def measure(cell: CellEvents) -> list[ArmMeasured]:
         for done in cell.repeats(result.arm):
             mine = by_arm[done.repeat][result.arm]
             if model and workload and mine.pool:
-                measured.append(_measured(mine, config, model, workload, done, mine.pool))
+                one = _measured(mine, config, model, workload, done, mine.pool)
+                measured.append(replace(one, fits=result.fits))
         found.append(ArmMeasured(result, measured[0] if measured else None, measured[1:]))
     return found
 

@@ -13,7 +13,7 @@ from in_process import CONFIGS, tiny_config
 from experiment.cli import main
 from experiment.events import ArmFinished, CellStarted, RepeatFinished
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.i18n import LANGUAGES, Translator
+from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.menu import choose
 from experiment.messages import ExitCode
 from experiment.record import read_record
@@ -115,3 +115,25 @@ def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:
     )  # fmt: skip
     assert again.returncode == ExitCode.OK, again.stderr
     assert Translator("zh")("experiments.lengths.short") in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (["--quick"], "quick_alone"),
+        (["--config", "capacity.toml", "--set", "experiment.values=[]"], "experiment_values"),
+        (["--config", "capacity.toml", "--set", "experiment.options={}"], "experiment_options"),
+        (["--config", "beam.toml", "--set", "sampling.n=2"], "beams_alone"),
+        (["--config", "capacity.toml", "--set", "experiment.name='x'"], "unknown_experiment"),
+    ],
+)
+def test_what_cannot_be_run_is_one_clear_line(
+    words: list[str], key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(CONFIGS / word) if word.endswith(".toml") else word for word in words]
+    assert main([*words, "--lang", "en", "--yes", "--out", str(tmp_path / "out")]) == ExitCode.USAGE
+    line = capsys.readouterr().err
+    beginning = catalogue("en")[f"error.{key}"].partition("{")[0]
+    assert line.count("\n") == 1
+    assert beginning in line
+    assert not (tmp_path / "out").exists()
