@@ -22,7 +22,14 @@ from rich.table import Table
 from rich.text import Text
 
 from experiment.analysis import pool_shape
-from experiment.events import ArmStarted, Event, PoolReserved, Step, WorkloadReady
+from experiment.events import (
+    ArmStarted,
+    Event,
+    PoolReserved,
+    RepeatFinished,
+    Step,
+    WorkloadReady,
+)
 from experiment.i18n import Translator, format_bytes
 from kvsim.ledger import Ledger, ReplayError
 from kvsim.step import plan_from_json
@@ -72,6 +79,8 @@ class PoolView:
             self._ledger, self._picture = None, None
         elif isinstance(event, PoolReserved):
             self._open(event)
+        elif isinstance(event, RepeatFinished) and self._ledger is not None:
+            self._ledger = Ledger(self._ledger.shape)  # the next one begins in an empty pool
         elif isinstance(event, Step) and self._ledger is not None:
             self._take(event, self._ledger)
 

@@ -10,7 +10,7 @@ from busy_run import BLOCK, BLOCKS, MAX_LENGTH
 from rich.cells import cell_len
 from rich.console import Console
 
-from experiment.events import PoolReserved, Progress, Step
+from experiment.events import PoolReserved, Progress, RepeatFinished, Step
 from experiment.i18n import LANGUAGES
 from experiment.record import Record
 from experiment.report import console as console_module
@@ -148,3 +148,15 @@ def test_the_pool_stands_above_the_progress_on_a_terminal_alone(
     assert SIGNS.levels[3] * 3 in run_console(busy, monkeypatch, terminal=True)
     assert SIGNS.levels[3] not in run_console(busy, monkeypatch, terminal=False)
     assert MAX_LENGTH > BLOCK
+
+
+def test_a_repeat_begins_in_an_empty_pool(busy: Record) -> None:
+    view = PoolView(translator("en", False), False, Clock(1))
+    for event in busy.events:
+        view.see(event)
+    steps = [e for e in busy.events if isinstance(e, Step) and e.arm == "paged"]
+    first = shown(view)
+    view.see(RepeatFinished(arm="paged", repeat=0, warm_up=True, generate_s=1.0))
+    for event in steps:
+        view.see(event)
+    assert shown(view) == first
