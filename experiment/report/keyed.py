@@ -140,7 +140,8 @@ def evaluate(expression: str, document: Any) -> Any:
         if value is None:
             return None
         total = value if total is None else total + value if sign == " + " else total - value
-    return total
+    # Slots lie in run.json as 2048.0: a whole number is written as one.
+    return int(total) if isinstance(total, float) and total.is_integer() else total
 
 
 def _product(term: str, document: Any) -> Any:

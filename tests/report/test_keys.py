@@ -192,3 +192,7 @@ def test_rows_of_the_comparison_show_what_their_labels_say(written: Record, pars
             if arm.peak:
                 shown = next(n for n in cell.iter() if n.get("data-key"))
                 assert _UNIT.sub(" ", "".join(shown.itertext())) == of(arm), (label, arm.arm)
+    slots = "".join(rows[t("term.reserved.name")].findall("td")[0].find("small").itertext())
+    first = next(arm for arm in results.arms if arm.peak)
+    assert first.peak is not None
+    assert t("report.slots", n=int(first.peak.reserved)) in slots
