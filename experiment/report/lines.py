@@ -96,7 +96,7 @@ def _frame(b: Bilingual, chart: LineChart, y: Scale, span: tuple[float, float]) 
     for tick in decimal_ticks(y.top, 5):
         parts.append(line(span[0], y(tick), span[1], y(tick), class_="grid"))
         parts.append(
-            text(b, span[0] - 8, y(tick) + 4, _tick(tick, chart), class_="t small end num")
+            text(b, span[0] - 8, y(tick) + 4, _tick(tick, chart), class_="t small end num tick")
         )
     parts.append(line(span[0], y(0), span[1], y(0), class_="axis"))
     return parts
@@ -117,7 +117,7 @@ def _axis(b: Bilingual, chart: LineChart, places: Sequence[float], width: Width)
         if own:
             parts.append(line(x, 14, x, _HEIGHT, class_="moment"))
         if index % every == 0 or own:
-            style = "t small middle num" + (" strong" if own else "")
+            style = "t small middle num tick" + (" strong" if own else "")
             parts.append(text(b, x, _HEIGHT + 18, label, class_=style))
     label_at = (places[0] + places[-1]) / 2
     parts.append(text(b, label_at, _HEIGHT + 40, chart.axis, class_="t small soft middle"))

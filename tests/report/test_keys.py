@@ -1,41 +1,30 @@
 """Every number on the page says where it came from, and there is what it says.
 
 The record and run.json are read anew, each key path is looked up and written out again, and
-compared with the page. Names of blocks and requests inside pictures, ticks of axes and numbers
-that belong to a text itself (the 95 of "95th percentile") are no figures of a run.
+compared with the page; see keyed_page.py.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import html5lib
 import pytest
+from keyed_page import (
+    assert_keys_hold,
+    body_of,
+    expected,
+    facts_of,
+    numbers_without_key,
+)
 from sample import make_record
 
 from experiment.conclusions import evaluate as conclude
-from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.messages import Message, message
-from experiment.reconcile import ALLOWED
+from experiment.i18n import Translator
 from experiment.record import Record, read_record, write_summary
-from experiment.report import keyed
-from experiment.report.engine_facts import engine_facts, margin_text
 from experiment.report.html import report_html
-from experiment.report.html_environment import environment_rows
-from experiment.report.html_parts import readings_summary
-from experiment.report.keyed import WRITERS, document, evaluate, lookup, moment
-from experiment.report.series import all_series
-from experiment.report.sharing import explanations, sampling_message
-from experiment.report.watched import watched_figure
-from experiment.results import ArmResult, EngineResult, Margin, Results
-from experiment.sampling import SamplingConfig
-
-NO_FIGURES = {"pre", "script", "style", "bdi", "button", "title", "desc", "option", "head"}
-PICTURES = {"map-wide", "map-narrow", "mapping-wide", "mapping-narrow"}
-_UNIT = re.compile("\u00a0")
+from experiment.report.keyed import WRITERS, evaluate, lookup
 
 
 @pytest.fixture(scope="module", params=["sample", "busy"])
@@ -52,98 +41,22 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="module")
 def parsed(written: Record) -> Any:
     page = report_html(written, conclude(written), "en")
-    return html5lib.parse(page, namespaceHTMLElements=False).find("body")
+    return body_of(page)
 
 
 @pytest.fixture(scope="module")
 def facts(written: Record) -> dict[str, Any]:
-    """What the key paths begin in, with results as they lie in run.json."""
-    stored = json.loads((written.directory / "run.json").read_text(encoding="utf-8"))
-    results = Results.model_validate(stored["results"])
-    return document(written, results, all_series(written)) | {"results": stored["results"]}
-
-
-def name(node: Any) -> str:
-    return str(node.tag).rsplit("}", 1)[-1]
-
-
-def keyed_nodes(body: Any) -> list[Any]:
-    return [node for node in body.iter() if node.get("data-key")]
-
-
-def expected(node: Any, facts: dict[str, Any], record: Record) -> str:
-    key, kind, lang = node.get("data-key"), node.get("data-as"), node.get("lang")
-    if kind in WRITERS:
-        return str(WRITERS[kind](evaluate(key, facts)))
-    if kind in keyed.MOMENTS:
-        return moment(record.started, evaluate(key, facts), kind)
-    text = derived(key, kind, facts)
-    return Translator(lang).message(text) if isinstance(text, Message) else text
-
-
-def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
-    """Sentences, and texts that a function makes of what lies at the key."""
-    family, _, rest = kind.partition(".")
-    value = lookup(key, facts) if ";" not in key and "=" not in key else None
-    if kind == "message":
-        return Message.model_validate(value)
-    if kind == "sampling":
-        return sampling_message(SamplingConfig.model_validate(value))
-    if kind == "margin":
-        return margin_text(Margin.model_validate(value))
-    if kind == "readings":
-        return readings_summary(ArmResult.model_validate(value))
-    if family in ("engine", "engine_note"):
-        fact = list(engine_facts(EngineResult.model_validate(value)))[int(rest)]
-        return fact.value if family == "engine" else fact.note  # type: ignore[return-value]
-    if family in ("watched", "watched_note"):
-        figure = watched_figure(rest, ArmResult.model_validate(value))
-        return figure.value if family == "watched" else figure.note  # type: ignore[return-value]
-    if family == "explained":
-        part, _, place = rest.partition(".")
-        return explanations(Results.model_validate(value))[part][int(place)]
-    if family == "environment":
-        return dict(environment_rows(value))[rest]  # type: ignore[return-value]
-    numbers = dict(one.split("=", 1) for one in key.split("; "))
-    return message(
-        kind,
-        **{
-            n: message(p[1:]) if p.startswith("@") else evaluate(p, facts)
-            for n, p in numbers.items()
-        },
-    )
+    return facts_of(written)
 
 
 def test_every_keyed_number_is_what_the_record_says(
     parsed: Any, facts: dict[str, Any], written: Record
 ) -> None:
-    nodes = keyed_nodes(parsed)
-    assert len(nodes) > 200
-    for node in nodes:
-        shown = _UNIT.sub(" ", "".join(node.itertext()))
-        assert shown == expected(node, facts, written), (node.get("data-key"), node.get("data-as"))
-
-
-def loose(node: Any, inside: bool = False) -> Iterator[str]:
-    """Texts with digits that belong to no key."""
-    inside = inside or bool(node.get("data-key")) or name(node) in NO_FIGURES
-    classes = (node.get("class") or "").split()
-    inside = inside or node.get("id") in PICTURES or bool({"tick", "number"} & set(classes))
-    if not inside and node.text:
-        yield node.text
-    for child in node:
-        yield from loose(child, inside)
-        if not inside and child.tail:
-            yield child.tail
+    assert_keys_hold(parsed, facts, written)
 
 
 def test_no_number_is_without_a_key(parsed: Any) -> None:
-    constant = {text for lang in LANGUAGES for text in catalogue(lang).values() if "{" not in text}
-    constant |= {Translator(lang).message(ALLOWED) for lang in LANGUAGES}  # a rule of ours
-    found = {text.strip() for text in loose(parsed) if re.search(r"\d", text)}
-    found = {_UNIT.sub(" ", text) for text in found} - {_UNIT.sub(" ", t) for t in constant}
-    # The speeds that a person can choose.
-    assert not {text for text in found if not re.fullmatch(r"\d+/s", text)}
+    assert not numbers_without_key(parsed)
 
 
 def test_paths_are_looked_up_by_name_place_and_star() -> None:
@@ -191,7 +104,7 @@ def test_rows_of_the_comparison_show_what_their_labels_say(written: Record, pars
         for arm, cell in zip(results.arms, cells, strict=True):
             if arm.peak:
                 shown = next(n for n in cell.iter() if n.get("data-key"))
-                assert _UNIT.sub(" ", "".join(shown.itertext())) == of(arm), (label, arm.arm)
+                assert re.sub("\u00a0", " ", "".join(shown.itertext())) == of(arm), (label, arm.arm)
     slots = "".join(rows[t("term.reserved.name")].findall("td")[0].find("small").itertext())
     first = next(arm for arm in results.arms if arm.peak)
     assert first.peak is not None

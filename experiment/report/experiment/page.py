@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.experiments.results import ExperimentResult, FigureInfo
-from experiment.messages import Message
+from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment import words
 from experiment.report.lines import LineChart, line_chart
@@ -35,9 +35,22 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_unforetold": words.unforetold(result),
         "experiment_exact": exact,
         "experiment_foretold": foretold,
-        "experiment_focus": _focus(result),
+        "experiment_counts": foretold_message(result),
+        "experiment_focus": focus_message(result),
         "figure_label": words.figure_label,
     }
+
+
+def foretold_message(result: ExperimentResult) -> Message:
+    """How many counts are what kvsim foretold."""
+    exact, foretold = result.foretold
+    return message("experiments.foretold", exact=exact, of=foretold)
+
+
+def focus_message(result: ExperimentResult) -> Message | None:
+    """Which cell the other sections look at."""
+    about = _focus(result)
+    return None if about is None else message("experiments.focus", **about)
 
 
 def _focus(result: ExperimentResult) -> dict[str, Any] | None:

@@ -1,0 +1,140 @@
+"""Looks up what a page says of its numbers, and finds numbers that say nothing.
+
+Names of blocks and requests inside pictures, ticks of axes and numbers that belong to a text itself
+(the 95 of "95th percentile") are no figures of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import html5lib
+
+from experiment.experiments.results import ExperimentResult, FigureInfo, FigureValue
+from experiment.i18n import LANGUAGES, Translator, catalogue
+from experiment.messages import Message, message
+from experiment.reconcile import ALLOWED
+from experiment.record import RUN_FILE, Record
+from experiment.report import keyed
+from experiment.report.engine_facts import engine_facts, margin_text
+from experiment.report.experiment import words
+from experiment.report.experiment.page import focus_message, foretold_message
+from experiment.report.html_environment import environment_rows
+from experiment.report.html_parts import readings_summary
+from experiment.report.keyed import WRITERS, document, evaluate, lookup, moment
+from experiment.report.series import all_series
+from experiment.report.sharing import explanations, sampling_message
+from experiment.report.watched import watched_figure
+from experiment.results import ArmResult, EngineResult, Margin, Results
+from experiment.sampling import SamplingConfig
+
+NO_FIGURES = {"pre", "script", "style", "bdi", "button", "title", "desc", "option", "head"}
+PICTURES = {"map-wide", "map-narrow", "mapping-wide", "mapping-narrow"}
+_UNIT = re.compile("\u00a0")
+
+
+def facts_of(shown: Record) -> dict[str, Any]:
+    """What the key paths begin in, with results as they lie in run.json."""
+    stored = json.loads((shown.directory / RUN_FILE).read_text(encoding="utf-8"))["results"]
+    results = Results.model_validate(stored)
+    return document(shown, results, all_series(shown)) | {"results": stored}
+
+
+def body_of(page: str) -> Any:
+    """The page's body, parsed."""
+    return html5lib.parse(page, namespaceHTMLElements=False).find("body")
+
+
+def assert_keys_hold(body: Any, facts: dict[str, Any], record: Record) -> None:
+    """Each number with a key is what the record says."""
+    nodes = keyed_nodes(body)
+    assert len(nodes) > 100
+    for node in nodes:
+        shown = _UNIT.sub(" ", "".join(node.itertext()))
+        assert shown == expected(node, facts, record), (node.get("data-key"), node.get("data-as"))
+
+
+def numbers_without_key(body: Any) -> set[str]:
+    """Texts with digits that neither have a key nor stand so in a catalogue."""
+    constant = {text for lang in LANGUAGES for text in catalogue(lang).values() if "{" not in text}
+    constant |= {Translator(lang).message(ALLOWED) for lang in LANGUAGES}  # a rule of ours
+    found = {text.strip() for text in loose(body) if re.search(r"\d", text)}
+    found = {_UNIT.sub(" ", text) for text in found} - {_UNIT.sub(" ", t) for t in constant}
+    # The speeds that a person can choose.
+    return {text for text in found if not re.fullmatch(r"\d+/s", text)}
+
+
+def name(node: Any) -> str:
+    return str(node.tag).rsplit("}", 1)[-1]
+
+
+def keyed_nodes(body: Any) -> list[Any]:
+    return [node for node in body.iter() if node.get("data-key")]
+
+
+def expected(node: Any, facts: dict[str, Any], record: Record) -> str:
+    key, kind, lang = node.get("data-key"), node.get("data-as"), node.get("lang")
+    if kind in WRITERS:
+        return str(WRITERS[kind](evaluate(key, facts)))
+    if kind in keyed.MOMENTS:
+        return moment(record.started, evaluate(key, facts), kind)
+    text = derived(key, kind, facts)
+    return Translator(lang).message(text) if isinstance(text, Message) else text
+
+
+def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
+    """Sentences, and texts that a function makes of what lies at the key."""
+    family, _, rest = kind.partition(".")
+    value = lookup(key, facts) if ";" not in key and "=" not in key else None
+    if kind == "message":
+        return Message.model_validate(value)
+    if kind == "sampling":
+        return sampling_message(SamplingConfig.model_validate(value))
+    if kind == "margin":
+        return margin_text(Margin.model_validate(value))
+    if kind == "readings":
+        return readings_summary(ArmResult.model_validate(value))
+    if family in ("engine", "engine_note"):
+        fact = list(engine_facts(EngineResult.model_validate(value)))[int(rest)]
+        return fact.value if family == "engine" else fact.note  # type: ignore[return-value]
+    if family in ("watched", "watched_note"):
+        figure = watched_figure(rest, ArmResult.model_validate(value))
+        return figure.value if family == "watched" else figure.note  # type: ignore[return-value]
+    if family == "explained":
+        part, _, place = rest.partition(".")
+        return explanations(Results.model_validate(value))[part][int(place)]
+    if family in ("figure", "figure_below"):
+        info = next(i for i in facts["results"]["experiment"]["figures"] if i["figure"] == rest)
+        entry = words.entry(FigureInfo.model_validate(info), FigureValue.model_validate(value))
+        return entry.main if family == "figure" else entry.below  # type: ignore[return-value]
+    if kind == "cell_label":
+        return words.cell_label(value)
+    if kind in ("foretold", "focus"):
+        of = foretold_message if kind == "foretold" else focus_message
+        return of(ExperimentResult.model_validate(value))  # type: ignore[return-value]
+    if family == "environment":
+        return dict(environment_rows(value))[rest]  # type: ignore[return-value]
+    numbers = dict(one.split("=", 1) for one in key.split("; "))
+    return message(
+        kind,
+        **{
+            n: message(p[1:]) if p.startswith("@") else evaluate(p, facts)
+            for n, p in numbers.items()
+        },
+    )
+
+
+def loose(node: Any, inside: bool = False) -> Iterator[str]:
+    """Texts with digits that belong to no key."""
+    inside = inside or bool(node.get("data-key")) or name(node) in NO_FIGURES
+    classes = (node.get("class") or "").split()
+    inside = inside or node.get("id") in PICTURES or bool({"tick", "number"} & set(classes))
+    if not inside and node.text:
+        yield node.text
+    for child in node:
+        yield from loose(child, inside)
+        if not inside and child.tail:
+            yield child.tail
