@@ -226,3 +226,23 @@ def test_runs_are_the_keys(hash_size: int, block_size: int) -> None:
         assert places == list(range(first, count))
     assert len(set(told.values())) == len(told) == count
     assert list(keys(count)[2:5]) == [keys(count)[place] for place in range(2, min(5, count))]
+
+
+@pytest.mark.parametrize("kind", [BlockPool, RunPool])
+def test_who_comes_back_to_a_part_of_its_blocks_keeps_the_others_apart(
+    kind: type[BlockPool],
+) -> None:
+    """Its second and third block are there already: those that it fills again stay private."""
+    pool = kind(9, 2)
+    pool.allocate(1, 3)
+    pool.publish(1, 0, "abc", 1)
+    pool.release(1)
+    pool.share(1, pool.lookup("a"))
+    pool.allocate(1, 4)
+    pool.publish(1, 1, "abcde", 2)
+    pool.check_integrity()
+    assert list(pool.table(1)) == [0, 3, 4, 5, 6]
+    assert list(pool.lookup("abcde")) == [0, 1, 2, 5, 6]
+    assert pool.cached == (2, 1)
+    assert pool.release(1)[1] == (0, 5, 6)
+    assert pool.cached == (2, 1, 6, 5, 0)
