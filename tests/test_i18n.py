@@ -12,6 +12,9 @@ import pytest
 import experiment
 from experiment.i18n import DASH, LANGUAGES, Translator, catalogue, detect_language, format_bytes
 from experiment.messages import message
+from experiment.report.simulation.figures import FIGURES, GROUPS
+from experiment.report.simulation.sweeps import EVICTIONS, PREEMPTIONS
+from kvsim.sim_config import SIM_POLICIES
 
 ROOT = Path(experiment.__file__).parent
 HAN = re.compile(r"[\u3400-\u9fff]")
@@ -36,7 +39,9 @@ BUILT = (
     "explain.", "help.", "requirement.", "scope.", "section.", "selfcheck.damage_", "stage.",
     "state.", "term.", "reconcile.", "watch.", "gains.", "verdict.", "chart.", "report.", "plot.",
     "index.", "player.", "phase.", "latency.",
-    "plan.", "calibrate.", "sim.", "refusal.", "geometry.", "trace_reason.",
+    "plan.reason.", "plan.latency_", "calibrate.", "refusal.",
+    "sim.chart.load.", "sim.edit.", "sim.fact.", "sim.ignored.", "sim.limit.", "sim.list.",
+    "sim.page.", "sim.reason.", "sim.source.", "geometry.", "trace_reason.",
     "error.trace.", "error.plan.", "error.sim.",
     "paper.", "sweep.", "error.sweep.", "simulator.part_", "bench.", "experiments.",
 )  # fmt: skip
@@ -126,8 +131,33 @@ def test_every_key_that_code_names_is_in_the_catalogues() -> None:
 
 def test_no_text_is_left_unused() -> None:
     literal = literal_keys()
-    unused = {k for k in catalogue("en") if k not in literal and not k.startswith(BUILT)}
+    built = (*BUILT, *built_of_the_simulator())
+    unused = {k for k in catalogue("en") if k not in literal and not k.startswith(built)}
     assert not unused
+
+
+def built_of_the_simulator() -> dict[str, set[str]]:
+    """Under each of these there is a text for what code has, and for nothing else."""
+    figures = {figure.name for figure in FIGURES if figure.state is None}
+    states = {figure.state for figure in FIGURES if figure.state is not None}
+    sweeps = ("block_sizes", "preemption", "budgets", "samples", "prefixes")
+    texts = {f"{sweep}.{part}" for sweep in sweeps for part in ("title", "axis", "about")}
+    return {
+        "sim.figure.": figures | {"state_mean", "state_peak"},
+        "sim.state.": states,
+        "sim.policy.": {policy.replace("+", "_") for policy in SIM_POLICIES},
+        "sim.eviction.": {*EVICTIONS, "bound"},
+        "sim.preemption.": set(PREEMPTIONS),
+        "sim.sweep.": texts | {"own"},
+        "sim.group.": {*GROUPS} | {f"{name}_about" for name in GROUPS},
+    }
+
+
+@pytest.mark.parametrize(("prefix", "names"), built_of_the_simulator().items())
+def test_texts_of_the_simulator_are_those_that_it_can_ask_for(prefix: str, names: set[str]) -> None:
+    found = {key.removeprefix(prefix) for key in catalogue("en") if key.startswith(prefix)}
+    wanted = {name for name in names if not name.endswith("_about")}
+    assert wanted <= found <= names
 
 
 def test_unknown_values_are_a_dash_in_every_format() -> None:

@@ -94,6 +94,7 @@ def _question(options: argparse.Namespace) -> Question:
     model, gpu = model_of(options.model), gpu_of(options.gpu)
     memory = words.memory_of(options)
     setup = _setup(options, model, gpu, memory)
+    _check_host(setup)
     policies = _policies(options, setup)
     budgets = several("--budgets", options.budgets, size) or ()
     for budget in budgets:
@@ -138,6 +139,17 @@ def _setup(options: argparse.Namespace, model: ModelFacts, gpu: GPUFacts, memory
         branching=0.5 if branching is None else branching,
         seed=whole("--seed", options.seed, 0) or 0,
     )
+
+
+def _check_host(setup: Setup) -> None:
+    """Host memory that holds no block would be recomputing under another name.
+
+    Raises:
+        UserError: it holds none.
+    """
+    block, room = setup.block_size * setup.slot_bytes, setup.limits.swap_bytes
+    if setup.limits.preemption == "swap" and room < block:
+        raise user_error("error.sim.swap_small", size=room, block=block)
 
 
 def _policies(options: argparse.Namespace, setup: Setup) -> Sequence[PolicyName]:

@@ -122,6 +122,8 @@ def run(question: Question, watcher: Watcher) -> Found:
             _samples(question, found, watcher)
             if question.stream.facts.hash_ids:
                 _prefixes(question, found, watcher)
+            elif question.capacities:
+                found.notes.append(message("sim.note.no_hash_ids"))
     except KeyboardInterrupt:
         found.interrupted = True
     return found

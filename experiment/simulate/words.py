@@ -138,6 +138,8 @@ def limits_of(options: argparse.Namespace) -> Limits:
     swap = size("--swap-space", options.swap_space, 0) or 0
     if kind == "swap" and not swap:
         raise user_error("error.sim.no_swap_space")
+    if kind != "swap" and swap:
+        raise user_error("error.sim.swap_unused")
     return Limits(
         max_num_seqs=whole("--max-num-seqs", options.max_num_seqs) or 256,
         max_num_batched_tokens=whole("--max-num-batched-tokens", options.max_num_batched_tokens)

@@ -12,7 +12,8 @@ import html5lib
 import pytest
 
 from experiment.i18n import LANGUAGES, Translator
-from experiment.report.simulation.figures import GROUPS, cells_of, spoken
+from experiment.report.simulation.cells import cells_of, spoken
+from experiment.report.simulation.figures import GROUPS
 from experiment.report.simulation.writing import written
 from experiment.simulate.record import read_simulation
 

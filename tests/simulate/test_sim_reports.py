@@ -16,8 +16,9 @@ from sim_runs import MODEL, SMALL, simulated
 from experiment.cli import main
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, message
+from experiment.report.simulation.cells import cells_of, dashes, spoken
 from experiment.report.simulation.console import SimulationConsole
-from experiment.report.simulation.figures import FIGURES, GROUPS, STATES, cells_of, dashes, spoken
+from experiment.report.simulation.figures import FIGURES, GROUPS, STATES
 from experiment.report.simulation.sweeps import sweeps_of
 from experiment.report.simulation.writing import written
 from kvsim.roofline import Roofline
@@ -182,6 +183,13 @@ def test_a_mean_preemption_s_price_is_worked_out_from_what_moved(drawn: Path) ->
     assert point["swap_s"] > 2 * 80 * 10e-6
 
 
+def test_capacities_of_a_trace_without_hash_ids_are_said_to_be_left_out(tmp_path: Path) -> None:
+    words = (*SMALL, "--requests", "5", "--policy", "paged", "--capacities", "5")
+    data: Any = simulated(tmp_path / "out", *words)
+    assert [note["key"] for note in data["notes"]] == ["sim.note.no_hash_ids"]
+    assert data["prefixes"] is None
+
+
 def test_where_nobody_is_preempted_nothing_is_drawn(hashed: Path) -> None:
     data = record(hashed) | {"preemption": [
         {"policy": "paged", "block_size": 16, "error": None, "recompute_s": None, "swap_s": None}
@@ -260,8 +268,7 @@ def test_a_fitted_latency_is_used(tmp_path: Path) -> None:
     words = (*SMALL, "--policy", "paged", "--latency", str(path), "--quiet")
     data = simulated(tmp_path / "out", *words)
     result = data["cells"][0]["result"]  # type: ignore[index]
-    # The last step computes nothing: it gives the last request's blocks back.
-    assert result["busy_s"] == pytest.approx((result["steps"] - 1) * 0.02)
+    assert result["busy_s"] == pytest.approx(result["steps"] * 0.02)
     assert data["setup"]["latency"]["source"] == "file"  # type: ignore[index]
 
 

@@ -67,6 +67,9 @@ WRONG = {
     "rate of nothing": (("simulate", *MODEL, *DRAWN, "--rate", "2x"), "2x"),
     "file's word": (("simulate", *MODEL, *DRAWN, "--unit", "s"), "--unit"),
     "preset's word": (("simulate", *MODEL, "--trace", "zero.csv", "--cv", "1"), "--cv"),
+    "swap of no block": (
+        ("simulate", *MODEL, *DRAWN, "--preemption", "swap", "--swap-space", "1MiB"), "12.5"),
+    "swap space unused": (("simulate", *MODEL, *DRAWN, "--swap-space", "4GiB"), "--preemption"),
     "swap into nothing": (("simulate", *MODEL, *DRAWN, "--preemption", "swap"), "--swap-space"),
     "samples of max": (("simulate", *MODEL, *DRAWN, "--policy", "max", "--samples", "2"), "max"),
     "no number": (("simulate", *MODEL, *DRAWN, "--head", "few"), "--head"),

@@ -14,6 +14,7 @@ from rich.text import Text
 from experiment.i18n import DASH, Translator
 from experiment.messages import Message
 from experiment.report.console import ConsoleReporter
+from experiment.report.simulation.cells import Cell, Dash, cells_of, dashes, spoken
 from experiment.report.simulation.facts import (
     Fact,
     limit_facts,
@@ -21,15 +22,7 @@ from experiment.report.simulation.facts import (
     refusals,
     trace_facts,
 )
-from experiment.report.simulation.figures import (
-    GROUPS,
-    Cell,
-    Dash,
-    Figure,
-    cells_of,
-    dashes,
-    spoken,
-)
+from experiment.report.simulation.figures import GROUPS, Figure
 from experiment.report.simulation.headline import headline
 from experiment.report.simulation.sweeps import Sweep, sweeps_of
 from experiment.report.simulation.writing import written

@@ -6,12 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiment.messages import Message, message
-from experiment.report.simulation.figures import (
-    CONTIGUOUS,
-    Cell,
-    cells_of,
-    waste_share,
-)
+from experiment.report.simulation.cells import Cell, cells_of
+from experiment.report.simulation.figures import CONTIGUOUS, waste_share
 
 
 def headline(data: Mapping[str, Any]) -> Message:

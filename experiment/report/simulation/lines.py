@@ -9,9 +9,8 @@ from experiment.report.bilingual import Bilingual
 from experiment.report.lines import LineChart, line_chart, line_swatch
 from experiment.report.simulation.sweeps import Sweep
 from experiment.report.simulation.writing import written
-from experiment.report.svg import Label
 
-__all__ = ["line_label", "line_swatch", "sweep_chart"]
+__all__ = ["line_swatch", "sweep_chart"]
 
 
 def sweep_chart(b: Bilingual, sweep: Sweep) -> Markup:
@@ -31,8 +30,3 @@ def sweep_chart(b: Bilingual, sweep: Sweep) -> Markup:
             point_pixels=64 if sweep.axis_unit == "bytes" else 58,
         ),
     )
-
-
-def line_label(sweep: Sweep, name: str) -> Label:
-    """Name of a line: a policy's own, or that of an order of eviction."""
-    return message(f"sim.eviction.{name}") if sweep.name == "prefixes" else name

@@ -12,8 +12,9 @@ from experiment.report.bilingual import Bilingual
 from experiment.report.embed import safe_json
 from experiment.report.html import page_assets, templates
 from experiment.report.simulation import charts
+from experiment.report.simulation.cells import Cell, cells_of, dashes, spoken
 from experiment.report.simulation.facts import limit_facts, memory_facts, refusals, trace_facts
-from experiment.report.simulation.figures import GROUPS, Cell, Figure, cells_of, dashes, spoken
+from experiment.report.simulation.figures import GROUPS, Figure
 from experiment.report.simulation.headline import compared, headline, used_share
 from experiment.report.simulation.lines import line_swatch, sweep_chart
 from experiment.report.simulation.sweeps import Sweep, sweeps_of

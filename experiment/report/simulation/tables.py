@@ -7,8 +7,9 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from experiment.report.simulation.cells import cells_of
 from experiment.report.simulation.facts import seed_of
-from experiment.report.simulation.figures import FIGURES, cells_of
+from experiment.report.simulation.figures import FIGURES
 from experiment.report.simulation.sweeps import sweeps_of
 
 Data = Mapping[str, Any]
