@@ -218,7 +218,8 @@ class Bench:
     def _wait_as(
         self, policy: str, workload: Workload, number: int, ground: Ground, config: Config
     ) -> None:
-        self._say(message("bench.waiting", policy=policy, workload=workload.name, n=number + 1))
+        named = message(f"bench.policy.{policy}").model_dump()
+        self._say(message("bench.waiting", policy=named, workload=workload.name, n=number + 1))
         where = self.runs / f"{workload.name}-{number}-{policy}"
         here = self._grounded(ground, config, workload)
         one = with_run(config, [ARM], workload.max_length)
