@@ -54,9 +54,11 @@ def worked_example(
 
 @pytest.fixture(scope="session")
 def crowded(runs: Path, environment: Environment, prepared: Prepared) -> Run:
-    """Five uneven requests in a budget of two slabs and a bit."""
+    """Five uneven requests in a budget of two slabs and a bit; weights stay as they are loaded."""
     names = ("contiguous.sequential", "contiguous.batch", "slabs", "paged")
     config = make_config("tiny-gpt2", names)
+    engine = config.engine.model_copy(update={"packed_weights": False})
+    config = config.model_copy(update={"engine": engine})
     fitted = with_requests(prepared, UNEVEN, slabs=2.1, max_length=LENGTH, block_size=4)
     return run_arms(runs / "crowded", environment, config, fitted)
 

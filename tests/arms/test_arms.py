@@ -13,6 +13,7 @@ from experiment.events import (
     CacheMoved,
     Channel,
     Keyframe,
+    Reading,
     Stage,
     StageEntered,
     TokenMapping,
@@ -223,3 +224,23 @@ def test_a_cache_that_is_still_held_at_the_end_is_counted() -> None:
     assert run._held_bytes() == 4000
     held.clear()
     assert run._held_bytes() == 0
+
+
+def weights(run: Run) -> dict[str, int]:
+    """Bytes of weights by arm, when they are loaded."""
+    readings = [r for r in run.record.of(Reading) if r.channel is Channel.WEIGHTS]
+    return {reading.arm: reading.bytes or 0 for reading in readings}
+
+
+def test_weights_as_they_are_loaded_are_of_one_size_in_every_arm(crowded: Run) -> None:
+    found = weights(crowded)
+    assert set(found) == set(crowded.arms)
+    assert len(set(found.values())) == 1
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch is without oneDNN")
+def test_packed_weights_are_the_same_and_the_filling_of_their_panels(worked_example: Run) -> None:
+    """None is held twice: the embedding table alone is most of this model."""
+    found = weights(worked_example)
+    assert found["contiguous.batch"] < found["paged"]
+    assert found["paged"] < 1.02 * found["contiguous.batch"]
