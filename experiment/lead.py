@@ -5,6 +5,7 @@ environment ─ what the experiment asks ─ gate ─ cell 1: arm, arm … ─ c
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from experiment.config import Config
@@ -96,8 +97,9 @@ def _run_cell(
     given: PreparedCell,
 ) -> ArmFailed | None:
     session.emit(started)
-    session.emit(given.prepared.model)
-    session.emit(given.prepared.workload)
+    for event in (given.prepared.model, given.prepared.workload):
+        # They were made before all cells; in the log they belong to this one.
+        session.emit(event.model_copy(update={"t_ns": time.monotonic_ns()}))
     failure: ArmFailed | None = None
     for arm in config.arm_names:
         if arm in given.refused:

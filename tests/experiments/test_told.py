@@ -11,7 +11,7 @@ import pytest
 from in_process import CONFIGS, tiny_config
 
 from experiment.cli import main
-from experiment.events import ArmFinished, CellStarted, RepeatFinished
+from experiment.events import ArmFinished, CellStarted, RepeatFinished, WorkloadReady
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.menu import choose
@@ -109,6 +109,8 @@ def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:
     assert {(e.arm, e.repeat) for e in record.of(RepeatFinished)} == {
         ("slabs", 0), ("slabs", 1), ("paged", 0), ("paged", 1),
     }  # fmt: skip
+    cell, workload = record.of(CellStarted)[0], record.of(WorkloadReady)[0]
+    assert cell.t_ns <= workload.t_ns
     again = subprocess.run(
         [sys.executable, str(DOOR), "render", str(out), "--lang", "zh"],
         capture_output=True, text=True, encoding="utf-8", timeout=120, check=False,
