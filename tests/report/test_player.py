@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from busy_run import BLOCK, BLOCKS
 from pages import Opened, until
 
 from experiment.analysis import split_by_arm, timeline
 from experiment.record import Record
 from experiment.report.player.film import KEY_EVERY
+from kvsim.ledger import Ledger, PoolShape
+from kvsim.step import plan_from_json
 
 COUNTED = ("reserved", "allocated", "live", "wasted", "padding", "finished", "unwritten", "cached",
            "free", "shared")  # fmt: skip
@@ -130,15 +133,35 @@ def test_the_request_under_the_pointer_shows_its_block_table(opened: Opened, bus
     entries = page.locator(".side:nth-child(2) .table-entries b").all_inner_texts()
     events = next(e for e in split_by_arm(busy) if e.arm == "paged")
     frame = page.evaluate("pagedkv.player.counters()[1].step")
-    from kvsim.ledger import Ledger, PoolShape
-    from kvsim.step import plan_from_json
-
     assert events.pool is not None
     ledger = Ledger(PoolShape(events.pool.blocks, events.pool.block_size, 4))
     for step in events.steps[: frame + 1]:
         ledger.apply(plan_from_json(step.plan))
     table = ledger.holders[int(tables[0])].table
     assert entries == [f"{logical} → {block}" for logical, block in enumerate(table)]
+
+
+def test_pointing_at_a_block_shows_whose_it_is(opened: Opened, busy: Record) -> None:
+    page = opened.page
+    page.evaluate("pagedkv.player.go(30)")
+    events = next(e for e in split_by_arm(busy) if e.arm == "paged")
+    ledger = Ledger(PoolShape(BLOCKS, BLOCK, 4))
+    for step in events.steps[:30]:
+        ledger.apply(plan_from_json(step.plan))
+    canvas = page.locator(".side:nth-child(2) canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    columns, rows = 8, BLOCKS // 8
+    for block in (0, 7, 8, 21, BLOCKS - 1):
+        owners = [r for r, h in ledger.holders.items() if block in h.table]
+        x = (block % columns + 0.5) * box["width"] / columns
+        page.mouse.move(box["x"] + x, box["y"] + (block // columns + 0.5) * box["height"] / rows)
+        shown = page.inner_text(".side:nth-child(2) .table-head")
+        assert any(f"Request {owner}:" in shown for owner in owners) or not owners, block
+        hint = canvas.get_attribute("title")
+        logical = {ledger.holders[o].table.index(block) for o in owners}
+        assert hint.startswith(f"Block {block}")
+        assert not owners or f"logical block {logical.pop()}," in hint
 
 
 def test_time_puts_both_sides_at_the_same_second(opened: Opened) -> None:
