@@ -23,7 +23,7 @@ from experiment.report.engine_facts import engine_facts, margin_text
 from experiment.report.experiment import words
 from experiment.report.experiment.page import focus_message, foretold_message
 from experiment.report.html_environment import environment_rows
-from experiment.report.html_parts import readings_summary
+from experiment.report.html_parts import hidden_stages, readings_summary
 from experiment.report.keyed import WRITERS, document, evaluate, lookup, moment
 from experiment.report.series import all_series
 from experiment.report.sharing import explanations, sampling_message
@@ -95,8 +95,9 @@ def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
         return sampling_message(SamplingConfig.model_validate(value))
     if kind == "margin":
         return margin_text(Margin.model_validate(value))
-    if kind == "readings":
-        return readings_summary(ArmResult.model_validate(value))
+    if kind in ("readings", "stages_hidden"):
+        told = readings_summary if kind == "readings" else hidden_stages
+        return told(ArmResult.model_validate(value))
     if family in ("engine", "engine_note"):
         fact = list(engine_facts(EngineResult.model_validate(value)))[int(rest)]
         return fact.value if family == "engine" else fact.note  # type: ignore[return-value]

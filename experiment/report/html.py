@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from experiment.events import ModelPrepared, WorkloadReady
+from experiment.events import WorkloadReady
 from experiment.i18n import format_bytes
 from experiment.messages import Message
 from experiment.reconcile import ALLOWED
@@ -32,14 +32,7 @@ from experiment.report.charts import (
 )
 from experiment.report.embed import safe_json
 from experiment.report.engine_facts import engine_facts, margin_text
-from experiment.report.experiment.frame import experiment_frame
 from experiment.report.experiment.page import experiment_context
-from experiment.report.frames import (
-    readings_frame,
-    summary_frame,
-    timeline_frame,
-    to_csv,
-)
 from experiment.report.html_environment import environment_rows
 from experiment.report.keyed import Keys, Said, moment
 from experiment.report.latency import curve_swatch, curves, latency_rows
@@ -48,6 +41,7 @@ from experiment.report.lifelines import PHASES, lifelines
 from experiment.report.lines import line_swatch
 from experiment.report.mapping import mapping_figure
 from experiment.report.player.stage import stage
+from experiment.report.run_data import run_data
 from experiment.report.sections import sections
 from experiment.report.series import MARKED_STAGES, Series, all_series, picture
 from experiment.report.sharing import explanations
@@ -58,8 +52,6 @@ from experiment.results import Results
 from kvsim.ledger import ALLOCATED_STATES
 
 _TABLE_ROWS = 60
-_MOST_CSV = 400_000
-_MOST_TEXT = 2000
 _TERMS = (
     "slot", "block", "block_table", "reserved", "allocated", "live", "wasted", "peak",
     "unwritten", "never_written", "padding", "finished", "rounding", "cached", "hole",
@@ -77,6 +69,7 @@ def report_html(
     b = Bilingual(lang)
     series = all_series(record) if series is None else series
     keys = Keys(record, results, series)
+    embedded = run_data(record, results, series)
     context: dict[str, Any] = {
         "lang": lang,
         "record": record,
@@ -84,7 +77,8 @@ def report_html(
         **page_assets("player_state.js", "player_draw.js", "player.js", styles=("player.css",)),
         "sections": sections(b, record, results),
         "player": stage(b, record),
-        "data": _embedded(record, results, series),
+        "data": safe_json(embedded),
+        "left_out": embedded["left_out"],
         **_first_screen(keys, record, results),
         **_pictures(b, keys, record, results, series),
         **_tables(keys, record, results, series),
@@ -96,6 +90,7 @@ def report_html(
         said=lambda key, **paths: b.said(keys.said(key, **paths)),
         stored=lambda path: b.words(keys.stored(path)),
         readings_summary=parts.readings_summary,
+        hidden_stages=parts.hidden_stages,
         curve_swatch=curve_swatch,
         raw=lambda text, path, kind: b.said(Said(text, path, kind)),
     )
@@ -248,48 +243,3 @@ def _as_rows(value: Any, needed: tuple[str, ...]) -> list[dict[str, Any]]:
         for place, row in enumerate(rows)
         if isinstance(row, dict) and all(row.get(n) for n in needed)
     ]
-
-
-def _embedded(record: Record, results: Results, series: list[Series]) -> Markup:
-    """The run as JSON for the page's script and for downloading, safe inside a script element."""
-    workload = record.first(WorkloadReady)
-    model = record.first(ModelPrepared)
-    tables = {
-        "summary.csv": to_csv(summary_frame(results)),
-        **_experiment_table(results),
-        "readings.csv": to_csv(readings_frame(record, results)),
-        "timeline.csv": to_csv(timeline_frame(series)),
-    }
-    data = {
-        "run": record.started.model_dump(mode="json"),
-        "model": model.model_dump(mode="json") if model else None,
-        "workload": _short_workload(workload),
-        "results": results.model_dump(mode="json"),
-        "tables": {name: text for name, text in tables.items() if len(text) <= _MOST_CSV},
-    }
-    return safe_json(data)
-
-
-def _experiment_table(results: Results) -> dict[str, str]:
-    if results.experiment is None:
-        return {}
-    return {"experiment.csv": to_csv(experiment_frame(results.experiment))}
-
-
-def _short_workload(workload: WorkloadReady | None) -> dict[str, Any] | None:
-    """The requests without token ids and with long prompts cut; the log has them whole."""
-    if workload is None:
-        return None
-    data = workload.model_dump(mode="json", exclude={"requests"})
-    data["requests"] = [
-        {
-            "id": request.id,
-            "prompt": request.prompt[:_MOST_TEXT],
-            "prompt_characters": len(request.prompt),
-            "prompt_tokens": len(request.token_ids),
-            "max_new_tokens": request.max_new_tokens,
-            "sample_of": request.sample_of,
-        }
-        for request in workload.requests
-    ]
-    return data

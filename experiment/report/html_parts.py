@@ -16,7 +16,8 @@ from experiment.report.sharing import sampling_message
 from experiment.report.values import readable
 from experiment.results import ArmResult, Claim, RequestResult, Results
 
-MOST_REQUESTS = 100
+MOST_REQUESTS = 60
+MOST_STAGES = 40
 _PROMPT_CHARACTERS = 90
 _TEXT_CHARACTERS = 120
 
@@ -157,11 +158,15 @@ def _sample(keys: Keys, place: int, asked: WorkloadRequest) -> Shown | None:
 
 @dataclass(frozen=True, slots=True)
 class ReadingTable:
-    """Memory readings of an arm: a row a stage, a column a channel that has any figure."""
+    """Memory readings of an arm: a row a stage, a column a channel that has any figure.
+
+    ``hidden`` stages of many are left out, those of requests in the middle.
+    """
 
     channels: list[tuple[str, str]]
     rows: list[tuple[Shown, Shown | None, list[Cell]]]
     silent: list[tuple[str, list[Message]]]
+    hidden: int
 
 
 def readings(keys: Keys, arm: ArmResult) -> ReadingTable:
@@ -173,16 +178,19 @@ def readings(keys: Keys, arm: ArmResult) -> ReadingTable:
     for place, row in enumerate(arm.memory):
         key = (row.stage, None if row.stage == "maximum" else row.request)
         stages.setdefault(key, {})[row.channel] = place
+    every = list(stages.items())
+    half = MOST_STAGES // 2
+    shown = every if len(every) <= MOST_STAGES else [*every[:half], *every[-half:]]
     rows = [
         (
             _stage(keys, arm, stage, request, found),
             None if stage == "maximum" else _clock(keys, arm, _earliest(arm, found)),
             [_reading(keys, arm, found.get(name), stage) for name, _ in channels],
         )
-        for (stage, request), found in stages.items()
+        for (stage, request), found in shown
     ]
     silent = [(name, _reasons(arm, name)) for name in scopes if name not in speaking]
-    return ReadingTable(channels, rows, silent)
+    return ReadingTable(channels, rows, silent, len(every) - len(shown))
 
 
 def readings_summary(arm: ArmResult) -> Message:
@@ -190,6 +198,12 @@ def readings_summary(arm: ArmResult) -> Message:
     stages = {(row.stage, None if row.stage == "maximum" else row.request) for row in arm.memory}
     channels = {row.channel for row in arm.memory if row.bytes is not None}
     return message("report.readings.summary", stages=len(stages), channels=len(channels))
+
+
+def hidden_stages(arm: ArmResult) -> Message:
+    """How many stages the table leaves out."""
+    stages = {(row.stage, None if row.stage == "maximum" else row.request) for row in arm.memory}
+    return message("report.readings.hidden", n=max(0, len(stages) - MOST_STAGES))
 
 
 def _stage(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from busy_run import make_run, plans
+from keyed_page import body_of
 from pages import Opened
 from sample import make_record
 
@@ -78,3 +80,32 @@ def test_it_prints_to_a4_without_the_player_and_the_controls(browser: Any, repor
         assert not one.page.locator(hidden).is_visible(), hidden
     assert one.page.locator("#map-wide").is_visible()
     one.context.close()
+
+
+def test_the_page_of_a_run_of_many_requests_stays_small_and_says_what_is_left_out(
+    tmp_path: Path,
+) -> None:
+    record = make_record(tmp_path)
+    results = evaluate(record)
+    arms = []
+    for arm in results.arms:
+        requests = [
+            one.model_copy(update={"request": number, "tokens": [50_000] * 300, "text": "x" * 900})
+            for number in range(1500)
+            for one in arm.requests[:1]
+        ]
+        done = [row for row in arm.memory if row.request == 0]
+        memory = [row.model_copy(update={"request": n}) for n in range(1500) for row in done]
+        update = {"requests": requests, "memory": [*arm.memory, *memory]}
+        arms.append(arm.model_copy(update=update))
+    page = report_html(record, results.model_copy(update={"arms": arms}), "en")
+    assert len(page.encode()) < 1_500_000
+    body = body_of(page)
+    about = next(n for n in body.iter("section") if n.get("aria-labelledby") == "about")
+    said = "".join(about.itertext())
+    assert "results.arms.*.requests.*.tokens" in said
+    data = next(n for n in body.iter("script") if n.get("id") == "run-data")
+    assert "tokens" not in json.loads(data.text)["results"]["arms"][0]["requests"][0]
+    whole = "".join(body.itertext())
+    assert "1,440 more requests are in run.json." in whole
+    assert "more stages" in whole
