@@ -28,7 +28,9 @@ from experiment.events import (
     EnvironmentProbed,
     ForeignProcesses,
     HighWaterReset,
+    HolesSeen,
     Keyframe,
+    LookupTimed,
     PoolReserved,
     PrefixCacheUsed,
     Reading,
@@ -87,6 +89,8 @@ class ArmEvents:
     reset: HighWaterReset | None
     engine: EngineReported | None
     engine_steps: list[EngineStep]
+    lookup: LookupTimed | None
+    holes: list[HolesSeen]
 
 
 def _environment(probed: EnvironmentProbed | None) -> Environment | None:
@@ -130,6 +134,7 @@ def _simulator(
             shape=pool_shape(events.pool),
             plans=plans,
             tokens={request.request: request.tokens for request in events.requests},
+            arrivals={r.request: r.arrival_step or 0 for r in events.requests},
             engine=events.engine,
         )
     )
@@ -173,6 +178,8 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         reset=last(HighWaterReset),
         engine=last(EngineReported),
         engine_steps=of(EngineStep),
+        lookup=last(LookupTimed),
+        holes=of(HolesSeen),
     )
 
 

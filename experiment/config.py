@@ -73,6 +73,10 @@ class WorkloadConfig(Section):
     ``prompts`` are texts; empty means the four of the walkthrough. ``prompts_file`` is JSONL
     with ``{"prompt": ...}`` in each line. ``lengths``, where given, stands instead of both:
     (prompt tokens, new tokens) of each request, its token ids drawn from the run's seed.
+
+    ``arrivals``, where given, is when each prompt arrives, in order: steps of a virtual clock, so
+    that counts are the same everywhere, or seconds of the wall clock. ``priorities`` are numbers,
+    one for each prompt; a smaller one is more urgent under ``engine.policy = "priority"``.
     """
 
     prompts: tuple[str, ...] = ()
@@ -80,6 +84,14 @@ class WorkloadConfig(Section):
     lengths: tuple[tuple[PositiveInt, PositiveInt], ...] = ()
     max_new_tokens: int = Field(50, ge=1, le=1_000_000)
     ignore_eos: bool = True
+    arrivals: tuple[Annotated[float, Field(ge=0, le=1e9)], ...] = ()
+    clock: Literal["steps", "wall"] = "steps"
+    priorities: tuple[int, ...] = ()
+
+    @property
+    def timed(self) -> bool:
+        """Whether requests come by the wall clock, so that no count is the same twice."""
+        return bool(self.arrivals) and self.clock == "wall"
 
 
 class CacheConfig(Section):

@@ -122,7 +122,8 @@ class WorkloadRequest(BaseModel):
     """One request: its text, its token ids and how many tokens it may generate.
 
     ``sample_of`` is None for the first sample of a prompt; for further ones, which follow it
-    with ids without a gap, the id of the first.
+    with ids without a gap, the id of the first. ``arrival`` is in steps or seconds, as
+    ``workload.clock`` says; a smaller ``priority`` is more urgent.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -132,6 +133,8 @@ class WorkloadRequest(BaseModel):
     token_ids: list[int]
     max_new_tokens: int
     sample_of: int | None = None
+    arrival: float = 0
+    priority: int = 0
 
 
 class WorkloadReady(_Event):
@@ -386,7 +389,8 @@ class RequestFinished(_Event):
 
     Seconds count from the request's arrival and leave out the moments in which the arm stood
     still for a memory reading. ``wait_s``: until it first ran; ``first_token_s``: until its first
-    token; ``latency_s``: until its last.
+    token; ``latency_s``: until its last. ``arrival_step`` is the first step whose plan could know
+    of it, ``first_token_step`` the one with its first token, where an arm of ours tells it.
     """
 
     event: Literal["request"] = "request"
@@ -400,6 +404,8 @@ class RequestFinished(_Event):
     wait_s: float
     first_token_s: float | None
     latency_s: float
+    arrival_step: int | None = None
+    first_token_step: int | None = None
 
 
 class PrefixCacheUsed(_Event):
@@ -413,6 +419,42 @@ class PrefixCacheUsed(_Event):
     requeried: int
     hit_own: int
     hit_again: int
+
+
+class LookupTimed(_Event):
+    """Attention of one layer and one decoding step: contiguous, and through block tables.
+
+    See :mod:`experiment.engine.lookup`; the experiment of that name asks for it.
+    """
+
+    event: Literal["lookup"] = "lookup"
+    arm: str
+    requests: int
+    context: int
+    block_size: int
+    contiguous_s: float
+    ordered_s: float
+    scattered_s: float
+
+
+class HolesSeen(_Event):
+    """Requests that came and went in a contiguous arena of slots, ``slot_bytes`` each.
+
+    See :class:`experiment.engine.arena.Holes`.
+    """
+
+    event: Literal["holes"] = "holes"
+    arm: str
+    allocator: Literal["first_fit", "buddy"]
+    slots: int
+    slot_bytes: int
+    steps: int
+    refused_steps: int
+    first_step: int | None
+    free: int | None
+    largest: int | None
+    needed: int | None
+    running_peak: int
 
 
 class KernelChosen(_Event):
@@ -677,6 +719,8 @@ Event = Annotated[
     | KernelChosen
     | DecodeGraphsReady
     | DecodeGraphsUsed
+    | LookupTimed
+    | HolesSeen
     | EngineReported
     | EngineStep
     | TokenMargin

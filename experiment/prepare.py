@@ -23,7 +23,7 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.kv_dtype import Capability, cache_geometry, check_kv_dtype
-from experiment.messages import Message, UserError, message
+from experiment.messages import Message, UserError, message, user_error
 from experiment.model.checks import check_model, read_model_config
 from experiment.model.facts import describe
 from experiment.model.load import load_tokenizer
@@ -37,8 +37,12 @@ from experiment.workload import (
     drawn_requests,
     make_requests,
     make_workload,
+    with_arrivals,
 )
 from kvsim.geometry import KVGeometry
+
+# Arms that are handed all requests before they begin.
+ALL_AT_ONCE = ("vllm", "transformers_paged")
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
@@ -102,6 +106,7 @@ def _refused(
     refused = {}
     for arm in arms:
         try:
+            _check_arm(config, arm)
             _check_device(config, [arm], device)
             _workload(config, requests, model, [arm])
         except UserError as error:
@@ -111,7 +116,19 @@ def _refused(
 
 def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: str) -> None:
     check_prompts(prompts)
+    for arm in arms:
+        _check_arm(config, arm)
     _check_device(config, arms, device)
+
+
+def _check_arm(config: Config, arm: str) -> None:
+    """Refuse an engine that is handed all requests at once.
+
+    Raises:
+        UserError: requests arrive later, or some are more urgent than others.
+    """
+    if arm in ALL_AT_ONCE and (config.workload.arrivals or config.workload.priorities):
+        raise user_error("error.workload.all_at_once", arm=arm)
 
 
 def _check_device(config: Config, arms: Sequence[str], device: str) -> None:
@@ -122,7 +139,14 @@ def _check_device(config: Config, arms: Sequence[str], device: str) -> None:
 def _requests(
     config: Config, prompts: Sequence[str], model: ModelPrepared, directory: Path
 ) -> list[WorkloadRequest]:
-    """The requests of the workload, of given lengths where the config gives them."""
+    """The requests of the workload, when they arrive and how urgent they are."""
+    return with_arrivals(config, _texts_or_lengths(config, prompts, model, directory))
+
+
+def _texts_or_lengths(
+    config: Config, prompts: Sequence[str], model: ModelPrepared, directory: Path
+) -> list[WorkloadRequest]:
+    """Requests of given lengths where the config gives them, of texts otherwise."""
     check_stop_tokens(config.sampling.stop_token_ids, model.vocab_size)
     tokenizer = load_tokenizer(str(directory))
     if config.workload.lengths:

@@ -46,6 +46,7 @@ class RecordedArm:
         config: of the whole run, as it was recorded.
         plans: all of them, checked against each other before.
         tokens: that each request generated, by request id.
+        arrivals: of requests that came later, the first step that could know of them.
     """
 
     arm: str
@@ -55,6 +56,7 @@ class RecordedArm:
     shape: PoolShape
     plans: Sequence[StepPlan]
     tokens: Mapping[int, Sequence[int]]
+    arrivals: Mapping[int, int]
     engine: EngineReported | None
 
 
@@ -95,6 +97,8 @@ def _block_for_block(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCh
             one.id,
             len(one.token_ids),
             one.max_new_tokens,
+            arrival_step=recorded.arrivals.get(one.id, 0),
+            priority=one.priority,
             beams=recorded.workload.sampling.beam_width,
             keys=_keys(recorded, one),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +48,21 @@ def choose_prompts(config: Config) -> list[str]:
 def read_prompts(path: Path) -> list[str]:
     """Read prompts from JSONL, ``{"prompt": "..."}`` in each line; blank lines are skipped.
 
+    A JSON list is taken as ShareGPT's: the first turn of each conversation that has one.
+
     Raises:
         UserError: missing, unreadable, larger than 64 MiB, empty, or a line that does not fit;
             the line's number is named.
     """
-    data = _read_bounded(path)
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    prompts = [
-        _parse_line(line, path, number) for number, line in enumerate(lines, 1) if line.strip()
-    ]
+    data = _read_bounded(path).removeprefix(b"\xef\xbb\xbf")
+    if data.lstrip().startswith(b"["):
+        prompts = _first_turns(data, path)
+    else:
+        prompts = [
+            _parse_line(line, path, number)
+            for number, line in enumerate(data.split(b"\n"), 1)
+            if line.strip()
+        ]
     if not prompts:
         raise user_error("error.workload.no_prompts_in_file", path=str(path))
     return prompts
@@ -118,6 +125,29 @@ def _samples(
         )
         for sample in range(samples)
     ]
+
+
+def with_arrivals(config: Config, requests: Sequence[WorkloadRequest]) -> list[WorkloadRequest]:
+    """The requests with the arrival and the priority of their prompt.
+
+    Raises:
+        UserError: as many are not given as there are prompts, or arrivals go back in time.
+    """
+    given = config.workload
+    prompts = sum(request.sample_of is None for request in requests)
+    for name in ("arrivals", "priorities"):
+        count = len(getattr(given, name))
+        if count not in (0, prompts):
+            raise user_error("error.workload.as_many", name=name, n=count, prompts=prompts)
+    if any(later < earlier for earlier, later in pairwise(given.arrivals)):
+        raise user_error("error.workload.arrivals_order")
+    placed, prompt = [], -1
+    for request in requests:
+        prompt += request.sample_of is None
+        arrival = given.arrivals[prompt] if given.arrivals else 0
+        priority = given.priorities[prompt] if given.priorities else 0
+        placed.append(request.model_copy(update={"arrival": arrival, "priority": priority}))
+    return placed
 
 
 def _check_length(number: int, prompt_tokens: int, new_tokens: int, max_length: int) -> None:
@@ -261,6 +291,25 @@ def _read_bounded(path: Path) -> bytes:
     if len(data) > MAX_PROMPTS_BYTES:
         raise user_error("error.workload.file_large", path=str(path), limit=MAX_PROMPTS_BYTES)
     return data
+
+
+def _first_turns(data: bytes, path: Path) -> list[str]:
+    """What people asked first in the conversations of a ShareGPT file."""
+    try:
+        conversations: Any = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise user_error("error.workload.sharegpt", path=str(path)) from error
+    first = [_first_turn(each) for each in conversations]
+    return [text for text in first if text is not None]
+
+
+def _first_turn(conversation: Any) -> str | None:
+    turns = conversation.get("conversations") if isinstance(conversation, dict) else None
+    first = turns[0] if isinstance(turns, list) and turns else None
+    text = first.get("value") if isinstance(first, dict) else None
+    if not isinstance(text, str) or any("\ud800" <= char <= "\udfff" for char in text):
+        return None
+    return text if text.strip() else None
 
 
 def _parse_line(line: bytes, path: Path, number: int) -> str:

@@ -91,11 +91,18 @@ class ArmTask(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class RequestTimes:
-    """Clock readings of one request, nanoseconds of :meth:`ArmRun.now`."""
+    """Clock readings of one request, nanoseconds of :meth:`ArmRun.now`.
+
+    ``arrived`` is None for those that were there from the beginning. The steps are those of
+    :class:`experiment.events.RequestFinished`.
+    """
 
     started: int
     first_token: int | None
     finished: int
+    arrived: int | None = None
+    arrival_step: int | None = None
+    first_token_step: int | None = None
 
 
 class ArmRun:
@@ -285,6 +292,7 @@ class ArmRun:
         with self.paused():
             text = self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
             first = times.first_token
+            began = self._began if times.arrived is None else times.arrived
             self._wire.emit(
                 RequestFinished(
                     arm=self.task.arm,
@@ -294,9 +302,11 @@ class ArmRun:
                     prompt_tokens=len(request.token_ids),
                     tokens=tokens,
                     text=text,
-                    wait_s=(times.started - self._began) / 1e9,
-                    first_token_s=None if first is None else (first - self._began) / 1e9,
-                    latency_s=(times.finished - self._began) / 1e9,
+                    wait_s=(times.started - began) / 1e9,
+                    first_token_s=None if first is None else (first - began) / 1e9,
+                    latency_s=(times.finished - began) / 1e9,
+                    arrival_step=times.arrival_step,
+                    first_token_step=times.first_token_step,
                 )
             )
         if self._marked_requests < MAX_REQUEST_MARKS:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache, StaticCache, StoppingCriteria, StoppingCriteriaList
 
+from experiment.arms.arrivals import ArrivalClock, Batches, as_they_come, in_order
 from experiment.arms.base import ArmRun, RequestTimes
 from experiment.arms.choice import choice
 from experiment.events import CacheMoved, WorkloadRequest
@@ -41,14 +42,19 @@ def run_sequential(run: ArmRun) -> None:
     """One prompt after another, a slab for each of its samples."""
     prompts = run.task.workload.samples()
     rows = min(run.task.slabs, max(map(len, prompts)))
-    _run_static(run, rows, [part for samples in prompts for part in _parts(samples, rows)])
+    parts = [part for samples in prompts for part in _parts(samples, rows)]
+    _run_static(run, rows, lambda clock: in_order(parts, clock))
 
 
 def run_batch(run: ArmRun) -> None:
-    """Padded batches of as many requests as the budget holds slabs."""
-    requests = run.task.workload.requests
-    rows = min(run.task.slabs, len(requests))
-    _run_static(run, rows, _parts(requests, rows))
+    """Padded batches of as many requests as the budget holds slabs and may run at a time."""
+    task, requests = run.task, run.task.workload.requests
+    rows = min(task.slabs, len(requests), task.config.engine.max_num_seqs)
+    if not task.config.workload.arrivals:
+        _run_static(run, rows, lambda clock: in_order(_parts(requests, rows), clock))
+        return
+    length = task.workload.max_length
+    _run_static(run, rows, lambda clock: as_they_come(requests, rows, length, clock))
 
 
 def run_growing(run: ArmRun) -> None:
@@ -78,14 +84,15 @@ def _grow_all(
     task = run.task
     planner = GrowingPlanner(task.workload.max_length, max(map(len, prompts)))
     run.begin_generation()
-    waiting = len(task.workload.requests)
-    for samples in prompts:
-        waiting -= len(samples)
+    clock = ArrivalClock(run)
+    left = len(task.workload.requests)
+    for samples, waiting in in_order(prompts, clock):
+        left -= len(samples)
         cache = DynamicCache(config=model.config)
         caches[:] = [cache]
-        hook = _GrowingHook(run, planner, samples, cache, waiting)
+        hook = _GrowingHook(run, clock, planner, samples, cache, waiting)
         _generate(model, samples, cache, hook)
-        if not waiting:
+        if not left:
             run.end_generation()
         caches.clear()
         del cache
@@ -97,16 +104,14 @@ def _parts(requests: Sequence[WorkloadRequest], rows: int) -> list[Sequence[Work
     return [requests[start : start + rows] for start in range(0, len(requests), rows)]
 
 
-def _run_static(run: ArmRun, rows: int, batches: Sequence[Sequence[WorkloadRequest]]) -> None:
+def _run_static(run: ArmRun, rows: int, batches: Batches) -> None:
     model: Any = run.load(ATTENTION)
     _generate_static(run, model, rows, batches)
     del model
     run.finish()
 
 
-def _generate_static(
-    run: ArmRun, model: Any, rows: int, batches: Sequence[Sequence[WorkloadRequest]]
-) -> None:
+def _generate_static(run: ArmRun, model: Any, rows: int, batches: Batches) -> None:
     task = run.task
     cache = _reserve(model, rows, run)
     layers = [(layer.keys, layer.values) for layer in cache.layers]
@@ -121,7 +126,7 @@ def _generate_static(
 def _run_batches(
     run: ArmRun,
     model: Any,
-    batches: Sequence[Sequence[WorkloadRequest]],
+    batches: Batches,
     planner: StaticBatchPlanner,
     cache: Any,
     layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
@@ -129,14 +134,15 @@ def _run_batches(
 ) -> None:
     """Every batch once; ``used``: the cache holds something already."""
     run.begin_generation()
-    waiting = len(run.task.workload.requests)
-    for index, batch in enumerate(batches):
+    clock = ArrivalClock(run)
+    left = len(run.task.workload.requests)
+    for batch, waiting in batches(clock):
         with run.paused():  # what marks unwritten slots is no work of this arm
-            _reset(cache, layers, len(batch), refill=used or index > 0)
-        waiting -= len(batch)
-        hook = _StaticHook(run, planner, batch, layers, waiting)
+            _reset(cache, layers, len(batch), refill=used)
+        used, left = True, left - len(batch)
+        hook = _StaticHook(run, clock, planner, batch, layers, waiting)
         _generate(model, batch, cache, hook)
-        if not waiting:
+        if not left:
             run.end_generation()
         hook.release()
 
@@ -213,8 +219,9 @@ class _Progress:
 class _Hook(StoppingCriteria):  # type: ignore[misc]
     """Called by ``generate`` after each token: keeps the requests' records and logs the step."""
 
-    def __init__(self, run: ArmRun, batch: Sequence[WorkloadRequest]) -> None:
+    def __init__(self, run: ArmRun, clock: ArrivalClock, batch: Sequence[WorkloadRequest]) -> None:
         self.run = run
+        self.clock = clock
         self.rows = [_Progress(request) for request in batch]
         self.stops = set(run.task.workload.sampling.stop_token_ids)
         eos = run.task.model.eos_token_id
@@ -234,6 +241,7 @@ class _Hook(StoppingCriteria):  # type: ignore[misc]
         now = self.run.now()
         with self.run.paused():
             self.log_step()
+            self.clock.tick()
             for row, token in zip(self.rows, last, strict=True):
                 self._take(row, token, now)
         self.step_started_ns = _monotonic(self.run)
@@ -260,7 +268,8 @@ class _Hook(StoppingCriteria):  # type: ignore[misc]
             row.reason = FinishReason.LENGTH
         if row.reason is not None:
             self.newly_finished(row, row.reason)
-            times = RequestTimes(self.started, row.first_token, now)
+            arrived = self.clock.moment(row.request) if row.request.arrival else None
+            times = RequestTimes(self.started, row.first_token, now, arrived)
             self.run.request_finished(row.request, row.reason.value, row.tokens, times)
 
 
@@ -270,12 +279,13 @@ class _StaticHook(_Hook):
     def __init__(
         self,
         run: ArmRun,
+        clock: ArrivalClock,
         planner: StaticBatchPlanner,
         batch: Sequence[WorkloadRequest],
         layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
         waiting: int,
     ) -> None:
-        super().__init__(run, batch)
+        super().__init__(run, clock, batch)
         self.planner = planner
         self.layers = layers
         self.waiting = waiting
@@ -314,12 +324,13 @@ class _GrowingHook(_Hook):
     def __init__(
         self,
         run: ArmRun,
+        clock: ArrivalClock,
         planner: GrowingPlanner,
         samples: Sequence[WorkloadRequest],
         cache: Any,
         waiting: int,
     ) -> None:
-        super().__init__(run, samples)
+        super().__init__(run, clock, samples)
         self.planner = planner
         self.cache = cache
         self.waiting = waiting

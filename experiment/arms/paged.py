@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 
 import torch
 
+from experiment.arms.arrivals import ArrivalClock
+from experiment.arms.asides import measure_asides
 from experiment.arms.base import ArmRun, RequestTimes
 from experiment.arms.engine_setup import (
     announce_kernel,
@@ -88,6 +91,7 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     for repeat in run.repeats():
         if repeat:
             pool.poison(range(blocks))  # what the prefix cache kept is known to no new engine
+        measure_asides(run, model, kernel)
         engine = Engine(runner, limits, _eos(run), vocabulary, length)
         with step_profiler(run) as profiler:
             _Loop(run, engine, profiler).run_all()
@@ -192,35 +196,66 @@ class _Loop:
         self.requests = {request.id: request for request in run.task.workload.requests}
         self.started: dict[int, int] = {}
         self.first_token: dict[int, int] = {}
+        self.arrived: dict[int, tuple[int, int]] = {}  # nanoseconds, and the step planned next
+        self.first_step: dict[int, int] = {}
+        self.next_step = 0
+        self.coming = deque(run.task.workload.samples())
         self.mapping = self._mapping_example()
 
     def run_all(self) -> None:
         """Run the workload to its end."""
-        for first, *others in self.run.task.workload.samples():
-            children = [request.id for request in others]
-            sampling = self._sampling(first)
-            tokens, most = first.token_ids, first.max_new_tokens
-            width = self.run.task.workload.sampling.beam_width
-            if width > 1:
-                params = BeamParams(width, stop_token_ids=sampling.stop_token_ids)
-                self.engine.add_beam_search(first.id, tokens, most, params)
-            else:
-                self.engine.add(first.id, tokens, most, sampling, children=children)
+        timed = any(samples[0].arrival for samples in self.coming)
+        if not timed:
+            while self.coming:
+                self._add(self.coming.popleft())
         self.run.begin_generation()
+        clock = ArrivalClock(self.run)
+        self._admit_arrived(clock)
         while self.engine.scheduler.has_work:
-            began_ns, clock = time.monotonic_ns(), self.run.now()
-            marked = self.profiler.step() if self.profiler else nullcontext()
-            with _valid_logits(self.run), marked:
-                outcome = self.engine.execute()
-                self.run.synchronize()
-            now = self.run.now()
-            with self.run.paused():
-                self._log_step(outcome, began_ns)
-                if self.profiler:
-                    self.profiler.after(outcome.plan)
-            finished = self.engine.complete(outcome)
-            with self.run.paused():
-                self._log_requests(outcome, finished, clock, now)
+            self._step(clock)
+            self._admit_arrived(clock)
+
+    def _admit_arrived(self, clock: ArrivalClock) -> None:
+        """Hand over who has arrived; where nobody is left to be served, wait for the next one."""
+        if self.coming and not self.engine.scheduler.has_work:
+            clock.wait_for(self.coming[0][0])
+        while self.coming and clock.arrived(self.coming[0][0]):
+            samples = self.coming.popleft()
+            moment = clock.moment(samples[0]), self.next_step
+            self.arrived |= dict.fromkeys((request.id for request in samples), moment)
+            self._add(samples)
+
+    def _add(self, samples: Sequence[WorkloadRequest]) -> None:
+        first, *others = samples
+        children = [request.id for request in others]
+        sampling = self._sampling(first)
+        tokens, most = first.token_ids, first.max_new_tokens
+        width = self.run.task.workload.sampling.beam_width
+        if width > 1:
+            params = BeamParams(width, stop_token_ids=sampling.stop_token_ids)
+            self.engine.add_beam_search(first.id, tokens, most, params, priority=first.priority)
+        else:
+            self.engine.add(
+                first.id, tokens, most, sampling, children=children, priority=first.priority
+            )
+
+    def _step(self, arrivals: ArrivalClock) -> None:
+        began_ns, clock = time.monotonic_ns(), self.run.now()
+        marked = self.profiler.step() if self.profiler else nullcontext()
+        with _valid_logits(self.run), marked:
+            outcome = self.engine.execute()
+            self.run.synchronize()
+        now = self.run.now()
+        self.next_step = outcome.plan.step + 1
+        if outcome.plan.chunks:
+            arrivals.tick()
+        with self.run.paused():
+            self._log_step(outcome, began_ns)
+            if self.profiler:
+                self.profiler.after(outcome.plan)
+        finished = self.engine.complete(outcome)
+        with self.run.paused():
+            self._log_requests(outcome, finished, clock, now)
 
     def _sampling(self, request: WorkloadRequest) -> SamplingParams:
         """How a request samples: each with a seed of its own, its further samples count on."""
@@ -257,14 +292,20 @@ class _Loop:
             self.started[child] = self.started[parent]
         for request in (*outcome.tokens, *(c.request for c in outcome.plan.chunks if c.samples)):
             self.first_token.setdefault(request, now)
+            self.first_step.setdefault(request, outcome.plan.step)
         for finish in finished:
             request = finish.request
-            times = RequestTimes(self.started[request], self.first_token.get(request), now)
+            times = self._times(request, now)
             tokens = self.engine.generated(request)
             self.run.request_finished(self.requests[request], finish.reason.value, tokens, times)
         scheduler = self.engine.scheduler
-        if finished and not scheduler.running and not scheduler.waiting:
+        if finished and not (scheduler.running or scheduler.waiting or self.coming):
             self.run.end_generation()
+
+    def _times(self, request: int, now: int) -> RequestTimes:
+        started, first = self.started[request], self.first_token.get(request)
+        arrived, step = self.arrived.get(request, (None, None))
+        return RequestTimes(started, first, now, arrived, step, self.first_step.get(request))
 
     def _tables(self) -> dict[int, list[int]]:
         blocks = self.engine.blocks

@@ -9,7 +9,7 @@ from statistics import median
 from experiment.conclusions import evaluate
 from experiment.config import Config, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
-from experiment.experiments.base import Experiment
+from experiment.experiments.base import Cell, Experiment
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
 from experiment.experiments.foretold import foretell
 from experiment.experiments.found import Found
@@ -71,7 +71,8 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
     """The result of an experiment from its record."""
     config = make_config(record.started.config)
     spec = find_experiment(config.experiment.name or "")
-    planned = spec.cells(config)
+    # As recorded: what cells are made of may lie in a file that has gone since.
+    planned = [Cell(cell.started.values, cell.started.overrides) for cell in cells]
     found = [_cell(spec, cell) for cell in cells]
     return ExperimentResult(
         name=spec.name,
@@ -124,12 +125,15 @@ def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
 def _value(figure: Figure, arm: ArmMeasured, said: SimResult | Message) -> FigureValue:
     if figure.arms is not None and arm.result.arm not in figure.arms:
         return FigureValue(value=None, reason=message("experiments.reason.other_arm"))
+    if arm.repeats and not counted(figure, arm.repeats[0]):
+        clock = "wall" if figure.kind == "count" else "steps"
+        return FigureValue(value=None, reason=message(f"experiments.reason.{clock}"))
     values = [v for one in arm.repeats if (v := figure.measure(one)) is not None]
     value: Number | None = None
     if values:
         value = median(values) if figure.kind == "time" else values[0]
     foretold, why = _foretold(figure, said)
-    reason = None if values else _why_nothing(arm)
+    reason = None if values else _why_nothing(figure, arm)
     return FigureValue(
         value=value,
         values=values if figure.kind == "time" else [],
@@ -137,6 +141,18 @@ def _value(figure: Figure, arm: ArmMeasured, said: SimResult | Message) -> Figur
         foretold=foretold,
         unforetold=why,
     )
+
+
+def counted(figure: Figure, one: Measured) -> bool:
+    """Whether a figure says something on the clock by which requests came.
+
+    Who shares a step with whom is left to chance by the wall clock, and how long one waits says
+    nothing on a clock of steps.
+    """
+    workload = one.config.workload
+    if figure.kind == "count":
+        return not workload.timed
+    return workload.timed or not workload.arrivals or figure.on_steps
 
 
 def _foretold(figure: Figure, said: SimResult | Message) -> tuple[Number | None, Message | None]:
@@ -148,7 +164,9 @@ def _foretold(figure: Figure, said: SimResult | Message) -> tuple[Number | None,
     return foretold, None if foretold is not None else message("experiments.unforetold.not_said")
 
 
-def _why_nothing(arm: ArmMeasured) -> Message:
+def _why_nothing(figure: Figure, arm: ArmMeasured) -> Message:
+    if arm.repeats and figure.absent is not None:
+        return message(f"experiments.reason.{figure.absent}")
     return arm.result.reason or message("experiments.reason.no_repeat")
 
 
@@ -176,14 +194,19 @@ def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
     runs = [arm.warm_up, *arm.repeats]
     problems += [one.problem for one in arm.repeats if one.problem is not None]
     for figure in figures:
-        if figure.kind == "time" or (figure.arms and arm.result.arm not in figure.arms):
+        if (
+            figure.kind == "time"
+            or not counted(figure, arm.warm_up)
+            or (figure.arms and arm.result.arm not in figure.arms)
+        ):
             continue
         values = {figure.measure(one) for one in runs}
         if len(values) > 1:
             label = message(f"experiments.figure.{figure.name}").model_dump()
             listed = ", ".join(str(value) for value in sorted(values, key=str))
             problems.append(message("experiments.problem.repeats", figure=label, values=listed))
-    if len({tuple(_outputs(one)) for one in runs}) > 1:
+    timed = arm.warm_up.config.workload.timed
+    if not timed and len({tuple(_outputs(one)) for one in runs}) > 1:
         problems.append(message("experiments.problem.tokens"))
     return problems
 

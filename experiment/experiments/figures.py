@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
+from experiment.events import RequestFinished
 from experiment.experiments.measured import Measured
 from experiment.experiments.results import Better, FigureInfo, Kind, Number, Unit
 from experiment.results import StepRow
@@ -36,6 +37,8 @@ class Figure:
         foretell: of a simulation; None: kvsim does not say it.
         better: which direction is better, if either is.
         arms: that can have it; None: all.
+        absent: the reason, under ``experiments.reason``, where a finished repeat has none.
+        on_steps: of a time, whether it means something where arrivals are counted in steps.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Figure:
     foretell: Foretell | None = None
     better: Better | None = None
     arms: tuple[str, ...] | None = None
+    absent: str | None = None
+    on_steps: bool = False
 
     @property
     def info(self) -> FigureInfo:
@@ -132,6 +137,103 @@ def _of_requests(seconds: Callable[[Measured], Iterable[float | None]]) -> Measu
     return mean
 
 
+def _percentile(seconds: Callable[[RequestFinished], float | None], percent: int) -> Measure:
+    """A percentile over requests; None where they are too few for it to mean anything.
+
+    Of 10 requests the ninth is the 90th percentile; for the 99th there must be 100.
+    """
+
+    def measure(m: Measured) -> float | None:
+        known = sorted(value for r in m.requests if (value := seconds(r)) is not None)
+        enough = bool(known) and len(known) * (100 - percent) >= 100
+        return known[-(-len(known) * percent // 100) - 1] if enough else None
+
+    return measure
+
+
+def _per_token(request: RequestFinished) -> float | None:
+    """Seconds for each token behind the first."""
+    if request.first_token_s is None or len(request.tokens) < 2:
+        return None
+    return (request.latency_s - request.first_token_s) / (len(request.tokens) - 1)
+
+
+def _turn_to_first(request: RequestFinished) -> float | None:
+    """Seconds from when its turn came to its first token."""
+    return None if request.first_token_s is None else request.first_token_s - request.wait_s
+
+
+def _first_ttft(m: Measured) -> float | None:
+    return next((_turn_to_first(r) for r in m.requests if r.request == 0), None)
+
+
+def _later_ttft(m: Measured) -> float | None:
+    known = [v for r in m.requests if r.request and (v := _turn_to_first(r)) is not None]
+    return median(known) if known else None
+
+
+def _of_class(urgent: bool, value: Callable[[RequestFinished], float | None]) -> Measure:
+    """Mean over the most urgent requests, or over all others."""
+
+    def measure(m: Measured) -> float | None:
+        ranks = {request.id: request.priority for request in m.workload.requests}
+        most = min(ranks.values())
+        mine = (r for r in m.requests if (ranks[r.request] == most) is urgent)
+        known = [v for r in mine if (v := value(r)) is not None]
+        return fmean(known) if known else None
+
+    return measure
+
+
+def _steps_to_first(request: RequestFinished) -> int | None:
+    """Steps from its arrival to the one with its first token, that one included."""
+    if request.first_token_step is None:
+        return None
+    return request.first_token_step - (request.arrival_step or 0) + 1
+
+
+def _prefix_hits(m: Measured) -> int | None:
+    return m.prefix.hit_cross + m.prefix.hit_batch if m.prefix else None
+
+
+def _foretold_hits(s: SimResult) -> int | None:
+    return s.prefix.hit_other_requests + s.prefix.hit_same_step if s.prefix else None
+
+
+def _lookup(name: str) -> Measure:
+    return lambda m: getattr(m.lookup, name) if m.lookup else None
+
+
+def _table_share(m: Measured) -> float | None:
+    """What attention through scattered blocks takes beyond that on contiguous memory."""
+    return m.lookup.scattered_s / m.lookup.contiguous_s - 1 if m.lookup else None
+
+
+def _table_of_step(m: Measured) -> float | None:
+    """The same over all layers, as a share of a step."""
+    if not m.lookup or not m.rows or not m.generate_s:
+        return None
+    more = (m.lookup.scattered_s - m.lookup.contiguous_s) * m.model.layers
+    return more / (m.generate_s / len(m.rows))
+
+
+def _hole(allocator: str, name: str, bytes_each: bool = False) -> Measure:
+    def measure(m: Measured) -> int | None:
+        seen = m.holes.get(allocator)
+        value: int | None = getattr(seen, name) if seen else None
+        return value * seen.slot_bytes if seen and bytes_each and value is not None else value
+
+    return measure
+
+
+def _latency(request: RequestFinished) -> float:
+    return request.latency_s
+
+
+def _first_token(request: RequestFinished) -> float | None:
+    return request.first_token_s
+
+
 FIGURES: dict[str, Figure] = {
     figure.name: figure
     for figure in (
@@ -185,5 +287,43 @@ FIGURES: dict[str, Figure] = {
                _of_requests(lambda m: (r.first_token_s for r in m.requests)), better="less"),
         Figure("latency_s", "seconds", "time",
                _of_requests(lambda m: (r.latency_s for r in m.requests)), better="less"),
+        *(Figure(f"{name}_p{percent}_s", "seconds", "time", _percentile(seconds, percent),
+                 better="less", absent="few_requests")
+          for name, seconds in (("latency", _latency), ("first_token", _first_token))
+          for percent in (50, 90, 95, 99)),
+        Figure("service_s", "seconds", "time",
+               _of_requests(lambda m: (r.latency_s - r.wait_s for r in m.requests)),
+               better="less"),
+        Figure("per_token_s", "seconds", "time",
+               _of_requests(lambda m: map(_per_token, m.requests)), better="less"),
+        Figure("requests_per_s", "rate", "time",
+               lambda m: len(m.requests) / m.generate_s if m.generate_s else None, better="more"),
+        Figure("succeeded", "share", "time",
+               lambda m: len(m.requests) / len(m.workload.requests), better="more"),
+        Figure("first_ttft_s", "seconds", "time", _first_ttft, better="less"),
+        Figure("later_ttft_s", "seconds", "time", _later_ttft, better="less"),
+        Figure("prefix_hits", "count", "count", _prefix_hits, _foretold_hits, "more",
+               arms=ENGINE_ARMS, absent="no_cache"),
+        *(Figure(f"lookup_{name}_s", "seconds", "time", _lookup(f"{name}_s"), better="less",
+                 arms=("paged",)) for name in ("contiguous", "ordered", "scattered")),
+        Figure("lookup_share", "share", "time", _table_share, better="less", arms=("paged",)),
+        Figure("lookup_of_step", "share", "time", _table_of_step, better="less",
+               arms=("paged",)),
+        *(Figure(f"{kind}_{name}", "count", "count", _hole(kind, name), better="less",
+                 arms=("paged",), absent="no_hole")
+          for kind in ("first_fit", "buddy")
+          for name in ("refused_steps", "steps", "running_peak")),
+        Figure("first_fit_first_step", "count", "count", _hole("first_fit", "first_step"),
+               arms=("paged",), absent="no_hole"),
+        *(Figure(f"first_fit_{name}", "bytes", "count", _hole("first_fit", name, bytes_each=True),
+                 arms=("paged",), absent="no_hole") for name in ("free", "largest", "needed")),
+        Figure("urgent_first_steps", "mean", "count", _of_class(True, _steps_to_first),
+               better="less", arms=ENGINE_ARMS),
+        Figure("patient_first_steps", "mean", "count", _of_class(False, _steps_to_first),
+               better="less", arms=ENGINE_ARMS),
+        Figure("urgent_first_s", "seconds", "time", _of_class(True, _first_token),
+               better="less", on_steps=True),
+        Figure("patient_first_s", "seconds", "time", _of_class(False, _first_token),
+               better="less", on_steps=True),
     )
 }  # fmt: skip

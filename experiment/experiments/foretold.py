@@ -21,7 +21,7 @@ from kvsim.metrics import SimResult
 from kvsim.roofline import LinearLatency
 from kvsim.sim_config import SimConfig, SimulationError
 from kvsim.simulator import simulate
-from kvsim.traces.types import TraceInfo, TraceRequest
+from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
 
 _ONE_SECOND = LinearLatency(fixed_s=1.0)
 _OTHER_ENGINES = ("vllm", "transformers_paged")
@@ -37,6 +37,8 @@ def foretell(
         return message("experiments.unforetold.stops")
     if config.sampling.beam_width > 1:
         return message("experiments.unforetold.beams")
+    if config.workload.timed:
+        return message("experiments.unforetold.wall")
     if config.engine.policy == "priority":
         return message("experiments.unforetold.priority")
     paged = arm in ("slabs", "paged")
@@ -67,7 +69,7 @@ def _sim_config(
         return _paged(base, config, shape, workload, _block_size(arm, workload))
     slabs = workload.budget_bytes // (workload.max_length * slot)
     widest = max(map(len, workload.samples()))
-    rows = min(slabs, len(workload.requests))
+    rows = min(slabs, len(workload.requests), config.engine.max_num_seqs)
     if arm == "contiguous.batch":
         return replace(base, policy="static", max_num_seqs=rows)
     if arm == "contiguous.sequential":
@@ -100,14 +102,14 @@ def _paged(
 def _requests(
     config: Config, workload: WorkloadReady, paged: bool, block_size: int
 ) -> list[TraceRequest]:
-    """All at once: a request for each prompt where samples share, else one for each sample."""
+    """In order of arrival: one for each prompt where samples share, else for each sample."""
     ids = _Hashes(block_size) if config.engine.prefix_caching and paged else None
     made: list[TraceRequest] = []
     for samples in workload.samples():
         rows = samples[:1] if paged else samples
         for row in rows:
             one = TraceRequest(
-                len(made), 0, len(row.token_ids), row.max_new_tokens,
+                len(made), round(row.arrival * NANOSECONDS), len(row.token_ids), row.max_new_tokens,
                 samples=len(samples) if paged else 1,
             )  # fmt: skip
             if ids is not None:

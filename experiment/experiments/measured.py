@@ -10,8 +10,8 @@ A view is a record as an ordinary run writes it, so everything that reads those 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from experiment.analysis import ArmEvents, arm_results, split_by_arm, timeline
@@ -23,7 +23,9 @@ from experiment.events import (
     CellStarted,
     EngineStep,
     Event,
+    HolesSeen,
     Keyframe,
+    LookupTimed,
     ModelPrepared,
     PoolReserved,
     PrefixCacheUsed,
@@ -42,7 +44,10 @@ from experiment.results import ArmResult, StepRow
 
 T = TypeVar("T")
 # What an arm tells of a single repeat; the rest is told once.
-_REPEATED = (CacheMoved, EngineStep, Keyframe, PrefixCacheUsed, RequestFinished, Step, TokenMapping)
+_REPEATED = (
+    CacheMoved, EngineStep, HolesSeen, Keyframe, LookupTimed, PrefixCacheUsed, RequestFinished,
+    Step, TokenMapping,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,8 @@ class Measured:
     quantized: CacheQuantized | None
     generate_s: float
     fits: int | None = None
+    lookup: LookupTimed | None = None
+    holes: Mapping[str, HolesSeen] = field(default_factory=dict)
     problem: Message | None = None
 
 
@@ -189,6 +196,8 @@ def _measured(
         prefix=events.prefix,
         quantized=events.quantized,
         generate_s=done.generate_s,
+        lookup=events.lookup,
+        holes={each.allocator: each for each in events.holes},
         problem=problem,
     )
 

@@ -6,24 +6,36 @@ from experiment.experiments.base import Experiment
 from experiment.experiments.beam import BEAM
 from experiment.experiments.block_size import BLOCK_SIZE
 from experiment.experiments.capacity import CAPACITY
+from experiment.experiments.concurrency import CONCURRENCY
 from experiment.experiments.context import CONTEXT
+from experiment.experiments.holes import HOLES
 from experiment.experiments.lengths import LENGTHS
+from experiment.experiments.lookup import LOOKUP
 from experiment.experiments.parallel_sampling import PARALLEL_SAMPLING
 from experiment.experiments.preemption import PREEMPTION
+from experiment.experiments.prefix import PREFIX
+from experiment.experiments.priority import PRIORITY
 from experiment.experiments.quantised import QUANTISED
+from experiment.experiments.serving import SERVING
 from experiment.messages import user_error
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each
     for each in (
         CAPACITY,
+        CONCURRENCY,
         LENGTHS,
         BLOCK_SIZE,
         PARALLEL_SAMPLING,
         BEAM,
+        PREFIX,
         PREEMPTION,
+        SERVING,
         QUANTISED,
         CONTEXT,
+        HOLES,
+        PRIORITY,
+        LOOKUP,
     )
 }
 

@@ -1,0 +1,59 @@
+"""What single experiments measure beside the requests that an arm serves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from experiment.arms.base import ArmRun
+from experiment.engine.arena import Allocator, Arena, Buddy, FirstFit, Lengths, come_and_go
+from experiment.engine.lookup import layouts, queries, time_lookup
+from experiment.events import HolesSeen, LookupTimed
+from kvsim.geometry import final_tokens
+
+
+def measure_asides(run: ArmRun, model: torch.nn.Module, kernel: str) -> None:
+    """Emit what the experiment of this run asks for; of the paged arm alone."""
+    name = run.task.config.experiment.name
+    if run.task.arm != "paged":
+        return
+    with run.paused():
+        if name == "lookup":
+            run.emit(_lookup(run, model, kernel))
+        elif name == "holes":
+            for each in ("first_fit", "buddy"):
+                run.emit(_holes(run, each))
+
+
+def _lookup(run: ArmRun, model: torch.nn.Module, kernel: str) -> LookupTimed:
+    """At the end of the workload's requests, which are all alike."""
+    workload, like = run.task.workload, torch.empty(0, dtype=run.task.dtype, device=run.device)
+    first, count = workload.requests[0], len(workload.requests)
+    context = final_tokens(len(first.token_ids), first.max_new_tokens)
+    size = workload.block_size
+    given = layouts(run.task.geometry, count, context, size, like)
+    known: Any = model.config
+    heads = int(known.num_attention_heads)
+    found = time_lookup(kernel, queries(count, heads, given[0].kv), given)
+    return LookupTimed(
+        arm=run.task.arm, requests=count, context=context, block_size=size, **asdict(found)
+    )
+
+
+def _holes(run: ArmRun, name: str) -> HolesSeen:
+    task = run.task
+    slot_bytes = task.geometry.bytes_per_token
+    slots = task.workload.budget_bytes // slot_bytes
+    allocator: Allocator = Buddy(slots) if name == "buddy" else FirstFit(slots)
+    requests = [
+        Lengths(len(one.token_ids), one.max_new_tokens, one.arrival)
+        for one in task.workload.requests
+    ]
+    seats = task.config.engine.max_num_seqs
+    found = come_and_go(requests, Arena(slots, slot_bytes, run.device), allocator, seats)
+    return HolesSeen.model_validate(
+        {"arm": task.arm, "allocator": name, "slots": slots, "slot_bytes": slot_bytes}
+        | asdict(found)
+    )

@@ -1,0 +1,190 @@
+"""Contiguous requests that come and go in one arena on the device: what its holes refuse.
+
+    step 7   [ 0 0 0 0 | . . . | 2 2 | . . | 3 3 3 ]    5 slots are free, the largest hole has 3:
+                                                        a request for 4 waits
+    step 9   [ 0 0 0 0 | . . . . . . . | 3 3 3 ]        2 has ended; now it finds a place
+
+No model runs: a step gives each request one token. What is free is counted from the arena's bytes,
+which a request writes when it comes and clears when it goes. A request takes what it holds at its
+end, exactly (first fit), or rounded up to a power of two by the buddy allocator of
+:mod:`kvsim.buddy`, as the PagedAttention paper's oracle does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from kvsim.buddy import BuddyAllocator
+from kvsim.geometry import final_tokens
+
+FREE, TAKEN = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A request: tokens of its prompt, tokens to generate, and the step at which it arrives."""
+
+    prompt: int
+    new: int
+    arrival: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Holes:
+    """What came of it, in slots.
+
+    Attributes:
+        steps: until all requests had ended.
+        refused_steps: steps in which the next request waited though enough was free in total.
+        first_step: the first of them; None: there was none. At that step ``free`` slots were
+            free, the largest hole had ``largest``, and ``needed`` were asked for.
+        running_peak: most requests at a time.
+    """
+
+    steps: int
+    refused_steps: int
+    first_step: int | None
+    free: int | None
+    largest: int | None
+    needed: int | None
+    running_peak: int
+
+
+class Allocator(Protocol):
+    """Gives spans of the arena."""
+
+    def take(self, slots: int) -> tuple[int, int] | None:
+        """A span (first slot, slots), or None: no hole is large enough."""
+
+    def give(self, start: int) -> None:
+        """Take the span back that begins at ``start``."""
+
+
+class FirstFit:
+    """The first hole that is large enough; neighbours among holes become one."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._held: dict[int, int] = {}
+
+    def take(self, slots: int) -> tuple[int, int] | None:
+        """See :class:`Allocator`."""
+        at = 0
+        for start in (*sorted(self._held), self._slots):
+            if start - at >= slots:
+                self._held[at] = slots
+                return at, slots
+            at = start + self._held.get(start, 0)
+        return None
+
+    def give(self, start: int) -> None:
+        """See :class:`Allocator`."""
+        del self._held[start]
+
+
+class Buddy:
+    """Pieces of a power of two."""
+
+    def __init__(self, slots: int) -> None:
+        self._buddy = BuddyAllocator(slots)
+
+    def take(self, slots: int) -> tuple[int, int] | None:
+        """See :class:`Allocator`."""
+        if not self._buddy.fits(slots):
+            return None
+        piece = self._buddy.allocate(slots)
+        return piece.start, piece.size
+
+    def give(self, start: int) -> None:
+        """See :class:`Allocator`."""
+        self._buddy.free(start)
+
+
+class Arena:
+    """Memory of the device as one row of slots, [slots, slot_bytes]."""
+
+    def __init__(self, slots: int, slot_bytes: int, device: torch.device) -> None:
+        self.memory = torch.full((slots, slot_bytes), FREE, dtype=torch.uint8, device=device)
+
+    def write(self, start: int, slots: int, value: int) -> None:
+        """Fill a span; it held something else.
+
+        Raises:
+            RuntimeError: it did not: two requests were given the same memory.
+        """
+        span = self.memory[start : start + slots]
+        if bool((span == value).any()):
+            raise RuntimeError(f"slots {start} to {start + slots} hold {value} already")
+        span.fill_(value)
+
+    def holes(self) -> tuple[int, int]:
+        """Slots that are free, and those of the largest hole, counted from the bytes."""
+        free = (self.memory == FREE).all(1).tolist()
+        largest = run = 0
+        for each in free:
+            run = run + 1 if each else 0
+            largest = max(largest, run)
+        return sum(free), largest
+
+
+def come_and_go(
+    requests: Sequence[Lengths], arena: Arena, allocator: Allocator, seats: int
+) -> Holes:
+    """Serve the requests in order, at most ``seats`` at a time.
+
+    Raises:
+        ValueError: one is longer than the arena, or none could ever be placed.
+    """
+    waiting = list(requests)
+    running: dict[int, tuple[int, int]] = {}  # start: (slots, tokens still to come)
+    steps = refused = peak = 0
+    clock = 0.0
+    seen: tuple[int, int, int, int] | None = None
+    while waiting or running:
+        if not running:
+            clock = max(clock, waiting[0].arrival)
+        blocked = _admit(waiting, running, arena, allocator, seats, clock)
+        if not running:
+            raise ValueError("a request is longer than the arena")
+        if blocked is not None:
+            free, largest = arena.holes()
+            if free >= blocked:
+                refused += 1
+                seen = seen or (steps, free, largest, blocked)
+        peak = max(peak, len(running))
+        for start in list(running):
+            slots, left = running[start]
+            running[start] = slots, left - 1
+            if left == 1:
+                del running[start]
+                allocator.give(start)
+                arena.write(start, slots, FREE)
+        steps, clock = steps + 1, clock + 1
+    step, free_then, largest_then, needed = seen or (None, None, None, None)
+    return Holes(steps, refused, step, free_then, largest_then, needed, peak)
+
+
+def _admit(
+    waiting: list[Lengths],
+    running: dict[int, tuple[int, int]],
+    arena: Arena,
+    allocator: Allocator,
+    seats: int,
+    clock: float,
+) -> int | None:
+    """Place who has arrived, nobody overtakes; the slots of the one that found no place."""
+    while waiting and waiting[0].arrival <= clock and len(running) < seats:
+        one = waiting[0]
+        needed = final_tokens(one.prompt, one.new)
+        span = allocator.take(needed)
+        if span is None:
+            return needed
+        start, slots = span
+        arena.write(start, slots, TAKEN)
+        running[start] = slots, one.new
+        waiting.pop(0)
+    return None

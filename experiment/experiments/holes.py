@@ -1,0 +1,80 @@
+"""Requests of different lengths that come and go: holes of a contiguous arena, and blocks.
+
+One cell. The paged arm serves the requests; beside it the same ones come and go in an arena of the
+same bytes on the device (:mod:`experiment.engine.arena`), each in one piece of just its length.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiment.config import Config
+from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.found import Found, fact, judged, untested
+from experiment.experiments.results import CellResult, Finding
+
+_NAME = "holes"
+_SEEN = ("refused_steps", "steps", "first_step", "free", "largest", "needed")
+
+
+def _cells(config: Config) -> list[Cell]:
+    options: Any = config.experiment.options
+    pattern = options["lengths"]
+    cells = []
+    for count in config.experiment.values:
+        requests = [pattern[index % len(pattern)] for index in range(int(count))]
+        overrides = {
+            "workload.lengths": requests,
+            "workload.arrivals": [index * options["every"] for index in range(int(count))],
+            "workload.clock": "steps",
+        }
+        cells.append(Cell({"requests": int(count)}, overrides))
+    return cells
+
+
+def _findings(found: Found) -> list[Finding]:
+    cell = next(reversed(list(found.with_arms("paged"))), None)
+    if cell is None:
+        return [untested("refused"), untested("buddy"), untested("paged")]
+    return [_refused(found, cell), _buddy(found, cell), _paged(found, cell)]
+
+
+def _refused(found: Found, cell: CellResult) -> Finding:
+    """Whether a request was refused for the arena's holes alone."""
+    seen = {name: found.value(cell, "paged", f"first_fit_{name}") for name in _SEEN}
+    if seen["refused_steps"] is None:
+        return untested("refused")
+    return judged(_NAME, "refused", seen["refused_steps"] > 0, **seen)
+
+
+def _buddy(found: Found, cell: CellResult) -> Finding:
+    refused, steps = (found.value(cell, "paged", f"buddy_{n}") for n in ("refused_steps", "steps"))
+    if refused is None or steps is None:
+        return untested("buddy")
+    return fact(_NAME, "buddy", "seen", refused=refused, steps=steps)
+
+
+def _paged(found: Found, cell: CellResult) -> Finding:
+    """The same requests in blocks: how many at a time, and in how many steps."""
+    steps, peak = (found.value(cell, "paged", name) for name in ("steps", "running_peak"))
+    arena, most = (
+        found.value(cell, "paged", f"first_fit_{name}") for name in ("steps", "running_peak")
+    )
+    if steps is None or peak is None or arena is None or most is None:
+        return untested("paged")
+    figures = {"steps": steps, "peak": peak, "arena_steps": arena, "arena_peak": most}
+    preemptions = found.value(cell, "paged", "preemptions")
+    return judged(_NAME, "paged", peak > most, preemptions=preemptions, **figures)
+
+
+HOLES = Experiment(
+    name=_NAME,
+    cells=_cells,
+    figures=(
+        "first_fit_refused_steps", "first_fit_first_step", "first_fit_free", "first_fit_largest",
+        "first_fit_needed", "first_fit_running_peak", "first_fit_steps", "buddy_refused_steps",
+        "buddy_running_peak", "buddy_steps", "running_peak", "steps", "preemptions", "waste",
+    ),
+    charts=("first_fit_refused_steps", "running_peak"),
+    findings=_findings,
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""A long prefix that all requests share, one question after another: what the cache saves.
+
+    question 0   [ table of people ........ | question ]    all of it computed
+    question 1   [ blocks found in the cache | question ]   only what is new
+
+Cells are rows of the table, each without the cache and with it; ``options.models`` and
+``options.max_lengths`` name a model and its maximum length for each number of rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiment.config import Config
+from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.found import Found, fact, judged, judged_as, ratio, untested
+from experiment.experiments.people import questions
+from experiment.experiments.results import CellResult, Finding
+
+_NAME = "prefix"
+
+
+def _cells(config: Config) -> list[Cell]:
+    options: dict[str, Any] = config.experiment.options
+    cells = []
+    for place, rows in enumerate(config.experiment.values):
+        overrides = {
+            "workload.prompts": questions(int(rows), options["questions"]),
+            "model.name": options["models"][place],
+            "cache.max_length": options["max_lengths"][place],
+            "engine.max_num_seqs": 1,
+        }
+        for caching in (False, True):
+            values = {"rows": rows, "prefix_cache": "on" if caching else "off"}
+            cells.append(Cell(values, overrides | {"engine.prefix_caching": caching}))
+    return cells
+
+
+def _findings(found: Found) -> list[Finding]:
+    pairs = _pairs(found)
+    if not pairs:
+        return [untested("later"), untested("tokens"), untested("outputs")]
+    return [_later(found, pairs), _tokens(found, pairs), _outputs(pairs), _first(found, pairs)]
+
+
+def _later(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
+    """Time to the first token of the questions after the first, with the cache and without."""
+    off, on = pairs[-1]
+    one, base = (
+        found.figure(on, "paged", "later_ttft_s"),
+        found.figure(off, "paged", "later_ttft_s"),
+    )
+    faster = ratio(base, one)
+    if faster is None or one is None or base is None:
+        return untested("later")
+    shown = faster.clear and faster.factor > 1
+    figures = {"off": base.value, "on": one.value, "factor": faster.factor}
+    return judged(_NAME, "later", shown, rows=on.values["rows"], **figures)
+
+
+def _tokens(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
+    """Positions that were not computed because their blocks were there."""
+    off, on = pairs[-1]
+    without, with_it = (found.value(cell, "paged", "computed") for cell in (off, on))
+    hits = found.value(on, "paged", "prefix_hits")
+    if without is None or with_it is None or hits is None:
+        return untested("tokens")
+    figures = {"hits": hits, "off": without, "on": with_it, "share": 1 - with_it / without}
+    return judged(_NAME, "tokens", with_it < without, rows=on.values["rows"], **figures)
+
+
+def _outputs(pairs: list[tuple[CellResult, CellResult]]) -> Finding:
+    equal = requests = 0
+    for off, on in pairs:
+        one, other = off.arm("paged"), on.arm("paged")
+        if one is None or other is None:
+            continue
+        requests += len(one.outputs)
+        equal += sum(a == b for a, b in zip(one.outputs, other.outputs, strict=False))
+    if not requests:
+        return untested("outputs")
+    return judged_as(_NAME, "outputs", "outputs", equal == requests, equal=equal, requests=requests)
+
+
+def _first(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
+    """The first question pays for the table, with the cache too."""
+    _, on = pairs[-1]
+    first, later = (found.value(on, "paged", f"{which}_ttft_s") for which in ("first", "later"))
+    if not first or not later:
+        return untested("first")
+    return fact(_NAME, "first", "seen", first=first, later=later, factor=first / later)
+
+
+def _pairs(found: Found) -> list[tuple[CellResult, CellResult]]:
+    """For each number of rows, the cell without the cache and the one with it."""
+    ran = list(found.with_arms("paged"))
+    off = {cell.values["rows"]: cell for cell in ran if cell.values["prefix_cache"] == "off"}
+    on = [cell for cell in ran if cell.values["prefix_cache"] == "on"]
+    return [(off[cell.values["rows"]], cell) for cell in on if cell.values["rows"] in off]
+
+
+PREFIX = Experiment(
+    name=_NAME,
+    cells=_cells,
+    figures=("prefix_hits", "computed", "steps", "first_ttft_s", "later_ttft_s", "generate_s"),
+    charts=("later_ttft_s", "computed"),
+    findings=_findings,
+)

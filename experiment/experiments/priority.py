@@ -1,0 +1,85 @@
+"""Two classes of requests under load: who waits how long, first come first served and by priority.
+
+Requests come in turn, ``options.every`` steps of the virtual clock apart; each
+``options.urgent_every``-th is urgent. Only the order in which they are served differs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiment.config import Config
+from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.found import Found, judged, untested
+from experiment.experiments.results import CellResult, Finding
+
+_NAME = "priority"
+URGENT, PATIENT = 0, 1
+
+
+def _cells(config: Config) -> list[Cell]:
+    options: Any = config.experiment.options
+    pattern, count = options["lengths"], options["requests"]
+    overrides = {
+        "workload.lengths": [pattern[index % len(pattern)] for index in range(count)],
+        "workload.arrivals": [index * options["every"] for index in range(count)],
+        "workload.clock": "steps",
+        "workload.priorities": [
+            PATIENT if (index + 1) % options["urgent_every"] else URGENT for index in range(count)
+        ],
+    }
+    policies = config.experiment.values
+    return [Cell({"policy": each}, overrides | {"engine.policy": each}) for each in policies]
+
+
+def _findings(found: Found) -> list[Finding]:
+    cells = {cell.values["policy"]: cell for cell in found.with_arms("paged")}
+    fcfs, priority = cells.get("fcfs"), cells.get("priority")
+    if fcfs is None or priority is None:
+        return [untested(name) for name in ("urgent", "patient", "seconds", "outputs")]
+    return [
+        _in_steps(found, "urgent", fcfs, priority),
+        _in_steps(found, "patient", fcfs, priority),
+        _seconds(found, fcfs, priority),
+        _outputs(fcfs, priority),
+    ]
+
+
+def _in_steps(found: Found, which: str, fcfs: CellResult, priority: CellResult) -> Finding:
+    """Steps to the first token of a class: urgent ones gain, the others pay."""
+    name = f"{which}_first_steps"
+    before, after = (found.value(cell, "paged", name) for cell in (fcfs, priority))
+    if before is None or after is None:
+        return untested(which)
+    shown = after < before if which == "urgent" else after > before
+    return judged(_NAME, which, shown, fcfs=before, priority=after)
+
+
+def _seconds(found: Found, fcfs: CellResult, priority: CellResult) -> Finding:
+    one = found.figure(fcfs, "paged", "urgent_first_s")
+    other = found.figure(priority, "paged", "urgent_first_s")
+    if one is None or other is None or not one.values or not other.values:
+        return untested("seconds")
+    shown = max(other.values) < min(one.values)
+    return judged(_NAME, "seconds", shown, fcfs=one.value, priority=other.value)
+
+
+def _outputs(fcfs: CellResult, priority: CellResult) -> Finding:
+    one, other = fcfs.arm("paged"), priority.arm("paged")
+    if one is None or other is None or not one.outputs:
+        return untested("outputs")
+    equal = sum(a == b for a, b in zip(one.outputs, other.outputs, strict=True))
+    requests = len(one.outputs)
+    return judged(_NAME, "outputs", equal == requests, equal=equal, requests=requests)
+
+
+PRIORITY = Experiment(
+    name=_NAME,
+    cells=_cells,
+    figures=(
+        "urgent_first_steps", "patient_first_steps", "urgent_first_s", "patient_first_s", "steps",
+        "preemptions", "running_peak",
+    ),
+    charts=("urgent_first_steps", "patient_first_steps"),
+    findings=_findings,
+)  # fmt: skip

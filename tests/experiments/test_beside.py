@@ -1,0 +1,109 @@
+"""What single experiments measure beside the requests: attention through tables, and holes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from in_process import run, tiny_config
+
+from experiment.engine.arena import Arena, Buddy, FirstFit, Lengths, come_and_go
+from experiment.engine.kernels import KERNELS
+from experiment.engine.lookup import layouts, queries
+from kvsim.geometry import KVGeometry
+from kvsim.roofline import LinearLatency
+from kvsim.sim_config import SimConfig
+from kvsim.simulator import simulate
+from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
+
+CPU = torch.device("cpu")
+SLOT = 1024
+
+
+def test_a_request_waits_for_a_hole_though_enough_is_free() -> None:
+    # 4 + 4 + 4 slots fill the arena; the first and the last end, and 6 in a row are nowhere.
+    requests = [Lengths(4, 1), Lengths(2, 3), Lengths(4, 1), Lengths(6, 1)]
+    holes = come_and_go(requests, Arena(12, 8, CPU), FirstFit(12), seats=8)
+    assert (holes.first_step, holes.free, holes.largest, holes.needed) == (1, 8, 4, 6)
+    assert holes.refused_steps == 2
+    assert (holes.steps, holes.running_peak) == (4, 3)
+
+
+def test_two_requests_in_the_same_memory_are_noticed() -> None:
+    arena = Arena(8, 4, CPU)
+    arena.write(0, 4, 1)
+    with pytest.raises(RuntimeError, match="hold"):
+        arena.write(3, 2, 1)
+
+
+def test_the_buddy_arena_does_what_the_simulator_foretells() -> None:
+    pattern = [(40, 30), (150, 60), (20, 90), (200, 20), (70, 50), (30, 15)]
+    lengths = [Lengths(*pattern[i % 6], arrival=2 * i) for i in range(18)]
+    found = come_and_go(lengths, Arena(512, 4, CPU), Buddy(512), seats=64)
+    config = SimConfig(
+        policy="oracle", budget_bytes=512, slot_bytes=1, max_length=512, max_num_seqs=64,
+        max_num_batched_tokens=100_000, latency=LinearLatency(fixed_s=1.0),
+    )  # fmt: skip
+    said = simulate(_Stream(lengths), config)
+    assert found.steps == round(said.busy_s)
+    assert found.running_peak == said.running.max
+    assert found.refused_steps > 0
+    assert said.states["hole"].peak_slots > 0
+
+
+def test_all_layouts_hold_the_same_keys_and_values() -> None:
+    shape = KVGeometry(1, 2, 8, 4)
+    given = layouts(shape, 3, 21, 4, torch.empty(0))
+    q = queries(3, 4, given[0].kv)
+    outs = [KERNELS["reference"](q, each.kv, each.inputs, 0.3) for each in given]
+    torch.testing.assert_close(outs[1], outs[0])
+    torch.testing.assert_close(outs[2], outs[0])
+    tables = [each.inputs.sequences[0].table.tolist() for each in given]
+    assert tables[0] == [0]
+    assert tables[1] == [0, 1, 2, 3, 4, 5]
+    assert sorted(tables[2]) != tables[2]
+
+
+def test_lookup_and_holes_on_the_real_arm(tmp_path: Path) -> None:
+    lookup = tiny_config(
+        "lookup",
+        experiment__values=[32],
+        experiment__options={"requests": 2, "new": 3},
+    )
+    ran = run(lookup, tmp_path / "lookup")
+    assert not ran.result.problems
+    assert "untested" not in ran.verdicts().values()
+    for name in ("lookup_contiguous_s", "lookup_ordered_s", "lookup_scattered_s"):
+        assert (ran.figure(ran.cell(context=32), "paged", name).value or 0) > 0
+    pattern = [[10, 8], [38, 15], [5, 23], [50, 5], [18, 13], [8, 4]]
+    holes = tiny_config(
+        "holes",
+        experiment__values=[12],
+        experiment__options={"every": 1, "lengths": pattern},
+        cache__max_length=128,
+        cache__block_size=4,
+        cache__budget=128 * SLOT,
+    )
+    ran = run(holes, tmp_path / "holes")
+    assert not ran.result.problems
+    assert ran.verdicts()["refused"] == "shown"
+    cell = ran.cell(requests=12)
+    free, largest, needed = (
+        ran.figure(cell, "paged", f"first_fit_{name}").value or 0
+        for name in ("free", "largest", "needed")
+    )
+    assert largest < needed <= free
+    assert ran.figure(cell, "paged", "steps").exact
+
+
+class _Stream:
+    """Requests as the simulator reads them."""
+
+    def __init__(self, lengths: list[Lengths]) -> None:
+        self._lengths = lengths
+        self.info = TraceInfo("test", "generated", "declared", None, "none", None, "none")
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        for index, one in enumerate(self._lengths):
+            yield TraceRequest(index, round(one.arrival * NANOSECONDS), one.prompt, one.new)

@@ -1,0 +1,184 @@
+"""Experiments whose requests arrive later, wait for each other, or begin with the same tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from in_process import Ran, run, tiny_config
+
+from experiment.config import Config, load_config
+from experiment.events import RequestFinished, WorkloadRequest
+from experiment.experiments.people import questions
+from experiment.experiments.serving import SERVING, poisson
+from experiment.messages import UserError
+from experiment.model.tokenizer import gpt2_tokenizer
+from experiment.workload import with_arrivals
+
+SLOT = 1024  # bytes of a token's K and V in the tiny model
+
+
+def assert_foretold(ran: Ran) -> None:
+    assert all(arm.status == "finished" for cell in ran.result.cells for arm in cell.arms)
+    assert not ran.result.problems
+    exact, foretold = ran.result.foretold
+    assert exact == foretold > 0
+
+
+def test_concurrency_limits_every_arm_and_is_foretold(tmp_path: Path) -> None:
+    config = tiny_config(
+        "concurrency",
+        experiment__values=[1, 3],
+        experiment__options={"requests": 5, "lengths": [[5, 4], [12, 6], [3, 8]]},
+        cache__max_length=32,
+        cache__budget=4 * 32 * SLOT,
+    )
+    ran = run(config, tmp_path / "run")
+    assert_foretold(ran)
+    one, three = ran.result.cells
+    assert one.arms[0].arm == "contiguous.sequential"
+    assert [arm.arm for arm in three.arms] == ["contiguous.batch", "slabs", "paged"]
+    for arm in ("contiguous.batch", "slabs", "paged"):
+        assert ran.figure(one, arm, "running_peak").value == 1
+        assert ran.figure(three, arm, "running_peak").value == 3
+    assert "untested" not in ran.verdicts().values()
+
+
+def test_prefix_is_computed_once(tmp_path: Path) -> None:
+    config = tiny_config(
+        "prefix",
+        experiment__values=[3],
+        experiment__options={"models": ["tiny-gpt2"], "max_lengths": [256], "questions": 3},
+        workload__max_new_tokens=3,
+    )
+    ran = run(config, tmp_path / "run")
+    assert_foretold(ran)
+    off, on = ran.cell(prefix_cache="off"), ran.cell(prefix_cache="on")
+    hits = ran.figure(on, "paged", "prefix_hits")
+    assert hits.value == hits.foretold
+    assert hits.value
+    assert hits.value % (2 * config.cache.block_size) == 0
+    computed = [ran.figure(cell, "paged", "computed").value for cell in (off, on)]
+    assert computed[0] is not None
+    assert computed[1] == computed[0] - hits.value
+    assert ran.verdicts()["tokens"] == ran.verdicts()["outputs"] == "shown"
+    assert ran.figure(off, "paged", "prefix_hits").value is None
+
+
+def test_the_table_of_people_is_as_long_as_said() -> None:
+    tokenizer = gpt2_tokenizer()
+
+    def longest(rows: int) -> int:
+        return max(len(tokenizer(text)["input_ids"]) for text in questions(rows, 6))
+
+    rows, more = load_config(_shipped("prefix"), {}).experiment.values
+    assert longest(int(rows)) + 8 - 1 <= 1024 < longest(int(rows) + 1) + 8 - 1
+    assert more == 30
+
+
+def test_priority_serves_urgent_requests_first(tmp_path: Path) -> None:
+    config = tiny_config(
+        "priority",
+        experiment__options={
+            "requests": 8, "every": 1, "urgent_every": 3, "lengths": [[6, 8], [9, 5]],
+        },
+        engine__max_num_seqs=2,
+        cache__max_length=32,
+    )  # fmt: skip
+    ran = run(config, tmp_path / "run")
+    assert not ran.result.problems
+    verdicts = ran.verdicts()
+    assert verdicts["urgent"] == verdicts["patient"] == verdicts["outputs"] == "shown"
+    for cell in ran.result.cells:
+        arm = cell.arm("paged")
+        assert arm is not None
+        assert arm.plans is not None
+        assert arm.plans[0] == arm.plans[1] > 0
+    fcfs, priority = ran.cell(policy="fcfs"), ran.cell(policy="priority")
+    assert ran.figure(fcfs, "paged", "steps").exact
+    assert ran.figure(priority, "paged", "steps").foretold is None
+    gone = [e for e in ran.record.of(RequestFinished) if e.request == 5]
+    assert {e.arrival_step for e in gone} == {5}
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Arrivals so far apart that everybody is idle in between, and so close that all wait."""
+    draw = {"workload": "alpaca-like", "requests": 12, "seed": 0, "max_length": 32}
+    config = tiny_config(
+        "serving",
+        experiment__values=[20, 2000],
+        experiment__options={"step_s": 0.005, "draw": draw},
+        cache__max_length=32,
+        cache__budget=3 * 32 * SLOT,
+        run__arms=["contiguous", "slabs", "paged"],
+    )
+    return run(config, tmp_path_factory.mktemp("serving") / "run")
+
+
+def test_arrivals_in_steps_are_foretold_for_every_arm(serving: Ran) -> None:
+    assert_foretold(serving)
+    for cell in serving.result.cells:
+        for arm in cell.arms:
+            figures = arm.figures
+            if cell.values["clock"] == "steps":
+                assert figures["steps"].exact, (cell.values, arm.arm)
+                assert figures["running_mean"].exact, (cell.values, arm.arm)
+                assert figures["latency_s"].value is None
+            else:
+                assert figures["steps"].value is None
+                assert figures["latency_s"].value
+                assert figures["succeeded"].value == 1
+                assert figures["latency_p90_s"].value
+                assert figures["latency_p95_s"].value is None
+                reason = figures["latency_p95_s"].reason
+                assert reason is not None
+                assert reason.key == "experiments.reason.few_requests"
+    assert serving.verdicts()["paging"] in ("shown", "not_shown")
+
+
+def test_by_the_wall_clock_nobody_is_served_before_it_arrives(serving: Ran) -> None:
+    cell = serving.cell(rate=20.0, clock="wall")
+    last = poisson(12, serving.config.run.seed)[-1] / 20
+    for arm in cell.arms:
+        rate = arm.figures["requests_per_s"].value
+        assert rate is not None
+        assert rate <= 12 / last
+
+
+def test_a_trace_keeps_its_own_clock(tmp_path: Path) -> None:
+    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    rows += [f"2023-11-16 18:00:0{second}.0000000,8,3" for second in (0, 1, 5)]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(rows) + "\n")
+    options = {"step_s": 0.5, "trace": str(trace), "requests": 3}
+    config = tiny_config("serving", experiment__values=[2], experiment__options=options)
+    cells = SERVING.cells(config)
+    assert [c.overrides["workload.arrivals"] for c in cells] == [[0, 0.4, 2.0], [0, 0.2, 1.0]]
+    assert cells[0].overrides["workload.lengths"] == [[8, 3]] * 3
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "key"),
+    [((0, 1), "error.workload.as_many"), ((0, 2, 1), "error.workload.arrivals_order")],
+)
+def test_arrivals_that_do_not_fit_are_refused(arrivals: tuple[float, ...], key: str) -> None:
+    config = Config.model_validate({"workload": {"arrivals": arrivals}})
+    requests = [WorkloadRequest(id=i, prompt="", token_ids=[1], max_new_tokens=1) for i in range(3)]
+    with pytest.raises(UserError) as raised:
+        with_arrivals(config, requests)
+    assert raised.value.text.key == key
+
+
+def test_prompts_of_sharegpt(tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "Because."}]
+    file = tmp_path / "sharegpt.json"
+    file.write_text(json.dumps([{"conversations": turns}, {"conversations": []}]))
+    config = tiny_config("serving", experiment__values=[2], workload__prompts_file=str(file))
+    cells = SERVING.cells(config)
+    assert cells[0].overrides["workload.arrivals"] == [0]
+
+
+def _shipped(name: str) -> Path:
+    return Path(__file__).parent.parent.parent / "configs" / f"{name}.toml"
