@@ -31,6 +31,7 @@ _COMMANDS = {
     "paper": "experiment.paper_command:paper",
     "calibrate": "experiment.simulate.calibrate_command:calibrate",
     "sweep": "experiment.sweep_command:sweep",
+    "claims": "experiment.claims_command:claims",
     "bench": "experiment.bench.command:bench",
 }
 COMMANDS = tuple(_COMMANDS)

@@ -25,6 +25,7 @@ SAME = {
     "console.title",
     "experiments.pair",
     "experiments.kvsim",
+    "claims.figure_share", "claims.figure_fine",
     "experiments.headline",
     "experiments.value.int8",
     "experiments.value.fp8",
@@ -43,7 +44,7 @@ BUILT = (
     "sim.chart.load.", "sim.edit.", "sim.fact.", "sim.ignored.", "sim.limit.", "sim.list.",
     "sim.page.", "sim.reason.", "sim.source.", "geometry.", "trace_reason.",
     "error.trace.", "error.plan.", "error.sim.",
-    "paper.", "sweep.", "error.sweep.", "simulator.part_", "bench.", "experiments.",
+    "paper.", "sweep.", "error.sweep.", "simulator.part_", "bench.", "experiments.", "claims.",
 )  # fmt: skip
 
 
