@@ -58,9 +58,9 @@ def write_index(directory: Path, lang: str) -> Path | None:
     Raises:
         OSError: it cannot be written.
     """
-    reports = directory.resolve().parent
-    if reports.name != _NAME:
+    if directory.resolve().parent.name != _NAME:
         return None
+    reports = directory.parent
     path = reports / INDEX_FILE
     write_atomic(path, index_html(entries(reports), lang))
     return path
