@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from pages import CHROMIUM, FLAGS
 
 # Before anything imports torch; child processes inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -28,3 +30,15 @@ def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAGEDKV_CACHE", str(path))
         yield path
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium without a window; one for all tests, as playwright allows no second."""
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    with driver.sync_playwright() as running:
+        found = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield found
+        found.close()

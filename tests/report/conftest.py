@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from busy_run import make_run, paged_plans, slab_plans
-from pages import CHROMIUM, FLAGS
 from sample import make_record
 
 from experiment.conclusions import evaluate
@@ -30,18 +27,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(report: Path) -> str:
     """The text of its page."""
     return (report / "report.html").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Debian's Chromium without a window."""
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    with driver.sync_playwright() as running:
-        found = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="session")

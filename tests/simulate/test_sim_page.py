@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,6 @@ from experiment.report.simulation.cells import cells_of, spoken
 from experiment.report.simulation.figures import GROUPS
 from experiment.report.simulation.writing import written
 from experiment.simulate.record import read_simulation
-
-CHROMIUM = next((p for n in ("chromium", "chromium-browser") if (p := shutil.which(n))), None)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
 
 def test_it_is_valid_and_holds_every_figure_in_both_languages(drawn: Path) -> None:
@@ -50,17 +45,6 @@ def test_the_ledger_paints_every_state_that_a_slot_was_in(drawn: Path) -> None:
     held = {n for c in cells for n, use in c["result"]["states"].items() if use["peak_slots"]}
     assert painted == held - {"free"}
     assert {"live", "padding", "finished", "unwritten", "rounding", "hole"} <= painted
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    driver_of = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    with driver_of.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield found
-        found.close()
 
 
 @pytest.mark.parametrize("width", [390, 1100])
