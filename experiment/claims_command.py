@@ -20,10 +20,10 @@ from experiment.experiments.evaluate import evaluate_experiment
 from experiment.experiments.found import Found
 from experiment.experiments.measured import cells_of
 from experiment.i18n import Translator
-from experiment.menu import CONFIGS
 from experiment.messages import ExitCode, UserError, user_error
 from experiment.os_errors import os_reason
 from experiment.record import read_record
+from experiment.shipped import CONFIGS
 from experiment.words import make_parser, parse
 
 SUMMARY = "run.json"

@@ -18,6 +18,7 @@ from typing import Any
 from experiment.config import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator, detect_language
 from experiment.messages import ExitCode, UserError, user_error
+from experiment.shipped import find_config
 from experiment.words import attribute, make_parser, parse, unknown
 
 Command = Callable[[list[str], Translator], int]
@@ -90,7 +91,8 @@ def _run(words: list[str], t: Translator) -> int:
     if options.list_experiments:
         list_experiments(t)
         return ExitCode.OK
-    path, overrides = Path(options.config) if options.config else None, _overrides(options)
+    path = find_config(options.config) if options.config else None
+    overrides = _overrides(options)
     if _asked_for_nothing(options, overrides):
         chosen = choose(t)
         if chosen is None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import experiment
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
-
-CONFIGS = Path(experiment.__file__).resolve().parent.parent / "configs"
+from experiment.shipped import CONFIGS
 
 
 def shipped() -> list[tuple[str, Path]]:

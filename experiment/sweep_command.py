@@ -12,6 +12,7 @@ from experiment.config import parse_assignment, parse_bytes, read_toml
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import os_reason
+from experiment.shipped import find_config
 from experiment.words import make_parser, parse
 from kvsim.gpus import UnknownGPUError
 from kvsim.models import UnknownModelError
@@ -64,7 +65,7 @@ def _computed(cells: Sequence[Cell], workers: int, address: str | None) -> Itera
 def _grid(config: str | None, assignments: Sequence[str]) -> dict[str, Any]:
     grid: dict[str, Any] = {}
     if config is not None:
-        table = read_toml(Path(config)).get("sweep")
+        table = read_toml(find_config(config)).get("sweep")
         if not isinstance(table, dict):
             raise user_error("error.sweep.not_a_table", path=config)
         grid |= table

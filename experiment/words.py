@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import experiment
@@ -19,7 +21,7 @@ from experiment.messages import UserError, user_error
 def make_parser(t: Translator, command: str) -> argparse.ArgumentParser:
     """A parser with the options that every command has."""
     parser = _Parser(
-        prog="run_experiment.py" if command == "run" else f"run_experiment.py {command}",
+        prog=_program() if command == "run" else f"{_program()} {command}",
         description=t(f"help.about_{command}"),
         epilog=t("help.epilog") if command == "run" else None,
         add_help=False,
@@ -39,6 +41,11 @@ def make_parser(t: Translator, command: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--help", "-h", action="help", help=t("help.help"))
     return parser
+
+
+def _program() -> str:
+    """What a person typed: the command of an installation, or the front door of a clone."""
+    return "pagedkv" if Path(sys.argv[0]).stem == "pagedkv" else "run_experiment.py"
 
 
 class _Parser(argparse.ArgumentParser):
