@@ -1,0 +1,171 @@
+"""Guides name what exists, link to what is there, and print counts that kvsim comes to as well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+from guide_pages import FENCE, LINK, ROOT, TRANSLATED, read, spans
+
+from experiment.config import Config, config_keys, load_config
+from experiment.experiments.base import cell_config
+from experiment.experiments.figures import FIGURES
+from experiment.experiments.foretold import _Listed
+from experiment.experiments.registry import EXPERIMENTS
+from experiment.i18n import catalogue
+from experiment.shipped import CONFIGS
+from kvsim.blocks import blocks_needed
+from kvsim.geometry import final_tokens
+from kvsim.metrics import SimResult
+from kvsim.roofline import LinearLatency
+from kvsim.simulator import SimConfig, simulate
+from kvsim.traces import TraceRequest
+
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "reports/README.md")
+)
+# Every name in these is one of the code.
+NAMING = ("docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md")
+PLACEHOLDER = re.compile(r"NAME|GROUP|XX|KEY")
+NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+DEFINED = re.compile(r"^\s*(?:(?:async )?def|class) (\w+)|^\s*(\w+)\s*(?::[^=\n]*)?=|^\s+(\w+): ", re.M)
+TINY_SLOT_BYTES = 1024  # of tiny-gpt2: 2 x 2 layers x 4 heads x 16 x 4 bytes
+PROMPTS, NEW, LENGTH, BLOCK = (2, 13, 110, 2), 50, 512, 16
+
+
+@cache
+def defined() -> frozenset[str]:
+    """Every name that a function, class, constant or field has somewhere in the code."""
+    names: set[str] = set()
+    for folder in ("experiment", "kvsim", "tests"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for found in DEFINED.findall(path.read_text(encoding="utf-8")):
+                names.update(filter(None, found))
+    return frozenset(names)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_within_the_repository_lead_somewhere(page: str) -> None:
+    links = [link.partition("#")[0] for link in LINK.findall(FENCE.sub("", read(page)))]
+    local = [link for link in links if link and ":" not in link]
+    missing = [link for link in local if not ((ROOT / page).parent / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", NAMING)
+def test_files_that_a_guide_names_are_there(page: str) -> None:
+    named = [s for s in spans(page) if re.fullmatch(r"[\w./-]+(\.(py|toml|md|css|js|j2)|/)", s)]
+    named = [one for one in named if "/" in one and not PLACEHOLDER.search(one)]
+    assert len(named) > 3 or page == "CONTRIBUTING.md"
+    assert not [one for one in named if not (ROOT / one).exists()]
+
+
+@pytest.mark.parametrize("page", NAMING)
+def test_names_that_a_guide_gives_are_those_of_the_code(page: str) -> None:
+    names = {s for s in spans(page) if NAME.fullmatch(s) and not PLACEHOLDER.search(s)}
+    known = {*catalogue("en"), *config_keys(), *TOOLS}
+    unknown = [name for name in names - known if not is_defined(name)]
+    assert not unknown
+
+
+# Words of programs and files that are no names of ours.
+TOOLS = frozenset(
+    {"make", "pagedkv", "cuda", "vllm", "render", "selfcheck", "events.jsonl", "sim.json"}
+)
+
+
+def is_defined(name: str) -> bool:
+    """Whether each part of a dotted name is a module or something that code defines."""
+    parts = name.split(".")
+    place = ROOT.joinpath(*parts)
+    if place.is_dir() or place.with_suffix(".py").exists() or (ROOT / name).exists():
+        return True
+    if parts[-1] in ("py", "toml", "js", "css", "md"):
+        return bool(list(ROOT.glob(f"*/**/{name}")))
+    return all(part in defined() for part in parts)
+
+
+def test_reading_follows_the_headings_of_the_page() -> None:
+    keys = [f"report.{name}.title" for name in ("peak", "time", "requests", "readings", "found")]
+    keys.insert(2, "player.title")
+    for page, lang in (("docs/reading.md", "en"), ("docs/reading.zh.md", "zh")):
+        headings = re.findall(r"^## (.*)$", read(page), re.MULTILINE)
+        titles = [catalogue(lang)[key] for key in keys]
+        assert [heading for heading in headings if heading in titles] == titles
+
+
+def test_both_languages_have_as_many_sections_and_tables() -> None:
+    for english, chinese in TRANSLATED.items():
+        for mark in ("# ", "## ", "|", "- ", "```"):
+            counts = [
+                sum(line.startswith(mark) for line in read(page).splitlines())
+                for page in (english, chinese)
+            ]
+            assert counts[0] == counts[1], (english, mark)
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+def test_the_readme_counts_the_default_run(page: str) -> None:
+    text, finals = read(page), [final_tokens(prompt, NEW) for prompt in PROMPTS]
+    slots, live = len(PROMPTS) * LENGTH, sum(finals)
+    padding = sum(max(PROMPTS) - prompt for prompt in PROMPTS)
+    blocks = sum(blocks_needed(final, BLOCK) for final in finals)
+    unwritten, empty = slots - live - padding, blocks * BLOCK - live
+    for count in (slots, live, padding, blocks, blocks * BLOCK, slots - live, unwritten, empty):
+        assert re.search(rf"(?<![\d,]){count:,}(?![\d,])", text), count
+    bars = re.findall(r"^\S.*?  +(#+)(/*)(\.*)$", text, re.MULTILINE)
+    wanted = [(live, padding, unwritten), (live, 0, empty)]
+    assert [tuple(map(len, bar)) for bar in bars] == [
+        tuple(round(count / 32) for count in counts) for counts in wanted
+    ]
+
+
+def foretold(config: Config, size: int) -> SimResult:
+    """What kvsim makes of the requests of a config in blocks of ``size``."""
+    lengths = config.workload.lengths
+    budget = config.cache.budget
+    if budget == "auto":
+        budget = len(lengths) * config.cache.max_length * TINY_SLOT_BYTES
+    told = SimConfig(
+        "paged", budget, TINY_SLOT_BYTES, config.cache.max_length, LinearLatency(fixed_s=1.0),
+        block_size=size,
+    )  # fmt: skip
+    requests = [TraceRequest(i, 0, prompt, new) for i, (prompt, new) in enumerate(lengths)]
+    return simulate(_Listed(requests), told)
+
+
+def cells(name: str) -> list[Config]:
+    """The cells of an experiment in its quick size."""
+    config = load_config(CONFIGS / f"{name}.toml", {"experiment.size": "quick"})
+    return [cell_config(config, cell) for cell in EXPERIMENTS[name].cells(config)]
+
+
+def shown(figure: str, results: Sequence[SimResult]) -> str:
+    """The end of a table's row, as the tutorial prints it."""
+    foretell = FIGURES[figure].foretell
+    assert foretell is not None
+    values = [foretell(result) for result in results]
+    assert all(value is not None for value in values)
+    formats = {"waste": lambda v: f"{v * 100:.1f} %", "table_entries": lambda v: f"{v:.1f}"}
+    write = formats.get(figure, lambda v: f"{v:.0f}")
+    return "".join(f" {write(value)} |" for value in values)
+
+
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/tutorial.zh.md"])
+def test_the_tutorial_prints_what_kvsim_foretells(page: str) -> None:
+    rows = [line for line in read(page).splitlines() if line.startswith("|")]
+    crowded = cells("capacity")[-1]
+    both = [foretold(crowded, size) for size in (LENGTH, BLOCK)]
+    wanted = [shown(figure, both) for figure in ("running_peak", "waste", "preemptions")]
+    shapes = cells("lengths")
+    for size in (LENGTH, BLOCK):
+        each = [foretold(config, size) for config in shapes]
+        wanted += [shown("waste", each), shown("running_peak", each)]
+    sizes = cells("block-size")
+    each = [foretold(config, config.cache.block_size) for config in sizes]
+    wanted += [shown("waste", each), shown("table_entries", each)]
+    for end in wanted:
+        assert any(row.endswith("|" + end) for row in rows), end
