@@ -17,8 +17,8 @@ TRANSLATED = {
     "docs/reading.md": "docs/reading.zh.md",
 }
 WITH_COMMANDS = (
-    *TRANSLATED, *TRANSLATED.values(), "CONTRIBUTING.md", "docs/experiments.md", "docs/simulator.md",
-    "docs/performance.md", "docs/vllm.md",
+    *TRANSLATED, *TRANSLATED.values(), "CONTRIBUTING.md", "docs/experiments.md",
+    "docs/simulator.md", "docs/performance.md", "docs/vllm.md",
 )  # fmt: skip
 
 

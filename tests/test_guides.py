@@ -31,7 +31,9 @@ PAGES = sorted(
 NAMING = ("docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md")
 PLACEHOLDER = re.compile(r"NAME|GROUP|XX|KEY")
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-DEFINED = re.compile(r"^\s*(?:(?:async )?def|class) (\w+)|^\s*(\w+)\s*(?::[^=\n]*)?=|^\s+(\w+): ", re.M)
+DEFINED = re.compile(
+    r"^\s*(?:(?:async )?def|class) (\w+)|^\s*(\w+)\s*(?::[^=\n]*)?=|^\s+(\w+): ", re.M
+)
 TINY_SLOT_BYTES = 1024  # of tiny-gpt2: 2 x 2 layers x 4 heads x 16 x 4 bytes
 PROMPTS, NEW, LENGTH, BLOCK = (2, 13, 110, 2), 50, 512, 16
 
