@@ -29,7 +29,7 @@ def front_door(directory: Path, walkthrough: bool) -> dict[str, Any]:
     for _ in range(HELP_RUNS):
         seconds, problem = _timed(["--help"])
         if problem is not None:
-            return {"reason": problem.model_dump(mode="json")}
+            return {"help_s": [], "reason": problem.model_dump(mode="json")}
         found["help_s"].append(seconds)
     if walkthrough:
         out = directory / "walkthrough"

@@ -89,19 +89,28 @@ def outcomes(
     if not judged:
         found = [replace(each, verdict="not_judged", reason=None) for each in found]
     door = {"walkthrough": WALKTHROUGH_S, "help": HELP_S}
-    found += [
-        _outcome(name, "at_most", "s", limit, front_door.get(f"{name}_s") or [], _NOT_RUN)
-        for name, limit in door.items()
-    ]
-    return found
+    return found + [_door(name, limit, front_door) for name, limit in door.items()]
+
+
+def _door(name: str, limit: float, front_door: Mapping[str, Any]) -> Outcome:
+    """A front door that failed, or took too long to wait for, has missed its target."""
+    values = front_door.get(f"{name}_s")
+    reason = front_door.get("reason")
+    why = _NOT_RUN if reason is None else Message.model_validate(reason)
+    found = _outcome(name, "at_most", "s", limit, values or [], why)
+    failed = values == [] and reason is not None
+    return replace(found, verdict="not_met") if failed else found
 
 
 def ratios(rows: Iterable[Row], workload: str, other: str, figure: str) -> list[float]:
-    """The paged arm's figure over the other arm's, for each round that has both."""
+    """The paged arm's figure over the other arm's, for each round in which both are sound.
+
+    A row with problems, or with other tokens than its round's first arm, is no measure of speed.
+    """
     found: dict[tuple[int, str], float] = {}
     for row in rows:
         value = getattr(row, figure)
-        if row.workload == workload and value:
+        if row.workload == workload and value and _sound(row):
             found[row.round, row.arm] = value
     numbers = sorted({number for number, _ in found})
     return [
@@ -109,6 +118,11 @@ def ratios(rows: Iterable[Row], workload: str, other: str, figure: str) -> list[
         for number in numbers
         if (number, OURS) in found and (number, other) in found
     ]
+
+
+def _sound(row: Row) -> bool:
+    same = row.equal_requests is None or row.equal_requests == row.requests
+    return same and not row.problems
 
 
 def no_matrix_ms(rows: Iterable[Row], profiles: Iterable[Profile]) -> list[float]:
@@ -153,6 +167,8 @@ def _why_missing(rows: Sequence[Row], target: Target) -> Message:
         problem = next((problem for row in ran for problem in row.problems), None)
         if problem is not None:
             return problem
+        if not all(map(_sound, ran)):
+            return message("bench.problem.other_tokens")
     return _NOT_RUN
 
 

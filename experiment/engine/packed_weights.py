@@ -46,10 +46,12 @@ def pack_weights(model: torch.nn.Module) -> int:
     if not _possible(model):
         return 0
     replaced: dict[int, torch.nn.Module] = {}
-    tables = _embeddings(model)
+    tables, kept = _embeddings(model), _kept(model)
     packed: dict[int, torch.Tensor] = {}
     for module in list(_linear_layers(model)):
         weight = module.weight
+        if id(weight) in kept:
+            continue
         if id(weight) not in packed:
             content = pack(_rows_are_outputs(module))
             embeddings = tables.get(id(weight), [])
@@ -112,9 +114,25 @@ def _embeddings(model: torch.nn.Module) -> dict[int, list[torch.nn.Module]]:
     """Everything but linear layers that uses a weight, by the weight."""
     users: dict[int, list[torch.nn.Module]] = {}
     for module in model.modules():
-        if type(module) is torch.nn.Embedding and module.max_norm is None:
+        if type(module) is torch.nn.Embedding and _replaceable(module):
             users.setdefault(id(module.weight), []).append(module)
     return users
+
+
+def _kept(model: torch.nn.Module) -> set[int]:
+    """Weights that some module needs as they are, such as Gemma's embedding, which scales rows."""
+    return {
+        id(parameter)
+        for module in model.modules()
+        if not _replaceable(module)
+        for parameter in module.parameters(recurse=False)
+    }
+
+
+def _replaceable(module: torch.nn.Module) -> bool:
+    if type(module) is torch.nn.Embedding:
+        return module.max_norm is None
+    return type(module) in (torch.nn.Linear, Conv1D)
 
 
 def _rows_are_outputs(module: Any) -> torch.Tensor:

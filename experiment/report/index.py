@@ -91,10 +91,13 @@ def _entry(directory: Path) -> Entry | None:
         if not path.is_file():
             continue
         try:
-            return read(directory.name, json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            entry = read(directory.name, json.loads(path.read_text(encoding="utf-8")))
+            # What cannot be written down is no better than what cannot be read.
+            _ = entry.when, Bilingual("en").message(entry.verdict)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
             written = path.stat().st_mtime_ns
             return Entry(directory.name, "unreadable", written, 0, message("index.unreadable"))
+        return entry
     return None
 
 

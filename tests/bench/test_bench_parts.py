@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,6 +163,32 @@ RATES = [
 
 def test_ratios_are_taken_within_a_round() -> None:
     assert ratios(RATES, "B", "contiguous.batch", "useful_tokens_per_s") == [4.0, 3.5, 3.0]
+
+
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        {"equal_requests": 31, "requests": 32},
+        {"problems": [message("bench.problem.no_steps")]},
+    ],
+)
+def test_a_row_with_problems_or_other_tokens_makes_no_ratio(flaw: dict[str, Any]) -> None:
+    rates = [row("B", "contiguous.batch", 0, useful_tokens_per_s=50.0)]
+    rates.append(row("B", "paged", 0, useful_tokens_per_s=900.0, **flaw))
+    found = next(each for each in outcomes(rates, [], {}) if each.id == "b_batch")
+    assert (found.verdict, found.values) == ("not_measured", [])
+    assert found.reason is not None
+    assert found.reason.key in ("bench.problem.other_tokens", "bench.problem.no_steps")
+
+
+def test_a_front_door_that_fails_has_missed_its_target() -> None:
+    failed = message("bench.door_failed", code=1).model_dump(mode="json")
+    told = {"help_s": [0.2], "walkthrough_s": [], "reason": failed}
+    found = {each.id: each for each in outcomes([], [], told)}
+    assert found["walkthrough"].verdict == "not_met"
+    assert found["walkthrough"].reason == message("bench.door_failed", code=1)
+    assert found["help"].verdict == "met"
+    assert {each.id: each for each in outcomes([], [], {})}["walkthrough"].verdict == "not_measured"
 
 
 def test_the_median_is_judged_and_the_spread_is_told() -> None:

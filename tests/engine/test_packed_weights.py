@@ -21,7 +21,7 @@ from tiny_models import (
     solo,
     tiny,
 )
-from transformers import GPT2Config, LlamaConfig
+from transformers import GemmaConfig, GPT2Config, LlamaConfig
 from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
@@ -220,6 +220,13 @@ def test_a_tied_table_that_cannot_be_read_leaves_both_as_they_are(
     assert type(model.lm_head) is torch.nn.Linear
     assert model.lm_head.weight is model.transformer.wte.weight
     assert weight_bytes(model) >= before
+
+
+def test_a_tied_table_that_scales_its_rows_is_held_once() -> None:
+    model = build(GemmaConfig(**GROUPED, tie_word_embeddings=True))
+    assert pack_weights(model)
+    assert type(model.lm_head) is torch.nn.Linear
+    assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
 def test_panels_are_compared_number_by_number() -> None:

@@ -11,10 +11,11 @@ import pytest
 from in_process import CONFIGS, tiny_config
 
 from experiment.cli import main
+from experiment.config import parse_bytes
 from experiment.events import ArmFinished, CellStarted, RepeatFinished, WorkloadReady
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.menu import choose
+from experiment.menu import choose, shipped
 from experiment.messages import ExitCode
 from experiment.record import read_record
 from experiment.report.console import ConsoleReporter
@@ -64,16 +65,21 @@ def test_the_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--config" in lines[-1]
 
 
+def number(name: str) -> str:
+    """Of an experiment in the menu."""
+    return str(1 + [each for each, _ in shipped()].index(name))
+
+
 @pytest.mark.parametrize(
     ("answers", "chosen"),
     [
         (["q"], None),
         ([""], (None, False)),
         (["0"], (None, False)),
-        (["1", ""], (CONFIGS / "capacity.toml", True)),
-        (["1", "f"], (CONFIGS / "capacity.toml", False)),
+        ([number("capacity"), ""], (CONFIGS / "capacity.toml", True)),
+        ([number("capacity"), "f"], (CONFIGS / "capacity.toml", False)),
         (["99", "two", "2", "q"], None),
-        (["99", "2", "f"], (CONFIGS / "lengths.toml", False)),
+        (["99", number("lengths"), "f"], (CONFIGS / "lengths.toml", False)),
     ],
 )
 def test_the_menu_takes_a_number_and_a_size(
@@ -139,3 +145,22 @@ def test_what_cannot_be_run_is_one_clear_line(
     assert line.count("\n") == 1
     assert beginning in line
     assert not (tmp_path / "out").exists()
+
+
+SLOT_BYTES = {"GPT-2 in float32": 73_728, "the tiny model": 1024}
+COUNTS = {"four": 4, "eight": 8}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_budget_holds_what_its_comment_says(name: str) -> None:
+    text = (CONFIGS / f"{name}.toml").read_text(encoding="utf-8")
+    length = re.search(r"^max_length = (\d+)", text, re.M)
+    said = re.findall(rf'budget = "(\S+)" +# (\S+) (slabs|slots) of ({"|".join(SLOT_BYTES)})', text)
+    for budget, count, unit, model in said:
+        slots = COUNTS.get(count) or int(count.replace(",", ""))
+        if unit == "slabs":
+            assert length is not None
+            slots *= int(length[1])
+        assert parse_bytes(budget) // SLOT_BYTES[model] == slots
+    if "GPT-2 in float32" in text:
+        assert said

@@ -34,6 +34,7 @@ def reports(tmp_path: Path) -> Path:
     put(directory, "older", 1_700_000_000 * 10**9)
     put(directory, "newer", 1_800_000_000 * 10**9)
     put(directory, "da<b>&#maged", 0, results="gone")
+    put(directory, "beyond time", 10**30)
     (directory / "empty").mkdir()
     return directory
 
@@ -41,7 +42,11 @@ def reports(tmp_path: Path) -> Path:
 def test_runs_stand_newest_first_with_their_verdicts(reports: Path) -> None:
     found = entries(reports)
     named = [one.name for one in found]
-    assert set(named) == {"older", "newer", "da<b>&#maged"}
+    assert set(named) == {"older", "newer", "da<b>&#maged", "beyond time"}
+    assert {one.name for one in found if one.kind == "unreadable"} == set(named) - {
+        "older",
+        "newer",
+    }
     assert named.index("newer") < named.index("older")
     newer = next(one for one in found if one.name == "newer")
     assert newer.when == "2027-01-15 09:00"
@@ -61,10 +66,11 @@ def test_the_page_links_to_each_report(reports: Path, lang: str) -> None:
         "newer/report.html",
         "older/report.html",
         "da%3Cb%3E%26%23maged/report.html",
+        "beyond%20time/report.html",
     }
     assert "default-src 'none'" in text
     assert not list(page.iter("b"))
-    headline = entries(reports)[1].verdict
+    headline = next(one for one in entries(reports) if one.name == "newer").verdict
     shown = text.replace("\u00a0", " ")
     for one in LANGUAGES:
         assert Translator(one).message(headline) in shown

@@ -95,8 +95,14 @@ def test_it_plays_to_the_end_and_stops(opened: Opened, rows: dict[str, dict[int,
     page = opened.page
     page.select_option("#player-speed", "60")
     page.evaluate(f"pagedkv.player.go({len(rows['paged']) - 8})")
+    page.select_option("#player-speed", "1")
     page.click("#player-play")
+    assert page.locator("#player-play .when-playing").is_visible()
+    assert not page.locator("#player-play .when-paused").is_visible()
+    assert page.get_attribute("#player-play", "aria-pressed") == "true"
+    page.select_option("#player-speed", "60")
     until(page, "!pagedkv.player.state.playing")
+    assert page.locator("#player-play .when-paused").is_visible()
     assert page.evaluate("pagedkv.player.state.at") == max(map(len, rows.values()))
 
 

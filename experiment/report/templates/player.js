@@ -397,8 +397,9 @@
     player.owed = 0;
     player.last = performance.now();
     root.classList.toggle("playing", on);
-    find(".when-playing", playButton).hidden = !on;
-    find(".when-paused", playButton).hidden = on;
+    find(".when-playing", playButton).toggleAttribute("hidden", !on);  // SVG knows no .hidden
+    find(".when-paused", playButton).toggleAttribute("hidden", on);
+    playButton.setAttribute("aria-pressed", on);
     refresh(player.last);
     if (on) requestAnimationFrame(tick);
   }
