@@ -34,6 +34,7 @@ _COMMANDS = {
     "sweep": "experiment.sweep_command:sweep",
     "claims": "experiment.claims_command:claims",
     "bench": "experiment.bench.command:bench",
+    "compare": "experiment.compare.command:compare",
 }
 COMMANDS = tuple(_COMMANDS)
 SIM_FILE = "sim.json"
@@ -85,6 +86,7 @@ def _dispatch(words: list[str], t: Translator) -> int:
 
 def _run(words: list[str], t: Translator) -> int:
     options = parse(_run_parser(t), words, COMMANDS)
+    from experiment.compare.checks import read_checks
     from experiment.menu import choose, list_experiments
     from experiment.walkthrough import RunOptions, run
 
@@ -99,6 +101,7 @@ def _run(words: list[str], t: Translator) -> int:
             return ExitCode.OK
         path, quick = chosen
         overrides |= {"experiment.size": "quick"} if quick else {}
+    checks = read_checks(options.baseline, options.gate)
     config = load_config(path, overrides)
     if options.quick and config.experiment.name is None:
         raise user_error("error.quick_alone")
@@ -111,6 +114,7 @@ def _run(words: list[str], t: Translator) -> int:
             ascii=options.ascii,
             out=Path(options.out) if options.out else None,
             command=tuple(sys.argv[1:]),
+            checks=checks,
         ),
     )
 
@@ -178,6 +182,8 @@ def _run_parser(t: Translator) -> argparse.ArgumentParser:
         add(flag, metavar=metavar, help=t("help." + attribute(flag)))
     add("--offline", action="store_true", help=t("help.offline"))
     add("--out", metavar="DIR", help=t("help.out"))
+    add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))
+    add("--gate", metavar="FILE", help=t("help.gate"))
     add("--quiet", "-q", action="store_true", help=t("help.quiet"))
     return parser
 

@@ -32,6 +32,7 @@ class ExitCode:
     INTERNAL = 1
     USAGE = 2
     INCOMPLETE = 3
+    GATE = 4
     INTERRUPTED = 130
 
 

@@ -19,22 +19,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from experiment import __version__
 from experiment.analysis import PREPARATION
-from experiment.config import ARM_GROUPS, Config, expand_arms
+from experiment.compare.checks import NO_CHECKS, Checks, check_run
+from experiment.config import ARM_GROUPS, Config
 from experiment.directories import make_run_directory, without_home
 from experiment.environment import Environment
 from experiment.events import (
     ArmFailed,
-    ArmFinished,
-    CellStarted,
-    ModelPrepared,
     Notice,
     RunFinished,
     RunStarted,
-    WorkloadReady,
 )
 from experiment.experiments.evaluate import picture
 from experiment.launch import Prepared, adapt, refuse
@@ -48,6 +44,7 @@ from experiment.report.console import ConsoleReporter
 from experiment.report.files import write_reports
 from experiment.report.index import write_index
 from experiment.report.markdown import write_step_summary
+from experiment.resolved import resolved_config
 from experiment.results import Results
 from experiment.runner import Session
 from experiment.workload import check_prompts, choose_prompts
@@ -63,6 +60,7 @@ class RunOptions:
     ascii: bool
     out: Path | None
     command: tuple[str, ...]
+    checks: Checks = NO_CHECKS
 
 
 # Windows has no disk quotas of this kind.
@@ -106,7 +104,10 @@ def run(config: Config, options: RunOptions) -> int:
         raise UserError(failure.reason)
     agrees = _finish(directory, console, options.lang, summarise=True)
     code = _exit_code(status, failure)
-    return code if agrees or code != ExitCode.OK else ExitCode.INCOMPLETE
+    code = code if agrees or code != ExitCode.OK else ExitCode.INCOMPLETE
+    if not options.checks.any:
+        return code
+    return check_run(directory, options.checks, code, options.lang, options.ascii)
 
 
 def render(directory: Path, lang: str, ascii_only: bool) -> int:
@@ -245,26 +246,6 @@ def _listed(directory: Path, files: Iterable[Path]) -> list[Path]:
     always = [directory / "run.json", directory / "events.jsonl"]
     there = {path for path in (*always, *files) if path.exists()}
     return sorted(there, key=lambda path: (path.suffix != ".html", str(path)))
-
-
-def resolved_config(record: Record) -> dict[str, Any]:
-    """The run's config with every ``auto`` replaced by what it came to."""
-    config = json.loads(json.dumps(record.started.config))
-    model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
-    if model is not None:
-        config["model"]["dtype"] = model.dtype
-        config["run"]["device"] = model.device
-    if workload is not None:
-        config["cache"]["budget"] = workload.budget_bytes
-        config["cache"]["block_size"] = workload.block_size
-        if record.first(CellStarted) is None:
-            prompts = [samples[0].prompt for samples in workload.samples()]
-            config["workload"]["prompts"] = prompts
-    finished = record.first(ArmFinished)
-    if finished is not None:
-        config["run"]["threads"] = finished.threads
-    config["run"]["arms"] = list(expand_arms(config["run"]["arms"]))
-    return dict(config)
 
 
 def _summary(results: Results, record: Record) -> dict[str, object]:

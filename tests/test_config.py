@@ -32,8 +32,10 @@ def refusal(path: Path | None = None, **overrides: Any) -> UserError:
     return caught.value
 
 
-# Grids of simulations have a form and tests of their own.
-RUNS = sorted(path for path in CONFIGS.glob("*.toml") if not path.stem.startswith("sweep-"))
+# Grids of simulations and gates have a form and tests of their own.
+RUNS = sorted(
+    path for path in CONFIGS.glob("*.toml") if not path.stem.startswith(("gate-", "sweep-"))
+)
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)

@@ -45,6 +45,7 @@ BUILT = (
     "sim.chart.load.", "sim.edit.", "sim.fact.", "sim.ignored.", "sim.limit.", "sim.list.",
     "sim.page.", "sim.reason.", "sim.source.", "geometry.", "trace_reason.",
     "error.trace.", "error.plan.", "error.sim.",
+    "compare.", "error.gate.",
     "paper.", "sweep.", "error.sweep.", "simulator.part_", "bench.", "experiments.", "claims.",
 )  # fmt: skip
 

@@ -8,12 +8,15 @@ is raised together at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
+from experiment.compare.figures import figures_of
+from experiment.compare.results import Better, Figure
 from experiment.record import Record, write_atomic
+from experiment.report.ci_benchmark import FILES, benchmark_json
 from experiment.report.experiment.frame import experiment_frame
 from experiment.report.frames import readings_frame, summary_frame, timeline_frame, to_csv
 from experiment.report.html import report_html
@@ -69,11 +72,14 @@ def write_reports(record: Record, results: Results, lang: str) -> list[Path]:
 
 def _files(record: Record, results: Results, lang: str) -> Iterator[_File]:
     series = cache(lambda: all_series(record))  # replays the log: once, and only when drawing
+    figures = cache(lambda: figures_of(results).values())
     yield _File("report.html", lambda: report_html(record, results, lang, series()))
     yield _File("summary.csv", lambda: to_csv(summary_frame(results)), CSV_ENCODING)
     found = results.experiment
     if found is not None:
         yield _File("experiment.csv", lambda: to_csv(experiment_frame(found)), CSV_ENCODING)
+    for better, name in FILES.items():
+        yield _File(name, partial(_benchmark, figures, better))
     yield _File("timeline.csv", lambda: to_csv(timeline_frame(series())), CSV_ENCODING)
     yield _File("readings.csv", lambda: to_csv(readings_frame(record, results)), CSV_ENCODING)
     for name, draw in draw_plots(series, results, lang):
@@ -85,3 +91,7 @@ def _write(path: Path, content: str | bytes, encoding: str) -> None:
         # Latin-1 maps every byte to itself, so the one atomic writer serves pictures too.
         content, encoding = content.decode("latin-1"), "latin-1"
     write_atomic(path, content, encoding)
+
+
+def _benchmark(figures: Callable[[], Iterable[Figure]], better: Better) -> str:
+    return benchmark_json(figures(), better)

@@ -1,0 +1,146 @@
+"""Baselines: the counted figures of a run, as a small file that is kept and reviewed.
+
+{ "kind", "format"         what it is
+  "from"                   the run, when and with which command it was made
+  "machine", "versions", "model", "config", "requests"      to tell what has changed
+  "figures" }              one line each: id → number
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from experiment.compare.facts import read_side
+from experiment.compare.names import named
+from experiment.compare.results import Figure, Number, Side
+from experiment.config import MAX_CONFIG_BYTES
+from experiment.messages import user_error
+from experiment.os_errors import os_reason
+from experiment.record import write_atomic
+
+FORMAT = 1
+KIND = "pagedkv-baseline"
+# Whole texts: the digest of the requests says whether they are the same.
+_LEFT_OUT = ("workload.prompts",)
+
+
+class _From(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    run: str
+    status: str
+    schema_version: int
+    version: str
+    wall_ns: int
+    utc_offset_s: int
+    command: list[str]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    kind: Literal["pagedkv-baseline"]
+    format: int
+    origin: _From
+    machine: dict[str, str | int | float | None] = {}
+    versions: dict[str, str | None] = {}
+    model: dict[str, str | int | None] = {}
+    config: dict[str, Any] = {}
+    requests: dict[str, str]
+    figures: dict[str, Number]
+
+
+def read_any(path: Path) -> Side:
+    """A side of a comparison: a run directory, or a baseline's file.
+
+    Raises:
+        UserError: neither is there, or it cannot be read.
+    """
+    return read_baseline(path) if path.is_file() else read_side(path)
+
+
+def read_baseline(path: Path) -> Side:
+    """Read a baseline.
+
+    Raises:
+        UserError: it is missing, no baseline, of another format, or names an unknown metric.
+    """
+    data = _json(path)
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        raise user_error("error.compare.no_baseline", path=str(path))
+    if data.get("format") != FORMAT:
+        raise user_error("error.schema", path=str(path), found=data.get("format"), known=FORMAT)
+    try:
+        file = _File.model_validate({**data, "origin": data.get("from")})
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise user_error("error.compare.bad_baseline", path=str(path), where=where) from error
+    for name, value in file.figures.items():
+        if not math.isfinite(value):
+            raise user_error("error.compare.bad_baseline", path=str(path), where=name)
+    origin = file.origin.model_dump(exclude={"run"})
+    return Side(
+        name=path.name, kind="baseline", **origin, machine=file.machine, versions=file.versions,
+        model=file.model, config=file.config, requests=file.requests,
+        figures={name: _figure(name, value) for name, value in file.figures.items()},
+    )  # fmt: skip
+
+
+def write_baseline(path: Path, side: Side) -> int:
+    """Write the counted figures of a run; returns how many there are.
+
+    Raises:
+        UserError: the run is not whole, has none, or the file cannot be written.
+    """
+    if side.status != "complete" or side.damaged_lines:
+        raise user_error("error.compare.baseline_incomplete", name=side.name)
+    figures = {
+        name: figure.value
+        for name, figure in side.figures.items()
+        if figure.kind == "count" and figure.value is not None
+    }
+    if not figures:
+        raise user_error("error.compare.baseline_incomplete", name=side.name)
+    origin = {name: getattr(side, name) for name in _From.model_fields if name != "run"}
+    data = {
+        "kind": KIND,
+        "format": FORMAT,
+        "from": {"run": side.name, **origin},
+        "machine": side.machine,
+        "versions": side.versions,
+        "model": side.model,
+        "config": {k: v for k, v in side.config.items() if k not in _LEFT_OUT},
+        "requests": side.requests,
+        "figures": figures,
+    }
+    try:
+        write_atomic(path, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    except OSError as error:
+        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
+    return len(figures)
+
+
+def _figure(name: str, value: Number) -> Figure:
+    about = named(name)
+    return Figure(
+        id=name, arm=about.arm, metric=about.metric, unit=about.unit, kind=about.kind,
+        better=about.better, value=value,
+    )  # fmt: skip
+
+
+def _json(path: Path) -> Any:
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise user_error("error.file_too_large", path=str(path), limit=MAX_CONFIG_BYTES)
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise user_error("error.file_missing", path=str(path)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise user_error("error.file_unreadable", path=str(path)) from error
+    except (ValueError, RecursionError) as error:
+        raise user_error("error.compare.no_baseline", path=str(path)) from error

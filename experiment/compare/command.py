@@ -1,0 +1,80 @@
+"""``compare``: two runs side by side; a run against a baseline or a gate; a new baseline."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from pathlib import Path
+
+from experiment.compare.baseline import read_any, read_baseline, write_baseline
+from experiment.compare.checks import Checks, judge_gate, read_checks, write_comparison
+from experiment.compare.results import Side
+from experiment.compare.sides import compare_sides
+from experiment.i18n import Translator
+from experiment.messages import ExitCode, user_error
+from experiment.report.compare import CompareConsole
+from experiment.words import make_parser, parse
+
+_TWO = 2
+
+
+def compare(words: list[str], t: Translator) -> int:
+    """Compare, judge, write; 4 where a gate does not hold.
+
+    Raises:
+        UserError: the words do not name what can be compared.
+    """
+    options = parse(_parser(t), words, ())
+    paths = [Path(word) for word in options.run]
+    _check_words(options, paths)
+    checks = read_checks(options.baseline, options.gate, before=len(paths) == _TWO)
+    new = Path(options.write_baseline) if options.write_baseline else None
+    right = read_any(paths[-1])
+    left = _left(paths, checks, new)
+    console = CompareConsole(t.lang, options.ascii, everything=options.all)
+    if left is not None:
+        comparison = compare_sides(left, right)
+        console.show(comparison)
+        console.written(write_comparison(_directory(options.out), comparison, t.lang))
+    code: int = ExitCode.OK
+    if checks.limits is not None:
+        code = judge_gate(Checks(checks.baseline or left, checks.limits), right, console)
+    if new is not None:
+        console.baseline_written(new, write_baseline(new, right))
+    return code
+
+
+def _check_words(options: argparse.Namespace, paths: list[Path]) -> None:
+    other = options.baseline or options.gate or options.write_baseline
+    if not paths or (len(paths) == 1 and not other):
+        raise user_error("error.compare.needs_two")
+    if len(paths) > _TWO:
+        raise user_error("error.stray_word", word=str(paths[_TWO]))
+    if len(paths) == _TWO and options.baseline:
+        raise user_error("error.compare.two_and_baseline")
+
+
+def _left(paths: list[Path], checks: Checks, new: Path | None) -> Side | None:
+    """What the run is compared with: the one before, the baseline, or the one to be replaced."""
+    if len(paths) == _TWO:
+        return read_any(paths[0])
+    if checks.baseline is None and new is not None and new.exists():
+        return read_baseline(new)
+    return checks.baseline
+
+
+def _directory(out: str | None) -> Path:
+    time = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    return Path(out) if out else Path("reports") / f"compare-{time}"
+
+
+def _parser(t: Translator) -> argparse.ArgumentParser:
+    parser = make_parser(t, "compare")
+    add = parser.add_argument
+    add("run", nargs="*", metavar="RUN", help=t("help.compare_run"))
+    add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))
+    add("--gate", metavar="FILE", help=t("help.gate"))
+    add("--write-baseline", metavar="FILE", help=t("help.write_baseline"))
+    add("--all", action="store_true", help=t("help.compare_all"))
+    add("--out", metavar="DIR", help=t("help.compare_out"))
+    return parser

@@ -1,0 +1,133 @@
+"""A run directory → one side of a comparison: figures, and what they depend on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from experiment.compare.figures import figures_of, place_of
+from experiment.compare.results import Side
+from experiment.events import EnvironmentProbed, Event, ModelPrepared, WorkloadReady
+from experiment.experiments.evaluate import picture
+from experiment.experiments.measured import cells_of
+from experiment.messages import user_error
+from experiment.record import EVENTS_FILE, Record, read_record
+from experiment.resolved import resolved_config
+from experiment.results import Results
+
+_SIM_FILE = "sim.json"
+
+
+def read_side(directory: Path) -> Side:
+    """Evaluate a run directory, whole or broken off.
+
+    Raises:
+        UserError: no run there, a simulation, or one of another schema version.
+    """
+    if not directory.exists():
+        raise user_error("error.compare.no_such", path=str(directory))
+    if (directory / _SIM_FILE).exists() and not (directory / EVENTS_FILE).exists():
+        raise user_error("error.compare.simulation", path=str(directory))
+    record = read_record(directory)
+    _, results = picture(record)
+    return side_of(record, results)
+
+
+def side_of(record: Record, results: Results) -> Side:
+    """One side, of a record and what was found in it."""
+    started = record.started
+    probed = record.first(EnvironmentProbed)
+    environment = probed.environment if probed else {}
+    return Side(
+        name=record.directory.resolve().name,
+        kind="run",
+        schema_version=started.schema_version,
+        version=started.version,
+        wall_ns=started.wall_ns,
+        utc_offset_s=started.utc_offset_s,
+        status=results.status,
+        command=started.command,
+        busy=_at(environment, "load", "busy"),
+        machine=_machine(environment),
+        versions={"pagedkv_lab": started.version, **_versions(environment, results)},
+        model=_model(record),
+        config=flat(resolved_config(record)),
+        requests=request_digests(record),
+        figures=figures_of(results),
+        damaged_lines=record.damaged_lines,
+    )
+
+
+def request_digests(record: Record) -> dict[str, str]:
+    """A digest of the requests and how they sample: of each cell, or of the run under ''."""
+    cells = cells_of(record)
+    name = str(record.started.config.get("experiment", {}).get("name"))
+    parts: list[tuple[str, tuple[Event, ...]]] = [
+        (place_of(name, cell.started.values), cell.events) for cell in cells
+    ] or [("", record.events)]
+    found = {place: next((e for e in events if isinstance(e, WorkloadReady)), None)
+             for place, events in parts}  # fmt: skip
+    return {place: _digest(ready) for place, ready in found.items() if ready is not None}
+
+
+def _digest(ready: WorkloadReady) -> str:
+    asked = [r.model_dump(mode="json", exclude={"prompt"}) for r in ready.requests]
+    data = [asked, ready.sampling.model_dump(mode="json")]
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{before}{key}.")
+        else:
+            found[before + key] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _machine(environment: Mapping[str, Any]) -> dict[str, str | int | float | None]:
+    gpus = environment.get("gpus") or ()
+    visible = [gpu for gpu in gpus if isinstance(gpu, Mapping) and gpu.get("visible")]
+    found = {
+        "device": environment.get("device_name"),
+        "cpu": _at(environment, "cpu", "model"),
+        "cores": _at(environment, "cpu", "usable_cores"),
+        "ram_bytes": _at(environment, "ram", "total_bytes"),
+        "gpu": visible[0].get("name") if visible else None,
+        "gpu_bytes": visible[0].get("total_bytes") if visible else None,
+        "os": _at(environment, "system", "os"),
+        "architecture": _at(environment, "system", "machine"),
+    }
+    return found if environment else {}
+
+
+def _versions(environment: Mapping[str, Any], results: Results) -> dict[str, str | None]:
+    engine = next((arm.engine.versions for arm in results.arms if arm.engine), {})
+    return {
+        "python": _at(environment, "python", "version"),
+        "torch": _at(environment, "torch", "version"),
+        "transformers": _at(environment, "transformers", "version"),
+        "vllm": engine.get("vllm") or _at(environment, "vllm", "version"),
+        "driver": _at(environment, "nvml", "driver_version"),
+    }
+
+
+def _model(record: Record) -> dict[str, str | int | None]:
+    model = record.first(ModelPrepared)
+    if model is None:
+        return {}
+    names = ("name", "source", "architecture", "parameters", "dtype", "device", "weights_sha256")
+    return {name: getattr(model, name) for name in names}
+
+
+def _at(table: Mapping[str, Any], *path: str) -> Any:
+    """A value deep inside, None where any part of the way is missing."""
+    found: Any = table
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found

@@ -1,0 +1,62 @@
+"""Every figure of a run by its id, whatever kind of run it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from experiment.compare.metrics import METRICS
+from experiment.compare.results import Figure
+from experiment.experiments.results import CellArm, ExperimentResult
+from experiment.messages import Message, message
+from experiment.results import ArmResult, Results
+
+
+def figures_of(results: Results) -> dict[str, Figure]:
+    """Every figure of a run by its id; of an experiment those of its cells."""
+    if results.experiment is not None:
+        found = _of_experiment(results.experiment)
+    else:
+        found = (f for arm in results.arms for f in _of_arm(results, arm))
+    return {figure.id: figure for figure in found}
+
+
+def place_of(name: str, values: Mapping[str, object]) -> str:
+    """What stands before the arm in the ids of an experiment's cell."""
+    return f"{name}/" + ",".join(f"{key}={value}" for key, value in values.items())
+
+
+def _of_arm(results: Results, arm: ArmResult) -> Iterator[Figure]:
+    for metric in METRICS.values():
+        value = metric.value(results, arm) if arm.status == "finished" else None
+        yield Figure(
+            id=f"{arm.arm}/{metric.name}", arm=arm.arm, metric=metric.name, unit=metric.unit,
+            kind=metric.kind, better=metric.better, value=value,
+            reason=_why(arm) if value is None else None,
+        )  # fmt: skip
+
+
+def _why(arm: ArmResult) -> Message:
+    if arm.status == "finished":
+        return message("compare.reason.not_had")
+    return arm.reason or message(f"report.unknown.{arm.status}")
+
+
+def _of_experiment(found: ExperimentResult) -> Iterator[Figure]:
+    for cell in found.cells:
+        for arm in cell.arms:
+            yield from _of_cell(found, place_of(found.name, cell.values), arm, cell.values)
+
+
+def _of_cell(
+    found: ExperimentResult, place: str, arm: CellArm, values: dict[str, int | float | str]
+) -> Iterator[Figure]:
+    for info in found.figures:
+        known = arm.figures.get(info.figure)
+        value = known.value if known else None
+        reason = (known.reason if known else None) or arm.reason
+        yield Figure(
+            id=f"{place}/{arm.arm}/{info.figure}", arm=arm.arm, metric=info.figure,
+            unit=info.unit, kind=info.kind, better=info.better, cell=values, value=value,
+            values=known.values if known else [],
+            reason=(reason or message("compare.reason.not_had")) if value is None else None,
+        )  # fmt: skip

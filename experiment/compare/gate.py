@@ -1,0 +1,172 @@
+"""Gates: limits on counted figures, read from TOML, judged against a run and its baseline.
+
+[limits]
+"paged/wasted_slots" = { max = 29 }                   a number
+"*/preemptions"      = { max = 0 }                    any arm; at least one must be there
+"paged/fits"         = { min = "baseline - 5 %" }     relative to the baseline
+
+What is unknown never passes, and a gate without limits is refused: it could not fail.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+from experiment.compare.names import named
+from experiment.compare.results import Figure, Number, Side
+from experiment.compare.sides import same, why_not_comparable
+from experiment.config import read_toml
+from experiment.messages import Message, message, user_error
+from experiment.words import unknown
+
+Bound = Literal["max", "min", "equal"]
+BOUNDS: tuple[Bound, ...] = ("max", "min", "equal")
+GateVerdict = Literal["passed", "failed", "unknown"]
+_RELATIVE = re.compile(r"baseline(?:\s*([+-])\s*(\d+(?:\.\d+)?)\s*(%?))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit on every figure that ``pattern`` fits.
+
+    ``number`` stands alone, or is added to the baseline's figure where ``relative``: as such, or
+    as ``percent`` of its size.
+    """
+
+    pattern: str
+    bound: Bound
+    number: Number
+    relative: bool = False
+    percent: bool = False
+
+    @property
+    def text(self) -> str:
+        """The limit as it is written in the file."""
+        if not self.relative:
+            return f"{self.number:,}"
+        sign, unit = "-" if self.number < 0 else "+", " %" if self.percent else ""
+        return f"baseline {sign} {abs(self.number):g}{unit}" if self.number else "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A limit and a figure: ``allowed`` is the bound as a number, ``reason`` why it is unknown."""
+
+    limit: Limit
+    id: str
+    figure: Figure | None
+    allowed: Number | None
+    verdict: GateVerdict
+    reason: Message | None = None
+
+
+def read_gate(path: Path) -> tuple[Limit, ...]:
+    """Read a gate's file.
+
+    Raises:
+        UserError: no limits in it, an unknown metric, one that is no count, or no limit that
+            could be meant.
+    """
+    limits = read_toml(path).get("limits")
+    if not isinstance(limits, dict) or not limits:
+        raise user_error("error.gate.no_limits", path=str(path))
+    found = tuple(each for pattern, table in limits.items() for each in _limits(pattern, table))
+    for limit in found:
+        about = named(limit.pattern)
+        if about.kind != "count":
+            raise user_error(f"error.gate.{about.kind}", id=limit.pattern)
+    return found
+
+
+def needs_baseline(limits: Sequence[Limit]) -> bool:
+    """Whether any limit is relative."""
+    return any(limit.relative for limit in limits)
+
+
+def judge(limits: Sequence[Limit], side: Side, baseline: Side | None) -> list[Judged]:
+    """Every limit against every figure that it fits, or once as unknown where it fits none."""
+    return [judged for limit in limits for judged in _judge(limit, side, baseline)]
+
+
+def _limits(pattern: str, table: Any) -> Iterator[Limit]:
+    if not isinstance(table, dict) or not table:
+        raise user_error("error.gate.no_table", id=pattern)
+    for bound, value in table.items():
+        if bound not in BOUNDS:
+            raise unknown("error.unknown_bound", bound, BOUNDS)
+        yield _limit(pattern, bound, value)
+
+
+def _limit(pattern: str, bound: Bound, value: Any) -> Limit:
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return Limit(pattern, bound, value)
+    found = _RELATIVE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise user_error("error.gate.value", id=pattern, bound=bound, value=str(value)[:60])
+    sign, number, percent = found.groups()
+    size = float(number or 0) * (-1 if sign == "-" else 1)
+    return Limit(pattern, bound, size, relative=True, percent=bool(percent))
+
+
+def _judge(limit: Limit, side: Side, baseline: Side | None) -> Iterator[Judged]:
+    ids = list(dict.fromkeys((*side.figures, *(baseline.figures if baseline else ()))))
+    fitting = [name for name in ids if _fits(limit.pattern, name)]
+    if not fitting:
+        near = difflib.get_close_matches(limit.pattern, ids, n=1, cutoff=0.5)
+        key = "compare.gate.reason.nothing_near" if near else "compare.gate.reason.nothing"
+        why = message(key, near=near[0]) if near else message(key)
+        yield Judged(limit, limit.pattern, None, None, "unknown", why)
+    for name in fitting:
+        yield _judge_one(limit, name, side, baseline)
+
+
+def _judge_one(limit: Limit, name: str, side: Side, baseline: Side | None) -> Judged:
+    figure = side.figures.get(name)
+    if figure is None or figure.value is None:
+        missing = figure.reason if figure else None
+        why = missing or message("compare.gate.reason.gone")
+        return Judged(limit, name, figure, None, "unknown", why)
+    allowed, reason = _allowed(limit, figure, side, baseline)
+    if allowed is None:
+        return Judged(limit, name, figure, None, "unknown", reason)
+    return Judged(
+        limit, name, figure, allowed,
+        "passed" if _holds(limit.bound, figure.value, allowed) else "failed",
+    )  # fmt: skip
+
+
+def _allowed(
+    limit: Limit, figure: Figure, side: Side, baseline: Side | None
+) -> tuple[Number | None, Message | None]:
+    """The bound as a number, or why there is none."""
+    if not limit.relative:
+        return limit.number, None
+    if baseline is None:
+        return None, message("compare.gate.reason.no_baseline")
+    before = baseline.figures.get(figure.id)
+    if before is None or before.value is None:
+        return None, message("compare.reason.not_in_baseline")
+    why = why_not_comparable(figure, baseline, side)
+    if why is not None:
+        return None, why
+    share = abs(before.value) / 100 if limit.percent else 1
+    return before.value + limit.number * share, None
+
+
+def _holds(bound: Bound, value: Number, allowed: Number) -> bool:
+    if same(value, allowed):
+        return True
+    return {"max": value < allowed, "min": value > allowed, "equal": False}[bound]
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Part by part, so that a star never reaches into the next one."""
+    wanted, parts = pattern.split("/"), name.split("/")
+    return len(wanted) == len(parts) and all(map(fnmatchcase, parts, wanted))

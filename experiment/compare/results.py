@@ -1,0 +1,122 @@
+"""What a comparison is made of, as data: numbers and message keys. Written to ``compare.json``.
+
+Side ─ figures     one run, or a baseline
+Comparison ─ left, right     the sides
+           ├ differences     machine, versions, model, config
+           └ rows            a figure on both sides, and a verdict
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from experiment.messages import Message
+
+Number = int | float
+Unit = Literal["count", "mean", "share", "bytes", "seconds", "rate"]
+Better = Literal["more", "less"]
+# A count is decided by lengths and settings alone; the others depend on the machine, too.
+Kind = Literal["count", "time", "measured"]
+Verdict = Literal[
+    "better", "worse", "differs", "same", "unclear", "single", "not_comparable", "unknown"
+]
+Group = Literal["machine", "versions", "model", "config"]
+JUDGED: tuple[Verdict, ...] = ("better", "worse", "differs", "same", "unclear", "single")
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Figure(_Data):
+    """A figure of an arm in a run.
+
+    ``id`` is ``arm/metric``, of an experiment ``name/key=value,.../arm/metric``. ``value`` is the
+    count or the median of ``values``, the repeats; None where it is unknown, and ``reason`` why.
+    """
+
+    id: str
+    arm: str
+    metric: str
+    unit: Unit
+    kind: Kind
+    better: Better | None
+    cell: dict[str, int | float | str] = {}
+    value: Number | None = None
+    values: list[Number] = []
+    reason: Message | None = None
+
+    @property
+    def place(self) -> str:
+        """What stands before the arm in the id: the cell; empty of an ordinary run."""
+        return self.id.removesuffix(f"{self.arm}/{self.metric}").removesuffix("/")
+
+    @property
+    def span(self) -> tuple[Number, Number] | None:
+        """Smallest and largest of the repeats; None where nothing was repeated."""
+        return (min(self.values), max(self.values)) if len(self.values) > 1 else None
+
+
+class Side(_Data):
+    """A run or a baseline. ``requests`` are digests of the requests of each cell."""
+
+    name: str
+    kind: Literal["run", "baseline"]
+    schema_version: int
+    version: str
+    wall_ns: int
+    utc_offset_s: int
+    status: str
+    command: list[str]
+    busy: bool | None = None
+    machine: dict[str, str | int | float | None] = {}
+    versions: dict[str, str | None] = {}
+    model: dict[str, str | int | None] = {}
+    config: dict[str, Any] = {}
+    requests: dict[str, str] = {}
+    figures: dict[str, Figure] = {}
+    damaged_lines: int = 0
+
+
+class Difference(_Data):
+    """Something that is not the same on both sides."""
+
+    group: Group
+    name: str
+    left: Any
+    right: Any
+
+
+class Row(_Data):
+    """A figure on both sides.
+
+    ``change`` is (right - left) / |left|, None where left is 0; ``improvement`` the same with the
+    sign of the better direction, None where neither is better. ``reason`` says why there is no
+    verdict.
+    """
+
+    id: str
+    figure: Figure
+    left: Figure | None
+    right: Figure | None
+    difference: Number | None
+    change: float | None
+    improvement: float | None
+    verdict: Verdict
+    reason: Message | None = None
+
+
+class Comparison(_Data):
+    """Two sides, what differs between them, and every figure of either."""
+
+    left: Side
+    right: Side
+    differences: list[Difference]
+    rows: list[Row]
+    notes: list[Message]
+
+    def count(self, *verdicts: Verdict) -> int:
+        """Rows with one of these verdicts."""
+        return sum(row.verdict in verdicts for row in self.rows)

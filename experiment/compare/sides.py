@@ -1,0 +1,161 @@
+"""Two sides → a comparison: each figure's change, and whether it says anything.
+
+requests differ            nothing is comparable in that cell
+machine or model differ    counts are, times and measured figures are not
+repeats overlap            no clear difference
+one value on a side        a change, but no verdict: nobody knows the spread
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from experiment.compare.results import (
+    Comparison,
+    Difference,
+    Figure,
+    Group,
+    Number,
+    Row,
+    Side,
+    Verdict,
+)
+from experiment.messages import Message, message
+
+# What of the machine and of the model a time depends on.
+_TIMING_MACHINE = ("device", "cpu", "cores", "gpu")
+_TIMING_MODEL = ("name", "architecture", "parameters", "device")
+_CLOSE = 1e-9  # means are the same ratio of whole numbers, divided in another order
+
+
+def compare_sides(left: Side, right: Side) -> Comparison:
+    """Everything that can be said of two sides; ``left`` is the one before."""
+    ids = list(dict.fromkeys((*left.figures, *right.figures)))
+    rows = [_row(name, left, right) for name in ids]
+    return Comparison(
+        left=left,
+        right=right,
+        differences=list(_differences(left, right)),
+        rows=[row for row in rows if row is not None],
+        notes=list(_notes(left, right)),
+    )
+
+
+def same(one: Number, other: Number) -> bool:
+    """Whether two counts are equal, but for the rounding of a mean."""
+    return abs(one - other) <= _CLOSE * max(1.0, abs(one), abs(other))
+
+
+def why_not_comparable(figure: Figure, left: Side, right: Side) -> Message | None:
+    """Why a figure of these two sides means different things; None where it does not."""
+    mine, other = left.requests.get(figure.place), right.requests.get(figure.place)
+    if mine is None or other is None:
+        return message("compare.reason.no_requests")
+    if mine != other:
+        return message("compare.reason.requests")
+    if figure.kind == "count":
+        return None
+    if not left.machine or not right.machine:
+        return message("compare.reason.no_machine")
+    if any(left.machine.get(n) != right.machine.get(n) for n in _TIMING_MACHINE):
+        return message("compare.reason.machine")
+    if any(left.model.get(n) != right.model.get(n) for n in _TIMING_MODEL):
+        return message("compare.reason.model")
+    return None
+
+
+def _row(name: str, left: Side, right: Side) -> Row | None:
+    one, other = left.figures.get(name), right.figures.get(name)
+    figure = other or one
+    assert figure is not None
+    if (one is None or one.value is None) and (other is None or other.value is None):
+        return None  # neither has it, so there is nothing to compare
+    if one is None or other is None or one.value is None or other.value is None:
+        return _bare(name, figure, one, other, "unknown", _missing(one, other, left, right))
+    why = why_not_comparable(figure, left, right)
+    if why is not None:
+        return _bare(name, figure, one, other, "not_comparable", why)
+    change = (other.value - one.value) / abs(one.value) if one.value else None
+    sign = {"more": 1, "less": -1, None: None}[figure.better]
+    improvement = None if sign is None or change is None else change * sign
+    return Row(
+        id=name, figure=figure, left=one, right=other, difference=other.value - one.value,
+        change=change, improvement=improvement, **_judged(one, other),
+    )  # fmt: skip
+
+
+def _bare(
+    name: str, figure: Figure, one: Figure | None, other: Figure | None, verdict: Verdict,
+    reason: Message,
+) -> Row:  # fmt: skip
+    return Row(
+        id=name, figure=figure, left=one, right=other, difference=None, change=None,
+        improvement=None, verdict=verdict, reason=reason,
+    )  # fmt: skip
+
+
+def _missing(one: Figure | None, other: Figure | None, left: Side, right: Side) -> Message:
+    """Why one of the two is unknown."""
+    figure, side = (one, left) if one is None or one.value is None else (other, right)
+    if figure is not None and figure.reason is not None:
+        return figure.reason
+    if side.kind == "baseline":
+        return message("compare.reason.not_in_baseline")
+    return message("compare.reason.not_here")
+
+
+def _judged(one: Figure, other: Figure) -> dict[str, Verdict]:
+    before, after = one.value, other.value
+    assert before is not None
+    assert after is not None
+    if one.kind == "count":
+        return {"verdict": "same" if same(before, after) else _direction(one, before, after)}
+    if one.span is None or other.span is None:
+        return {"verdict": "single"}
+    (low, high), (other_low, other_high) = one.span, other.span
+    if low <= other_high and other_low <= high:
+        return {"verdict": "unclear"}
+    return {"verdict": _direction(one, before, after)}
+
+
+def _direction(figure: Figure, before: Number, after: Number) -> Verdict:
+    if figure.better is None:
+        return "differs"
+    return "better" if (after > before) == (figure.better == "more") else "worse"
+
+
+def _differences(left: Side, right: Side) -> Iterator[Difference]:
+    """A baseline does not tell all of its run, so only what both tell is compared with one."""
+    pairs: tuple[tuple[Group, Mapping[str, object], Mapping[str, object]], ...] = (
+        ("machine", left.machine, right.machine),
+        ("versions", left.versions, right.versions),
+        ("model", left.model, right.model),
+        ("config", left.config, right.config),
+    )
+    partial = "baseline" in (left.kind, right.kind)
+    for group, one, other in pairs:
+        if not one or not other:
+            continue
+        for name in dict.fromkeys((*one, *other)):
+            told = name in one and name in other
+            if (told or not partial) and one.get(name) != other.get(name):
+                yield Difference(group=group, name=name, left=one.get(name), right=other.get(name))
+
+
+def _notes(left: Side, right: Side) -> Iterator[Message]:
+    if left.kind == right.kind and (left.wall_ns, left.command) == (right.wall_ns, right.command):
+        yield message("compare.note.same_run")
+    for side in (left, right):
+        if side.status != "complete":
+            yield message("compare.note.incomplete", name=side.name)
+        if side.damaged_lines:
+            yield message("compare.note.damaged", name=side.name, n=side.damaged_lines)
+        if side.busy:
+            yield message("compare.note.busy", name=side.name)
+    if not set(left.figures) & set(right.figures):
+        yield message("compare.note.nothing_shared")
+    elif left.kind == right.kind == "run" and any(
+        f.kind == "time" and f.value is not None and f.span is None
+        for f in (*left.figures.values(), *right.figures.values())
+    ):
+        yield message("compare.note.single")

@@ -1,0 +1,136 @@
+"""Two runs side by side as one self-contained page in both languages, and as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiment.compare.results import Comparison, Figure, Row, Side
+from experiment.messages import Message, message
+from experiment.report.bilingual import Bilingual
+from experiment.report.compare_words import (
+    change_text,
+    counted,
+    moment,
+    place_words,
+    shown,
+    title,
+    verdict,
+)
+from experiment.report.embed import safe_json
+from experiment.report.html import page_assets, templates
+from experiment.report.simulation.writing import written
+from experiment.report.svg import Words
+
+_COLUMNS = (
+    "id", "arm", "metric", "unit", "kind", "better", "left", "left_low", "left_high", "right",
+    "right_low", "right_high", "difference", "change", "improvement", "verdict", "reason",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The rows of an arm, in a cell where there are cells; ``same`` are those without change."""
+
+    number: int
+    place: Words
+    arm: str
+    rows: list[Row]
+    same: list[Row]
+
+
+def compare_html(comparison: Comparison, table: str, lang: str) -> str:
+    """The whole page; ``lang`` is what it shows until someone switches.
+
+    Args:
+        table: the text of ``compare.csv``, to be downloaded from the page.
+    """
+    b = Bilingual(lang)
+    env = templates(b)
+    env.globals.update(
+        title=title, verdict=verdict, change=change_text, shown=shown, moment=moment,
+        value=_value, span=_span,
+    )  # fmt: skip
+    context: dict[str, Any] = {
+        "lang": lang,
+        **page_assets(),
+        "patterns": "",
+        "began": moment(comparison.right),
+        "data": safe_json(
+            {
+                "name": "compare.json",
+                **comparison.model_dump(mode="json"),
+                "tables": {"compare.csv": table},
+            }
+        ),
+        "sides": [("left", comparison.left), ("right", comparison.right)],
+        "headline": counted(comparison),
+        "comparison": comparison,
+        "groups": _groups(comparison.rows),
+        "reasons": _reasons(comparison.rows),
+        "sections": ["differences", "figures", "reading", "about"],
+        "kinds": _sides_kind(comparison.left),
+    }
+    page: str = env.get_template("compare.html.j2").render(context)
+    return page
+
+
+def compare_csv(comparison: Comparison) -> str:
+    """A row for each figure; unknown is empty."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in comparison.rows:
+        data = row.figure.model_dump(include={"arm", "metric", "unit", "kind", "better"})
+        data |= row.model_dump(include={"id", "difference", "change", "improvement", "verdict"})
+        data["reason"] = row.reason.key if row.reason else None
+        for name, figure in (("left", row.left), ("right", row.right)):
+            low, high = (figure.span if figure else None) or (None, None)
+            data |= {name: figure.value if figure else None, f"{name}_low": low,
+                     f"{name}_high": high}  # fmt: skip
+        writer.writerow(data)
+    return stream.getvalue()
+
+
+def _groups(rows: Sequence[Row]) -> list[_Group]:
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.figure.place, row.figure.arm), []).append(row)
+    return [
+        _Group(
+            number, place_words(mine[0].figure), arm,
+            [row for row in mine if row.verdict != "same"],
+            [row for row in mine if row.verdict == "same"],
+        )
+        for number, ((_, arm), mine) in enumerate(found.items())
+    ]  # fmt: skip
+
+
+def _reasons(rows: Sequence[Row]) -> list[tuple[Message, Message, int]]:
+    """Each reason once: the verdict, the reason, how many figures."""
+    found: dict[str, tuple[Message, Message, int]] = {}
+    for row in rows:
+        if row.reason is not None:
+            key = row.verdict + row.reason.model_dump_json()
+            n = found[key][2] if key in found else 0
+            found[key] = (message(f"compare.verdict.{row.verdict}"), row.reason, n + 1)
+    return list(found.values())
+
+
+def _sides_kind(left: Side) -> Message:
+    return message(f"compare.lead_{left.kind}")
+
+
+def _value(figure: Figure | None, row: Row) -> str:
+    return written(figure.value if figure else None, row.figure.unit)
+
+
+def _span(figure: Figure | None) -> str | None:
+    """The repeats of a time, from the smallest to the largest."""
+    if figure is None or figure.span is None or figure.kind == "count":
+        return None
+    low, high = (written(value, figure.unit) for value in figure.span)
+    return f"{low} … {high}"

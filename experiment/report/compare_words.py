@@ -1,0 +1,70 @@
+"""Names and values of a comparison as messages, the same on the console and in the page."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+from experiment.compare.results import Comparison, Figure, Row, Side
+from experiment.i18n import DASH
+from experiment.messages import Message, message
+from experiment.report.experiment.words import cell_axis, cell_label
+from experiment.report.svg import Words
+from experiment.report.values import readable
+
+_MOST_TEXT = 300
+
+
+def title(figure: Figure) -> Message:
+    """Name of a figure."""
+    group = "experiments.figure" if figure.place else "compare.metric"
+    return message(f"{group}.{figure.metric}")
+
+
+def place_words(figure: Figure) -> Words:
+    """The cell that a figure is of."""
+    if not figure.cell:
+        return figure.place
+    label = cell_label(figure.cell)
+    value = label.model_dump() if isinstance(label, Message) else label
+    return message("compare.place", axis=cell_axis(figure.cell).model_dump(), value=value)
+
+
+def verdict(row: Row) -> Message:
+    """A row's verdict, by how much where a direction is better."""
+    if row.verdict in ("better", "worse") and row.improvement is not None:
+        return message(f"compare.verdict.{row.verdict}_by", share=abs(row.improvement))
+    return message(f"compare.verdict.{row.verdict}")
+
+
+def counted(comparison: Comparison) -> Message:
+    """How many figures came out how."""
+    names = ("better", "worse", "differs", "same", "unclear", "single", "not_comparable", "unknown")
+    return message("compare.counted", **{name: comparison.count(name) for name in names})  # type: ignore[arg-type]
+
+
+def change_text(row: Row) -> str:
+    """The change of the value itself, whichever direction is better."""
+    if row.difference is None:
+        return DASH
+    if row.difference == 0:
+        return "0"
+    if row.change is None:
+        return f"{row.difference:+,.6g}"
+    return f"{row.change * 100:+.1f} %"
+
+
+def shown(value: Any) -> str:
+    """A value of a config or of a machine; unknown is a dash."""
+    if value is None:
+        return DASH
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return readable(text, _MOST_TEXT)
+
+
+def moment(side: Side) -> str:
+    """Date and time where a run was made."""
+    zone = timezone(timedelta(seconds=side.utc_offset_s))
+    began = datetime.fromtimestamp(side.wall_ns / 1e9, UTC).astimezone(zone)
+    return began.strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,88 @@
+"""Baselines: what is kept of a run, and which files are taken for one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from compare_runs import events, figure, side, write
+
+from experiment.compare.baseline import read_any, read_baseline, write_baseline
+from experiment.compare.facts import read_side
+from experiment.compare.sides import compare_sides
+from experiment.events import RunFinished
+from experiment.messages import UserError
+
+
+def test_a_baseline_holds_the_counts_of_its_run_and_nothing_that_scatters(tmp_path: Path) -> None:
+    run = read_side(write(tmp_path / "run", events(4)))
+    path = tmp_path / "baseline.json"
+    assert write_baseline(path, run) > 0
+    found = read_baseline(path)
+    counts = {
+        n: f.value for n, f in run.figures.items() if f.kind == "count" and f.value is not None
+    }
+    assert {name: f.value for name, f in found.figures.items()} == counts
+    assert counts["paged/wasted_slots"] == 2
+    assert not [name for name in found.figures if name.endswith("_s")]
+    assert (found.kind, found.requests, found.wall_ns) == ("baseline", run.requests, run.wall_ns)
+    assert read_any(path) == found
+
+
+def test_a_run_equals_its_own_baseline_and_another_does_not(tmp_path: Path) -> None:
+    run = read_side(write(tmp_path / "run", events(4)))
+    write_baseline(tmp_path / "baseline.json", run)
+    before = read_baseline(tmp_path / "baseline.json")
+    judged = [r for r in compare_sides(before, run).rows if r.left is not None]
+    assert judged
+    assert {r.verdict for r in judged} == {"same"}
+    other = compare_sides(before, read_side(write(tmp_path / "other", events(2))))
+    assert {r.verdict for r in other.rows if r.id == "paged/wasted_slots"} == {"better"}
+
+
+def test_a_baseline_is_small_and_a_line_a_figure(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    write_baseline(path, read_side(write(tmp_path / "run", events())))
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert '  "paged/wasted_slots": 0,' in lines
+    assert path.stat().st_size < 20_000
+
+
+@pytest.mark.parametrize("changes", [{"status": "incomplete"}, {"damaged_lines": 1}])
+def test_half_a_run_is_no_baseline(tmp_path: Path, changes: dict[str, object]) -> None:
+    run = side(figure("steps", 5, kind="count"), **changes)
+    with pytest.raises(UserError) as caught:
+        write_baseline(tmp_path / "baseline.json", run)
+    assert caught.value.text.key == "error.compare.baseline_incomplete"
+    assert not (tmp_path / "baseline.json").exists()
+
+
+def test_a_run_that_broke_off_is_no_baseline(tmp_path: Path) -> None:
+    log = [e for e in events() if not isinstance(e, RunFinished)]
+    with pytest.raises(UserError):
+        write_baseline(tmp_path / "b.json", read_side(write(tmp_path / "run", log)))
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda d: "not json", "error.compare.no_baseline"),
+        (lambda d: [], "error.compare.no_baseline"),
+        (lambda d: {**d, "kind": "other"}, "error.compare.no_baseline"),
+        (lambda d: {**d, "format": 2}, "error.schema"),
+        (lambda d: {k: v for k, v in d.items() if k != "from"}, "error.compare.bad_baseline"),
+        (lambda d: {**d, "figures": {"paged/steps": "5"}}, "error.compare.bad_baseline"),
+        (lambda d: {**d, "figures": {"paged/steps": float("nan")}}, "error.compare.bad_baseline"),
+        (lambda d: {**d, "figures": {"paged/step": 5}}, "error.unknown_metric_near"),
+        (lambda d: {**d, "figures": {"steps": 5}}, "error.compare.id"),
+    ],
+)
+def test_what_is_no_baseline_is_refused(tmp_path: Path, change: object, key: str) -> None:
+    path = tmp_path / "baseline.json"
+    write_baseline(path, read_side(write(tmp_path / "run", events())))
+    changed = change(json.loads(path.read_text(encoding="utf-8")))  # type: ignore[operator]
+    path.write_text(changed if isinstance(changed, str) else json.dumps(changed), encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        read_baseline(path)
+    assert caught.value.text.key == key

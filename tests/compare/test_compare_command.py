@@ -1,0 +1,165 @@
+"""The words of ``compare``: exit codes, files, both languages, one line for whatever is wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+from compare_runs import events, write
+
+from experiment.cli import main
+from experiment.compare.results import Comparison
+from experiment.messages import ExitCode
+from experiment.report.ci_benchmark import FILES
+from experiment.report.files import write_reports
+
+HAN = re.compile(r"[\u4e00-\u9fff]")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    place = tmp_path_factory.mktemp("runs")
+    wide = write(place / "wide", events(4, began=1))
+    return str(wide), str(write(place / "narrow", events(2, began=2)))
+
+
+def gate(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "gate.toml"
+    path.write_text(f"[limits]\n{text}\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_two_runs_are_shown_and_written(
+    runs: tuple[str, str], tmp_path: Path, lang: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["compare", *runs, "--lang", lang, "--out", str(out)]) == ExitCode.OK
+    printed = capsys.readouterr().out
+    assert bool(HAN.search(printed)) == (lang == "zh")
+    assert "100.0 %" in printed
+    data = Comparison.model_validate_json((out / "compare.json").read_text(encoding="utf-8"))
+    assert data.count("better") > 0
+    rows = list(csv.DictReader((out / "compare.csv").open(encoding="utf-8-sig")))
+    assert [row["id"] for row in rows] == [row.id for row in data.rows]
+    wasted = next(row for row in rows if row["id"] == "paged/wasted_slots")
+    assert (wasted["left"], wasted["right"], wasted["verdict"]) == ("2", "0", "better")
+
+
+def test_the_page_is_one_file_in_both_languages(runs: tuple[str, str], tmp_path: Path) -> None:
+    main(["compare", *runs, "--lang", "zh", "--out", str(tmp_path)])
+    page = (tmp_path / "compare.html").read_text(encoding="utf-8")
+    assert "default-src 'none'" in page
+    assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", page)
+    assert '<html lang="zh">' in page
+    body = page.partition('type="application/json"')[0]
+    assert body.count('<span lang="en">') == body.count('<span lang="zh">') > 50
+    assert "Wasted slots" in body
+    assert "浪费的槽位" in body
+
+
+def test_hostile_names_do_no_harm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = "</script><img src=x>\x1b[31m\u202e"
+    one = write(tmp_path / "one", events())
+    other = write(tmp_path / "other", events(device_name=bad))
+    main(["compare", str(one), str(other), "--lang", "en", "--out", str(tmp_path / "out")])
+    page = (tmp_path / "out" / "compare.html").read_text(encoding="utf-8")
+    assert "<img" not in page
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_gate_decides_the_exit_code(
+    runs: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", runs[1], "--lang", "en", "--gate"]
+    assert main([*words, gate(tmp_path, '"paged/wasted_slots" = { max = 0 }')]) == ExitCode.OK
+    assert main([*words, gate(tmp_path, '"paged/live_slots" = { max = 9 }')]) == ExitCode.GATE
+    assert "1 of 1 limits do not hold" in capsys.readouterr().out
+    assert main([*words, gate(tmp_path, '"slabs/steps" = { max = 9 }')]) == ExitCode.GATE
+    assert "unknown, so not passed" in capsys.readouterr().out
+
+
+def test_a_gate_takes_the_run_before_as_its_baseline(runs: tuple[str, str], tmp_path: Path) -> None:
+    wide, narrow = runs
+    path = gate(tmp_path, '"paged/wasted_slots" = { max = "baseline" }')
+    out = ["--lang", "en", "--out", str(tmp_path), "--gate", path]
+    assert main(["compare", narrow, "--baseline", wide, *out]) == ExitCode.OK
+    assert main(["compare", wide, "--baseline", narrow, *out]) == ExitCode.GATE
+    assert main(["compare", wide, narrow, *out]) == ExitCode.OK
+    assert main(["compare", narrow, wide, *out]) == ExitCode.GATE
+
+
+def test_a_baseline_is_made_reviewed_and_replaced(
+    runs: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "baseline.json"
+    words = ["--write-baseline", str(path), "--lang", "en", "--out", str(tmp_path / "out")]
+    assert main(["compare", runs[0], *words]) == ExitCode.OK
+    assert json.loads(path.read_text(encoding="utf-8"))["figures"]["paged/wasted_slots"] == 2
+    assert "better" not in capsys.readouterr().out
+    assert main(["compare", runs[1], *words]) == ExitCode.OK
+    assert "100.0 % better" in capsys.readouterr().out
+    assert json.loads(path.read_text(encoding="utf-8"))["figures"]["paged/wasted_slots"] == 0
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("{run}",),
+        ("{run}", "none"),
+        ("none", "{run}"),
+        ("{run}", "{run}", "{run}"),
+        ("{run}", "{run}", "--baseline", "{run}"),
+        ("{run}", "--gate", "none.toml"),
+        ("{run}", "--baseline", "none.json"),
+        ("{run}", "--baseline", "{gate}"),
+        ("{run}", "--gate", "{gate}"),
+        ("{run}", "--gaet", "{gate}"),
+    ],
+)
+def test_wrong_words_end_in_one_line(
+    runs: tuple[str, str],
+    tmp_path: Path,
+    words: tuple[str, ...],
+    lang: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = gate(tmp_path, '"paged/steps" = { max = "baseline" }')
+    filled = [word.format(run=runs[0], gate=path) for word in words]
+    assert main(["compare", *filled, "--lang", lang]) == ExitCode.USAGE
+    printed = capsys.readouterr()
+    assert len(printed.err.strip().splitlines()) == 1
+    assert bool(HAN.search(printed.err)) == (lang == "zh")
+
+
+def test_a_gate_that_cannot_be_used_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    path = gate(tmp_path, '"paged/generate_s" = { max = 1 }')
+    assert main(["--gate", path, "--out", str(out), "--lang", "en"]) == ExitCode.USAGE
+    assert "is a time" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_run_writes_what_benchmark_actions_read(tmp_path: Path) -> None:
+    from experiment.conclusions import evaluate
+    from experiment.record import read_record
+
+    record = read_record(write(tmp_path / "run", events(4)))
+    write_reports(record, evaluate(record), "en")
+    found = {
+        name: {e["name"]: e for e in json.loads((record.directory / file).read_text("utf-8"))}
+        for name, file in FILES.items()
+    }
+    assert found["less"]["paged/wasted_slots"]["value"] == 2
+    assert found["more"]["paged/tokens_per_s"]["value"] == pytest.approx(2.0)
+    assert not found["less"].keys() & found["more"].keys()
+    for entry in (e for entries in found.values() for e in entries.values()):
+        assert entry.keys() - {"range", "extra"} == {"name", "unit", "value"}
+    assert "paged/reserved_bytes" not in found["less"].keys() | found["more"].keys()

@@ -1,0 +1,153 @@
+"""Limits: what holds, what does not, and that nothing unknown ever passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from compare_runs import figure, side
+
+from experiment.compare.checks import gate_code
+from experiment.compare.gate import Judged, judge, read_gate
+from experiment.compare.results import Side
+from experiment.messages import ExitCode, UserError
+
+STEPS = "steps"
+
+
+def gate(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "gate.toml"
+    path.write_text(f"[limits]\n{text}\n", encoding="utf-8")
+    return path
+
+
+def judged(tmp_path: Path, text: str, run: Side, baseline: Side | None = None) -> list[Judged]:
+    return judge(read_gate(gate(tmp_path, text)), run, baseline)
+
+
+def counted(value: float | None, **changes: object) -> Side:
+    values = () if value is None else (value,)
+    return side(figure(STEPS, *values, kind="count", unit="count"), **changes)
+
+
+@pytest.mark.parametrize(
+    ("limit", "holds"),
+    [
+        ("{ max = 10 }", True),
+        ("{ max = 9 }", False),
+        ("{ min = 10 }", True),
+        ("{ min = 11 }", False),
+        ("{ equal = 10 }", True),
+        ("{ equal = 11 }", False),
+        ("{ equal = 9 }", False),
+        ("{ min = 9, max = 11 }", True),
+        ("{ min = 9, max = 9.5 }", False),
+    ],
+)
+def test_a_limit_is_a_number(tmp_path: Path, limit: str, holds: bool) -> None:
+    found = judged(tmp_path, f'"a/steps" = {limit}', counted(10))
+    assert all(one.verdict == "passed" for one in found) == holds
+    assert "unknown" not in {one.verdict for one in found}
+    assert gate_code(found) == (ExitCode.OK if holds else ExitCode.GATE)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "holds"),
+    [
+        ('max = "baseline"', 20, True),
+        ('max = "baseline"', 21, False),
+        ('max = "baseline + 5 %"', 21, True),
+        ('max = "baseline+5%"', 22, False),
+        ('min = "baseline - 2"', 18, True),
+        ('min = "baseline - 2"', 17, False),
+        ('min = "baseline - 10 %"', 18, True),
+        ('min = "baseline - 10 %"', 17, False),
+        ('equal = "baseline"', 20, True),
+        ('equal = "baseline"', 19, False),
+    ],
+)
+def test_a_limit_may_stand_on_the_baseline(
+    tmp_path: Path, limit: str, value: int, holds: bool
+) -> None:
+    (found,) = judged(tmp_path, f'"a/steps" = {{ {limit} }}', counted(value), counted(20))
+    assert found.verdict == ("passed" if holds else "failed")
+
+
+def test_what_is_unknown_does_not_pass(tmp_path: Path) -> None:
+    text = '"a/steps" = { max = "baseline" }'
+    cases = {
+        "compare.gate.reason.no_baseline": (counted(1), None),
+        "compare.reason.not_in_baseline": (counted(1), side()),
+        "compare.reason.requests": (counted(1), counted(1, requests={"": "other"})),
+        "compare.gate.reason.gone": (counted(None), counted(1)),
+    }
+    for key, (run, baseline) in cases.items():
+        (found,) = judged(tmp_path, text, run, baseline)
+        assert found.reason is not None
+        assert (found.verdict, found.reason.key) == ("unknown", key)
+        assert gate_code([found]) == ExitCode.GATE
+
+
+def test_a_figure_that_is_not_there_fails_and_the_nearest_is_named(tmp_path: Path) -> None:
+    (found,) = judged(tmp_path, '"b/steps" = { max = 99 }', counted(1))
+    assert found.verdict == "unknown"
+    assert found.reason is not None
+    assert found.reason.params == {"near": "a/steps"}
+    assert gate_code([found]) == ExitCode.GATE
+
+
+def test_a_star_stands_for_every_arm_and_all_must_hold(tmp_path: Path) -> None:
+    both = side(
+        figure(STEPS, 1, kind="count"),
+        figure(STEPS, 5, kind="count", id="b/steps", arm="b"),
+        figure(STEPS, kind="count", id="c/steps", arm="c"),
+    )
+    found = judged(tmp_path, '"*/steps" = { max = 4 }', both)
+    assert [(one.id, one.verdict) for one in found] == [
+        ("a/steps", "passed"), ("b/steps", "failed"), ("c/steps", "unknown"),
+    ]  # fmt: skip
+
+
+def test_an_arm_of_the_baseline_that_did_not_run_is_noticed_by_a_star(tmp_path: Path) -> None:
+    before = side(figure(STEPS, 1, kind="count", id="b/steps", arm="b"))
+    found = judged(tmp_path, '"*/steps" = { max = 4 }', counted(1), before)
+    assert [(one.id, one.verdict) for one in found] == [
+        ("a/steps", "passed"),
+        ("b/steps", "unknown"),
+    ]
+
+
+def test_a_star_does_not_reach_into_cells(tmp_path: Path) -> None:
+    cell = figure(STEPS, 1, kind="count", id="capacity/requests=8/a/steps")
+    (found,) = judged(tmp_path, '"*/steps" = { max = 4 }', side(cell))
+    assert found.verdict == "unknown"
+    (found,) = judged(tmp_path, '"capacity/*/a/steps" = { max = 4 }', side(cell))
+    assert found.verdict == "passed"
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("", "error.gate.no_limits"),
+        ('"paged/generate_s" = { max = 1 }', "error.gate.time"),
+        ('"capacity/requests=8/paged/tokens_per_s" = { min = 1 }', "error.gate.time"),
+        ('"paged/process_peak" = { max = 1 }', "error.gate.measured"),
+        ('"paged/wasted_slot" = { max = 1 }', "error.unknown_metric_near"),
+        ('"paged/xyzzy" = { max = 1 }', "error.unknown_metric"),
+        ('"steps" = { max = 1 }', "error.compare.id"),
+        ('"a/b/steps" = { max = 1 }', "error.compare.id"),
+        ('"paged/steps" = 5', "error.gate.no_table"),
+        ('"paged/steps" = {}', "error.gate.no_table"),
+        ('"paged/steps" = { maxx = 5 }', "error.unknown_bound_near"),
+        ('"paged/steps" = { max = nan }', "error.gate.value"),
+        ('"paged/steps" = { max = inf }', "error.gate.value"),
+        ('"paged/steps" = { max = true }', "error.gate.value"),
+        ('"paged/steps" = { max = "many" }', "error.gate.value"),
+        ('"paged/steps" = { max = "baseline * 2" }', "error.gate.value"),
+    ],
+)
+def test_a_gate_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, key: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_gate(gate(tmp_path, text))
+    assert caught.value.text.key == key
+    assert caught.value.exit_code == ExitCode.USAGE

@@ -1,0 +1,210 @@
+"""What two runs may be said to differ in, and what not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from compare_runs import events, figure, side, write
+
+from experiment.compare.facts import read_side
+from experiment.compare.metrics import METRICS
+from experiment.compare.results import Comparison, Row
+from experiment.compare.sides import compare_sides
+from experiment.events import RunFinished, RunStarted, WorkloadReady
+from experiment.experiments.figures import FIGURES
+from experiment.i18n import LANGUAGES, catalogue
+from experiment.messages import UserError
+
+
+def row(comparison: Comparison, figure_id: str) -> Row:
+    return next(row for row in comparison.rows if row.id == figure_id)
+
+
+@pytest.fixture(scope="module")
+def wide_and_narrow(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """Blocks of four slots, then of two: 4, 6 tokens leave 2 slots unwritten, then none."""
+    place = tmp_path_factory.mktemp("runs")
+    wide = write(place / "wide", events(4, began=1))
+    return compare_sides(read_side(wide), read_side(write(place / "narrow", events(2, began=2))))
+
+
+def test_less_waste_is_better_by_how_much_there_is_less(wide_and_narrow: Comparison) -> None:
+    wasted = row(wide_and_narrow, "paged/wasted_slots")
+    assert wasted.left is not None
+    assert wasted.right is not None
+    assert (wasted.left.value, wasted.right.value) == (2, 0)
+    assert (wasted.verdict, wasted.change, wasted.improvement) == ("better", -1.0, 1.0)
+    share = row(wide_and_narrow, "paged/live_share")
+    assert share.verdict == "better"
+    assert share.improvement == pytest.approx(0.2)
+
+
+def test_the_other_way_round_it_is_worse(wide_and_narrow: Comparison) -> None:
+    turned = compare_sides(wide_and_narrow.right, wide_and_narrow.left)
+    wasted = row(turned, "paged/wasted_slots")
+    assert (wasted.verdict, wasted.change, wasted.difference) == ("worse", None, 2)
+    assert row(turned, "paged/live_share").verdict == "worse"
+
+
+def test_what_has_no_better_direction_only_differs(wide_and_narrow: Comparison) -> None:
+    blocks = row(wide_and_narrow, "paged/blocks")
+    assert (blocks.verdict, blocks.improvement) == ("differs", None)
+    assert row(wide_and_narrow, "contiguous.batch/wasted_slots").verdict == "same"
+    told = [(d.group, d.name, d.left, d.right) for d in wide_and_narrow.differences]
+    assert told == [("config", "cache.block_size", 4, 2)]
+
+
+def test_figures_that_neither_run_has_are_left_out(wide_and_narrow: Comparison) -> None:
+    assert "paged/moved_bytes" in wide_and_narrow.left.figures
+    assert not [r for r in wide_and_narrow.rows if r.id == "paged/moved_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "better", "verdict", "improvement"),
+    [
+        ((10, 11, 12), (7, 8, 9), "less", "better", 3 / 11),
+        ((10, 11, 12), (7, 8, 9), "more", "worse", -3 / 11),
+        ((7, 8, 9), (10, 11, 12), "less", "worse", -3 / 8),
+        ((7, 8, 9), (10, 11, 12), "more", "better", 3 / 8),
+        ((7, 8, 10), (10, 11, 12), "less", "unclear", -3 / 8),
+        ((7, 8, 13), (9, 10, 11), "more", "unclear", 2 / 8),
+        ((8,), (10, 11, 12), "less", "single", -3 / 8),
+        ((8,), (11,), "more", "single", 3 / 8),
+    ],
+)
+def test_a_time_is_judged_by_its_direction_and_its_spread(
+    before: tuple[float, ...],
+    after: tuple[float, ...],
+    better: str,
+    verdict: str,
+    improvement: float,
+) -> None:
+    left = side(figure("generate_s", *before, better=better))
+    found = row(compare_sides(left, side(figure("generate_s", *after, better=better))), left_id())
+    assert found.verdict == verdict
+    assert found.improvement == pytest.approx(improvement)
+
+
+def left_id() -> str:
+    return "a/generate_s"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"machine": {"cpu": "another"}}, "compare.reason.machine"),
+        ({"machine": {}}, "compare.reason.no_machine"),
+        ({"model": {"name": "another"}}, "compare.reason.model"),
+    ],
+)
+def test_times_of_other_machines_and_models_are_not_compared_but_counts_are(
+    changes: dict[str, object], reason: str
+) -> None:
+    figures = (figure("generate_s", 1, 2, 3), figure("steps", 5, kind="count", unit="count"))
+    found = compare_sides(side(*figures), side(*figures, **changes))
+    assert row(found, "a/generate_s").verdict == "not_comparable"
+    assert row(found, "a/generate_s").reason is not None
+    assert row(found, "a/generate_s").reason.key == reason  # type: ignore[union-attr]
+    assert row(found, "a/generate_s").change is None
+    assert row(found, "a/steps").verdict == "same"
+
+
+def test_nothing_is_compared_between_other_requests(tmp_path: Path) -> None:
+    log = events()
+    changed = [
+        e.model_copy(update={"requests": e.requests[:1]}) if isinstance(e, WorkloadReady) else e
+        for e in log
+    ]
+    one, other = write(tmp_path / "one", log), write(tmp_path / "other", changed)
+    found = compare_sides(read_side(one), read_side(other))
+    assert found.rows
+    assert {r.verdict for r in found.rows} == {"not_comparable"}
+
+
+def test_what_one_run_has_not_is_unknown_with_the_reason() -> None:
+    failed = figure("steps", kind="count", reason={"key": "failure.out_of_memory"})
+    found = compare_sides(side(figure("steps", 5, kind="count")), side(failed))
+    assert row(found, "a/steps").verdict == "unknown"
+    assert row(found, "a/steps").reason.key == "failure.out_of_memory"  # type: ignore[union-attr]
+    gone = compare_sides(side(figure("steps", 5, kind="count")), side())
+    assert row(gone, "a/steps").reason.key == "compare.reason.not_here"  # type: ignore[union-attr]
+    assert "compare.note.nothing_shared" in {note.key for note in gone.notes}
+
+
+def test_the_same_run_twice_is_called_so(tmp_path: Path) -> None:
+    run = read_side(write(tmp_path / "run", events()))
+    found = compare_sides(run, run)
+    assert {r.verdict for r in found.rows} <= {"same", "single"}
+    assert not found.differences
+    assert "compare.note.same_run" in {note.key for note in found.notes}
+
+
+def test_half_a_run_is_compared_as_far_as_it_came(tmp_path: Path) -> None:
+    log = events()
+    cut = next(i for i, e in enumerate(log) if getattr(e, "arm", None) == "paged")
+    half = write(tmp_path / "half", log[: cut + 1])
+    with (half / "events.jsonl").open("a") as file:
+        file.write('{"event": "step", "pl')
+    found = compare_sides(read_side(write(tmp_path / "whole", log)), read_side(half))
+    assert row(found, "contiguous.batch/live_slots").verdict == "same"
+    assert row(found, "paged/live_slots").verdict == "unknown"
+    keys = [note.key for note in found.notes]
+    assert "compare.note.incomplete" in keys
+    assert "compare.note.damaged" in keys
+
+
+def test_a_run_that_knows_no_requests_is_not_compared(tmp_path: Path) -> None:
+    log = events()
+    broken = [e for e in log if not isinstance(e, WorkloadReady)]
+    found = compare_sides(
+        read_side(write(tmp_path / "a", log)), read_side(write(tmp_path / "b", broken))
+    )
+    assert {r.verdict for r in found.rows} <= {"not_comparable", "unknown"}
+
+
+def test_other_machines_are_told_and_a_busy_one_too(tmp_path: Path) -> None:
+    one = write(tmp_path / "one", events())
+    other = write(tmp_path / "other", events(device_name="Other CPU", load={"busy": True}))
+    found = compare_sides(read_side(one), read_side(other))
+    assert ("machine", "device", "Test CPU", "Other CPU") in [
+        (d.group, d.name, d.left, d.right) for d in found.differences
+    ]
+    assert "compare.note.busy" in {note.key for note in found.notes}
+
+
+def test_other_versions_and_simulations_are_refused(tmp_path: Path) -> None:
+    first, *others = events()
+    assert isinstance(first, RunStarted)
+    old = write(tmp_path / "old", [first.model_copy(update={"schema_version": 99}), *others])
+    simulation = tmp_path / "simulation"
+    simulation.mkdir()
+    (simulation / "sim.json").write_text("{}")
+    for path, key in (
+        (old, "error.schema"),
+        (simulation, "error.compare.simulation"),
+        (tmp_path / "none", "error.compare.no_such"),
+        (tmp_path, "error.no_record"),
+    ):
+        with pytest.raises(UserError) as caught:
+            read_side(path)
+        assert caught.value.text.key == key
+
+
+def test_an_interrupted_run_is_said_to_be_one(tmp_path: Path) -> None:
+    log = [e for e in events() if not isinstance(e, RunFinished)]
+    run = write(tmp_path / "run", [*log, RunFinished(status="interrupted")])
+    found = compare_sides(read_side(run), read_side(run))
+    assert "compare.note.incomplete" in {note.key for note in found.notes}
+
+
+def test_every_metric_has_a_name_and_no_name_is_left_over() -> None:
+    for lang in LANGUAGES:
+        named = {k.rpartition(".")[2] for k in catalogue(lang) if k.startswith("compare.metric.")}
+        assert named == set(METRICS)
+
+
+def test_metrics_and_figures_of_one_name_are_of_one_kind() -> None:
+    for name in set(METRICS) & set(FIGURES) - {"attention_error", "logit_error", "running_mean"}:
+        assert METRICS[name].kind == FIGURES[name].kind, name
+        assert METRICS[name].better == FIGURES[name].better, name
