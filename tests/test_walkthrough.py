@@ -45,7 +45,9 @@ def start(*words: str, **options: object) -> subprocess.Popen[str]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """One quick run in English: its directory and what it printed."""
     directory = tmp_path_factory.mktemp("run") / "out"
-    process = start("--yes", "--lang", "en", "--out", str(directory))
+    baseline, gate = (str(QUICK.with_name(n)) for n in ("baseline-quick.json", "gate-example.toml"))
+    words = ("--yes", "--lang", "en", "--baseline", baseline, "--gate", gate)
+    process = start(*words, "--out", str(directory))
     out, err = process.communicate(timeout=300)
     assert process.returncode == ExitCode.OK, err
     assert err == ""

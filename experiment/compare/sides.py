@@ -68,6 +68,8 @@ def _row(name: str, left: Side, right: Side) -> Row | None:
     one, other = left.figures.get(name), right.figures.get(name)
     figure = other or one
     assert figure is not None
+    if figure.kind != "count" and "baseline" in (left.kind, right.kind):
+        return None  # a baseline never holds such a figure
     if (one is None or one.value is None) and (other is None or other.value is None):
         return None  # neither has it, so there is nothing to compare
     if one is None or other is None or one.value is None or other.value is None:

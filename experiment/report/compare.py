@@ -56,9 +56,7 @@ class CompareConsole(PartsConsole):
         self.console.print(Text(t("compare.gate.title"), style="bold cyan"))
         table = Table(box=self.box, pad_edge=False)
         for name in ("figure", "limit", "allowed", "value", "verdict"):
-            table.add_column(
-                t(f"compare.gate.column_{name}"), justify="right" if name == "value" else "left"
-            )
+            table.add_column(t(f"compare.gate.column_{name}"), overflow="fold")
         for one in judged:
             unit: Unit = one.figure.unit if one.figure else "count"
             text = t(f"compare.gate.{one.verdict}")
