@@ -142,7 +142,8 @@ def test_a_gate_that_cannot_be_used_is_refused_before_anything_runs(
 ) -> None:
     out = tmp_path / "out"
     path = gate(tmp_path, '"paged/generate_s" = { max = 1 }')
-    assert main(["--gate", path, "--out", str(out), "--lang", "en"]) == ExitCode.USAGE
+    words = ["--model", "tiny-gpt2", "--arms", "paged", "--max-new-tokens", "2", "--yes"]
+    assert main([*words, "--gate", path, "--out", str(out), "--lang", "en"]) == ExitCode.USAGE
     assert "is a time" in capsys.readouterr().err
     assert not out.exists()
 

@@ -12,6 +12,8 @@ from experiment.report.files import ReportError, write_reports
 from experiment.report.series import all_series
 
 NAMES = {
+    "benchmark-bigger-is-better.json",
+    "benchmark-smaller-is-better.json",
     "report.html",
     "summary.csv",
     "timeline.csv",
