@@ -73,9 +73,20 @@ def test_names_that_a_guide_gives_are_those_of_the_code(page: str) -> None:
     assert not unknown
 
 
-# Words of programs and files that are no names of ours.
+# Words of programs, files and Transformers that are no names of ours.
 TOOLS = frozenset(
-    {"make", "pagedkv", "cuda", "vllm", "render", "selfcheck", "events.jsonl", "sim.json"}
+    {
+        "make",
+        "pagedkv",
+        "cuda",
+        "vllm",
+        "render",
+        "selfcheck",
+        "events.jsonl",
+        "sim.json",
+        "generate",
+        "StaticCache",
+    }
 )
 
 
