@@ -7,11 +7,10 @@ block.
 
 from __future__ import annotations
 
-from typing import Any
-
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, drawn_lengths
 from experiment.experiments.found import Found, judged, untested
+from experiment.experiments.paper_shares import like_the_paper
 from experiment.experiments.results import Finding
 
 _NAME = "beam"
@@ -30,24 +29,8 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    return [_paper(found), _plans(found)]
-
-
-def _paper(found: Found) -> Finding:
-    pairs = []
-    for cell in found.cells:
-        width, saved = int(cell.values["beam_width"]), found.value(cell, "paged", "saved")
-        if saved is not None and width in PAPER:
-            pairs.append((float(saved), PAPER[width]))
-    if not pairs:
-        return untested("paper")
-    near = all(abs(saved - paper) <= _WITHIN for saved, paper in pairs)
-    figures: dict[str, Any] = {
-        "shares": ", ".join(f"{saved * 100:.2f} %" for saved, _ in pairs),
-        "paper": ", ".join(f"{paper * 100:.2f} %" for _, paper in pairs),
-        "within": _WITHIN,
-    }
-    return judged(_NAME, "paper", near, **figures)
+    paper = like_the_paper(found, _NAME, "beam_width", PAPER, _WITHIN)
+    return [paper, _plans(found)]
 
 
 def _plans(found: Found) -> Finding:

@@ -6,11 +6,10 @@ that the share that is saved can stand beside what the paper's Fig. 15 says of t
 
 from __future__ import annotations
 
-from typing import Any
-
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, drawn_lengths
 from experiment.experiments.found import Found, judged, untested
+from experiment.experiments.paper_shares import like_the_paper, saved_shares
 from experiment.experiments.results import CellResult, Finding
 from kvsim.paper.sharing import samples_sharing
 
@@ -30,19 +29,16 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    return [_formula(found), _paper(found)]
-
-
-def _saved(found: Found) -> list[tuple[CellResult, float]]:
-    known = ((cell, found.value(cell, "paged", "saved")) for cell in found.cells)
-    return [(cell, float(saved)) for cell, saved in known if saved is not None]
+    requests = len(drawn_lengths(found.config))
+    paper = like_the_paper(found, _NAME, "samples", PAPER, _WITHIN, requests=requests)
+    return [_formula(found), paper]
 
 
 def _formula(found: Found) -> Finding:
     """Whether what was saved is the closed sum over the lengths, block for block."""
     lengths = drawn_lengths(found.config)
     off, most = 0.0, 0.0
-    saved = _saved(found)
+    saved = saved_shares(found)
     for cell, share in saved:
         pairs = [(prompt, new) for prompt, new in lengths]
         said = samples_sharing(pairs, int(cell.values["samples"]), cell.block_size).share or 0.0
@@ -50,21 +46,6 @@ def _formula(found: Found) -> Finding:
     if not saved:
         return untested("formula")
     return judged(_NAME, "formula", off < 1e-9, most=most, off=off, samples=_samples(saved))
-
-
-def _paper(found: Found) -> Finding:
-    """Whether it is about what the paper saved at the same numbers of samples."""
-    pairs = [(share, PAPER[int(cell.values["samples"])]) for cell, share in _saved(found)
-             if cell.values["samples"] in PAPER]  # fmt: skip
-    if not pairs:
-        return untested("paper")
-    near = all(abs(share - paper) <= _WITHIN for share, paper in pairs)
-    figures: dict[str, Any] = {
-        "shares": ", ".join(f"{share * 100:.2f} %" for share, _ in pairs),
-        "paper": ", ".join(f"{paper * 100:.2f} %" for _, paper in pairs),
-        "requests": len(drawn_lengths(found.config)),
-    }
-    return judged(_NAME, "paper", near, within=_WITHIN, **figures)
 
 
 def _samples(saved: list[tuple[CellResult, float]]) -> str:
