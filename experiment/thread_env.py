@@ -2,23 +2,25 @@
 
     torch      an OpenMP pool of OMP_NUM_THREADS threads; between two operations they spin for a
                while, then sleep
-    ours       helper threads of the attention kernel, which sleep when idle
+    ours       compiled loops on torch's pool (experiment/engine/torch_threads.py)
     vLLM       pools of its own, bound and told to wait by vLLM itself
 
-Torch's threads and the helpers take turns on the same cores, so how long one spins is bounded.
+On a quiet machine threads wait as the library lets them. Where other programs want the cores, a
+thread that spins keeps them from working, and our own threads among them: spinning is bounded.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 
 from experiment.model.builtin import cache_root
+from experiment.noise import BUSY_CORES, others_cores
 
-# The libraries' own bounds are milliseconds and more: on a machine with as many cores as threads
-# that is time in which the attention kernel's helpers, or another program, find no core. A thousand
-# turns of GNU's loop, some 50 microseconds, are as long as threads of one operation wait for each
-# other; docs/performance.md has what longer ones cost. Intel's and LLVM's count milliseconds.
+# The libraries' own bounds are milliseconds and more. A thousand turns of GNU's loop, some 50
+# microseconds, are as long as threads of one operation wait for each other; docs/performance.md
+# has what either costs. Intel's and LLVM's count milliseconds.
 WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 GIVEN = "PAGEDKV_WAITING"  # in the environment: whoever started us has decided how threads wait
 _DECIDED = ("OMP_WAIT_POLICY", GIVEN, *WAITING)
@@ -35,9 +37,20 @@ def thread_variables(threads: int | None, given: Mapping[str, str] | None = None
     there = os.environ if given is None else given
     wanted = {"NUMBA_CACHE_DIR": str(cache_root().parent / "numba")}
     found = {name: value for name, value in wanted.items() if name not in there}
-    if not any(name in there for name in _DECIDED):
+    if not any(name in there for name in _DECIDED) and crowded():
         found |= WAITING
     return found | thread_counts(threads)
+
+
+@cache
+def crowded() -> bool:
+    """Whether other programs keep cores busy; asked once, so that all arms of a run wait alike.
+
+    Call it while none of ours works. Where nobody knows, what is right on a busy machine costs
+    less than the other mistake.
+    """
+    cores = others_cores()
+    return cores is None or cores > BUSY_CORES
 
 
 def thread_counts(threads: int | None) -> dict[str, str]:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiment import __version__
-from experiment.bench.noise import load_average, others_cores
 from experiment.bench.rows import Profile, Row, profiles_of, rows_of
 from experiment.config import Config
 from experiment.directories import without_home
 from experiment.environment import Environment
 from experiment.events import EnvironmentProbed, Event, MachineLimits, RunFinished, RunStarted
 from experiment.launch import Prepared
+from experiment.noise import load_average, others_cores
 from experiment.record import EventLog, read_record
 from experiment.runner import Session
 

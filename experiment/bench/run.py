@@ -19,7 +19,6 @@ from pathlib import Path
 from experiment import __version__
 from experiment.bench.data import BenchData, Round, Waiting, write_data
 from experiment.bench.front_door import front_door
-from experiment.bench.noise import BUSY_CORES, load_average, others_cores
 from experiment.bench.order import Pace, turned
 from experiment.bench.plan import Options, base_config, with_eager, with_run
 from experiment.bench.rounds import Ground, RoundResult, run_round
@@ -34,6 +33,7 @@ from experiment.environment import Environment
 from experiment.events import ArmFailed, Event, RunStarted
 from experiment.launch import VLLM, Prepared, refuse
 from experiment.messages import Message, UserError, message
+from experiment.noise import BUSY_CORES, load_average, others_cores
 from experiment.record import EventLog
 from experiment.runner import Session
 

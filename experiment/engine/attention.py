@@ -73,8 +73,7 @@ def paged_attention(
     step.calls.append(layer)
     step.pool.write(layer, step.inputs, key[0].transpose(0, 1), value[0].transpose(0, 1))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    rows = query[0].transpose(0, 1).contiguous()
-    out = step.kernel(rows, step.pool.layer(layer), step.inputs, scale)
+    out = step.kernel(query[0].transpose(0, 1), step.pool.layer(layer), step.inputs, scale)
     return out[None], None
 
 

@@ -18,29 +18,37 @@ blocks of any size, so a slab and blocks of one slot run through the same loops.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
 import torch
 
+from experiment.engine import torch_threads
 from experiment.engine.step_inputs import FlatSequences
+from experiment.engine.torch_threads import (
+    cube,
+    entry,
+    layer,
+    make_job,
+    matrix,
+    next_piece,
+    vector,
+)
 
 _TILE = 128
 # Pieces for each thread: where another process holds a core, its thread does fewer of them.
 _PIECES = 4
 _CORES = os.cpu_count() or 1  # asked once: the answer comes from files of the kernel
-# Below so many products per layer (some 0.3 ms on one core), waking another thread costs more
-# than it saves.
-_WORTH_A_THREAD = 1 << 20
+# Below so many products or copies in a layer (some 20 us on one core), handing a part of them to
+# another thread costs more than it saves.
+_WORTH_A_THREAD = 1 << 15
 # Sums may be reordered, but NaN and infinity keep their meaning: a stale read must show.
 _REORDERED = {"reassoc", "contract", "arcp", "nsz"}
-_F = np.float32
+_F, _I = np.float32, np.int32
 _LOG2_E = _F(1.4426950408889634)
 
 Floats = Any  # float32 array, C order
@@ -156,7 +164,7 @@ def _rescale(
 
 
 @_compile(
-    "void(float32[:,:,::1], float32[:,:,:,:,::1], float32[:,:,::1], int32[:,::1], int32[::1],"
+    "void(float32[:,::1], float32[:,:,:,:,::1], float32[:,:,::1], int32[:,::1], int32[::1],"
     " int32[::1], int32[::1], float32, int64, int64, int64)",
     {"contract"},
 )
@@ -164,96 +172,107 @@ def _attend(
     q: Floats, kv: Floats, out: Floats, tables: Ints, contexts: Ints, starts: Ints, chosen: Ints,
     scale: float, heads_at_once: int, begin: int, end: int,
 ) -> None:  # fmt: skip
-    """Work on tasks [begin, end): a task is a part of the KV heads of one chosen sequence."""
-    kv_heads = kv.shape[2]
-    group = q.shape[1] // kv_heads
+    """Work on tasks [begin, end): a task is a part of the KV heads of one chosen sequence.
+
+    ``q`` is [tokens, what lies between two of them]: queries are read where the model's product
+    has put them, often beside keys and values.
+    """
+    kv_heads, dim = kv.shape[2], kv.shape[4]
+    group = out.shape[1] // kv_heads
     parts = -(-kv_heads // heads_at_once)
     rows = heads_at_once * group
     scores, power = np.empty((rows, _TILE), _F), np.empty(_TILE, _F)
-    acc, best, sums = np.empty((rows, kv.shape[4]), _F), np.empty(rows, _F), np.empty(rows, _F)
+    acc, best, sums = np.empty((rows, dim), _F), np.empty(rows, _F), np.empty(rows, _F)
     for task in range(begin, end):
         s, head = chosen[task // parts], (task % parts) * heads_at_once
         heads = min(heads_at_once, kv_heads - head)
         for row in range(starts[s], starts[s + 1]):
+            queries = q[row, : out.shape[1] * dim].reshape(out.shape[1], dim)
             seen = contexts[s] - (starts[s + 1] - 1 - row)
             acc[:], best[:], sums[:] = _F(0.0), _F(-np.inf), _F(0.0)
             for first in range(0, seen, _TILE):
                 count = min(_TILE, seen - first)
-                _products(q[row], kv[0], tables[s], scale, head, heads, first, count, scores)
+                _products(queries, kv[0], tables[s], scale, head, heads, first, count, scores)
                 _rescale(scores, power, heads * group, count, best, sums, acc)
                 _add_values(scores, kv[1], tables[s], group, head, heads, first, count, acc)
             for g in range(heads * group):
-                for c in range(kv.shape[4]):
+                for c in range(dim):
                     out[row, head * group + g, c] = acc[g, c] / sums[g]
+
+
+@numba.cfunc("void(CPointer(int64))", cache=True)  # type: ignore[untyped-decorator]
+def _body(address: Any) -> None:
+    """:func:`_attend` for every piece that this thread gets of a job of :func:`attend`."""
+    job = numba.carray(address, (torch_threads.LONGEST,))
+    q, kv, out = matrix(job, 4, _F), layer(job, 7, _F), cube(job, 13, _F)
+    tables, contexts, starts = matrix(job, 17, _I), vector(job, 20, _I), vector(job, 22, _I)
+    chosen, scale = vector(job, 24, _I), vector(job, 26, _F)[0]
+    begin, end = next_piece(job)
+    while begin >= 0:
+        _attend(q, kv, out, tables, contexts, starts, chosen, scale, job[3], begin, end)
+        begin, end = next_piece(job)
 
 
 def attend(
     q: torch.Tensor, kv: torch.Tensor, out: torch.Tensor, flat: FlatSequences,
     chosen: torch.Tensor, scale: float,
 ) -> None:  # fmt: skip
-    """Fill the rows of ``out`` that belong to the ``chosen`` sequences (int32 indices)."""
-    arrays = (q.numpy(), kv.numpy(), out.numpy())
+    """Fill the rows of ``out`` that belong to the ``chosen`` sequences (int32 indices).
 
-    def work(*where: Any) -> None:
-        _attend(*arrays, *where)
-
-    share_out(work, q.shape[1], kv.shape, flat, chosen, scale)
+    ``q`` and ``out`` are [tokens, heads, head_dim], ``out`` contiguous.
+    """
+    share_out(_body, q, (kv, out), kv.shape, flat, chosen, scale)
 
 
 def share_out(
-    attend_part: Callable[..., None], heads: int, shape: Sequence[int], flat: FlatSequences,
-    chosen: torch.Tensor, scale: float,
+    body: Any, q: torch.Tensor, arrays: Sequence[torch.Tensor], shape: Sequence[int],
+    flat: FlatSequences, chosen: torch.Tensor, scale: float,
 ) -> None:  # fmt: skip
     """Call a compiled kernel for all tasks, in pieces where threads are worth it.
 
     Args:
-        attend_part: takes what stands after ``out`` in :func:`_attend`.
-        heads: query heads.
+        body: a C function such as :func:`_body`.
+        q: [tokens, heads, head_dim].
+        arrays: contiguous; what stands in a job between the queries and the sequences.
         shape: [2, blocks, kv_heads, block_size, head_dim].
     """
     kv_heads, block_size, dim = shape[2:]
     # With all its heads a small block is one long run of memory; a slab is one for each head.
     # The other way round, each run would end before the processor has begun to read ahead.
     heads_at_once = kv_heads if block_size <= _TILE else 1
-    tables, contexts, starts, indices = (x.numpy() for x in (*flat, chosen))
-    products = int(contexts[indices].sum()) * heads * dim
-    threads = _threads() if products >= _WORTH_A_THREAD else 1
-    heads_at_once = min(heads_at_once, -(-kv_heads * len(indices) // threads))
+    products = int(flat.contexts.numpy()[chosen.numpy()].sum()) * q.shape[1] * dim
+    threads, _ = threads_for(products, kv_heads * len(chosen))
+    heads_at_once = min(heads_at_once, -(-kv_heads * len(chosen) // threads))
+    tasks = len(chosen) * -(-kv_heads // heads_at_once)
+    threads, pieces = threads_for(products, tasks)
+    if q.stride(2) != 1 or q.stride(1) != dim:
+        q = q.contiguous()
+    held = (*arrays, *flat, chosen, torch.tensor([scale]))  # until all threads have finished
+    rows = (q.data_ptr(), q.shape[0], q.stride(0))
+    job = make_job(pieces, tasks, [heads_at_once], [rows, *map(entry, held)])
+    run_job(body, job, threads)
 
-    def work(begin: int, end: int) -> None:
-        attend_part(tables, contexts, starts, indices, scale, heads_at_once, begin, end)
 
-    tasks = len(indices) * -(-kv_heads // heads_at_once)
+def threads_for(work: int, tasks: int) -> tuple[int, int]:
+    """How many threads so much work is worth, in products or copies, and in how many pieces."""
+    threads = min(_threads(), tasks) if work >= _WORTH_A_THREAD else 1
+    return (threads, min(tasks, threads * _PIECES)) if threads > 1 else (1, 1)
+
+
+def run_job(body: Any, job: Any, threads: int) -> None:
+    """A body on torch's threads; on plain ones where torch's cannot be had."""
+    address = job.ctypes.data
+    alone, together = torch_threads.callable_at(body.address), torch_threads.pool()
     if threads == 1:
-        work(0, tasks)
-        return
-    pieces = min(tasks, threads * _PIECES)
-    bounds = [tasks * i // pieces for i in range(pieces + 1)]
-    _in_threads(work, deque(pairwise(bounds)))
-
-
-def _in_threads(work: Callable[[int, int], None], ranges: deque[tuple[int, int]]) -> None:
-    """Share ``ranges`` among this thread and its helpers, first come first served.
-
-    Numba's own parallel loops would bring a second set of OpenMP threads beside torch's. Both
-    spin while they wait, so each would hold the cores that the other needs, and a fixed share
-    for each thread makes all wait for one that another process has displaced. Here idle helpers
-    sleep, and whoever is running takes the next piece.
-    """
-
-    def drain() -> None:
-        while True:
-            try:
-                begin, end = ranges.popleft()
-            except IndexError:
-                return
-            work(begin, end)
-
-    helpers = [_helpers().submit(drain) for _ in range(_threads() - 1)]
-    drain()
-    for helper in helpers:
-        if not helper.cancel():  # a helper that has not woken up by now has nothing left to do
-            helper.result()
+        alone(address)
+    elif together:
+        together(body.address, address, threads)
+    else:
+        helpers = [_helpers().submit(alone, address) for _ in range(threads - 1)]
+        alone(address)
+        for helper in helpers:
+            if not helper.cancel():  # one that has not woken up by now has nothing left to do
+                helper.result()
 
 
 def _threads() -> int:

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 
+from experiment.engine import torch_threads
 from experiment.engine.cpu_kernel import (
     _F,
+    _I,
     _REORDERED,
     _TILE,
     Floats,
@@ -27,7 +30,9 @@ from experiment.engine.cpu_kernel import (
 )
 from experiment.engine.quantized import POISON, QuantizedKV
 from experiment.engine.step_inputs import FlatSequences
+from experiment.engine.torch_threads import cube, layer, matrix, next_piece, vector
 
+_I8 = np.int8
 _HALF = _F(0.5)
 _NAN = _F(np.nan)
 
@@ -87,7 +92,7 @@ def _add_values(
 
 
 @_compile(
-    "void(float32[:,:,::1], int8[:,:,:,:,::1], float32[:,:,::1], float32[:,:,::1], int32[:,::1],"
+    "void(float32[:,::1], int8[:,:,:,:,::1], float32[:,:,::1], float32[:,:,::1], int32[:,::1],"
     " int32[::1], int32[::1], int32[::1], float32, int64, int64, int64)",
     {"contract"},
 )
@@ -97,24 +102,25 @@ def _attend(
 ) -> None:  # fmt: skip
     """Work on tasks [begin, end): a task is a part of the KV heads of one chosen sequence."""
     kv_heads, dim = kv.shape[2], kv.shape[4]
-    group = q.shape[1] // kv_heads
+    group = out.shape[1] // kv_heads
     parts = -(-kv_heads // heads_at_once)
     rows = heads_at_once * group
     scores, power = np.empty((rows, _TILE), _F), np.empty(_TILE, _F)
     acc, best, sums = np.empty((rows, dim), _F), np.empty(rows, _F), np.empty(rows, _F)
-    halves = np.empty(q.shape[1], _F)
+    halves = np.empty(out.shape[1], _F)
     for task in range(begin, end):
         s, head = chosen[task // parts], (task % parts) * heads_at_once
         heads = min(heads_at_once, kv_heads - head)
         for row in range(starts[s], starts[s + 1]):
+            queries = q[row, : out.shape[1] * dim].reshape(out.shape[1], dim)
             for g in range(head * group, (head + heads) * group):
-                halves[g] = _HALF * q[row, g].sum()
+                halves[g] = _HALF * queries[g].sum()
             seen = contexts[s] - (starts[s + 1] - 1 - row)
             acc[:], best[:], sums[:] = _F(0.0), _F(-np.inf), _F(0.0)
             for first in range(0, seen, _TILE):
                 count = min(_TILE, seen - first)
                 _products(
-                    q[row], halves, kv[0], kv_scales[0], tables[s], scale, head, heads, first,
+                    queries, halves, kv[0], kv_scales[0], tables[s], scale, head, heads, first,
                     count, scores,
                 )  # fmt: skip
                 _rescale(scores, power, heads * group, count, best, sums, acc)
@@ -126,15 +132,23 @@ def _attend(
                     out[row, head * group + g, c] = acc[g, c] / sums[g]
 
 
+@numba.cfunc("void(CPointer(int64))", cache=True)  # type: ignore[untyped-decorator]
+def _body(address: Any) -> None:
+    """:func:`_attend` for every piece that this thread gets of a job of :func:`attend`."""
+    job = numba.carray(address, (torch_threads.LONGEST,))
+    q, kv, scales = matrix(job, 4, _F), layer(job, 7, _I8), cube(job, 13, _F)
+    out, tables, contexts = cube(job, 17, _F), matrix(job, 21, _I), vector(job, 24, _I)
+    starts, chosen, scale = vector(job, 26, _I), vector(job, 28, _I), vector(job, 30, _F)[0]
+    begin, end = next_piece(job)
+    while begin >= 0:
+        _attend(q, kv, scales, out, tables, contexts, starts, chosen, scale, job[3], begin, end)
+        begin, end = next_piece(job)
+
+
 def attend(
     q: torch.Tensor, kv: QuantizedKV, out: torch.Tensor, flat: FlatSequences,
     chosen: torch.Tensor, scale: float,
 ) -> None:  # fmt: skip
     """Fill the rows of ``out`` that belong to the ``chosen`` sequences (int32 indices)."""
     assert kv.scales is not None
-    arrays = (q.numpy(), kv.values.numpy(), kv.scales.numpy(), out.numpy())
-
-    def work(*where: Any) -> None:
-        _attend(*arrays, *where)
-
-    share_out(work, q.shape[1], kv.shape, flat, chosen, scale)
+    share_out(_body, q, (kv.values, kv.scales, out), kv.shape, flat, chosen, scale)

@@ -11,22 +11,43 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
+import numpy as np
 import torch
 
-from experiment.engine.cpu_kernel import Floats, Ints, _compile
+from experiment.engine import torch_threads
+from experiment.engine.cpu_kernel import _F, Floats, Ints, _compile, run_job, threads_for
+from experiment.engine.torch_threads import entry, layer, make_job, next_piece, vector
+
+_L = np.int64
 
 
 @_compile(
-    "void(float32[::1], int64, int64, float32[:,:,:,::1], int64[::1], int64[::1])", {"contract"}
+    "void(float32[::1], int64, int64, float32[:,:,:,::1], int64[::1], int64[::1], int64, int64)",
+    {"contract"},
 )
 def _write(
-    rows: Floats, token_stride: int, head_stride: int, slots: Floats, blocks: Ints, offsets: Ints
-) -> None:
-    for token in range(blocks.shape[0]):
+    rows: Floats, token_stride: int, head_stride: int, slots: Floats, blocks: Ints, offsets: Ints,
+    begin: int, end: int,
+) -> None:  # fmt: skip
+    for token in range(begin, end):
         for head in range(slots.shape[1]):
             start = token * token_stride + head * head_stride
             for c in range(slots.shape[3]):
                 slots[blocks[token], head, offsets[token], c] = rows[start + c]
+
+
+@numba.cfunc("void(CPointer(int64))", cache=True)  # type: ignore[untyped-decorator]
+def _body(address: Any) -> None:
+    """:func:`_write` of keys and values, for every piece that this thread gets."""
+    job = numba.carray(address, (torch_threads.LONGEST,))
+    keys, values, slots = vector(job, 7, _F), vector(job, 9, _F), layer(job, 11, _F)
+    blocks, offsets = vector(job, 17, _L), vector(job, 19, _L)
+    begin, end = next_piece(job)
+    while begin >= 0:
+        _write(keys, job[3], job[4], slots[0], blocks, offsets, begin, end)
+        _write(values, job[5], job[6], slots[1], blocks, offsets, begin, end)
+        begin, end = next_piece(job)
 
 
 def write(
@@ -37,18 +58,23 @@ def write(
     values: torch.Tensor,
 ) -> None:
     """Put rows [tokens, kv_heads, head_dim] into [2, blocks, kv_heads, block_size, head_dim]."""
-    halves, where = kv.numpy(), (blocks.numpy(), offsets.numpy())
-    for half, rows in ((0, keys), (1, values)):
-        _write(*_flat(rows), halves[half], *where)
+    threads, pieces = threads_for(2 * keys.numel(), len(blocks))
+    flat = [_flat(rows) for rows in (keys, values)]  # held until all threads have finished
+    strides = [stride for rows in flat for stride in rows.stride()[:2]]
+    spans = [(rows.data_ptr(), _span(rows)) for rows in flat]
+    job = make_job(pieces, len(blocks), strides, [*spans, *map(entry, (kv, blocks, offsets))])
+    run_job(_body, job, threads)
 
 
-def _flat(rows: torch.Tensor) -> tuple[Any, int, int]:
-    """The memory from the first to the last number, and the strides of tokens and heads.
+def _flat(rows: torch.Tensor) -> torch.Tensor:
+    """Rows whose heads are each one run of memory.
 
     Keys are often parts of a wider tensor; read so, they need not be copied out of it.
     """
-    if rows.stride(2) != 1:
-        rows = rows.contiguous()
+    return rows if rows.stride(2) == 1 else rows.contiguous()
+
+
+def _span(rows: torch.Tensor) -> int:
+    """How many numbers lie from the first to the last, both included."""
     tokens, heads, dim = rows.shape
-    length = (tokens - 1) * rows.stride(0) + (heads - 1) * rows.stride(1) + dim
-    return rows.as_strided((length,), (1,)).numpy(), rows.stride(0), rows.stride(1)
+    return (tokens - 1) * rows.stride(0) + (heads - 1) * rows.stride(1) + dim

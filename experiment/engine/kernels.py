@@ -1,8 +1,8 @@
 """Attention through block tables. Every kernel has the same signature and the same result.
 
-    q    [tokens, heads, head_dim]      packed queries of the step
+    q    [tokens, heads, head_dim]      packed queries of the step, perhaps a part of a wider tensor
     kv   [2, blocks, kv_heads, block_size, head_dim]      one layer of the pool
-    out  [tokens, heads, head_dim]
+    out  [tokens, heads, head_dim]      contiguous
 
 ``kv`` is a tensor, or a :class:`QuantizedKV`, which only the kernels of ``READS_QUANTIZED`` take.
 The keys and values of the step are in the pool before a kernel runs.
@@ -58,7 +58,7 @@ def gather(
 
 def torch_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
     """Gather each request's blocks, then torch's scaled dot product attention. Any device."""
-    out = torch.empty_like(q)
+    out = q.new_empty(q.shape)
     for sequence in inputs.sequences:
         _attend_gathered(q, kv, sequence, scale, out)
     return out
@@ -74,7 +74,7 @@ def numba_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float)
     fp8 = isinstance(kv, QuantizedKV) and kv.scales is None
     if q.device.type != "cpu" or q.dtype != torch.float32 or fp8:
         return torch_kernel(q, kv, inputs, scale)
-    out = torch.empty_like(q)
+    out = q.new_empty(q.shape)
     chosen, large = inputs.by_size
     for sequence in large:
         _attend_gathered(q, kv, sequence, scale, out)
@@ -103,7 +103,7 @@ def reference_kernel(
     q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float
 ) -> torch.Tensor:
     """The definition, one query at a time in double precision; for tests."""
-    out = torch.empty_like(q)
+    out = q.new_empty(q.shape)
     group = q.shape[1] // kv.shape[2]
     for sequence in inputs.sequences:
         gathered = gather(kv, sequence, torch.float64)

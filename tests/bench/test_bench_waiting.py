@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
+from experiment import thread_env
 from experiment.bench.waiting import NAMES, POLICIES, waiting_as
 from experiment.config import Config
 from experiment.launch import Launch
 from experiment.runner import _variables
-from experiment.thread_env import GIVEN, WAITING, thread_variables
+from experiment.thread_env import GIVEN, WAITING, crowded, thread_variables
 
 
 @pytest.fixture(autouse=True)
-def _undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+def _undecided(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in (*NAMES, GIVEN):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(thread_env, "others_cores", lambda: 1.0)
+    crowded.cache_clear()
+    yield
+    crowded.cache_clear()
+
+
+@pytest.mark.parametrize(("cores", "bounded"), [(0.0, False), (0.9, True), (None, True)])
+def test_spinning_is_bounded_where_other_programs_want_the_cores(
+    cores: float | None, bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_env, "others_cores", lambda: cores)
+    assert (WAITING.items() <= thread_variables(2).items()) is bounded
+
+
+def test_all_arms_of_a_process_wait_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = thread_variables(2)
+    monkeypatch.setattr(thread_env, "others_cores", lambda: 0.0)
+    assert thread_variables(2) == first
 
 
 def test_spinning_is_bounded_unless_somebody_has_decided() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kernel_cases import CASES, Case, make_step
 from tiny_models import FAMILIES, geometry, solo, tiny
 
-from experiment.engine import kernels
+from experiment.engine import kernels, torch_threads
 from experiment.engine.engine import Engine
 from experiment.engine.kernels import KERNELS, Kernel, choose_kernel, gather, reference_kernel
 from experiment.engine.kv_pool import KVPool
@@ -33,7 +33,7 @@ def numba_alone(
     q: torch.Tensor, kv: torch.Tensor, inputs: StepInputs, scale: float
 ) -> torch.Tensor:
     """Everything in place: the choice of ``numba_kernel`` leaves large chunks to torch."""
-    out = torch.empty_like(q)
+    out = q.new_empty(q.shape)
     chosen = torch.arange(len(inputs.sequences), dtype=torch.int32)
     cpu_kernel.attend(q, kv, out, inputs.flat, chosen, scale)
     return out
@@ -86,9 +86,12 @@ def test_extreme_scores_give_the_reference(size: float) -> None:
 
 @pytest.mark.parametrize("heads", [(12, 12), (4, 1), (6, 2)])
 @pytest.mark.parametrize("block_size", [16, 512])
+@pytest.mark.parametrize("on_torch", [True, False])
 def test_threads_change_nothing(
-    block_size: int, heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    on_torch: bool, block_size: int, heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not on_torch:
+        monkeypatch.setattr(torch_threads, "pool", lambda: None)
     step = make_step(Case(((400, 1), (9, 1), (90, 3)), block_size, *heads, dim=64))
     alone = numba_alone(step.q, step.kv, step.inputs, step.scale)
     monkeypatch.setattr(cpu_kernel, "_WORTH_A_THREAD", 0)
@@ -129,6 +132,20 @@ def test_the_reference_is_softmax_of_scaled_products_over_what_came_before() -> 
     for row, seen in ((0, 2), (1, 3)):
         weights = torch.softmax(0.5 * keys[:seen] @ step.q[row, 0], 0)
         torch.testing.assert_close(out[row, 0], weights @ values[:seen], atol=1e-6, rtol=0)
+
+
+def test_queries_are_read_where_they_stand() -> None:
+    """Beside keys and values, as a model's one product leaves them; or heads outside tokens."""
+    step = make_step(Case(((400, 1), (9, 1), (20, 3)), 16, 4, 2, dim=64))
+    expected = reference_kernel(step.q, step.kv, step.inputs, step.scale)
+    tokens, heads, dim = step.q.shape
+    wide = torch.full((tokens, 3, heads, dim), torch.nan)
+    wide[:, 1] = step.q
+    for q in (wide[:, 1], step.q.transpose(0, 1).contiguous().transpose(0, 1)):
+        for kernel in OTHERS.values():
+            ours = kernel(q, step.kv, step.inputs, step.scale)
+            assert ours.is_contiguous()
+            torch.testing.assert_close(ours, expected, atol=TOLERANCE, rtol=0)
 
 
 def test_gather_reads_in_logical_order_and_stops_at_the_context() -> None:

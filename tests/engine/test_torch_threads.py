@@ -1,0 +1,92 @@
+"""Compiled loops on torch's own threads: every task once, and no thread beside torch's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+import torch
+
+from experiment.engine import torch_threads
+from experiment.engine.cpu_kernel import run_job
+from experiment.engine.torch_threads import LONGEST, entry, make_job, next_piece, pool, vector
+
+TASKS = 1000
+
+needs_pool = pytest.mark.skipif(pool() is None, reason="torch's OpenMP library cannot be told here")
+
+
+@numba.cfunc("void(CPointer(int64))")  # type: ignore[untyped-decorator]
+def _count(address: Any) -> None:
+    """Count each task of each piece."""
+    job = numba.carray(address, (LONGEST,))
+    counts = vector(job, 3, np.int64)
+    begin, end = next_piece(job)
+    while begin >= 0:
+        for task in range(begin, end):
+            counts[task] += 1
+        begin, end = next_piece(job)
+
+
+@pytest.mark.parametrize("on_torch", [pytest.param(True, marks=needs_pool), False])
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("pieces", [1, 7, TASKS])
+def test_every_task_is_done_once(
+    pieces: int, threads: int, on_torch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not on_torch:
+        monkeypatch.setattr(torch_threads, "pool", lambda: None)
+    for _ in range(20):
+        counts = torch.zeros(TASKS, dtype=torch.int64)
+        run_job(_count, make_job(pieces, TASKS, [], [entry(counts)]), threads)
+        assert counts.eq(1).all()
+
+
+def test_an_array_with_gaps_is_refused() -> None:
+    with pytest.raises(ValueError, match="contiguous"):
+        entry(torch.zeros(4, 4)[:, :2])
+
+
+def test_without_one_library_of_its_kind_there_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    for found in (set(), {Path("/a/libgomp.so.1"), Path("/b/libomp.so")}, {Path("/no/libgomp.so")}):
+        monkeypatch.setattr(torch_threads, "_loaded", lambda found=found: set(found))
+        pool.cache_clear()
+        assert pool() is None
+    pool.cache_clear()
+
+
+_THREADS = """
+import os
+import torch
+torch.set_num_threads(3)
+torch.ones(512, 512) @ torch.ones(512, 512)
+torch.ones(1 << 22).add_(1)
+from experiment.engine import cpu_kernel, torch_threads
+torch_threads.pool()
+cpu_kernel._threads = lambda: 3
+before = len(os.listdir("/proc/self/task"))
+from test_torch_threads import _count, TASKS
+counts = torch.zeros(TASKS, dtype=torch.int64)
+job = torch_threads.make_job(12, TASKS, [], [torch_threads.entry(counts)])
+cpu_kernel.run_job(_count, job, 3)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@needs_pool
+def test_no_thread_is_started_beside_those_of_torch() -> None:
+    here = Path(__file__).parent
+    script = f"import sys; sys.path.insert(0, {str(here)!r})\n{_THREADS}"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=here.parent.parent,
+    )
+    assert done.stdout.strip() == "0"
