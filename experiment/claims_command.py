@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from experiment.experiments.measured import cells_of
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, UserError, user_error
 from experiment.os_errors import os_reason
-from experiment.record import read_record
+from experiment.record import read_record, write_atomic
 from experiment.shipped import CONFIGS
 from experiment.words import make_parser, parse
 
@@ -51,8 +51,10 @@ def claims(words: list[str], t: Translator) -> int:
             return code
     found = read_found(directory, names)
     judged = judge(found)
-    console.show(judged, {name: one.config.experiment.size for name, one in found.items()})
-    console.written(_write(directory, judged))
+    sizes = {name: one.config.experiment.size for name, one in found.items()}
+    console.show(judged, sizes)
+    for path in _write(directory, judged, sizes, t.lang):
+        console.written(path)
     return code
 
 
@@ -89,7 +91,12 @@ def _run(name: str, out: Path, options: argparse.Namespace, t: Translator) -> in
         return error.exit_code
 
 
-def _write(directory: Path, judged: Sequence[Judged]) -> Path:
+def _write(
+    directory: Path, judged: Sequence[Judged], sizes: Mapping[str, str], lang: str
+) -> list[Path]:
+    from experiment.report.claims_page import PAGE, claims_html
+    from experiment.report.index import write_index
+
     rows = [
         {
             "claim": one.claim.name,
@@ -101,16 +108,17 @@ def _write(directory: Path, judged: Sequence[Judged]) -> Path:
         }
         for one in judged
     ]
-    path = directory / "claims.json"
+    data = {"version": __version__, "claims": rows}
+    path, page = directory / "claims.json", directory / PAGE
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"version": __version__, "claims": rows}, indent=1)
-        path.write_text(text + "\n", encoding="utf-8")
+        write_atomic(path, json.dumps(data, indent=1) + "\n")
+        write_atomic(page, claims_html(judged, sizes, data, lang))
+        index = write_index(directory, lang)
     except OSError as error:
         raise user_error(
             "error.out_unwritable", path=str(directory), why=os_reason(error)
         ) from error
-    return path
+    return [path, page, *([index] if index else [])]
 
 
 def _parser(t: Translator) -> argparse.ArgumentParser:

@@ -37,7 +37,7 @@ def paper(words: list[str], t: Translator) -> int:
     result = result_of(claims, seeds)
     data = {"program": __version__} | result.to_json()
     console.show(data)
-    console.show_files(_write(directory, data))
+    console.show_files(_write(directory, data, t.lang))
     return ExitCode.INCOMPLETE if result.failed else ExitCode.OK
 
 
@@ -77,14 +77,19 @@ def _directory(out: str | None) -> Path:
     return path
 
 
-def _write(directory: Path, data: dict[str, Any]) -> list[Path]:
+def _write(directory: Path, data: dict[str, Any], lang: str) -> list[Path]:
+    from experiment.report.index import write_index
     from experiment.report.paper import paper_csv, paper_json
+    from experiment.report.paper_page import PAGE, paper_html
 
-    texts = {"paper.json": paper_json(data), "paper.csv": paper_csv(data)}
+    texts = {
+        "paper.json": paper_json(data), "paper.csv": paper_csv(data), PAGE: paper_html(data, lang)
+    }  # fmt: skip
     try:
         for name, text in texts.items():
             (directory / name).write_text(text, encoding="utf-8", newline="")
+        index = write_index(directory, lang)
     except OSError as error:
         why = os_reason(error)
         raise user_error("error.out_unwritable", path=str(directory), why=why) from error
-    return [directory / name for name in texts]
+    return [*(directory / name for name in texts), *([index] if index else [])]

@@ -75,8 +75,8 @@ def keyed_nodes(body: Any) -> list[Any]:
     return [node for node in body.iter() if node.get("data-key")]
 
 
-def expected(node: Any, facts: dict[str, Any], record: Record) -> str:
-    key, kind, lang = node.get("data-key"), node.get("data-as"), node.get("lang")
+def expected(node: Any, facts: dict[str, Any], record: Record, lang: str = "en") -> str:
+    key, kind, lang = node.get("data-key"), node.get("data-as"), node.get("lang") or lang
     if kind in WRITERS:
         return str(WRITERS[kind](evaluate(key, facts)))
     if kind in keyed.MOMENTS:
@@ -116,6 +116,11 @@ def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
     if kind in ("foretold", "focus"):
         of = foretold_message if kind == "foretold" else focus_message
         return of(ExperimentResult.model_validate(value))  # type: ignore[return-value]
+    if kind == "player.entry_place":
+        return f"{value['logical']} → {value['block']}"
+    if kind == "player.entry_slots":
+        owners = value["owners"]
+        return f"{value['filled']}/{value['size']}" + (f" ×{owners}" if owners > 1 else "")
     if family == "environment":
         return dict(environment_rows(value))[rest]  # type: ignore[return-value]
     numbers = dict(one.split("=", 1) for one in key.split("; "))

@@ -12,9 +12,12 @@ from experiment.bench.workloads import NAMES
 from experiment.config import expand_arms
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
+from experiment.os_errors import os_reason
+from experiment.record import write_atomic
 from experiment.words import make_parser, parse
 
 if TYPE_CHECKING:
+    from experiment.bench.data import BenchData
     from experiment.report.bench import BenchConsole
 
 OUT = Path("reports/bench")
@@ -58,7 +61,29 @@ def _measure(options: Options, console: BenchConsole) -> int:
     console.show(measured.data)
     if measured.written is not None:
         console.written(measured.written)
+        for path in _pages(measured.written.parent, measured.data, options.lang):
+            console.written(path)
     return code
+
+
+def _pages(directory: Path, data: BenchData, lang: str) -> list[Path]:
+    """The page of a benchmark and the index beside it; a comparison of waiting has none.
+
+    Raises:
+        UserError: they cannot be written.
+    """
+    from experiment.report.bench_page import PAGE, bench_html
+    from experiment.report.index import write_index
+
+    if data.waiting:
+        return []
+    try:
+        write_atomic(directory / PAGE, bench_html(data, lang))
+        index = write_index(directory, lang)
+    except OSError as error:
+        why = os_reason(error)
+        raise user_error("error.out_unwritable", path=str(directory), why=why) from error
+    return [directory / PAGE, *([index] if index else [])]
 
 
 def options_of(asked: argparse.Namespace, out: Path, lang: str = "en") -> Options:

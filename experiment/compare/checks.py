@@ -88,6 +88,7 @@ def write_comparison(directory: Path, comparison: Comparison, lang: str) -> list
         UserError: they cannot be written.
     """
     from experiment.report.compare_page import compare_csv, compare_html
+    from experiment.report.index import write_index
 
     table = compare_csv(comparison)
     data = json.dumps(comparison.model_dump(mode="json"), ensure_ascii=False, indent=1)
@@ -95,7 +96,9 @@ def write_comparison(directory: Path, comparison: Comparison, lang: str) -> list
         write_atomic(directory / PAGE, compare_html(comparison, table, lang))
         write_atomic(directory / DATA, data + "\n")
         write_atomic(directory / TABLE, table, _CSV_ENCODING)
+        index = write_index(directory, lang)
     except OSError as error:
         why = os_reason(error)
         raise user_error("error.out_unwritable", path=str(directory), why=why) from error
-    return [directory / name for name in (PAGE, DATA, TABLE)]
+    files = [directory / name for name in (PAGE, DATA, TABLE)]
+    return [*files, *([index] if index else [])]

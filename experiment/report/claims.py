@@ -9,6 +9,7 @@ from rich.text import Text
 
 from experiment.experiments.claims import Judged
 from experiment.i18n import DASH
+from experiment.report.claims_page import figure
 from experiment.report.console import ConsoleReporter
 
 _STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
@@ -35,7 +36,7 @@ class ClaimsConsole:
             verdict = Text(t(f"claims.verdict_{one.verdict}"), style=_STYLES[one.verdict])
             experiment = one.claim.experiment or DASH
             said = t(f"claims.{one.claim.name}")
-            table.add_row(said, self._figure(one), verdict, experiment)
+            table.add_row(said, figure(t, one), verdict, experiment)
         out.console.print(table)
         out.paragraph(t("claims.note"))
         if "quick" in sizes.values():
@@ -44,9 +45,3 @@ class ClaimsConsole:
     def written(self, path: Path) -> None:
         """Where the same stands as data."""
         self._out.paragraph(str(path), indent=2)
-
-    def _figure(self, one: Judged) -> str:
-        if one.value is None:
-            return DASH
-        value = int(one.value) if one.claim.kind == "count" else one.value
-        return self._out.t(f"claims.figure_{one.claim.kind}", value=value)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
 from experiment.i18n import DASH, format_bytes
 from experiment.messages import Message
 from experiment.reconcile import ALLOWED
+from experiment.report.arm_tables import Line, show_arms
 from experiment.report.engine_facts import engine_facts, margin_text
 from experiment.report.sharing import explanations
 from experiment.report.texts import arm_name
@@ -19,6 +19,7 @@ from experiment.results import (
     ArmResult,
     ChannelFigure,
     Claim,
+    Gain,
     Reconciliation,
     Results,
     TokenComparison,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from experiment.report.console import ConsoleReporter
 
 _VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
+_NARROW = 70  # cells of a console; with fewer, a table of words is a list
 _NOT_WHOLE = ("left", "interrupted", "incomplete", "failed")
 
 
@@ -41,7 +43,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
     if out.quiet:  # else each reason was printed when the arm ended
         _show_missing(out, results)
     if results.arms:
-        out.console.print(comparison_table(out, results))
+        _show_comparison(out, results)
         if results.equal_reserved:
             out.line(out.t("console.reserved_equal", n=results.equal_reserved), "dim")
     _show_gains(out, results)
@@ -75,18 +77,21 @@ def _show_missing(out: ConsoleReporter, results: Results) -> None:
             out.line(out.t(key, arm=name, reason=reason), "yellow")
 
 
-def comparison_table(out: ConsoleReporter, results: Results) -> Table:
+def _show_comparison(out: ConsoleReporter, results: Results) -> None:
     """A column for each arm, a row for each figure; slots at the peak of live slots."""
-    table = out.table(out.t("console.figure"), right=())
-    for arm in results.arms:
-        table.add_column(arm_name(out.t, arm.arm), justify="right", overflow="fold")
-    for key, write in _FIGURES.items():
-        table.add_row(out.t(f"console.{key}"), *(write(arm) for arm in results.arms))
+    lines = [
+        _row(out.t(f"console.{key}"), *(write(arm) for arm in results.arms))
+        for key, write in _FIGURES.items()
+    ]
     for key in _EVENTS:  # rows of what never happened would only be long
         counts = [getattr(arm, key) for arm in results.arms]
         if any(counts):
-            table.add_row(out.t(f"console.{key}"), *map(_count, counts))
-    return table
+            lines.append(_row(out.t(f"console.{key}"), *map(_count, counts)))
+    show_arms(out, out.t("console.figure"), [arm.arm for arm in results.arms], lines)
+
+
+def _row(label: str, *cells: str) -> Line:
+    return Line(Text(label), [Text(cell) for cell in cells])
 
 
 def _show_gains(out: ConsoleReporter, results: Results) -> None:
@@ -94,17 +99,34 @@ def _show_gains(out: ConsoleReporter, results: Results) -> None:
     if not results.gains or out.quiet:
         return
     heads = ("arm", "tokens_per_s", "running", "factor", "step")
+    if out.console.width < _NARROW:
+        _list_gains(out, results, heads)
+        return
     table = out.table(*(out.t(f"gains.{head}") for head in heads), right=(1, 2, 3))
     for gain in results.gains:
-        table.add_row(
-            arm_name(out.t, gain.arm),
-            f"{gain.tokens_per_s:,.1f}",
-            DASH if gain.mean_running is None else f"{gain.mean_running:.2f}",
-            "" if gain.factor is None else f"{gain.factor:.2f} ×",
-            "" if gain.step is None else out.t(f"gains.step_{gain.step}"),
-        )
+        table.add_row(arm_name(out.t, gain.arm), *_gain_cells(out, gain))
     out.console.print(table)
     out.line(out.t("gains.once"), "dim")
+
+
+def _list_gains(out: ConsoleReporter, results: Results, heads: tuple[str, ...]) -> None:
+    """The same where five columns have no room: an arm, and its figures below it."""
+    for gain in results.gains:
+        out.line(arm_name(out.t, gain.arm), "bold")
+        for head, cell in zip(heads[1:], _gain_cells(out, gain), strict=True):
+            if cell:
+                text = out.t("console.problem", arm=out.t(f"gains.{head}"), text=cell)
+                out.line(text, indent=2)
+    out.line(out.t("gains.once"), "dim")
+
+
+def _gain_cells(out: ConsoleReporter, gain: Gain) -> list[str]:
+    return [
+        f"{gain.tokens_per_s:,.1f}",
+        DASH if gain.mean_running is None else f"{gain.mean_running:.2f}",
+        "" if gain.factor is None else f"{gain.factor:.2f} ×",
+        "" if gain.step is None else out.t(f"gains.step_{gain.step}"),
+    ]
 
 
 def _show_prefix_cache(out: ConsoleReporter, results: Results) -> None:
@@ -147,22 +169,18 @@ def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
     arms = [arm for arm in results.arms if arm.reconciliation is not None]
     if not arms or out.quiet:
         return
-    table = out.table(out.t("reconcile.title"))
-    for arm in arms:
-        table.add_column(arm_name(out.t, arm.arm), justify="right", overflow="fold")
     found = [arm.reconciliation for arm in arms if arm.reconciliation is not None]
-    table.add_row(out.t("channel.formula"), *(_expected_cell(out, r) for r in found))
+    lines = [_row(out.t("channel.formula"), *(_expected_cell(out, r) for r in found))]
     for channel in dict.fromkeys(row.channel for r in found for row in r.rows):
         figures = [next((row for row in r.rows if row.channel == channel), None) for r in found]
         if any(figure is not None and figure.bytes is not None for figure in figures):
             cells = (_channel_cell(out, figure) for figure in figures)
-            table.add_row(out.t(f"channel.{channel}"), *cells)
-    table.add_section()
+            lines.append(_row(out.t(f"channel.{channel}"), *cells))
+    lines.append(Line(Text(out.t("reconcile.parts"), style="bold")))
     for part in dict.fromkeys(part.part for r in found for part in r.parts):
         sizes = [next((p.bytes for p in r.parts if p.part == part), None) for r in found]
-        label = out.t("reconcile.part", part=out.t(f"reconcile.{part}"))
-        table.add_row(label, *(format_bytes(size) for size in sizes))
-    out.console.print(table)
+        lines.append(_row(out.t(f"reconcile.{part}"), *(format_bytes(size) for size in sizes)))
+    show_arms(out, out.t("reconcile.title"), [arm.arm for arm in arms], lines)
     out.line(out.t.message(ALLOWED), "dim")
     silent = [(out.t(f"channel.{row.channel}"), row.reason) for one in found for row in one.rows
               if row.bytes is None]  # fmt: skip
@@ -178,18 +196,16 @@ def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
 
 def _show_watched(out: ConsoleReporter, arms: list[ArmResult]) -> None:
     """How steady memory was, how busy the machine, what looking cost."""
-    table = out.table(out.t("watch.title"))
-    for arm in arms:
-        table.add_column(arm_name(out.t, arm.arm), justify="right", overflow="fold")
+    lines: list[Line] = []
     unknown: list[tuple[str, Message | None]] = []
     for key in WATCHED:
         figures = [watched_figure(key, arm) for arm in arms]
         label = out.t(f"watch.{key}")
         unknown += [(label, figure.reason) for figure in figures if figure.value is None]
         if any(figure.value is not None for figure in figures):
-            table.add_row(*_watched_row(out, label, figures))
+            lines.append(_row(*_watched_row(out, label, figures)))
     out.console.print()
-    out.console.print(table)
+    show_arms(out, out.t("watch.title"), [arm.arm for arm in arms], lines)
     _show_reasons(out, unknown)
 
 

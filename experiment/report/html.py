@@ -7,6 +7,8 @@ through automatic escaping alone.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from dataclasses import replace
 from importlib import resources
@@ -89,6 +91,7 @@ def report_html(
         n=lambda path, kind: b.words(keys.number(path, kind)),
         said=lambda key, **paths: b.said(keys.said(key, **paths)),
         stored=lambda path: b.words(keys.stored(path)),
+        one_reason=parts.one_reason,
         readings_summary=parts.readings_summary,
         hidden_stages=parts.hidden_stages,
         curve_swatch=curve_swatch,
@@ -120,12 +123,30 @@ def templates(b: Bilingual) -> jinja2.Environment:
 
 
 def page_assets(*scripts: str, styles: tuple[str, ...] = ()) -> dict[str, Markup]:
-    """Style and scripts that every page carries, and those of this page behind them."""
+    """Style and scripts that every page carries, those of this page behind them, and the policy.
+
+    The policy names them by their digests, so that nothing else in the page can run, and lets
+    nothing be fetched.
+    """
+    style = Markup("\n").join(_asset(name) for name in ("report.css", *styles))
+    script = Markup("\n").join(_asset(name) for name in ("report.js", *scripts))
+    early = _asset("early.js")
+    policy = (
+        f"default-src 'none'; style-src {_digest(style)}; "
+        f"script-src {_digest(early)} {_digest(script)}; base-uri 'none'; form-action 'none'"
+    )
     return {
-        "style": Markup("\n").join(_asset(name) for name in ("report.css", *styles)),
-        "script": Markup("\n").join(_asset(name) for name in ("report.js", *scripts)),
-        "early_script": _asset("early.js"),
+        "style": style,
+        "script": script,
+        "early_script": early,
+        "policy": Markup(policy),  # noqa: S704 - digests of files of ours
     }
+
+
+def _digest(text: str) -> str:
+    """A source expression of a content security policy for what stands in an element."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _asset(name: str) -> Markup:

@@ -95,6 +95,14 @@ def _moved_row(keys: Keys, results: Results) -> Row:
     return Row("report.compare.moved", cells)
 
 
+def one_reason(row: Row) -> Message | None:
+    """Why no arm has the figure, where that is the same for all: said once and not for each."""
+    reasons = [cell.reason for cell in row.cells if cell.main is None]
+    if len(reasons) < max(len(row.cells), 2) or any(each != reasons[0] for each in reasons):
+        return None
+    return reasons[0]
+
+
 def why_unknown(arm: ArmResult) -> Message:
     """Why a figure of an arm is missing."""
     return message(f"report.unknown.{arm.status}")

@@ -4,22 +4,30 @@
       index.html            this page
       20260102-1504/        a run: report.html and run.json, which holds the headline
       sim-20260102-1604/    a simulation: report.html and sim.json
+      compare-20260102-…/   two runs side by side: compare.html and compare.json
+      claims-20260102-…/    the usual claims: claims.html and claims.json
+      paper-20260102-…/     the paper's numbers: paper.html and paper.json
+      bench/                a benchmark: bench.html and engine.json
 
-It is made anew after each run from the summaries alone; a directory without one is left out, and
-one whose summary cannot be read is listed with that.
+It is made anew after each of these from the summaries alone; a directory without one is left out,
+and one whose summary cannot be read is listed with that. Where a summary holds no time, that of its
+file counts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Literal
 
+from experiment.bench.data import FILE, BenchData
+from experiment.compare.results import Comparison
 from experiment.messages import Message, message
 from experiment.record import RUN_FILE, write_atomic
+from experiment.report import bench_page, claims_page, compare_words, paper_page
 from experiment.report.bilingual import Bilingual
 from experiment.report.embed import safe_json
 from experiment.report.html import page_assets, templates
@@ -37,12 +45,13 @@ class Entry:
     """A report: where it lies, when it was made and what it found."""
 
     name: str
-    kind: Literal["run", "simulation", "unreadable"]
+    kind: Literal["run", "simulation", "compare", "claims", "paper", "bench", "unreadable"]
     wall_ns: int
     offset_s: int
     verdict: Message
     status: str | None = None
     subject: str | None = None
+    page: str = _PAGE
 
     @property
     def when(self) -> str:
@@ -68,7 +77,7 @@ def write_index(directory: Path, lang: str) -> Path | None:
 
 def entries(reports: Path) -> list[Entry]:
     """All reports of a directory, newest first."""
-    found = (_entry(path.parent) for path in sorted(reports.glob(f"*/{_PAGE}")))
+    found = (_entry(path) for path in sorted(reports.iterdir()) if path.is_dir())
     return sorted((e for e in found if e is not None), key=lambda e: (-e.wall_ns, e.name))
 
 
@@ -78,27 +87,35 @@ def index_html(found: list[Entry], lang: str) -> str:
     page: str = (
         templates(b)
         .get_template("index.html.j2")
-        .render(
-            lang=lang, **page_assets(), entries=found, data=safe_json({}), patterns="", page=_PAGE
-        )
+        .render(lang=lang, **page_assets(), entries=found, data=safe_json({}), patterns="")
     )
     return page
 
 
 def _entry(directory: Path) -> Entry | None:
-    for name, read in ((RUN_FILE, _run), (_SIM_FILE, _simulation)):
+    for name, (page, read) in _READERS.items():
         path = directory / name
-        if not path.is_file():
+        if not path.is_file() or not (directory / page).is_file():
             continue
+        written = path.stat().st_mtime_ns
         try:
             entry = read(directory.name, json.loads(path.read_text(encoding="utf-8")))
+            entry = replace(entry, page=page)
+            if not entry.wall_ns:
+                entry = replace(entry, wall_ns=written, offset_s=_offset(written))
             # What cannot be written down is no better than what cannot be read.
             _ = entry.when, Bilingual("en").message(entry.verdict)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
-            written = path.stat().st_mtime_ns
-            return Entry(directory.name, "unreadable", written, 0, message("index.unreadable"))
+            unread = message("index.unreadable")
+            return Entry(directory.name, "unreadable", written, _offset(written), unread, page=page)
         return entry
     return None
+
+
+def _offset(wall_ns: int) -> int:
+    """Seconds that this place is ahead of UTC at that time."""
+    there = datetime.fromtimestamp(wall_ns / 1e9, UTC).astimezone().utcoffset()
+    return int(there.total_seconds()) if there else 0
 
 
 def _run(name: str, data: Mapping[str, Any]) -> Entry:
@@ -116,3 +133,41 @@ def _simulation(name: str, data: Mapping[str, Any]) -> Entry:
     return Entry(
         name, "simulation", int(data["wall_ns"]), int(data["utc_offset_s"]), headline(data)
     )
+
+
+def _compare(name: str, data: Mapping[str, Any]) -> Entry:
+    found = Comparison.model_validate(data)
+    return Entry(
+        name, "compare", 0, 0, compare_words.counted(found), None,
+        f"{found.left.name} → {found.right.name}",
+    )  # fmt: skip
+
+
+def _claims(name: str, data: Mapping[str, Any]) -> Entry:
+    verdicts = [str(claim["verdict"]) for claim in data["claims"]]
+    return Entry(name, "claims", 0, 0, claims_page.counted(verdicts))
+
+
+def _paper(name: str, data: Mapping[str, Any]) -> Entry:
+    return Entry(name, "paper", 0, 0, paper_page.counted(data))
+
+
+def _bench(name: str, data: Mapping[str, Any]) -> Entry:
+    found = BenchData.model_validate(data)
+    began = datetime.fromisoformat(found.started)
+    ahead = began.utcoffset()
+    seconds = int(ahead.total_seconds()) if ahead else 0
+    model = found.model
+    subject = " · ".join(str(model[key]) for key in ("name", "dtype") if model.get(key))
+    wall_ns = int(began.timestamp() * 1e9)
+    return Entry(name, "bench", wall_ns, seconds, bench_page.counted(found), None, subject)
+
+
+_READERS: Mapping[str, tuple[str, Callable[[str, Mapping[str, Any]], Entry]]] = {
+    RUN_FILE: (_PAGE, _run),
+    _SIM_FILE: (_PAGE, _simulation),
+    "compare.json": ("compare.html", _compare),
+    "claims.json": (claims_page.PAGE, _claims),
+    "paper.json": (paper_page.PAGE, _paper),
+    FILE: (bench_page.PAGE, _bench),
+}

@@ -3,6 +3,9 @@
     results.arms[paged].peak.live                        a value of run.json
     steps[paged][12].live                                a count of the ledger after a logged step
     median shares[paged].*                               of live ÷ allocated over those steps
+    moments[paged][12].holders[3].written                what the player shows after a step, and
+    happened[paged][12:1].counts.allocated               what the one step that ends there did;
+                                                         see player/moments.py
     results.arms[paged].peak.live * model.slot_bytes     a product, quotient, sum or difference
     median results.arms[paged].requests.*.latency_s      of a list: sum, min, max, median,
                                                          p95, length
@@ -28,6 +31,7 @@ from experiment.record import Record
 from experiment.report import values
 from experiment.report.frames import wall_clock
 from experiment.report.lifelines import lifelines
+from experiment.report.player.moments import happenings, moments, pools
 from experiment.report.series import Series
 from experiment.results import Results
 
@@ -115,6 +119,9 @@ def document(record: Record, results: Results, series: Sequence[Series]) -> dict
         "workload": workload.model_dump(mode="json") if workload else None,
         "steps": {one.arm: {row.step: row.model_dump() for row in one.rows} for one in series},
         "shares": {one.arm: [row.utilisation for row in one.rows if row.running] for one in series},
+        "pools": pools(record),
+        "moments": moments(record),
+        "happened": happenings(record),
         "begun": {
             one.arm: {row.step: at for at, row in zip(one.edges, one.rows, strict=False)}
             for one in series

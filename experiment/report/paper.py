@@ -16,7 +16,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from experiment.i18n import DASH
+from experiment.i18n import DASH, Translator
 from experiment.report.parts_console import Advance, PartsConsole
 
 Data = Mapping[str, Any]
@@ -59,12 +59,8 @@ class PaperConsole(PartsConsole):
             if claim["source"] != source:
                 source = claim["source"]
                 table.add_row(Text(source, style="bold"))
-            style = _STYLES[claim["verdict"]]
-            verdict = Text(t(f"paper.verdict_{claim['verdict']}"), style=style)
-            table.add_row(
-                Text(self._title(claim)), self._paper(claim), self._ours(claim),
-                self._tolerance(claim), verdict,
-            )  # fmt: skip
+            *cells, verdict = claim_cells(t, claim)
+            table.add_row(*map(Text, cells), Text(verdict, style=_STYLES[claim["verdict"]]))
         self.console.print(table)
         self.console.print(Text(t("paper.marks"), style="dim"))
         self._lists(data)
@@ -95,33 +91,45 @@ class PaperConsole(PartsConsole):
         style = "bold red" if counts["fails"] else "bold green"
         self.console.print(Text(self.t("paper.count", **counts), style=style))
 
-    def _title(self, claim: Data) -> str:
-        title = self.t(f"paper.item_{claim['item']}", subject=claim["subject"])
-        mark = " (1)" if claim["fitted"] else " (2)" if claim["assumed"] else ""
-        return title + mark
 
-    def _paper(self, claim: Data) -> str:
-        if claim["paper"] is None:
-            return self.t("paper.in_words") if claim["basis"] == "said" else DASH
-        return _number(claim["paper"], claim["unit"])
+def claim_cells(t: Translator, claim: Data) -> list[str]:
+    """A claim: what it is, the paper's figure, ours, the tolerance, the verdict."""
+    return [
+        _title(t, claim), _paper(t, claim), _ours(claim), _tolerance(t, claim),
+        t(f"paper.verdict_{claim['verdict']}"),
+    ]  # fmt: skip
 
-    def _ours(self, claim: Data) -> str:
-        ours, unit = claim["ours"], claim["unit"]
-        if claim["tolerance"]["kind"] == "covers":
-            return f"{_number(ours['lowest'], unit)} … {_number(ours['highest'], unit)}"
-        if ours["deviation"] is None:
-            return _number(ours["mean"], unit)
-        mean = f"{ours['mean']:,.{_DIGITS[unit]}f} ± {ours['deviation']:.{_DIGITS[unit]}f}"
-        return mean + _SUFFIX.get(unit, "")
 
-    def _tolerance(self, claim: Data) -> str:
-        kind, value = claim["tolerance"]["kind"], claim["tolerance"]["value"]
-        if kind in ("absolute", "covers"):
-            # All of these are of shares.
-            value = f"{value:.1f}"
-        elif kind in ("at_least", "at_most"):
-            value = _number(value, claim["unit"])
-        return self.t(f"paper.tolerance_{kind}", value=value)
+def _title(t: Translator, claim: Data) -> str:
+    title = t(f"paper.item_{claim['item']}", subject=claim["subject"])
+    mark = " (1)" if claim["fitted"] else " (2)" if claim["assumed"] else ""
+    return title + mark
+
+
+def _paper(t: Translator, claim: Data) -> str:
+    if claim["paper"] is None:
+        return t("paper.in_words") if claim["basis"] == "said" else DASH
+    return _number(claim["paper"], claim["unit"])
+
+
+def _ours(claim: Data) -> str:
+    ours, unit = claim["ours"], claim["unit"]
+    if claim["tolerance"]["kind"] == "covers":
+        return f"{_number(ours['lowest'], unit)} … {_number(ours['highest'], unit)}"
+    if ours["deviation"] is None:
+        return _number(ours["mean"], unit)
+    mean = f"{ours['mean']:,.{_DIGITS[unit]}f} ± {ours['deviation']:.{_DIGITS[unit]}f}"
+    return mean + _SUFFIX.get(unit, "")
+
+
+def _tolerance(t: Translator, claim: Data) -> str:
+    kind, value = claim["tolerance"]["kind"], claim["tolerance"]["value"]
+    if kind in ("absolute", "covers"):
+        # All of these are of shares.
+        value = f"{value:.1f}"
+    elif kind in ("at_least", "at_most"):
+        value = _number(value, claim["unit"])
+    return t(f"paper.tolerance_{kind}", value=value)
 
 
 def _number(value: float, unit: str) -> str:

@@ -138,8 +138,11 @@ def decimal_ticks(top: float, most: int = 6) -> list[float]:
 
 
 def fill(state: SlotState | str) -> str:
-    """The paint of a state: a pattern that :func:`patterns` defines."""
-    return f"url(#p-{state})"
+    """The paint of a state: a pattern that :func:`patterns` defines, or a plain colour.
+
+    A pattern of nothing but ground would be drawn, and printed, as a picture all the same.
+    """
+    return f"var(--{_PLAIN[state]})" if state in _PLAIN else f"url(#p-{state})"
 
 
 def swatch(state: SlotState | str) -> Markup:
@@ -152,6 +155,8 @@ _OTHERS = (
     "allocated", "wasted", "written_later", "never_written",
     "queued", "prefill", "decode", "preempted", "held",
 )  # fmt: skip
+
+_PLAIN = {"live": "live", "free": "free", "allocated": "allocated", "decode": "live"}
 
 # Marks that are told apart without colour, drawn in a tile of 8 x 8 in the ink of the state.
 _TILES: dict[str, Markup] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from rich.console import Console
 from experiment.claims_command import _write, read_found
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
+from experiment.i18n import Translator
 from experiment.report.claims import ClaimsConsole
 
 SLOT = 1024
@@ -48,9 +50,13 @@ def test_claims_of_a_real_capacity_run(tmp_path: Path) -> None:
     assert judged["used"].verdict == "not_shown"  # blocks of 4 for requests of 8 and 13 slots
     others = {name for name, one in judged.items() if one.verdict == "untested"}
     assert others == set(judged) - {"at_once", "saved", "wasted", "used"}
-    rows = json.loads(_write(tmp_path, list(judged.values())).read_text())["claims"]
+    data, page = _write(tmp_path, list(judged.values()), {"capacity": "quick"}, "en")
+    rows = json.loads(data.read_text())["claims"]
     assert [row["claim"] for row in rows] == [claim.name for claim in CLAIMS]
     assert next(row for row in rows if row["claim"] == "beams")["value"] is None
+    shown = page.read_text(encoding="utf-8")
+    assert all(Translator("en")(f"claims.{claim.name}") in unescape(shown) for claim in CLAIMS)
+    assert "3 are shown here, 1 are not shown" in shown
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from in_process import run, tiny_config
+import pytest
+from axe_check import WAYS, needs_axe, violations
+from in_process import Ran, run, tiny_config
 from keyed_page import assert_keys_hold, body_of, facts_of, numbers_without_key
 
+from experiment.i18n import Translator
 from experiment.record import write_summary
 from experiment.report.html import report_html
 
 
-def test_every_number_of_an_experiment_is_what_the_record_says(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Blocks of two sizes, each measured twice."""
     config = tiny_config(
         "block-size",
         experiment__values=[1, 16],
@@ -19,7 +25,10 @@ def test_every_number_of_an_experiment_is_what_the_record_says(tmp_path: Path) -
         workload__lengths=[[5, 4], [17, 6], [30, 3]],
         cache__max_length=64,
     )
-    ran = run(config, tmp_path / "run")
+    return run(config, tmp_path_factory.mktemp("experiment") / "run")
+
+
+def test_every_number_of_an_experiment_is_what_the_record_says(ran: Ran) -> None:
     results = ran.results.model_dump(mode="json")
     write_summary(ran.record.directory, {"results": results})
     body = body_of(report_html(ran.shown, ran.results, "en"))
@@ -28,3 +37,30 @@ def test_every_number_of_an_experiment_is_what_the_record_says(tmp_path: Path) -
     assert not numbers_without_key(body)
     keys = [node.get("data-key") for node in body.iter() if node.get("data-key")]
     assert sum(key.startswith("results.experiment.cells.1.") for key in keys) > 10
+
+
+def test_the_experiment_is_the_seventh_part_and_its_finding_the_headline(ran: Ran) -> None:
+    body = body_of(report_html(ran.shown, ran.results, "en"))
+    named = [node.get("aria-labelledby") for node in body.iter("section")]
+    assert named == [
+        "verdict", "peak", "time", "player", "requests", "readings", "experiment", "terms", "about"
+    ]  # fmt: skip
+    numbers = ["".join(h2.find("span").itertext()) for h2 in body.iter("h2")]
+    assert numbers == [str(number) for number in range(2, 10)]
+    contents = [a.get("href") for a in next(body.iter("nav")).iter("a")]
+    assert contents == [f"#{name}" for name in named]
+    said = "".join(next(body.iter("h1")).itertext()).replace("\u00a0", " ")
+    assert Translator("en").message(ran.results.experiment.findings[0].text) in said
+    whole = "".join(body.itertext())
+    assert "This is one run" not in whole
+    assert "every cell was measured 2 times" in whole
+
+
+@needs_axe
+@pytest.mark.parametrize(("scheme", "lang", "width"), WAYS)
+def test_axe_finds_no_serious_violation(
+    browser: Any, ran: Ran, tmp_path: Path, scheme: str, lang: str, width: int
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(report_html(ran.shown, ran.results, "en"), encoding="utf-8")
+    assert not violations(browser, file, scheme, lang, width)

@@ -1,36 +1,58 @@
-"""axe-core finds no serious violation on the page. It is not ours: ``.ci/run`` fetches it."""
+"""axe-core finds no serious violation on any of the pages."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import Opened
+from axe_check import WAYS, needs_axe, violations
+from test_tables_page import page_of, side
 
-AXE = Path(os.environ.get("PAGEDKV_AXE") or Path.home() / ".cache/pagedkv-lab/axe.min.js")
-NEEDED = bool(os.environ.get("PAGEDKV_NEED_AXE"))  # as in CI: its absence is a failure
-pytestmark = pytest.mark.skipif(
-    not AXE.is_file() and not NEEDED, reason="axe-core is not there; .ci/run fetches it"
-)
-RUN = """async () => {
-  const found = await axe.run(document, { resultTypes: ['violations'] });
-  return found.violations.map(one =>
-    [one.impact, one.id, one.nodes.map(node => node.html.slice(0, 200))]);
-}"""
+from experiment.compare.checks import write_comparison
+from experiment.compare.sides import compare_sides
+from experiment.report.index import Entry, index_html
+from kvsim.paper.memory import closed
+
+pytestmark = needs_axe
 
 
-@pytest.mark.parametrize(("scheme", "lang", "width"), [("light", "en", 1300), ("dark", "zh", 390)])
-def test_there_is_no_serious_violation(
-    browser: Any, report: Path, scheme: str, lang: str, width: int
+def index_page(_: Path, lang: str) -> str:
+    from experiment.messages import message
+
+    verdict = message("paper.count", holds=len(closed()), fails=0, not_judged=1)
+    kinds = ("run", "paper", "unreadable")
+    return index_html(
+        [Entry(kind, kind, 10**18, 0, verdict, "failed", "gpt2") for kind in kinds],  # type: ignore[arg-type]
+        lang,
+    )
+
+
+def compare_page(scratch: Path, lang: str) -> str:
+    write_comparison(scratch / "compare", compare_sides(side(1), side(3)), lang)
+    return (scratch / "compare" / "compare.html").read_text(encoding="utf-8")
+
+
+PAGES: dict[str, Callable[[Path, str], str]] = {
+    "index": index_page,
+    "compare": compare_page,
+    "claims": lambda _, lang: page_of("claims", lang),
+    "paper": lambda _, lang: page_of("paper", lang),
+    "bench": lambda _, lang: page_of("bench", lang),
+}
+
+
+@pytest.mark.parametrize(("scheme", "lang", "width"), WAYS)
+def test_a_run(browser: Any, report: Path, scheme: str, lang: str, width: int) -> None:
+    assert not violations(browser, report / "report.html", scheme, lang, width)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+@pytest.mark.parametrize(("scheme", "lang", "width"), WAYS)
+def test_other_pages(
+    browser: Any, tmp_path: Path, kind: str, scheme: str, lang: str, width: int
 ) -> None:
-    viewport = {"width": width, "height": 900}
-    file = report / "report.html"
-    one = Opened(browser, file, color_scheme=scheme, viewport=viewport)
-    one.page.click(f'[data-language="{lang}"]')
-    one.page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
-    one.page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = one.page.evaluate(RUN)
-    one.context.close()
-    assert not [v for v in found if v[0] in ("serious", "critical")], found
+    file = tmp_path / f"{kind}.html"
+    file.write_text(PAGES[kind](tmp_path, "en"), encoding="utf-8")
+    assert not violations(browser, file, scheme, lang, width)

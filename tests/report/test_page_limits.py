@@ -53,6 +53,25 @@ def test_the_policy_lets_no_script_reach_the_network(browser: Any, report: Path)
     one.context.close()
 
 
+def test_the_policy_lets_no_script_run_that_is_not_ours(browser: Any, report: Path) -> None:
+    one = Opened(browser, report / "report.html")
+    one.page.evaluate(
+        """() => {
+          const script = document.createElement('script');
+          script.textContent = 'window.hurt = 1';
+          document.body.append(script);
+          const button = document.createElement('button');
+          button.setAttribute('onclick', 'window.hurt = 2');
+          document.body.append(button);
+          button.click();
+        }"""
+    )
+    assert one.page.evaluate("window.hurt") is None
+    assert len(one.complaints) == 2
+    assert all("Content Security Policy" in text for text in one.complaints)
+    one.context.close()
+
+
 def test_a_long_run_is_thinned_and_says_so(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +82,7 @@ def test_a_long_run_is_thinned_and_says_so(
     slabs = list(plans(6, 40, 30, children=0))
     file = write(make_run(tmp_path, paged, slabs, blocks=64))
     one = Opened(browser, file)
-    every = -(-len(paged) // 40)
+    every = -(-max(len(paged), len(slabs)) // 40)  # all arms alike
     said = one.page.inner_text(".side:nth-child(2) .thinned")
     assert f"one frame here is {every} steps, of {len(paged)} in all" in said
     assert one.page.evaluate("pagedkv.player.state.end") <= 40

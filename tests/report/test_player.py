@@ -6,13 +6,21 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import html5lib
 import pytest
 from busy_run import BLOCK, BLOCKS
+from keyed_page import expected, keyed_nodes, numbers_without_key
 from pages import Opened, until
 
 from experiment.analysis import split_by_arm, timeline
+from experiment.conclusions import evaluate
+from experiment.i18n import LANGUAGES
 from experiment.record import Record
+from experiment.report.html import report_html
+from experiment.report.keyed import document
+from experiment.report.player import film
 from experiment.report.player.film import KEY_EVERY
+from experiment.report.series import all_series
 from kvsim.ledger import Ledger, PoolShape
 from kvsim.step import plan_from_json
 
@@ -29,6 +37,12 @@ def opened(browser: Any, busy: Record) -> Iterator[Opened]:
 
 
 @pytest.fixture(scope="module")
+def facts(busy: Record) -> dict[str, Any]:
+    """What the key paths begin in."""
+    return document(busy, evaluate(busy), all_series(busy))
+
+
+@pytest.fixture(scope="module")
 def rows(busy: Record) -> dict[str, dict[int, Any]]:
     """Counts of the ledger after each step of each arm."""
     return {
@@ -37,7 +51,15 @@ def rows(busy: Record) -> dict[str, dict[int, Any]]:
 
 
 def positions(rows: dict[str, dict[int, Any]]) -> list[int]:
-    return random.Random(9).sample(range(1, len(rows["paged"]) + 1), 10)
+    return random.Random(9).sample(range(1, max(map(len, rows.values())) + 1), 10)
+
+
+def assert_counters(seen: dict[str, Any], steps: dict[int, Any], at: int) -> None:
+    """A side shows what the log says of a step, or of its last one where that came before."""
+    expected = steps[min(at, max(steps))]
+    assert seen["step"] == expected.step
+    for name in COUNTED:
+        assert seen[name] == getattr(expected, name), (seen["arm"], expected.step, name)
 
 
 def test_counters_are_those_of_the_log_at_ten_random_steps(
@@ -45,12 +67,12 @@ def test_counters_are_those_of_the_log_at_ten_random_steps(
 ) -> None:
     for position in positions(rows):
         opened.page.evaluate("at => pagedkv.player.go(at)", position)
-        for seen in opened.page.evaluate("pagedkv.player.counters()"):
-            steps = rows[seen["arm"]]
-            expected = steps[min(position, len(steps)) - 1]
-            assert seen["step"] == expected.step
-            for name in COUNTED:
-                assert seen[name] == getattr(expected, name), (seen["arm"], expected.step, name)
+        both = opened.page.evaluate("pagedkv.player.counters()")
+        assert [seen["arm"] for seen in both] == ["slabs", "paged"]
+        for seen in both:
+            assert_counters(seen, rows[seen["arm"]], position - 1)
+        said = opened.page.inner_text("#player-where")
+        assert said == f"step {position - 1} / {max(max(steps) for steps in rows.values())}"
 
 
 def test_the_numbers_on_the_page_carry_their_key_and_are_those_of_the_log(
@@ -65,6 +87,75 @@ def test_the_numbers_on_the_page_carry_their_key_and_are_those_of_the_log(
         arm, _, rest = key.removeprefix("steps[").partition("][")
         step, _, name = rest.partition("].")
         assert text == f"{getattr(rows[arm][int(step)], name):,.0f}"
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_number_that_the_player_writes_is_what_its_key_says(
+    opened: Opened, busy: Record, facts: dict[str, Any], lang: str
+) -> None:
+    page = opened.page
+    page.click(f'[data-language="{lang}"]')
+    for axis, position in (("step", 0), ("step", 1), ("step", 30), ("time", 41), ("step", 999)):
+        page.click(f'label[for="player-by-{axis}"]')
+        page.evaluate("at => pagedkv.player.go(at)", position)
+        page.focus(".side:nth-child(2) canvas")
+        page.keyboard.press("ArrowRight")
+        stage = stage_of(page)
+        assert not numbers_without_key(stage)
+        wrong = {
+            (node.get("data-key"), text, should)
+            for node in keyed_nodes(stage)
+            if (text := "".join(node.itertext()).replace("\u00a0", " "))
+            != (should := expected(node, facts, busy, lang))
+        }
+        assert not wrong
+        assert len(keyed_nodes(stage)) > 30
+    page.click('[data-language="en"]')
+    page.click('label[for="player-by-step"]')
+
+
+def test_while_it_plays_no_number_claims_to_be_of_a_step(opened: Opened) -> None:
+    page = opened.page
+    page.evaluate("pagedkv.player.go(5)")
+    page.evaluate("pagedkv.player.play(true)")
+    assert page.eval_on_selector_all("#player-stage [data-key]", "all => all.length") == 0
+    page.evaluate("pagedkv.player.play(false)")
+    assert page.eval_on_selector_all("#player-stage [data-key]", "all => all.length") > 40
+
+
+def stage_of(page: Any) -> Any:
+    """The player's part of the page as it is now, without what is hidden from everybody."""
+    html = page.evaluate(
+        """() => {
+          const copy = document.querySelector('#player-stage').cloneNode(true);
+          for (const node of copy.querySelectorAll('[hidden], [lang]')) {
+            if (node.hidden || node.lang !== document.documentElement.lang) node.remove();
+          }
+          return copy.outerHTML;
+        }"""
+    )
+    return html5lib.parse(f"<body>{html}</body>", namespaceHTMLElements=False).find("body")
+
+
+def test_a_thinned_run_shows_both_sides_at_the_same_step(
+    browser: Any, busy: Record, rows: dict[str, dict[int, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So few frames that one arm alone would have to be thinned.
+    longer, shorter = sorted(map(len, rows.values()), reverse=True)
+    monkeypatch.setattr(film, "MOST_FRAMES", (longer + shorter) // 2)
+    file = busy.directory / "thinned.html"
+    file.write_text(report_html(busy, evaluate(busy), "en"), encoding="utf-8")
+    one = Opened(browser, file)
+    assert one.page.evaluate("pagedkv.player.state.end") == -(-longer // 2)
+    for position in random.Random(5).sample(range(1, -(-longer // 2) + 1), 10):
+        one.page.evaluate("at => pagedkv.player.go(at)", position)
+        for seen in one.page.evaluate("pagedkv.player.counters()"):
+            assert_counters(seen, rows[seen["arm"]], 2 * position - 1)
+    facts = document(busy, evaluate(busy), all_series(busy))
+    for node in keyed_nodes(stage_of(one.page)):
+        text = "".join(node.itertext()).replace("\u00a0", " ")
+        assert text == expected(node, facts, busy), node.get("data-key")
+    one.context.close()
 
 
 def test_stepping_back_comes_to_the_same_state_as_stepping_on(opened: Opened) -> None:
@@ -115,9 +206,9 @@ def test_keys_step_play_and_walk_over_the_pool(opened: Opened) -> None:
     page.keyboard.press(",")
     assert page.evaluate("pagedkv.player.state.at") == 10
     page.keyboard.press("ArrowRight")
-    assert "Block 0" in page.inner_text("#player-status")
+    assert "Block 0" in page.inner_text("#player-block")
     page.keyboard.press("ArrowRight")
-    assert "Block 1" in page.inner_text("#player-status")
+    assert "Block 1" in page.inner_text("#player-block")
     page.keyboard.press("Enter")
     pinned = page.evaluate("pagedkv.player.state.pinned")
     assert f"Request {pinned}:" in page.inner_text(".side:nth-child(2) .table-head")

@@ -8,6 +8,7 @@ from typing import Any
 
 import html5lib
 import pytest
+from axe_check import WAYS, needs_axe, violations
 
 from experiment.i18n import LANGUAGES, Translator
 from experiment.report.simulation.cells import cells_of, spoken
@@ -40,11 +41,19 @@ def test_only_what_the_run_has_is_drawn(drawn: Path, hashed: Path) -> None:
 def test_the_ledger_paints_every_state_that_a_slot_was_in(drawn: Path) -> None:
     page = (drawn / "report.html").read_text(encoding="utf-8")
     ledger = page[page.index('id="ledger-wide"') : page.index('id="ledger-narrow"')]
-    painted = set(re.findall(r"#p-(\w+)", ledger))
+    painted = set(re.findall(r'fill="(?:url\(#p-|var\(--)(\w+)', ledger))
     cells = read_simulation(drawn)["cells"]
     held = {n for c in cells for n, use in c["result"]["states"].items() if use["peak_slots"]}
     assert painted == held - {"free"}
     assert {"live", "padding", "finished", "unwritten", "rounding", "hole"} <= painted
+
+
+@needs_axe
+@pytest.mark.parametrize(("scheme", "lang", "width"), WAYS)
+def test_axe_finds_no_serious_violation(
+    browser: Any, drawn: Path, scheme: str, lang: str, width: int
+) -> None:
+    assert not violations(browser, drawn / "report.html", scheme, lang, width)
 
 
 @pytest.mark.parametrize("width", [390, 1100])

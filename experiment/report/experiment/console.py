@@ -9,6 +9,7 @@ from rich.text import Text
 from experiment.experiments.results import ExperimentResult, Finding
 from experiment.i18n import DASH
 from experiment.messages import Message
+from experiment.report.arm_tables import Line, show_arms
 from experiment.report.experiment.words import (
     Entry,
     cell_axis,
@@ -53,16 +54,14 @@ def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:
     if not result.cells:
         return
     t = out.t
-    table = out.table(t.message(cell_axis(result.cells[0].values)))
-    for arm in result.arms:
-        table.add_column(arm_name(t, arm), justify="right", overflow="fold")
+    lines: list[Line] = []
     for group in groups(result):
-        table.add_section()
-        table.add_row(Text(t.message(figure_label(group.info.figure)), style="bold"))
+        lines.append(Line(Text(t.message(figure_label(group.info.figure)), style="bold")))
         for label, entries in group.rows:
             shown = t.message(label) if isinstance(label, Message) else label
-            table.add_row(Text(shown, justify="right"), *(_entry(out, one) for one in entries))
-    out.console.print(table)
+            cells = [_entry(out, one) for one in entries]
+            lines.append(Line(Text(shown, justify="right"), cells))
+    show_arms(out, t.message(cell_axis(result.cells[0].values)), result.arms, lines)
     out.line(t("experiments.table_note"), "dim")
 
 

@@ -154,7 +154,7 @@ def ended_badly(result: ExperimentResult) -> list[tuple[Words, CellArm, Message]
 def missing(result: ExperimentResult) -> list[tuple[list[str], str, Message]]:
     """Why figures of arms that ended well are missing: (arms, figure, reason)."""
     return [
-        (list(dict.fromkeys(arms)), figure, reason)
+        (arms, figure, reason)
         for (figure, _), (arms, reason) in _by_reason(result, forecasts=False).items()
     ]
 
@@ -180,5 +180,7 @@ def _by_reason(
             else:
                 why = value.reason if value.value is None else None
             if why is not None:
-                found.setdefault((name, why.key), ([], why))[0].append(arm.arm)
+                arms, _ = found.setdefault((name, why.key), ([], why))
+                if arm.arm not in arms:
+                    arms.append(arm.arm)
     return found

@@ -5,8 +5,10 @@
              └ after step 0                                          (or per so many steps)
 
 A frame holds net changes, so several steps can be one frame and the player still shows the state
-after the last of them exactly. Written positions are coded as rates: a request that decodes one
-token a step costs nothing until that changes. Runs of blocks ``a, a+1 … b`` are written ``a, -b``.
+after the last of them exactly. Which steps are one frame follows from their numbers alone, and all
+films of a page are thinned alike: at any position every side stands at the same step. Written
+positions are coded as rates: a request that decodes one token a step costs nothing until that
+changes. Runs of blocks ``a, a+1 … b`` are written ``a, -b``.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from experiment.analysis import ArmEvents, pool_shape
@@ -56,17 +59,26 @@ class _Shown:
     rate: int = 0
 
 
-def film(arm: ArmEvents, slab: bool) -> Film | None:
+def films(arms: Sequence[tuple[ArmEvents, bool]]) -> list[Film]:
+    """The arms that have a replayable step, all thinned alike; see :func:`film`."""
+    made = [one for events, slab in arms if (one := film(events, slab)) is not None]
+    while made and any(one.every != (most := max(each.every for each in made)) for one in made):
+        made = [one for events, slab in arms if (one := film(events, slab, most)) is not None]
+    return made
+
+
+def film(arm: ArmEvents, slab: bool, every: int = 1) -> Film | None:
     """Encode an arm, thinned until it is small enough; None where it has no replayable step.
 
-    ``slab`` is whether its blocks are slabs, drawn as rows and not as cells.
+    ``slab`` is whether its blocks are slabs, drawn as rows and not as cells; ``every`` how many
+    steps are one frame at least.
     """
     if arm.pool is None:
         return None
     steps = _replayable(arm)
     if not steps:
         return None
-    every = max(1, -(-len(steps) // MOST_FRAMES))
+    every = max(every, -(-len(steps) // MOST_FRAMES))
     data = _encode(arm, steps, every)
     while every < len(steps) and len(json.dumps(data, separators=(",", ":"))) > MOST_BYTES:
         every *= 2
@@ -104,8 +116,8 @@ def _encode(arm: ArmEvents, steps: Sequence[tuple[Step, StepPlan]], every: int) 
     origin = steps[0][0].started_ns
     frames: list[dict[str, Any]] = []
     keys: dict[int, Any] = {}
-    for first in range(0, len(steps), every):
-        group = steps[first : first + every]
+    for _, same in groupby(steps, lambda one: one[1].step // every):
+        group = list(same)
         for _, plan in group:
             ledger.apply(plan)
         last_step, last = group[-1]

@@ -11,13 +11,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiment.analysis import split_by_arm
+from experiment.analysis import ArmEvents, split_by_arm
 from experiment.events import WorkloadReady
 from experiment.i18n import LANGUAGES, catalogue
 from experiment.record import Record
 from experiment.report.bilingual import Bilingual, arm_message
 from experiment.report.embed import safe_json
-from experiment.report.player.film import Film, film
+from experiment.report.player.film import Film, films
 
 _LEFT = ("contiguous.batch", "slabs", "contiguous.sequential", "contiguous.growing")
 _RIGHT = ("paged", "vllm", "transformers_paged")
@@ -41,40 +41,40 @@ def stage(b: Bilingual, record: Record) -> Stage | None:
     """The player's part of the page; None where no arm logged a step."""
     workload = record.first(WorkloadReady)
     longest = workload.max_length if workload else 0
-    films: dict[str, Film] = {}
-    for events in split_by_arm(record):
-        pool = events.pool
-        slab = pool is not None and (pool.elastic or pool.block_size >= max(longest, 2))
-        made = film(events, slab)
-        if made is not None:
-            films[made.arm] = made
-    if not films:
+    made = {one.arm: one for one in films([(e, _slab(e, longest)) for e in split_by_arm(record)])}
+    if not made:
         return None
-    names = list(films)
+    names = list(made)
     left = _first(_LEFT, names) or names[0]
     right = _first(_RIGHT, [name for name in names if name != left]) or names[-1]
-    kept = _within(films, (left, right))
+    kept = _within(made, (left, right))
     data = {
-        "films": [films[name].data for name in kept],
+        "films": [made[name].data for name in kept],
         "texts": {lang: _texts(b, lang, kept) for lang in LANGUAGES},
     }
     return Stage(kept, left, right, [n for n in names if n not in kept], safe_json(data))
+
+
+def _slab(events: ArmEvents, longest: int) -> bool:
+    """Whether a block holds a whole request, so that it is drawn as a row."""
+    pool = events.pool
+    return pool is not None and (pool.elastic or pool.block_size >= max(longest, 2))
 
 
 def _first(wanted: tuple[str, ...], names: list[str]) -> str | None:
     return next((name for name in wanted if name in names), None)
 
 
-def _within(films: dict[str, Film], first: tuple[str, str]) -> list[str]:
+def _within(made: dict[str, Film], first: tuple[str, str]) -> list[str]:
     """The arms whose films fit into the page, in the order of the log."""
     room = _MOST_BYTES
     chosen: set[str] = set()
-    for name in sorted(films, key=lambda name: name not in first):
-        size = len(json.dumps(films[name].data, separators=(",", ":")))
+    for name in sorted(made, key=lambda name: name not in first):
+        size = len(json.dumps(made[name].data, separators=(",", ":")))
         if name in first or size <= room:
             chosen.add(name)
             room -= size
-    return [name for name in films if name in chosen]
+    return [name for name in made if name in chosen]
 
 
 def _texts(b: Bilingual, lang: str, arms: list[str]) -> dict[str, Any]:

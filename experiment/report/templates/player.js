@@ -17,19 +17,31 @@
   const WRITERS = {
     count: (value) => Math.round(value).toLocaleString("en-US"),
     bytes: bytes,
-    percent: (value) => (value * 100).toFixed(1) + "\u00a0%",
-    seconds: (value) => value.toFixed(3) + "\u00a0s",
+    percent: (value) => fixed(value * 100, 1) + "\u00a0%",
+    seconds: (value) => (value < 100 ? fixed(value, 2) : grouped(value, 0)) + "\u00a0s",
   };
+
+  // As Python writes it: a tie goes to the even digit, where toFixed takes the larger one.
+  function fixed(value, digits) {
+    const scaled = value * 10 ** digits;
+    const low = Math.floor(scaled);
+    const tie = Number.isInteger(value * 2 ** (digits + 1)) && scaled - low === 0.5;
+    return (tie && low % 2 === 0 ? low / 10 ** digits : value).toFixed(digits);
+  }
+
+  function grouped(value, digits) {
+    return Number(fixed(value, digits)).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  }
 
   function bytes(value) {
     for (const [unit, scale] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
       if (value >= (scale * 1000) / 1024) {
         const scaled = value / scale;
         const digits = Number.isInteger(scaled) ? 0 : scaled >= 100 ? 1 : 2;
-        return scaled.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + "\u00a0" + unit;
+        return grouped(scaled, digits) + "\u00a0" + unit;
       }
     }
-    return Math.round(value).toLocaleString("en-US") + "\u00a0B";
+    return grouped(value, 0) + "\u00a0B";
   }
 
   function say(key, values) {
@@ -42,7 +54,37 @@
   }
 
   function write(node, text) {
-    if (node.textContent !== text) node.textContent = text;
+    if (node.said === text) return;
+    node.said = text;
+    const only = node.firstChild;
+    if (only && only === node.lastChild && only.nodeType === Node.TEXT_NODE) only.data = text;
+    else node.textContent = text;
+  }
+
+  // Where a number came from and how it is written. Nobody looks numbers up in a film that plays:
+  // then the page carries none, rather than those of another step.
+  function keyed(node, key, kind) {
+    if (player.playing) return;
+    node.dataset.key = key;
+    node.dataset.as = kind;
+  }
+
+  function unkeyed(within) {
+    for (const node of within.querySelectorAll("[data-key]")) node.removeAttribute("data-key");
+  }
+
+  // A text that has no number of the run.
+  function plain(node, text) {
+    write(node, text);
+    node.removeAttribute("data-key");
+  }
+
+  // A sentence of the catalogue whose numbers are looked up by these paths.
+  function tellKeyed(node, name, values, paths) {
+    write(node, say(name, values));
+    if (player.playing) return;
+    const key = Object.entries(paths).map(([name, path]) => `${name}=${path}`).join("; ");
+    keyed(node, key, "player." + name);
   }
 
   // ---- one side ----
@@ -58,8 +100,8 @@
       const one = (selector) => find(selector, node);
       this.cells = { counters: all("[data-counter]"), sizes: all("[data-size]"), states: all("[data-state]") };
       this.nodes = {
-        share: one(".waste-share"), bar: one(".split"), happened: one(".happened"), at: one(".strip-at"),
-        chips: one(".chips"), more: one(".chips-more"), head: one(".table-head"), entries: one(".table-entries"),
+        share: one(".waste-share"), bar: all(".split rect"), happened: one(".happened"), ended: one(".ended"),
+        at: one(".strip-at"), pool: one(".pool"), chips: one(".chips"), more: one(".chips-more"), head: one(".table-head"), entries: one(".table-entries"),
       };
     }
 
@@ -69,6 +111,8 @@
       this.canvas = new pagedkv.Canvas(this.canvasNode, this.pool, scale);
       this.curve = curveOf(film);
       this.totals = totalsOf(film);
+      this.told = film.frames.map((frame) => [...told(frame)]);
+      this.eventful = film.frames.map((_, i) => i).filter((i) => this.told[i].length);
       this.drawCurve();
       this.nodes.chips.replaceChildren();
       this.chips.clear();
@@ -105,39 +149,57 @@
       this.canvas.mark("evicted", (frame.e || []).filter((block) => !this.pool.owners[block].length), now);
     }
 
+    // Where the step that is shown lies; before the first one, the pool as it was reserved.
+    path(list) {
+      const frame = this.pool.frame();
+      return frame ? `${list}[${this.film.arm}][${frame.n}]` : `pools[${this.film.arm}].empty`;
+    }
+
     counters() {
       const counted = this.pool.counters();
       const frame = this.pool.frame();
+      const at = this.path("steps");
       for (const cell of this.cells.counters) {
         const name = cell.dataset.counter;
+        keyed(cell, `${at}.${name}`, "count");
         write(cell, WRITERS.count(counted[name]));
-        if (frame) cell.dataset.key = `steps[${this.film.arm}][${frame.n}].${name}`;
-        else cell.removeAttribute("data-key");
-        cell.dataset.as = "count";
       }
       for (const cell of this.cells.sizes) {
-        const size = cell.dataset.size;
-        write(cell, bytes(counted[size] * this.film.slotBytes));
-        if (frame) cell.dataset.key = `steps[${this.film.arm}][${frame.n}].${size} * ${this.film.slotBytes}`;
-        else cell.removeAttribute("data-key");
-        cell.dataset.as = "bytes";
+        const name = cell.dataset.size;
+        keyed(cell, `${at}.${name} * pools[${this.film.arm}].slot_bytes`, "bytes");
+        write(cell, bytes(counted[name] * this.film.slotBytes));
       }
       const share = counted.allocated ? counted.wasted / counted.allocated : null;
-      write(this.nodes.share, say("waste_share", { share }));
+      tellKeyed(this.nodes.share, "waste_share", { share }, { share: `${at}.wasted / ${at}.allocated` });
       const bar = this.nodes.bar;
       const total = Math.max(counted.reserved, 1);
-      bar.style.setProperty("--share-live", (counted.live / total) * 100 + "%");
-      bar.style.setProperty("--share-wasted", (counted.wasted / total) * 100 + "%");
-      write(this.nodes.happened, this.happened(frame, counted));
+      bar[0].setAttribute("width", (counted.live / total) * 100 + "%");
+      bar[1].setAttribute("x", (counted.live / total) * 100 + "%");
+      bar[1].setAttribute("width", (counted.wasted / total) * 100 + "%");
+      this.happened(frame, counted);
       return counted;
     }
 
     happened(frame, counted) {
       const sums = this.totals[this.pool.at + 1];
-      return say("happened", {
-        running: counted.running, waiting: (frame && frame.q) || 0, preempted: sums.preempted,
-        copied: sums.copied, evicted: sums.evicted, shared: counted.shared,
-      });
+      const at = this.path("moments");
+      const values = {
+        running: counted.running, waiting: (frame && frame.q) || 0, shared: counted.shared,
+        preempted: sums.preempted, copied: sums.copied, evicted: sums.evicted,
+      };
+      const paths = {
+        running: `${at}.running`, waiting: `${at}.waiting`, shared: `${this.path("steps")}.shared`,
+        preempted: `${at}.preempted`, copied: `${at}.copied`, evicted: `${at}.evicted`,
+      };
+      tellKeyed(this.nodes.happened, "happened", values, paths);
+      this.ended(frame);
+    }
+
+    // A side whose run is over stays as it was after its last step.
+    ended(frame) {
+      const over = !byTime() && frame && this.pool.at === this.pool.length - 1 && player.step > frame.n;
+      this.nodes.ended.hidden = !over;
+      if (over) tellKeyed(this.nodes.ended, "ended", { step: frame.n }, { step: `${this.path("steps")}.step` });
     }
 
     drawCurve() {
@@ -151,26 +213,25 @@
         });
         return path + `V40Z`;
       };
-      const svg = find(".strip", this.node);
+      const svg = find(".strip svg", this.node);
       svg.setAttribute("viewBox", `0 0 ${count} 40`);
       find(".strip-allocated", svg).setAttribute("d", line("allocated"));
       find(".strip-live", svg).setAttribute("d", line("live"));
     }
 
+    // Moved by the compositor alone: the curve below it is not drawn again.
     cursor() {
-      const svg = this.nodes.at;
-      svg.setAttribute("x", this.pool.at + 1);
-      svg.setAttribute("width", Math.max(this.curve.length / 240, 0.2));
+      const at = ((this.pool.at + 0.5) / this.curve.length) * 100;
+      this.nodes.at.style.transform = `translateX(${Math.max(at, 0).toFixed(3)}%)`;
     }
 
     thinned() {
       const { every, steps, arm } = this.film;
-      const note = find(".thinned", this.node);
-      note.hidden = every === 1 && !this.canvas.hidden;
-      const parts = [];
-      if (every > 1) parts.push(say("thinned", { every, steps }));
-      if (this.canvas.hidden) parts.push(say("hidden_rows", { n: this.canvas.hidden }));
-      write(note, parts.join(" "));
+      const [thinned, rows] = find(".thinned", this.node).children;
+      thinned.hidden = every === 1;
+      rows.hidden = !this.canvas.hidden;
+      if (every > 1) tellKeyed(thinned, "thinned", { every, steps }, { every, steps: `length moments[${arm}]` });
+      if (this.canvas.hidden) tellKeyed(rows, "hidden_rows", { n: this.canvas.hidden }, { n: this.canvas.hidden });
       this.canvasNode.setAttribute("aria-label", say("canvas", { arm: say("arm." + arm) }));
     }
 
@@ -194,7 +255,8 @@
         this.chips.get(request).setAttribute("aria-pressed", String(request === chosen));
       }
       const more = this.pool.holders.size - shown.length;
-      write(this.nodes.more, more > 0 ? say("more_requests", { n: more }) : "");
+      if (more > 0) tellKeyed(this.nodes.more, "more_requests", { n: more }, { n: `length ${this.path("moments")}.holders - ${CHIPS}` });
+      else plain(this.nodes.more, "");
     }
 
     chip(request) {
@@ -211,41 +273,52 @@
       return chip;
     }
 
+    // The block table of a request; of the first one where none is chosen.
     table(request) {
       const body = this.nodes.entries;
-      const holder = request === null ? null : this.pool.holders.get(request);
+      if (request === null) request = this.pool.holders.keys().next().value;
+      const holder = this.pool.holders.get(request);
       if (!holder) {
-        write(this.nodes.head, request === null ? say("choose") : say("holds_nothing", { request }));
-        if (body.childNodes.length) body.replaceChildren();
+        if (request === undefined) plain(this.nodes.head, say("choose"));
+        else tellKeyed(this.nodes.head, "holds_nothing", { request }, { request });
+        body.replaceChildren();
         return;
       }
-      write(this.nodes.head, this.tableHead(request, holder));
+      this.tableHead(request, holder);
       const entries = this.film.elastic ? [] : holder.table.slice(0, ENTRIES);
       while (body.childNodes.length > entries.length) body.lastChild.remove();
-      entries.forEach((block, logical) => this.entry(body, holder, block, logical));
+      entries.forEach((block, logical) => this.entry(body, [request, holder], block, logical));
     }
 
     tableHead(request, holder) {
       const slots = holder.table.length * this.film.size;
-      return say(holder.ended ? "table_ended" : "table", {
+      const values = {
         request, written: holder.written, blocks: holder.table.length, slots,
-        wasted: holder.ended ? slots : slots - holder.written, more: Math.max(0, holder.table.length - ENTRIES),
-      });
+        wasted: holder.ended ? slots : slots - holder.written,
+      };
+      const at = `${this.path("moments")}.holders[${request}]`;
+      const paths = Object.fromEntries(Object.keys(values).map((name) => [name, `${at}.${name}`]));
+      tellKeyed(this.nodes.head, holder.ended ? "table_ended" : "table", values, paths);
     }
 
-    entry(body, holder, block, logical) {
+    entry(body, [request, holder], block, logical) {
       let item = body.childNodes[logical];
       if (!item) {
         item = document.createElement("li");
-        item.append(document.createElement("b"), document.createElement("small"));
+        item.append(document.createElement("b"), document.createElement("small"), document.createElement("i"));
         body.append(item);
       }
+      const [place, slots, bar] = item.children;
       const size = this.film.size;
       const filled = Math.min(Math.max(holder.padding + holder.written - logical * size, 0), size);
       const owners = this.pool.owners[block].length;
-      item.style.setProperty("--fill", (filled / size) * 100 + "%");
-      write(item.firstChild, `${logical} → ${block}`);
-      write(item.lastChild, `${filled}/${size}` + (owners > 1 ? ` ×${owners}` : ""));
+      if (bar.filled !== filled) bar.style.transform = `scaleX(${(bar.filled = filled) / size})`;
+      write(place, `${logical} → ${block}`);
+      write(slots, `${filled}/${size}` + (owners > 1 ? ` ×${owners}` : ""));
+      if (player.playing) return;
+      const at = `${this.path("moments")}.holders[${request}].table.${logical}`;
+      keyed(place, at, "player.entry_place");
+      keyed(slots, at, "player.entry_slots");
     }
   }
 
@@ -280,14 +353,13 @@
   const slider = find("#player-position");
   const playButton = find("#player-play");
   const speed = find("#player-speed");
-  const player = { at: 0, end: 0, times: [], playing: false, pinned: null, hovered: null, history: [], owed: 0, last: 0 };
+  const player = { at: 0, end: 0, step: -1, times: [], playing: false, pinned: null, hovered: null, owed: 0, last: 0 };
 
   function open() {
     const chosen = sides.map((side) => films.get(side.select.value));
     const scale = pagedkv.scale(chosen);
     sides.forEach((side, i) => side.open(chosen[i], scale));
     player.times = [...new Set(chosen.flatMap((film) => film.frames.map((frame) => frame.t)))].sort((a, b) => a - b);
-    player.history = [];
     measure();
   }
 
@@ -295,35 +367,48 @@
     return find("#player-by-time").checked;
   }
 
+  // How many of so many are as wanted, where all of those come first.
+  function before(count, wanted) {
+    let low = 0;
+    let high = count;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (wanted(middle)) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  // The last frame whose `name` (its step or its second) is not beyond the limit.
+  function lastFrame(film, name, limit) {
+    return before(film.frames.length, (i) => film.frames[i][name] <= limit) - 1;
+  }
+
+  const lastStep = (film) => film.frames[film.frames.length - 1].n;
+
+  // All films are thinned alike, so a position is the same step of both logs.
+  function stepAt(position) {
+    return Math.min(position * sides[0].film.every, player.most + 1) - 1;
+  }
+
   function measure() {
-    player.end = byTime() ? player.times.length : Math.max(...sides.map((side) => side.film.frames.length));
+    player.most = Math.max(...sides.map((side) => lastStep(side.film)));
+    player.end = byTime() ? player.times.length : Math.floor(player.most / sides[0].film.every) + 1;
     slider.max = player.end;
   }
 
   function frameOf(side, position) {
-    if (!byTime()) return Math.min(position, side.film.frames.length) - 1;
     if (!position) return -1;
-    const time = player.times[position - 1];
-    const frames = side.film.frames;
-    let low = 0;
-    let high = frames.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (frames[middle].t <= time) low = middle + 1;
-      else high = middle;
-    }
-    return low - 1;
+    if (byTime()) return lastFrame(side.film, "t", player.times[position - 1]);
+    return lastFrame(side.film, "n", stepAt(position));
   }
 
   function go(position, now) {
     position = Math.max(0, Math.min(player.end, position));
     const onwards = position === player.at + 1;
-    if (!onwards) player.history = [];
     player.at = position;
-    for (const side of sides) {
-      const moved = side.show(frameOf(side, position), now, onwards);
-      if (moved) tell(side);
-    }
+    player.step = stepAt(position);
+    for (const side of sides) side.show(frameOf(side, position), now, onwards);
     refresh(now);
   }
 
@@ -341,50 +426,89 @@
       side.table(request);
     }
     slider.value = player.at;
-    slider.setAttribute("aria-valuetext", where());
-    write(find("#player-where"), where());
+    where(find("#player-where"));
+    slider.setAttribute("aria-valuetext", find("#player-where").textContent);
     showHistory();
     // Nobody wants to hear every step of a film.
-    if (!player.playing) write(find("#player-status"), status());
+    if (!player.playing) status();
   }
 
-  function where() {
-    if (byTime()) return say("at_time", { time: player.at ? player.times[player.at - 1] : 0 });
-    return say("at_step", { step: player.at, steps: player.end });
+  // The step of the log, or the second, that is shown.
+  function where(node) {
+    if (!player.at) return plain(node, say("at_start"));
+    if (byTime()) {
+      const time = player.times[player.at - 1];
+      const side = sides.find((one) => one.pool.frame() && one.pool.frame().t === time);
+      return tellKeyed(node, "at_time", { time }, { time: `${side.path("moments")}.at` });
+    }
+    const longest = sides.find((side) => lastStep(side.film) === player.most);
+    const steps = `steps[${longest.film.arm}]`;
+    const side = sides.reduce((one, other) => ((other.pool.frame() || { n: -1 }).n > (one.pool.frame() || { n: -1 }).n ? other : one));
+    const step = side.pool.frame().n;
+    tellKeyed(node, "at_step", { step, last: player.most }, { step: `${side.path("steps")}.step`, last: `max ${steps}.*.step` });
   }
 
   function status() {
-    return [where()].concat(sides.map((side) => {
-      const counted = side.pool.counters();
-      return say("status", { arm: say("arm." + side.film.arm), ...counted });
-    })).join(" ");
+    const node = find("#player-status");
+    while (node.children.length <= sides.length) node.append(document.createElement("span"), " ");
+    const parts = node.children;
+    where(parts[0]);
+    sides.forEach((side, i) => {
+      const names = ["reserved", "allocated", "live", "wasted"];
+      const at = side.path("steps");
+      const values = { arm: say("arm." + side.film.arm), ...side.pool.counters() };
+      const paths = { arm: `@arm_name.${side.film.arm.replace(/\./g, "_")}`, running: `${side.path("moments")}.running` };
+      for (const name of names) paths[name] = `${at}.${name}`;
+      tellKeyed(parts[i + 1], "status", values, paths);
+    });
   }
 
   // ---- what happens, in words ----
 
-  function tell(side) {
-    const frame = side.pool.frame();
-    if (!frame) return;
-    const arm = side.film.arm;
+  // What a frame did, the first of it first: [sentence, its numbers, the list in the log].
+  function* told(frame) {
+    for (const [i, [request]] of (frame.f || []).entries()) yield ["finished", { request }, `finished.${i}`];
+    for (const [i, request] of (frame.p || []).entries()) yield ["preempted", { request }, `preempted.${i}`];
+    for (const [i, [request, old, block]] of (frame.y || []).entries()) yield ["copied", { request, old, block }, `copied.${i}`];
+    if (frame.e) yield ["evicted", { n: frame.c.evicted }, "counts.evicted"];
+    for (const [i, [kind, request, n]] of (frame.m || []).entries()) yield [kind, { request, n }, `moved.${i}`];
+    if (frame.c && frame.c.allocated) yield ["allocated", { n: frame.c.allocated }, "counts.allocated"];
+  }
+
+  // The latest events of both sides up to where they are, the last first.
+  function latest() {
     const lines = [];
-    for (const [request] of frame.f || []) lines.push(["finished", { request }]);
-    for (const request of frame.p || []) lines.push(["preempted", { request }]);
-    for (const [request, old, block] of frame.y || []) lines.push(["copied", { request, old, block }]);
-    if (frame.e) lines.push(["evicted", { n: frame.c.evicted }]);
-    for (const [kind, request, n] of frame.m || []) lines.push([kind, { request, n }]);
-    if (frame.c && frame.c.allocated) lines.push(["allocated", { n: frame.c.allocated }]);
-    for (const [key, values] of lines) player.history.unshift({ arm, step: frame.n, key, values });
-    player.history.length = Math.min(player.history.length, HISTORY);
+    const clock = byTime() ? "t" : "n";
+    for (const side of sides) {
+      const until = before(side.eventful.length, (i) => side.eventful[i] <= side.pool.at);
+      for (let i = until - 1, found = 0; i >= 0 && found < HISTORY; i--) {
+        const frame = side.film.frames[side.eventful[i]];
+        for (const [key, values, path] of side.told[side.eventful[i]].slice().reverse()) {
+          found += 1;
+          lines.push({ side, frame, key, values, path, when: frame[clock] });
+        }
+      }
+    }
+    return lines.sort((one, other) => other.when - one.when).slice(0, HISTORY);
   }
 
   function showHistory() {
     const list = find("#player-history");
-    while (list.childNodes.length > player.history.length) list.lastChild.remove();
-    find("#player-quiet").hidden = player.history.length > 0;
-    player.history.forEach((one, i) => {
-      const item = list.childNodes[i] || list.appendChild(document.createElement("li"));
-      const text = say("event." + one.key, one.values);
-      write(item, say("event_line", { step: one.step, arm: say("arm." + one.arm), text }));
+    const lines = latest();
+    while (list.childNodes.length > lines.length) list.lastChild.remove();
+    find("#player-quiet").hidden = lines.length > 0;
+    lines.forEach(({ side, frame, key, values, path }, i) => {
+      let item = list.childNodes[i];
+      if (!item) {
+        item = list.appendChild(document.createElement("li"));
+        item.append(document.createElement("span"), " ", document.createElement("span"));
+      }
+      const arm = side.film.arm;
+      const step = `steps[${arm}][${frame.n}].step`;
+      tellKeyed(item.children[0], "event_line", { step: frame.n, arm: say("arm." + arm) }, { step, arm: `@arm_name.${arm.replace(/\./g, "_")}` });
+      const at = `happened[${arm}][${frame.n}:${side.film.every}].${path}`;
+      const paths = Object.fromEntries(Object.keys(values).map((name) => [name, key === "evicted" || key === "allocated" ? at : `${at}.${name}`]));
+      tellKeyed(item.children[1], "event." + key, values, paths);
     });
   }
 
@@ -400,6 +524,7 @@
     find(".when-playing", playButton).toggleAttribute("hidden", !on);  // SVG knows no .hidden
     find(".when-paused", playButton).toggleAttribute("hidden", on);
     playButton.setAttribute("aria-pressed", on);
+    if (on) unkeyed(root);
     refresh(player.last);
     if (on) requestAnimationFrame(tick);
   }
@@ -423,6 +548,13 @@
   function step(by) {
     play(false);
     go(player.at + by, performance.now());
+  }
+
+  // To where a side has just done its frame `index`; -1 is the beginning.
+  function goTo(side, index) {
+    const frame = index < 0 ? null : side.film.frames[index];
+    if (!frame) return go(0, performance.now());
+    go(byTime() ? player.times.indexOf(frame.t) + 1 : Math.floor(frame.n / side.film.every) + 1, performance.now());
   }
 
   // ---- choosing a request ----
@@ -449,14 +581,23 @@
     const owners = side.pool.owners[canvas.cursor];
     hover(owners.length ? owners[0] : null);
     canvas.draw(performance.now());
-    write(find("#player-status"), blockText(side, canvas.cursor));
+    const [name, values, paths] = blockFacts(side, canvas.cursor);
+    tellKeyed(find("#player-block"), name, values, paths);
+  }
+
+  // What is said of a block: the sentence, its numbers and where they lie.
+  function blockFacts(side, block) {
+    const at = `${side.path("moments")}.blocks[${block}]`;
+    const owners = side.pool.owners[block];
+    if (!owners.length) return [side.pool.cached.has(block) ? "block_cached" : "block_free", { block }, { block }];
+    const [, filled] = side.pool.part(block);
+    const values = { block, owners: owners.join(", "), filled, size: side.film.size, logical: side.pool.place[block] };
+    return ["block", values, Object.fromEntries(Object.keys(values).map((name) => [name, `${at}.${name}`]))];
   }
 
   function blockText(side, block) {
-    const owners = side.pool.owners[block];
-    if (!owners.length) return say(side.pool.cached.has(block) ? "block_cached" : "block_free", { block });
-    const [, filled] = side.pool.part(block);
-    return say("block", { block, owners: owners.join(", "), filled, size: side.film.size, logical: side.pool.place[block] });
+    const [name, values] = blockFacts(side, block);
+    return say(name, values);
   }
 
   for (const side of sides) {
@@ -489,7 +630,8 @@
     find(".strip", side.node).addEventListener("click", (event) => {
       const box = find(".strip", side.node).getBoundingClientRect();
       play(false);
-      if (!byTime()) go(Math.round(((event.clientX - box.left) / box.width) * side.film.frames.length), performance.now());
+      const frame = Math.min(Math.floor(((event.clientX - box.left) / box.width) * side.film.frames.length), side.film.frames.length - 1);
+      goTo(side, frame);
     });
     side.select.addEventListener("change", () => {
       play(false);
@@ -512,8 +654,7 @@
       play(false);
       const frame = sides[1].pool.at;
       measure();
-      const time = frame < 0 ? 0 : sides[1].film.frames[frame].t;
-      go(byTime() ? player.times.indexOf(time) + 1 : frame + 1, performance.now());
+      goTo(sides[1], frame);
     });
   }
   root.addEventListener("keydown", (event) => {
@@ -557,7 +698,7 @@
   open();
   // It opens at the fullest moment of the right side, which the pictures above show as well.
   const curve = sides[1].curve;
-  go(curve.reduce((best, one, i) => (one.live >= curve[best].live ? i : best), 0) + 1, performance.now());
+  goTo(sides[1], curve.reduce((best, one, i) => (one.live >= curve[best].live ? i : best), 0));
 
   // For the tests and the benchmark.
   pagedkv.player = {

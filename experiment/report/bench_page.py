@@ -1,0 +1,31 @@
+"""A benchmark as a page: the tables that the console shows."""
+
+from __future__ import annotations
+
+from experiment.bench.data import FILE, BenchData
+from experiment.i18n import Translator
+from experiment.messages import Message, message
+from experiment.report.bench_tables import all_tables, facts
+from experiment.report.tables_page import Told, tables_html
+
+PAGE = "bench.html"
+
+
+def bench_html(data: BenchData, lang: str) -> str:
+    """The page of a benchmark."""
+    return tables_html(lambda t: _told(t, data), lang, FILE, data.model_dump(mode="json"))
+
+
+def counted(data: BenchData) -> Message:
+    """How much was measured, and how many targets came out how."""
+    found = [target["verdict"] for target in data.targets]
+    met, missed = found.count("met"), found.count("not_met")
+    return message(
+        "bench.counted", arms=len({row.arm for row in data.rows}),
+        workloads=len({row.workload for row in data.rows}), rounds=len(data.rounds),
+        met=met, not_met=missed, open=len(found) - met - missed,
+    )  # fmt: skip
+
+
+def _told(t: Translator, data: BenchData) -> Told:
+    return Told(t("bench.title"), t.message(counted(data)), facts(t, data), all_tables(t, data))

@@ -1,0 +1,58 @@
+"""A page of tables: the claims, the paper's numbers, a benchmark. Both languages, nothing loaded.
+
+What these commands print is made of text for one language at a time, so the page holds it twice,
+and shows the one that is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiment.i18n import Translator
+from experiment.report.bench_tables import Cells
+from experiment.report.bilingual import Bilingual
+from experiment.report.embed import safe_json
+from experiment.report.html import page_assets, templates
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a page says in one language.
+
+    Attributes:
+        kicker: what it is about, in small letters above the headline.
+        facts: what the figures stand on, a sentence each.
+        lists: further sentences under a heading each.
+    """
+
+    kicker: str
+    headline: str
+    facts: Sequence[str]
+    tables: Sequence[Cells]
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def tables_html(
+    tell: Callable[[Translator], Told], lang: str, name: str, data: Mapping[str, Any]
+) -> str:
+    """The whole page; ``lang`` is what it shows until someone switches.
+
+    Args:
+        tell: the page's texts in a language.
+        name: of the file that holds ``data``, offered for download.
+    """
+    b = Bilingual(lang)
+    page: str = (
+        templates(b)
+        .get_template("tables.html.j2")
+        .render(
+            lang=lang,
+            **page_assets(),
+            patterns="",
+            told=[(each, tell(Translator(each))) for each in b.order],
+            data=safe_json({"name": name, **data, "tables": {}}),
+        )
+    )
+    return page
