@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.analysis import arm_results
+from experiment.checksums import is_measured
 from experiment.events import (
     EnvironmentProbed,
     ModelPrepared,
@@ -357,6 +358,15 @@ def _notes(record: Record) -> list[Message]:
     model = record.first(ModelPrepared)
     notes = list(model.notes) if model else []
     notes += [notice.text for notice in record.of(Notice)]
+    return notes + reading_notes(record)
+
+
+def reading_notes(record: Record) -> list[Message]:
+    """What was found wrong with the files of a run when it was read again."""
+    notes = []
     if record.damaged_lines:
         notes.append(message("note.damaged_lines", n=record.damaged_lines))
+    changed = [name for name in record.changed_files if is_measured(name)]
+    if changed:
+        notes.append(message("note.changed_files", files=", ".join(changed)))
     return notes

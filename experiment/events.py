@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from experiment.messages import Message
 from experiment.sampling import SamplingConfig
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 2: a run may have been resumed
+OLDEST_SCHEMA = 1  # read as it is: what came later is additions
 
 
 class Stage(StrEnum):

@@ -33,6 +33,7 @@ class ExitCode:
     USAGE = 2
     INCOMPLETE = 3
     GATE = 4
+    CHANGED = 6
     INTERRUPTED = 130
 
 

@@ -2,7 +2,7 @@
 
 reports/<run>/
   events.jsonl   every event, one line each, in the order in which the runner saw them
-  run.json       schema version, resolved config, environment, results
+  run.json       schema version, resolved config, environment, results, checksums of the rest
   logs/          what each process printed
 """
 
@@ -19,12 +19,16 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, TypeVar
 
-from experiment.events import SCHEMA_VERSION, Event, RunStarted, decode, encode
+import psutil
+
+from experiment.checksums import changed_files
+from experiment.events import OLDEST_SCHEMA, SCHEMA_VERSION, Event, RunStarted, decode, encode
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
 
 EVENTS_FILE = "events.jsonl"
 RUN_FILE = "run.json"
+PART = ".part"  # .NAME.PID.RANDOM.part: a file that is being written
 T = TypeVar("T")
 
 
@@ -78,12 +82,14 @@ class Record:
     """A run as it was written down.
 
     ``damaged_lines`` counts lines that are no events (a crash can cut the last one).
+    ``changed_files`` are those that are no longer as they were when ``run.json`` was written.
     """
 
     directory: Path
     events: tuple[Event, ...]
     damaged_lines: int = 0
     summary: dict[str, Any] = field(default_factory=dict)
+    changed_files: tuple[str, ...] = ()
 
     def of(self, kind: type[T]) -> list[T]:
         """Events of one type, in order."""
@@ -105,7 +111,8 @@ def read_record(directory: Path) -> Record:
     """Read a run directory; a log that breaks off is read up to its last complete line.
 
     Raises:
-        UserError: no log there, it does not begin as one, or another schema version wrote it.
+        UserError: no log there, it does not begin as one, or a version wrote it that is newer
+            than this program, or older than all that it reads.
     """
     path = directory / EVENTS_FILE
     events: list[Event] = []
@@ -124,27 +131,47 @@ def read_record(directory: Path) -> Record:
         raise user_error("error.file_unreadable", path=str(path)) from error
     if not events or not isinstance(events[0], RunStarted):
         raise user_error("error.no_record", path=str(directory))
-    if events[0].schema_version != SCHEMA_VERSION:
-        _refuse_schema(path, events[0].schema_version)
-    summary: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
+    _check_version(path, events[0].schema_version)
+    summary = _read_summary(directory)
+    changed = changed_files(directory, summary.get("files"))
+    return Record(directory, tuple(events), damaged, summary, changed)
+
+
+def _read_summary(directory: Path) -> dict[str, Any]:
+    """``run.json``; empty where it is missing or damaged, as all of it is in the log, too."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         summary = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
-    return Record(directory, tuple(events), damaged, summary)
+        if isinstance(summary, dict):
+            return summary
+    return {}
 
 
 def write_atomic(path: Path, text: str, encoding: str = "utf-8") -> None:
-    """Write a whole file or nothing: first beside it, then renamed over it."""
+    """Write a whole file or nothing, even if the machine goes down: beside it, then over it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(
+        dir=path.parent, prefix=f".{path.name}.{os.getpid()}.", suffix=PART
+    )
     try:
         with os.fdopen(handle, "w", encoding=encoding, newline="") as file:
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         Path(name).chmod(0o644)
         Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
+
+
+def remove_parts(directory: Path) -> None:
+    """Remove the files that a process was writing when it was killed."""
+    for path in directory.rglob(f".*{PART}"):
+        owner = path.name.split(".")[-3]
+        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def write_summary(directory: Path, summary: dict[str, Any]) -> None:
@@ -169,9 +196,12 @@ def _check_schema(path: Path, line: bytes) -> None:
     """The first line is no event of ours: say so when a later version wrote it."""
     with contextlib.suppress(ValueError, AttributeError):
         version = json.loads(line).get("schema_version")
-        if isinstance(version, int) and version != SCHEMA_VERSION:
-            _refuse_schema(path, version)
+        if isinstance(version, int):
+            _check_version(path, version)
 
 
-def _refuse_schema(path: Path, version: int) -> None:
-    raise user_error("error.schema", path=str(path), found=version, known=SCHEMA_VERSION)
+def _check_version(path: Path, version: int) -> None:
+    if version > SCHEMA_VERSION:
+        raise user_error("error.newer_schema", path=str(path), found=version, known=SCHEMA_VERSION)
+    if version < OLDEST_SCHEMA:
+        raise user_error("error.schema", path=str(path), found=version, known=SCHEMA_VERSION)

@@ -22,7 +22,9 @@ from pathlib import Path
 
 from experiment import __version__
 from experiment.analysis import PREPARATION
+from experiment.checksums import checksums, is_measured, measured_files
 from experiment.compare.checks import NO_CHECKS, Checks, check_run
+from experiment.conclusions import reading_notes
 from experiment.config import ARM_GROUPS, Config
 from experiment.directories import make_run_directory, without_home
 from experiment.environment import Environment
@@ -39,7 +41,7 @@ from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.model.source import text_warning
 from experiment.os_errors import os_reason
-from experiment.record import EventLog, Record, read_record, write_summary
+from experiment.record import EventLog, Record, read_record, remove_parts, write_summary
 from experiment.report.console import ConsoleReporter
 from experiment.report.files import write_reports
 from experiment.report.index import write_index
@@ -102,7 +104,7 @@ def run(config: Config, options: RunOptions) -> int:
     if failure is not None and failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
         shutil.rmtree(directory)  # nothing was measured; it was empty when we took it
         raise UserError(failure.reason)
-    agrees = _finish(directory, console, options.lang, summarise=True)
+    agrees = _finish(directory, console, options.lang, summarise=True, ended=True)
     code = _exit_code(status, failure)
     code = code if agrees or code != ExitCode.OK else ExitCode.INCOMPLETE
     if not options.checks.any:
@@ -117,6 +119,12 @@ def render(directory: Path, lang: str, ascii_only: bool) -> int:
         UserError: there is no run of this schema version.
     """
     console = ConsoleReporter(lang, ascii_only)
+    record = read_record(directory)
+    for note in reading_notes(record):
+        console.warn(note)
+    drawn = [name for name in record.changed_files if not is_measured(name)]
+    if drawn:
+        console.warn(message("note.changed_reports", files=", ".join(drawn)))
     _finish(directory, console, lang)
     return ExitCode.OK
 
@@ -198,10 +206,17 @@ def _gate(console: ConsoleReporter, options: RunOptions) -> None:
         raise _LeaveError
 
 
-def _finish(directory: Path, console: ConsoleReporter, lang: str, summarise: bool = False) -> bool:
+def _finish(
+    directory: Path,
+    console: ConsoleReporter,
+    lang: str,
+    summarise: bool = False,
+    ended: bool = False,
+) -> bool:
     """Evaluate the record and write every report; the console shows it last.
 
-    ``summarise``: a CI job that asks for a summary gets one, too.
+    ``summarise``: a CI job that asks for a summary gets one, too. ``ended``: by a run of this
+    process, so that nobody can have changed a file since.
 
     Returns whether what must agree in an experiment does.
     """
@@ -210,8 +225,12 @@ def _finish(directory: Path, console: ConsoleReporter, lang: str, summarise: boo
     problem: OSError | None = None
     files: list[Path] = []
     try:
-        write_summary(directory, _summary(results, record))
+        remove_parts(directory)
+        sums = _measured_sums(record, ended)
+        write_summary(directory, _summary(results, record) | {"files": sums})
         files = write_reports(shown, results, lang)
+        sums = sums | checksums(directory, files)
+        write_summary(directory, _summary(results, record) | {"files": sums})
         index = write_index(directory, lang)
         files += [index] if index else []
         if summarise:
@@ -224,6 +243,17 @@ def _finish(directory: Path, console: ConsoleReporter, lang: str, summarise: boo
         why = problem.strerror or str(problem)
         raise user_error("error.out_unwritable", path=str(directory), why=why)
     return results.experiment is None or not results.experiment.problems
+
+
+def _measured_sums(record: Record, ended: bool) -> dict[str, str]:
+    """Checksums of what was measured: as they were written down when the run had just ended.
+
+    Whoever draws a run again must not turn a changed log into the true one.
+    """
+    known = record.summary.get("files")
+    if not ended and isinstance(known, dict):
+        return {name: digest for name, digest in known.items() if is_measured(name)}
+    return checksums(record.directory, measured_files(record.directory))
 
 
 @contextlib.contextmanager

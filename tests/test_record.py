@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from experiment.events import (
+    OLDEST_SCHEMA,
     SCHEMA_VERSION,
     Notice,
     RunFinished,
@@ -20,12 +24,16 @@ from experiment.events import (
 from experiment.messages import UserError, message
 from experiment.record import (
     EVENTS_FILE,
+    PART,
     RUN_FILE,
     EventLog,
     read_record,
+    remove_parts,
     write_atomic,
     write_summary,
 )
+
+ROOT = Path(__file__).parent.parent
 
 
 def started(**changes: object) -> RunStarted:
@@ -109,17 +117,39 @@ def test_a_line_that_is_no_text_is_counted_as_damaged(tmp_path: Path) -> None:
     assert (len(record.events), record.damaged_lines) == (2, 1)
 
 
-@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])
-def test_another_schema_version_is_refused_by_number(tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize(
+    ("version", "named"),
+    [(OLDEST_SCHEMA - 1, "error.schema"), (SCHEMA_VERSION + 1, "error.newer_schema")],
+)
+def test_a_version_that_cannot_be_read_is_refused_by_number(
+    tmp_path: Path, version: int, named: str
+) -> None:
     write_log(tmp_path, encode(started(schema_version=version)))
     key, params = refusal(tmp_path)
-    assert (key, params["found"], params["known"]) == ("error.schema", version, SCHEMA_VERSION)
+    assert (key, params["found"], params["known"]) == (named, version, SCHEMA_VERSION)
+
+
+def test_what_older_versions_wrote_is_read(tmp_path: Path) -> None:
+    """The first format, as it was written: line by line, without what was added since."""
+    lines = [
+        '{"t_ns":1,"event":"run_started","schema_version":1,"version":"0.1","wall_ns":5,'
+        '"utc_offset_s":0,"lang":"en","command":[],"config":{}}',
+        '{"t_ns":2,"event":"arm_started","arm":"paged","pid":7}',
+        '{"t_ns":3,"event":"run_finished","status":"complete"}',
+    ]
+    write_log(tmp_path, *lines)
+    record = read_record(tmp_path)
+    assert record.damaged_lines == 0
+    assert record.started.schema_version == 1 < SCHEMA_VERSION
+    assert [event.event for event in record.events] == [
+        "run_started", "arm_started", "run_finished"
+    ]  # fmt: skip
 
 
 def test_a_later_version_is_told_apart_even_if_its_events_are_unknown_here(tmp_path: Path) -> None:
     line = json.dumps({"event": "run_began", "schema_version": SCHEMA_VERSION + 1, "new": 1})
     write_log(tmp_path, line, encode(notice(1)))
-    assert refusal(tmp_path)[0] == "error.schema"
+    assert refusal(tmp_path)[0] == "error.newer_schema"
 
 
 @pytest.mark.parametrize("lines", [[], ["rubbish"], [encode(notice(1))], ["[1]", "7"]])
@@ -169,6 +199,24 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
         write_atomic(target, "half of it is fine \ud800")
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_a_killed_writer_left_is_removed_and_a_living_ones_is_not(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+from pathlib import Path
+from experiment import record
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+record.write_atomic(Path(sys.argv[1]), "half")
+"""
+    target = tmp_path / "plots" / "a.b.svg"
+    dead = subprocess.run([sys.executable, "-c", code, str(target)], cwd=ROOT, check=False)
+    assert dead.returncode == -signal.SIGKILL
+    assert [path.suffix for path in target.parent.iterdir()] == [PART]
+    mine = tmp_path / f".report.html.{os.getpid()}.x1{PART}"
+    mine.touch()
+    remove_parts(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
 
 
 def test_a_rename_that_fails_leaves_the_old_file_and_nothing_else(

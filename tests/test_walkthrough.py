@@ -19,7 +19,13 @@ import pytest
 
 from experiment.analysis import PREPARATION
 from experiment.conclusions import evaluate
-from experiment.events import ArmStarted, ModelPrepared, RunFinished, WorkloadReady
+from experiment.events import (
+    SCHEMA_VERSION,
+    ArmStarted,
+    ModelPrepared,
+    RunFinished,
+    WorkloadReady,
+)
 from experiment.messages import ExitCode
 from experiment.record import read_record
 from experiment.report.console import ConsoleReporter
@@ -89,7 +95,7 @@ def test_all_promised_files_are_there(finished: tuple[Path, str]) -> None:
         assert name in printed.replace("\n", "")
     assert list((directory / "plots").glob("*.svg"))
     summary = json.loads((directory / "run.json").read_text(encoding="utf-8"))
-    assert summary["schema_version"] == 1
+    assert summary["schema_version"] == SCHEMA_VERSION
     assert summary["config"]["model"]["name"] == "tiny-gpt2"
 
 

@@ -19,7 +19,7 @@ from experiment.compare.facts import read_side
 from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
 from experiment.config import MAX_CONFIG_BYTES
-from experiment.messages import user_error
+from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.record import write_atomic
 
@@ -99,6 +99,7 @@ def write_baseline(path: Path, side: Side) -> int:
     """
     if side.status != "complete" or side.damaged_lines:
         raise user_error("error.compare.baseline_incomplete", name=side.name)
+    check_unchanged(side)
     figures = {
         name: figure.value
         for name, figure in side.figures.items()
@@ -123,6 +124,19 @@ def write_baseline(path: Path, side: Side) -> int:
     except OSError as error:
         raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
     return len(figures)
+
+
+def check_unchanged(side: Side) -> None:
+    """Nothing is judged by a run whose files are no longer those that were written.
+
+    Raises:
+        UserError: with an exit code of its own, a file was changed.
+    """
+    if side.changed_files:
+        files = ", ".join(side.changed_files)
+        raise UserError(
+            message("error.compare.changed", name=side.name, files=files), ExitCode.CHANGED
+        )
 
 
 def _figure(name: str, value: Number) -> Figure:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiment.compare.baseline import read_any
+from experiment.compare.baseline import check_unchanged, read_any
 from experiment.compare.facts import read_side
 from experiment.compare.gate import Judged, Limit, judge, needs_baseline, read_gate
 from experiment.compare.results import Comparison, Side
@@ -70,7 +70,14 @@ def check_run(directory: Path, checks: Checks, code: int, lang: str, ascii_only:
 
 
 def judge_gate(checks: Checks, side: Side, console: CompareConsole) -> int:
-    """Judge the limits and print the table; the exit code of the gate."""
+    """Judge the limits and print the table; the exit code of the gate.
+
+    Raises:
+        UserError: a file of either run was changed after it was written.
+    """
+    for one in (checks.baseline, side):
+        if one is not None:
+            check_unchanged(one)
     judged = judge(checks.limits or (), side, checks.baseline)
     console.gate(judged)
     return gate_code(judged)

@@ -58,6 +58,7 @@ def side_of(record: Record, results: Results) -> Side:
         requests=request_digests(record),
         figures=figures_of(results),
         damaged_lines=record.damaged_lines,
+        changed_files=list(record.changed_files),
     )
 
 

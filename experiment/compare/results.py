@@ -78,6 +78,7 @@ class Side(_Data):
     requests: dict[str, str] = {}
     figures: dict[str, Figure] = {}
     damaged_lines: int = 0
+    changed_files: list[str] = []
 
 
 class Difference(_Data):

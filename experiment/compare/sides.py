@@ -152,6 +152,9 @@ def _notes(left: Side, right: Side) -> Iterator[Message]:
             yield message("compare.note.incomplete", name=side.name)
         if side.damaged_lines:
             yield message("compare.note.damaged", name=side.name, n=side.damaged_lines)
+        if side.changed_files:
+            files = ", ".join(side.changed_files)
+            yield message("compare.note.changed", name=side.name, files=files)
         if side.busy:
             yield message("compare.note.busy", name=side.name)
     if not set(left.figures) & set(right.figures):

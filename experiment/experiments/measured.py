@@ -77,7 +77,7 @@ class CellEvents:
                 chosen.append(event.model_copy(update={"generate_s": told}))
             elif not isinstance(event, _REPEATED) or seen[event.arm] == repeat:
                 chosen.append(event)
-        return Record(self.record.directory, tuple(chosen), self.record.damaged_lines)
+        return replace(self.record, events=tuple(chosen), summary={})
 
     def repeats(self, arm: str) -> list[RepeatFinished]:
         """Those that an arm finished, the warm-up first."""

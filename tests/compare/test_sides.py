@@ -181,7 +181,7 @@ def test_other_versions_and_simulations_are_refused(tmp_path: Path) -> None:
     simulation.mkdir()
     (simulation / "sim.json").write_text("{}")
     for path, key in (
-        (old, "error.schema"),
+        (old, "error.newer_schema"),
         (simulation, "error.compare.simulation"),
         (tmp_path / "none", "error.compare.no_such"),
         (tmp_path, "error.no_record"),

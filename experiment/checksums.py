@@ -1,0 +1,60 @@
+"""Checksums in ``run.json`` over the files beside it: who changed one later is told so.
+
+    run.json   "files": {"events.jsonl": sha256, "logs/paged.log": sha256, "report.html": sha256 …}
+
+They tell a slip, a bad copy or a failing disk, not a forger, who could change ``run.json`` as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from experiment.model.digest import file_sha256
+
+LOGS = "logs"
+
+
+def is_measured(name: str) -> bool:
+    """Whether a file was written while the run measured; the others are drawn from those."""
+    return name == "events.jsonl" or name.startswith(f"{LOGS}/")
+
+
+def measured_files(directory: Path) -> list[Path]:
+    """The event log and what the processes printed."""
+    logs = sorted(p for p in (directory / LOGS).rglob("*") if p.is_file() and not p.is_symlink())
+    return [directory / "events.jsonl", *logs]
+
+
+def checksums(directory: Path, files: Iterable[Path]) -> dict[str, str]:
+    """Sha256 of files in a directory, by their names within it.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    return {path.relative_to(directory).as_posix(): file_sha256(path) for path in files}
+
+
+def changed_files(directory: Path, known: Any) -> tuple[str, ...]:
+    """Names of files that are there and are not what ``known`` says; none if it says nothing.
+
+    A report that was deleted is no contradiction: it can be drawn again.
+    """
+    if not isinstance(known, Mapping):
+        return ()
+    return tuple(
+        str(name) for name, digest in known.items() if _is_changed(directory, str(name), digest)
+    )
+
+
+def _is_changed(directory: Path, name: str, digest: Any) -> bool:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        return True  # no run wrote such a name, and nothing out there is read for it
+    try:
+        return bool(file_sha256(directory / path) != digest)
+    except FileNotFoundError:
+        return is_measured(name)
+    except OSError:
+        return True

@@ -1,0 +1,134 @@
+"""A file that was changed after the run wrote it is named, and nothing is judged by it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from event_makers import whole_run
+
+from experiment.checksums import changed_files
+from experiment.cli import main
+from experiment.events import encode
+from experiment.messages import ExitCode
+from experiment.model.digest import file_sha256
+from experiment.record import EVENTS_FILE, RUN_FILE, read_record
+
+GATE = '[limits]\n"paged/blocks" = { max = 8 }\n'
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two small arms, drawn once."""
+    directory = tmp_path_factory.mktemp("drawn") / "run"
+    (directory / "logs").mkdir(parents=True)
+    (directory / "logs" / "paged.log").write_text("what the arm printed\n")
+    text = "".join(encode(event) + "\n" for event in whole_run())
+    (directory / EVENTS_FILE).write_text(text, encoding="utf-8")
+    assert main(["render", str(directory), "--lang", "en"]) == ExitCode.OK
+    return directory
+
+
+@pytest.fixture
+def run(drawn: Path, tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    return Path(shutil.copytree(drawn, tmp_path / "run"))
+
+
+def sums(run: Path) -> dict[str, str]:
+    found = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))["files"]
+    assert isinstance(found, dict)
+    return found
+
+
+def change(path: Path) -> None:
+    """Another token id, of the same length: nothing else can notice it."""
+    text = path.read_text(encoding="utf-8")
+    assert "[10,11,12]" in text
+    path.write_text(text.replace("[10,11,12]", "[10,11,13]"), encoding="utf-8")
+
+
+def test_every_file_beside_the_summary_has_its_checksum(run: Path) -> None:
+    files = {p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file()}
+    assert sums(run).keys() == files - {RUN_FILE}
+    assert sums(run)[EVENTS_FILE] == file_sha256(run / EVENTS_FILE)
+    assert len(files) > 8
+    assert read_record(run).changed_files == ()
+
+
+def test_a_changed_log_is_drawn_with_a_warning_that_stays(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sums(run)[EVENTS_FILE]
+    change(run / EVENTS_FILE)
+    for _ in range(2):  # drawing it again must not turn it into the true one
+        capsys.readouterr()
+        assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
+        assert f"Changed since the run wrote it: {EVENTS_FILE}" in capsys.readouterr().out
+        assert sums(run)[EVENTS_FILE] == before
+        page = (run / "report.html").read_text(encoding="utf-8")
+        assert f"Changed since the run wrote it: {EVENTS_FILE}" in page
+
+
+def test_a_changed_report_is_said_and_drawn_anew(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "summary.csv").write_text("arm,best\nmine,always\n")
+    capsys.readouterr()
+    main(["render", str(run), "--lang", "en"])
+    assert "Changed since it was drawn: summary.csv" in " ".join(capsys.readouterr().out.split())
+    main(["render", str(run), "--lang", "en"])
+    assert "Changed since" not in capsys.readouterr().out
+    assert "always" not in (run / "summary.csv").read_text()
+
+
+@pytest.mark.parametrize("name", [EVENTS_FILE, "logs/paged.log", "report.html"])
+def test_a_gate_is_not_judged_by_a_changed_run(
+    run: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate = tmp_path / "gate.toml"
+    gate.write_text(GATE)
+    words = ["compare", str(run), "--gate", str(gate), "--lang", "en"]
+    assert main(words) == ExitCode.OK
+    with (run / name).open("a") as file:
+        file.write("\n")
+    capsys.readouterr()
+    assert main(words) == ExitCode.CHANGED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert name in line
+    assert main([*words[:2], "--write-baseline", str(tmp_path / "b.json")]) == ExitCode.CHANGED
+    assert not (tmp_path / "b.json").exists()
+
+
+def test_a_comparison_says_which_file_was_changed(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(run / EVENTS_FILE)
+    capsys.readouterr()
+    words = ["compare", str(run), str(run), "--lang", "en", "--out", str(tmp_path / "out")]
+    assert main(words) == ExitCode.OK
+    assert f"changed since the run wrote it: {EVENTS_FILE}" in capsys.readouterr().out
+
+
+def test_a_missing_log_is_a_change_and_a_missing_report_is_none(run: Path) -> None:
+    known = sums(run)
+    (run / "report.html").unlink()
+    assert changed_files(run, known) == ()
+    (run / "logs" / "paged.log").unlink()
+    assert changed_files(run, known) == ("logs/paged.log",)
+
+
+@pytest.mark.parametrize("known", [None, [], "text", {}])
+def test_a_summary_without_checksums_says_nothing(tmp_path: Path, known: object) -> None:
+    assert changed_files(tmp_path, known) == ()
+
+
+def test_names_in_a_summary_lead_nowhere_else(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("x")
+    run = tmp_path / "run"
+    run.mkdir()
+    known = {"../outside": file_sha256(outside), str(outside): file_sha256(outside)}
+    assert changed_files(run, known) == tuple(known)
