@@ -88,7 +88,7 @@ def _run(words: list[str], t: Translator) -> int:
     options = parse(_run_parser(t), words, COMMANDS)
     from experiment.compare.checks import read_checks
     from experiment.menu import choose, list_experiments
-    from experiment.walkthrough import RunOptions, run
+    from experiment.walkthrough import RunOptions, resume, run
 
     if options.list_experiments:
         list_experiments(t)
@@ -102,26 +102,29 @@ def _run(words: list[str], t: Translator) -> int:
         path, quick = chosen
         overrides |= {"experiment.size": "quick"} if quick else {}
     checks = read_checks(options.baseline, options.gate)
+    how = RunOptions(
+        lang=t.lang,
+        yes=options.yes,
+        quiet=options.quiet,
+        ascii=options.ascii,
+        out=Path(options.out) if options.out else None,
+        command=tuple(sys.argv[1:]),
+        checks=checks,
+    )
     config = load_config(path, overrides)
     if options.quick and config.experiment.name is None:
         raise user_error("error.quick_alone")
-    return run(
-        config,
-        RunOptions(
-            lang=t.lang,
-            yes=options.yes,
-            quiet=options.quiet,
-            ascii=options.ascii,
-            out=Path(options.out) if options.out else None,
-            command=tuple(sys.argv[1:]),
-            checks=checks,
-        ),
-    )
+    if options.resume is None:
+        return run(config, how)
+    if options.out:
+        raise user_error("error.resume.out")
+    return resume(Path(options.resume), config if path or overrides else None, how)
 
 
 def _asked_for_nothing(options: argparse.Namespace, overrides: dict[str, Any]) -> bool:
     """Whether a person sits at a terminal and has not said what to run."""
     said = options.config or overrides or options.yes or options.quiet or options.out
+    said = said or options.resume
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return not said and at_terminal and not os.environ.get("CI")
 
@@ -182,6 +185,7 @@ def _run_parser(t: Translator) -> argparse.ArgumentParser:
         add(flag, metavar=metavar, help=t("help." + attribute(flag)))
     add("--offline", action="store_true", help=t("help.offline"))
     add("--out", metavar="DIR", help=t("help.out"))
+    add("--resume", metavar="RUN", help=t("help.resume"))
     add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))
     add("--gate", metavar="FILE", help=t("help.gate"))
     add("--quiet", "-q", action="store_true", help=t("help.quiet"))

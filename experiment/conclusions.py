@@ -16,6 +16,7 @@ from experiment.events import (
     Notice,
     PoolReserved,
     RunFinished,
+    RunResumed,
     TokenMargin,
     WorkloadReady,
 )
@@ -358,7 +359,13 @@ def _notes(record: Record) -> list[Message]:
     model = record.first(ModelPrepared)
     notes = list(model.notes) if model else []
     notes += [notice.text for notice in record.of(Notice)]
+    notes += [_resumed(event) for event in record.of(RunResumed)]
     return notes + reading_notes(record)
+
+
+def _resumed(event: RunResumed) -> Message:
+    arms = [arm if cell is None else f"{cell + 1}/{arm}" for cell, arm in event.missing]
+    return message("note.resumed", n=len(arms), arms=", ".join(arms))
 
 
 def reading_notes(record: Record) -> list[Message]:

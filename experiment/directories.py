@@ -20,14 +20,24 @@ def make_run_directory(out: Path | None, prefix: str = "") -> Path:
     path = out or Path("reports") / f"{prefix}{time}"
     try:
         if out is None:
-            while path.exists():
-                path = path.with_name(path.name + "x")
+            return _new_directory(path)
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise user_error("error.out_not_empty", path=str(path))
     except OSError as error:
         raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
     return path
+
+
+def _new_directory(path: Path) -> Path:
+    """Create a directory that nobody else has, though several runs begin in the same second."""
+    while True:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            path = path.with_name(path.name + "x")
+        else:
+            return path
 
 
 def without_home(text: str) -> str:

@@ -81,6 +81,22 @@ class RunStarted(_Event):
     config: dict[str, Any]
 
 
+class RunResumed(_Event):
+    """The run had broken off and goes on in another process, perhaps after a restart.
+
+    ``t_ns`` of what follows is on the monotonic clock at which ``wall_ns`` was the wall clock.
+    ``missing`` are the arms that had not ended well: the index of their cell, None of an ordinary
+    run, and their name. See :mod:`experiment.joined`.
+    """
+
+    event: Literal["run_resumed"] = "run_resumed"
+    version: str
+    wall_ns: int
+    utc_offset_s: int
+    command: list[str]
+    missing: list[tuple[int | None, str]]
+
+
 class EnvironmentProbed(_Event):
     """What the machine has; see :class:`experiment.environment.Environment`."""
 
@@ -697,6 +713,7 @@ class RunFinished(_Event):
 
 Event = Annotated[
     RunStarted
+    | RunResumed
     | EnvironmentProbed
     | ModelPrepared
     | WorkloadReady

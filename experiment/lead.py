@@ -17,6 +17,7 @@ from experiment.launch import adapt, refuse
 from experiment.messages import Message
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
+from experiment.resume import Resumption
 from experiment.runner import PreparedCell, Session
 
 
@@ -38,8 +39,13 @@ def lead(
     config: Config,
     environment: Environment,
     gate: Callable[[], None],
+    resumption: Resumption | None = None,
 ) -> ArmFailed | None:
-    """Every cell up to the last arm; returns the first failure."""
+    """Every cell up to the last arm, or what is missing of them; returns the first failure.
+
+    Raises:
+        UserError: a run that is to go on cannot go on here.
+    """
     spec = find_experiment(config.experiment.name or "")
     cells = planned_cells(spec, config)
     configs, notices = _configs(config, cells, environment)
@@ -56,11 +62,20 @@ def lead(
     console.end_task()
     if isinstance(prepared, ArmFailed):
         return prepared
+    for index, given in enumerate(prepared if resumption else ()):
+        assert resumption is not None
+        resumption.check_prepared(given.prepared.model, given.prepared.workload, index)
     gate()
+    session.begin()
     failure: ArmFailed | None = None
     for index, given in enumerate(prepared):
+        arms = configs[index].arm_names
+        if resumption is not None:
+            arms = tuple(arm for cell, arm in resumption.missing if cell == index)
+        if not arms:
+            continue
         event = _started(index, cells, configs[index])
-        failed = _run_cell(session, live, event, configs[index], environment, given)
+        failed = _run_cell(session, live, event, configs[index], environment, given, arms)
         failure = failure or failed
     return failure
 
@@ -95,13 +110,14 @@ def _run_cell(
     config: Config,
     environment: Environment,
     given: PreparedCell,
+    arms: Sequence[str],
 ) -> ArmFailed | None:
     session.emit(started)
     for event in (given.prepared.model, given.prepared.workload):
         # They were made before all cells; in the log they belong to this one.
         session.emit(event.model_copy(update={"t_ns": time.monotonic_ns()}))
     failure: ArmFailed | None = None
-    for arm in config.arm_names:
+    for arm in arms:
         if arm in given.refused:
             session.emit(ArmSkipped(arm=arm, reason=given.refused[arm]))
             continue

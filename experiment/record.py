@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import psutil
 
 from experiment.checksums import changed_files
 from experiment.events import OLDEST_SCHEMA, SCHEMA_VERSION, Event, RunStarted, decode, encode
+from experiment.joined import joined
+from experiment.locks import lock
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
 
@@ -35,15 +37,54 @@ T = TypeVar("T")
 class EventLog:
     """Appends events to ``events.jsonl``; a line is complete or absent after a crash of ours.
 
-    Threads may write at the same time (the memory sampler does).
+    Threads may write at the same time (the memory sampler does), processes may not: who holds
+    the log keeps others from it until it ends, however it ends.
+
+    Args:
+        directory: the run directory; it exists.
+        resume: go on with the log that is there, once :meth:`begin` is called; until then events
+            wait in memory, and the run is left as it is.
+
+    Raises:
+        UserError: another process is writing a run there.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, resume: bool = False) -> None:
         self.path = directory / EVENTS_FILE
         # Without a buffer of ours: what did not fit on a full disk is not tried again later.
-        self._file = self.path.open("xb", buffering=0)
-        self._end = 0
+        try:
+            self._file = self.path.open("r+b" if resume else "xb", buffering=0)
+        except FileExistsError as error:
+            raise user_error("error.run_in_use", path=str(directory)) from error
+        if not lock(self._file):
+            self._file.close()
+            raise user_error("error.run_in_use", path=str(directory))
+        self._waiting: list[Event] | None = [] if resume else None
+        self._end = self._file.seek(0, os.SEEK_END)
         self._lock = Lock()
+
+    @property
+    def begun(self) -> bool:
+        """Whether events are written down: at once, but for a run that is resumed."""
+        return self._waiting is None
+
+    def begin(self) -> None:
+        """Go on with the log: write what has waited, and from now on everything.
+
+        A line that broke off is ended, so that it stays and spoils no other. The summary goes: it
+        would be that of another log.
+
+        Raises:
+            UserError: as :meth:`write`.
+        """
+        if self._waiting is None:
+            return
+        waiting, self._waiting = self._waiting, None
+        (self.path.parent / RUN_FILE).unlink(missing_ok=True)
+        if not _ends_a_line(self._file, self._end):
+            self._append(b"\n")
+        for event in waiting:
+            self.write(event)
 
     def write(self, event: Event) -> None:
         """Append one event and hand it to the operating system.
@@ -52,9 +93,14 @@ class EventLog:
             UserError: it cannot be written, on a full disk for instance; the log ends with the
                 event before.
         """
-        line = memoryview((encode(event) + "\n").encode())
+        if self._waiting is not None:
+            self._waiting.append(event)
+            return
+        self._append((encode(event) + "\n").encode())
+
+    def _append(self, line: bytes) -> None:
         with self._lock:
-            rest = line
+            rest = memoryview(line)
             try:
                 while rest:
                     rest = rest[self._file.write(rest) :]
@@ -134,7 +180,7 @@ def read_record(directory: Path) -> Record:
     _check_version(path, events[0].schema_version)
     summary = _read_summary(directory)
     changed = changed_files(directory, summary.get("files"))
-    return Record(directory, tuple(events), damaged, summary, changed)
+    return Record(directory, joined(events), damaged, summary, changed)
 
 
 def _read_summary(directory: Path) -> dict[str, Any]:
@@ -190,6 +236,14 @@ def _lines(path: Path) -> Iterator[bytes]:
         for line in file:
             if line.strip():
                 yield line
+
+
+def _ends_a_line(file: IO[bytes], size: int) -> bool:
+    """Whether the last byte ends a line; leaves the file at its end."""
+    if not size:
+        return True
+    file.seek(size - 1)
+    return file.read(1) == b"\n"
 
 
 def _check_schema(path: Path, line: bytes) -> None:

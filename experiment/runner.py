@@ -80,14 +80,22 @@ class Session:
     Args:
         directory: the run directory; it exists.
         listener: told every event, transient ones too.
+        stretch: 1, or of a run that was resumed one more each time; what processes print then
+            goes into a directory of its own.
     """
 
-    def __init__(self, directory: Path, log: EventLog, listener: Listener) -> None:
+    def __init__(
+        self, directory: Path, log: EventLog, listener: Listener, stretch: int = 1
+    ) -> None:
         self.directory = directory
         self._log = log
         self._listener = listener
-        self.logs = directory / "logs"
-        self.logs.mkdir(exist_ok=True)
+        self.logs = directory / "logs" if stretch == 1 else directory / "logs" / str(stretch)
+        self.logs.mkdir(parents=True, exist_ok=True)
+
+    def begin(self) -> None:
+        """Write down what has waited, where a run is resumed: nothing speaks against it."""
+        self._log.begin()
 
     def refuse(self, reason: Message) -> ArmFailed:
         """Write down why the run cannot be what was asked for, before anything is loaded."""

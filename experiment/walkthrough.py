@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from experiment import __version__
 from experiment.analysis import PREPARATION
@@ -32,6 +33,7 @@ from experiment.events import (
     ArmFailed,
     Notice,
     RunFinished,
+    RunResumed,
     RunStarted,
 )
 from experiment.experiments.evaluate import picture
@@ -48,6 +50,7 @@ from experiment.report.index import write_index
 from experiment.report.markdown import write_step_summary
 from experiment.resolved import resolved_config
 from experiment.results import Results
+from experiment.resume import Resumption, as_recorded, read_resumption
 from experiment.runner import Session
 from experiment.workload import check_prompts, choose_prompts
 
@@ -73,8 +76,8 @@ class _LeaveError(Exception):
     """The person pressed q."""
 
 
-def run(config: Config, options: RunOptions) -> int:
-    """Lead a person through a whole run; returns the exit code.
+def run(config: Config, options: RunOptions, resumption: Resumption | None = None) -> int:
+    """Lead a person through a whole run, or what is missing of one; returns the exit code.
 
     Raises:
         UserError: before anything was measured; afterwards errors are part of the record.
@@ -82,17 +85,18 @@ def run(config: Config, options: RunOptions) -> int:
     prompts = choose_prompts(config)
     check_prompts(prompts)
     check_experiment(config)
-    directory = make_run_directory(options.out)
+    directory = resumption.directory if resumption else make_run_directory(options.out)
     console = ConsoleReporter(options.lang, options.ascii, options.quiet)
     failure: ArmFailed | None = None
-    with _disk_errors(directory), EventLog(directory) as log:
-        session = Session(directory, log, console.handle)
-        session.emit(_run_started(config, options))
+    stretch = resumption.stretch if resumption else 1
+    with _disk_errors(directory), EventLog(directory, resume=resumption is not None) as log:
+        session = Session(directory, log, console.handle, stretch)
+        session.emit(_first_event(config, options, resumption))
         warning = text_warning(config)
         if warning is not None:
             console.warn(warning)  # on the first screen; the record has it with the model
         try:
-            failure = _stages(session, console, config, prompts, options)
+            failure = _stages(session, console, config, prompts, options, resumption)
             status = "complete" if failure is None else "incomplete"
         except _LeaveError:
             status = "left"
@@ -100,6 +104,10 @@ def run(config: Config, options: RunOptions) -> int:
             status = "interrupted"
         finally:
             console.end_task()
+            if not log.begun:
+                shutil.rmtree(session.logs, ignore_errors=True)  # the run stays as it was
+        if not log.begun:
+            return _not_resumed(status, failure)
         session.emit(RunFinished.model_validate({"status": status}))
     if failure is not None and failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
         shutil.rmtree(directory)  # nothing was measured; it was empty when we took it
@@ -110,6 +118,33 @@ def run(config: Config, options: RunOptions) -> int:
     if not options.checks.any:
         return code
     return check_run(directory, options.checks, code, options.lang, options.ascii)
+
+
+def resume(directory: Path, given: Config | None, options: RunOptions) -> int:
+    """Run what is missing of a run that broke off; returns the exit code.
+
+    ``given`` is the config of the command line, None where it names none.
+
+    Raises:
+        UserError: there is no such run, or it cannot go on here.
+    """
+    resumption = read_resumption(directory, given)
+    if not resumption.complete:
+        return run(resumption.config, options, resumption)
+    console = ConsoleReporter(options.lang, options.ascii)
+    console.warn(message("note.resume_complete", path=str(directory)))
+    return ExitCode.OK
+
+
+def _not_resumed(status: str, failure: ArmFailed | None) -> int:
+    """The exit code where a run that was to go on did not: nothing was written into it.
+
+    Raises:
+        UserError: the preparation failed, for that reason.
+    """
+    if failure is not None:
+        raise UserError(failure.reason, failure.exit_code or ExitCode.INCOMPLETE)
+    return _exit_code(status, None)
 
 
 def render(directory: Path, lang: str, ascii_only: bool) -> int:
@@ -135,14 +170,21 @@ def _stages(
     config: Config,
     prompts: list[str],
     options: RunOptions,
+    resumption: Resumption | None,
 ) -> ArmFailed | None:
-    """Every stage up to the last arm; returns the first failure."""
+    """Every stage up to the last arm; returns the first failure.
+
+    Raises:
+        UserError: a run that is to go on cannot go on here.
+    """
     console.section("section.environment")
     console.begin_task("progress.environment")
     environment = session.probe_environment(config.run.device)
     console.end_task()
     if isinstance(environment, ArmFailed):
         return environment
+    if resumption is not None:
+        resumption.check_machine(environment)
     if environment.load.busy:
         session.emit(Notice(text=message("note.busy", load=environment.load.average)))
     if config.run.cuda_history and environment.device != "cuda":
@@ -151,7 +193,8 @@ def _stages(
     if refused is not None:
         return session.refuse(refused)
     if config.experiment.name is not None:
-        return lead(session, console, config, environment, lambda: _gate(console, options))
+        gate = partial(_gate, console, options)
+        return lead(session, console, config, environment, gate, resumption)
     config, adapted = adapt(config, environment.device)
     for notice in adapted:
         session.emit(Notice(text=notice))
@@ -161,7 +204,12 @@ def _stages(
     console.end_task()
     if isinstance(prepared, ArmFailed):
         return prepared
-    return _arms(session, console, config, environment, prepared, options)
+    arms = list(config.arm_names)
+    if resumption is not None:
+        resumption.check_prepared(prepared.model, prepared.workload)
+        arms = [arm for _, arm in resumption.missing]
+    session.begin()
+    return _arms(session, console, config, environment, prepared, options, arms)
 
 
 def _arms(
@@ -171,10 +219,11 @@ def _arms(
     environment: Environment,
     prepared: Prepared,
     options: RunOptions,
+    arms: Sequence[str],
 ) -> ArmFailed | None:
     failure: ArmFailed | None = None
     previous: str | None = None
-    for arm in config.arm_names:
+    for arm in arms:
         group = _group(arm)
         if group != previous:
             if previous is not None:
@@ -291,17 +340,19 @@ def _summary(results: Results, record: Record) -> dict[str, object]:
     }
 
 
-def _run_started(config: Config, options: RunOptions) -> RunStarted:
-    now = datetime.now().astimezone()
-    offset = now.utcoffset()
-    return RunStarted(
-        version=__version__,
-        wall_ns=time.time_ns(),
-        utc_offset_s=int(offset.total_seconds()) if offset else 0,
-        lang=options.lang,
-        command=[without_home(word) for word in options.command],
-        config=json.loads(without_home(config.model_dump_json())),
-    )
+def _first_event(
+    config: Config, options: RunOptions, resumption: Resumption | None
+) -> RunStarted | RunResumed:
+    offset = datetime.now().astimezone().utcoffset()
+    common: dict[str, Any] = {
+        "version": __version__,
+        "wall_ns": time.time_ns(),
+        "utc_offset_s": int(offset.total_seconds()) if offset else 0,
+        "command": [without_home(word) for word in options.command],
+    }
+    if resumption is not None:
+        return RunResumed(missing=list(resumption.missing), **common)
+    return RunStarted(lang=options.lang, config=as_recorded(config), **common)
 
 
 def _group(arm: str) -> str:

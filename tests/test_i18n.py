@@ -44,7 +44,7 @@ BUILT = (
     "plan.reason.", "plan.latency_", "calibrate.", "refusal.",
     "sim.chart.load.", "sim.edit.", "sim.fact.", "sim.ignored.", "sim.limit.", "sim.list.",
     "sim.page.", "sim.reason.", "sim.source.", "geometry.", "trace_reason.",
-    "error.trace.", "error.plan.", "error.sim.",
+    "error.trace.", "error.plan.", "error.sim.", "error.resume.",
     "compare.", "error.gate.",
     "paper.", "sweep.", "error.sweep.", "simulator.part_", "bench.", "experiments.", "claims.",
 )  # fmt: skip

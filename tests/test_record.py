@@ -77,8 +77,42 @@ def test_an_event_is_on_disk_before_the_log_is_closed(tmp_path: Path) -> None:
 
 def test_a_log_is_never_written_over(tmp_path: Path) -> None:
     write_log(tmp_path, encode(started()))
-    with pytest.raises(FileExistsError):
+    with pytest.raises(UserError) as caught:
         EventLog(tmp_path)
+    assert caught.value.text.key == "error.run_in_use"
+
+
+def test_a_log_that_goes_on_waits_until_nothing_speaks_against_it(tmp_path: Path) -> None:
+    write_log(tmp_path, encode(started()), '{"cut', end="")
+    write_summary(tmp_path, {"files": {EVENTS_FILE: "the checksum of what there was"}})
+    first, second = notice(1), notice(2)
+    before = (tmp_path / EVENTS_FILE).read_bytes()
+    with EventLog(tmp_path, resume=True) as log:
+        log.write(first)
+        assert not log.begun
+        assert (tmp_path / EVENTS_FILE).read_bytes() == before
+        assert (tmp_path / RUN_FILE).exists()
+        log.begin()
+        log.begin()
+        assert log.begun
+        # Killed from here on, the run has no checksum that its log no longer has.
+        assert not (tmp_path / RUN_FILE).exists()
+        log.write(second)
+    record = read_record(tmp_path)
+    assert (list(record.events[1:]), record.damaged_lines) == ([first, second], 1)
+    assert (tmp_path / EVENTS_FILE).read_bytes().startswith(before + b"\n")
+
+
+def test_no_two_processes_write_one_log(tmp_path: Path) -> None:
+    with EventLog(tmp_path) as log:
+        log.write(started())
+        with pytest.raises(UserError) as caught:
+            EventLog(tmp_path, resume=True)
+        assert caught.value.text.key == "error.run_in_use"
+    with EventLog(tmp_path, resume=True) as log:
+        log.begin()
+        log.write(notice(1))
+    assert len(read_record(tmp_path).events) == 2
 
 
 def test_threads_do_not_cut_each_others_lines(tmp_path: Path) -> None:

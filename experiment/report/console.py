@@ -31,6 +31,7 @@ from experiment.events import (
     PoolReserved,
     Reading,
     RequestFinished,
+    RunResumed,
     RunStarted,
     StageEntered,
     TokenMapping,
@@ -84,6 +85,7 @@ class ConsoleReporter:
         self._task: Any = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             RunStarted: self._on_run_started,
+            RunResumed: self._on_run_resumed,
             EnvironmentProbed: self._on_environment,
             ModelPrepared: self._on_model,
             WorkloadReady: self._on_workload,
@@ -192,6 +194,16 @@ class ConsoleReporter:
         self.line("")
         self.line(self.t("console.title"), "bold")
         self.line(self.t("console.goal"))
+
+    def _on_run_resumed(self, event: RunResumed) -> None:
+        # The clock of what follows; whatever else the run began with is on record.
+        self._on_run_started(
+            RunStarted(
+                t_ns=event.t_ns, version=event.version, wall_ns=event.wall_ns,
+                utc_offset_s=event.utc_offset_s, lang="", command=event.command, config={},
+            )
+        )  # fmt: skip
+        self.line(self.t("console.resumed", n=len(event.missing)), "yellow")
 
     def _on_environment(self, event: EnvironmentProbed) -> None:
         self._environment = Environment.model_validate(event.environment)

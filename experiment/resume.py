@@ -1,0 +1,226 @@
+"""``--resume``: what a run that broke off still lacks, and whether it may go on here.
+
+Side by side means: the same config, model, requests, machine and versions for every arm. What is
+not the same is refused by name, before anything is written into the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiment import __version__
+from experiment.checksums import is_measured
+from experiment.config import Config, make_config
+from experiment.directories import without_home
+from experiment.environment import Environment
+from experiment.events import (
+    SCHEMA_VERSION,
+    ArmFailed,
+    ArmFinished,
+    CellStarted,
+    EnvironmentProbed,
+    ModelPrepared,
+    RunFinished,
+    RunResumed,
+    WorkloadReady,
+)
+from experiment.experiments.base import cell_config, planned_cells
+from experiment.experiments.registry import find_experiment
+from experiment.locks import is_locked
+from experiment.messages import ExitCode, UserError, message, user_error
+from experiment.record import EVENTS_FILE, Record, read_record
+
+# An arm of a run: the index of its cell, None where the run is no experiment, and its name.
+ArmKey = tuple[int | None, str]
+_MODEL = ("architecture", "parameters", "dtype", "device", "weights_sha256")
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A run that is to go on.
+
+    ``missing`` are the arms that have not ended well, in the order in which they run; ``stretch``
+    counts from 1, the run as it was begun.
+    """
+
+    record: Record
+    config: Config
+    missing: tuple[ArmKey, ...]
+    stretch: int
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return self.record.directory
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to be done."""
+        ended = self.record.of(RunFinished)
+        return not self.missing and bool(ended) and ended[-1].status == "complete"
+
+    def check_machine(self, environment: Environment) -> None:
+        """Compare the machine and what is installed with those of the beginning.
+
+        Raises:
+            UserError: something that figures depend on is another one.
+        """
+        before = self.record.first(EnvironmentProbed)
+        if before is None:
+            return
+        old = _machine(before.environment)
+        new = _machine(environment.model_dump(mode="json"))
+        for name in old:
+            if old[name] != new[name]:
+                self._refuse("machine", what=name, before=str(old[name]), now=str(new[name]))
+
+    def check_prepared(
+        self, model: ModelPrepared, workload: WorkloadReady, cell: int | None = None
+    ) -> None:
+        """Compare the model's files and the requests with those of the beginning.
+
+        Raises:
+            UserError: they are others.
+        """
+        old_model, old_workload = _prepared(self.record, cell)
+        if old_model is not None:
+            for name in _MODEL:
+                before, now = getattr(old_model, name), getattr(model, name)
+                if before != now:
+                    self._refuse("model", what=name, before=str(before)[:12], now=str(now)[:12])
+        if old_workload is not None:
+            before, now = (w.model_dump(exclude={"t_ns"}) for w in (old_workload, workload))
+            keys = [name for name in before if before[name] != now[name]]
+            if keys:
+                self._refuse("requests", what=", ".join(keys))
+
+    def _refuse(self, key: str, **params: str) -> None:
+        raise user_error(f"error.resume.{key}", path=str(self.directory), **params)
+
+
+def read_resumption(directory: Path, given: Config | None) -> Resumption:
+    """Read a run that is to go on.
+
+    Args:
+        directory: the run directory.
+        given: the config of the command line, where it names one; else that of the run is taken.
+
+    Raises:
+        UserError: no run there, one that another process is writing, one of another version, one
+            whose files were changed, or one with another config.
+    """
+    if is_locked(directory / EVENTS_FILE):
+        raise user_error("error.run_in_use", path=str(directory))
+    record = read_record(directory)
+    started, path = record.started, str(directory)
+    if (started.schema_version, started.version) != (SCHEMA_VERSION, __version__):
+        raise user_error("error.resume.version", path=path, before=started.version, now=__version__)
+    changed = [name for name in record.changed_files if is_measured(name)]
+    if changed:
+        text = message("error.resume.changed", path=path, files=", ".join(changed))
+        raise UserError(text, ExitCode.CHANGED)
+    config = given or config_of(record)
+    keys = list(_differences(started.config, as_recorded(config)))
+    if keys:
+        raise user_error("error.resume.config", path=path, keys=", ".join(keys))
+    missing = tuple(key for key in _planned(config) if key not in finished_arms(record))
+    return Resumption(record, config, missing, len(record.of(RunResumed)) + 2)
+
+
+def config_of(record: Record) -> Config:
+    """The config that a run was begun with; what has its default counts as never set."""
+    return make_config(_without_defaults(record.started.config, Config().model_dump(mode="json")))
+
+
+def as_recorded(config: Config) -> dict[str, Any]:
+    """A config as the first line of a log holds it."""
+    data = json.loads(without_home(config.model_dump_json()))
+    assert isinstance(data, dict)
+    return data
+
+
+def finished_arms(record: Record) -> frozenset[ArmKey]:
+    """The arms that ended well."""
+    cell: int | None = None
+    ended: set[ArmKey] = set()
+    failed: set[ArmKey] = set()
+    for event in record.events:
+        if isinstance(event, CellStarted):
+            cell = event.index
+        elif isinstance(event, ArmFinished):
+            ended.add((cell, event.arm))
+        elif isinstance(event, ArmFailed):
+            failed.add((cell, event.arm))
+    return frozenset(ended - failed)
+
+
+def _planned(config: Config) -> list[ArmKey]:
+    """Every arm of a run in the order in which it runs."""
+    if config.experiment.name is None:
+        return [(None, arm) for arm in config.arm_names]
+    cells = planned_cells(find_experiment(config.experiment.name), config)
+    return [
+        (index, arm)
+        for index, cell in enumerate(cells)
+        for arm in cell_config(config, cell).arm_names
+    ]
+
+
+def _prepared(
+    record: Record, cell: int | None
+) -> tuple[ModelPrepared | None, WorkloadReady | None]:
+    """What the arms of a cell were given, as far as the log knows."""
+    here: int | None = None
+    model: ModelPrepared | None = None
+    workload: WorkloadReady | None = None
+    for event in record.events:
+        if isinstance(event, CellStarted):
+            here = event.index
+        elif here == cell and isinstance(event, ModelPrepared):
+            model = model or event
+        elif here == cell and isinstance(event, WorkloadReady):
+            workload = workload or event
+    return model, workload
+
+
+def _machine(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a machine the figures of an arm depend on."""
+    cpu, system = environment.get("cpu") or {}, environment.get("system") or {}
+    versions = {
+        name: (environment.get(name) or {}).get("version")
+        for name in ("python", "torch", "transformers")
+    }
+    return {
+        "device": environment.get("device_name"),
+        "cpu": cpu.get("model"),
+        "cores": cpu.get("usable_cores"),
+        "architecture": system.get("machine"),
+        **versions,
+    }
+
+
+def _differences(before: Any, now: Any, name: str = "") -> Iterable[str]:
+    """Dotted keys whose values are not the same."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys((*before, *now)):
+            inner = f"{name}.{key}" if name else str(key)
+            yield from _differences(before.get(key), now.get(key), inner)
+    elif before != now:
+        yield name
+
+
+def _without_defaults(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        default = defaults.get(key)
+        if isinstance(value, Mapping) and isinstance(default, Mapping) and default:
+            inner = _without_defaults(value, default)
+            if inner:
+                found[key] = inner
+        elif value != default:
+            found[key] = value
+    return found

@@ -1,0 +1,54 @@
+"""The program as a person starts it, with arms that take no seconds to load: ``python door.py``.
+
+Command line, walkthrough, runner, child processes, record and reports are the real ones. What the
+probe and the preparation would find is read from a file, and an arm's process is scripted_arm.
+
+Usage: ``door.py TOLD.json WORDS...``
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent), str(HERE)]
+
+import event_makers  # noqa: E402
+
+from experiment import runner  # noqa: E402
+from experiment.cli import main  # noqa: E402
+from experiment.environment import Environment  # noqa: E402
+from experiment.events import EnvironmentProbed  # noqa: E402
+from experiment.launch import Launch, Prepared  # noqa: E402
+
+
+def arrange(told: dict[str, Any]) -> None:
+    """Put what was told in the place of what takes seconds."""
+
+    def probe(session: runner.Session, device: str) -> Environment:
+        session.emit(EnvironmentProbed(environment=told["environment"]))
+        return Environment.model_validate(told["environment"])
+
+    def prepare(session: runner.Session, *_: object) -> Prepared:
+        _, model, workload = event_makers.head()
+        model = model.model_copy(update=told.get("model", {}))
+        session.emit(model)
+        session.emit(workload)
+        return Prepared("nowhere", model, workload)  # type: ignore[arg-type]
+
+    def plan(arm: str, *_: object) -> Launch:
+        script = told["scripts"].get(arm, "")
+        task = {"arm": arm, "script": script, "pause_s": told["pause_s"], "note": told["note"]}
+        return Launch("scripted_arm", task)
+
+    runner.Session.probe_environment = probe  # type: ignore[method-assign]
+    runner.Session.prepare = prepare  # type: ignore[method-assign, assignment]
+    runner.plan_launch = plan  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    arrange(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,141 @@
+"""Starts whole programs to be broken, and looks for what they left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from experiment.events import ArmFinished, ArmStarted, Event, Step
+from experiment.messages import UserError
+from experiment.record import read_record
+
+HERE = Path(__file__).parent
+ARMS = ("contiguous.batch", "paged")
+SHM = Path("/dev/shm")
+DEADLINE_S = 60.0
+
+
+@dataclass
+class Program:
+    """A program that runs, its directory, and what was there before it."""
+
+    process: subprocess.Popen[str]
+    out: Path
+    shared: frozenset[str]
+    scratch: Path
+
+    def wait_for(self, seen: Callable[[list[Event]], bool]) -> list[Event]:
+        """Wait until the log holds what is looked for."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            found = events_of(self.out)
+            if seen(found):
+                return found
+            assert self.process.poll() is None, self.process.communicate()
+            time.sleep(0.01)
+        raise AssertionError("it never came to that")
+
+    def end(self) -> tuple[int, str, str]:
+        """Exit code and what was printed, once the program and all below it are gone."""
+        out, err = self.process.communicate(timeout=DEADLINE_S)
+        self.nothing_is_left()
+        return self.process.returncode, out, err
+
+    def nothing_is_left(self) -> None:
+        """No process that the log names, no shared memory, no temporary file."""
+        pids = [event.pid for event in events_of(self.out) if isinstance(event, ArmStarted)]
+        assert not [pid for pid in pids if not is_gone(pid)]
+        assert shared_memory() <= self.shared
+        assert not list(self.scratch.iterdir())
+
+
+def shared_memory() -> frozenset[str]:
+    return frozenset(os.listdir(SHM)) if SHM.is_dir() else frozenset()  # noqa: PTH208
+
+
+def events_of(out: Path) -> list[Event]:
+    try:
+        return list(read_record(out).events)
+    except UserError:
+        return []
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended, or does within some seconds."""
+    try:
+        process = psutil.Process(pid)
+        process.wait(10)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return process.status() == psutil.STATUS_ZOMBIE
+    return True
+
+
+def arm_steps(arm: str) -> Callable[[list[Event]], bool]:
+    """Seen: the arm is in the middle of its work."""
+    return lambda events: any(isinstance(e, Step) and e.arm == arm for e in events)
+
+
+def arm_ended(arm: str) -> Callable[[list[Event]], bool]:
+    return lambda events: any(isinstance(e, ArmFinished) and e.arm == arm for e in events)
+
+
+class Starter:
+    """Starts the program with arms of :mod:`scripted_arm`."""
+
+    def __init__(self, place: Path, environment: dict[str, Any]) -> None:
+        self.place = place
+        self.environment = environment
+        self.started: list[Program] = []
+        self.note = place / "note"
+
+    def __call__(
+        self,
+        *words: str,
+        scripts: dict[str, str] | None = None,
+        pause_s: float = 0.0,
+        model: dict[str, Any] | None = None,
+        environment: dict[str, Any] | None = None,
+        out: Path | None = None,
+        **options: Any,
+    ) -> Program:
+        """Start it; without words a run of two arms into ``out``."""
+        told = self.place / f"told-{len(self.started)}.json"
+        data = {"environment": environment or self.environment, "scripts": scripts or {},
+                "pause_s": pause_s, "model": model or {}, "note": str(self.note)}  # fmt: skip
+        told.write_text(json.dumps(data), encoding="utf-8")
+        out = out or self.place / "out"
+        given = words or ("--arms", ",".join(ARMS), "--yes", "--out", str(out))
+        scratch = self.place / f"tmp-{len(self.started)}"
+        scratch.mkdir()
+        variables = {**os.environ, "TMPDIR": str(scratch), **options.pop("env", {})}
+        variables["PYTHONPATH"] = os.pathsep.join((str(HERE.parent), str(HERE)))
+        shared = shared_memory()
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "door.py"), str(told), *given, "--lang", "en"],
+            text=True, encoding="utf-8", errors="replace", env=variables,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+               **options},
+        )  # fmt: skip
+        program = Program(process, out, shared, scratch)
+        self.started.append(program)
+        return program
+
+    def clean_up(self) -> None:
+        """End what a test that failed has left running."""
+        for program in self.started:
+            if program.process.poll() is None:
+                program.process.kill()
+                program.process.wait()

@@ -1,0 +1,57 @@
+"""An arm without torch that does what it is told; run as ``python -m scripted_arm``.
+
+It says what :mod:`event_makers` says of the arm, with a pause between its steps, so that there is
+a middle to break it in.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+from typing import Any
+
+import event_makers
+
+from experiment.events import ArmStarted, Event, PoolReserved, Stage, StageEntered, Step
+from experiment.wire import Wire, serve
+
+
+def events(arm: str) -> list[Event]:
+    return event_makers.paged_arm() if arm == "paged" else event_makers.batch_arm(arm)
+
+
+def main(wire: Wire, task: dict[str, Any]) -> None:
+    arm, script = task["arm"], task["script"]
+    if script == "hold shared memory":
+        kept = SharedMemory(create=True, size=1 << 20)
+        Path(task["note"]).write_text(kept.name)
+    for event in events(arm):
+        if isinstance(event, ArmStarted):
+            wire.emit(event.model_copy(update={"pid": os.getpid()}))
+            wire.mark(StageEntered(arm=arm, stage=Stage.START))
+            continue
+        wire.emit(event)
+        if isinstance(event, PoolReserved):
+            wire.mark(StageEntered(arm=arm, stage=Stage.CACHE_READY))
+        if isinstance(event, Step):
+            time.sleep(task["pause_s"])
+            act(script)
+
+
+def act(script: str) -> None:
+    """Go wrong after a step, in the way that the script names."""
+    if script == "run out of memory":
+        raise MemoryError
+    if script == "run out of GPU memory":
+        import torch
+
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    if script == "hang":
+        time.sleep(600)
+
+
+if __name__ == "__main__":
+    sys.exit(serve("scripted", main))

@@ -1,0 +1,192 @@
+"""A run that broke off goes on with what is missing, or says in one line why it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from programs import ARMS, Program, Starter, arm_ended, arm_steps, shared_memory
+
+from experiment import cli
+from experiment.conclusions import evaluate
+from experiment.environment import Environment
+from experiment.events import ArmFinished, RunFinished, RunResumed
+from experiment.locks import lock
+from experiment.messages import ExitCode
+from experiment.record import EVENTS_FILE, RUN_FILE, read_record
+
+ROOT = Path(__file__).parent.parent.parent
+FIRST, SECOND = ARMS
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory, environment: Environment) -> Path:
+    """A run whose program was killed in its second arm, with a line half written."""
+    place = tmp_path_factory.mktemp("broken")
+    program = Starter(place, environment.model_dump(mode="json"))(pause_s=0.2)
+    program.wait_for(arm_steps(SECOND))
+    program.process.send_signal(signal.SIGKILL)
+    program.end()
+    with (program.out / EVENTS_FILE).open("a") as file:
+        file.write('{"t_ns":17,"event":"rea')
+    return program.out
+
+
+@pytest.fixture
+def run(broken: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(broken, tmp_path / "run"))
+
+
+def content(run: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file()}
+
+
+def in_log(run: Path, event: str) -> list[dict[str, object]]:
+    """Events of a type as they stand in the log, every attempt of every arm."""
+    lines = (run / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if f'"event":"{event}"' in line]
+
+
+def test_the_missing_arm_is_run_and_the_other_one_is_not(run: Path, start: Starter) -> None:
+    before = (run / EVENTS_FILE).read_bytes()
+    code, printed, err = start("--resume", str(run), "--yes", out=run).end()
+    assert (code, err) == (ExitCode.OK, "")
+    assert "arms left to run: 1" in " ".join(printed.split())
+    assert (run / EVENTS_FILE).read_bytes().startswith(before + b"\n")  # nothing measured is lost
+    assert [e["arm"] for e in in_log(run, "arm_started")] == [FIRST, SECOND, SECOND]
+    record = read_record(run)
+    results = evaluate(record)
+    assert [(arm.arm, arm.status) for arm in results.arms] == [(a, "finished") for a in ARMS]
+    assert [one.equal for one in results.tokens] == [True]
+    assert not [problem for arm in results.arms for problem in arm.problems]
+    (resumed,) = record.of(RunResumed)
+    assert resumed.missing == [(None, SECOND)]
+    assert {"note.resumed", "note.damaged_lines"} <= {note.key for note in results.notes}
+    assert "The run broke off and was resumed; 1 arms" in (run / "report.html").read_text()
+    assert [event.status for event in record.of(RunFinished)] == ["complete"]
+
+    done = content(run)
+    code, printed, _ = start("--resume", str(run), out=run).end()
+    assert code == ExitCode.OK
+    assert "is complete: nothing is left to run" in " ".join(printed.split())
+    assert content(run) == done
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--max-new-tokens", "7"), "workload.max_new_tokens"),
+        (("--set", "cache.block_size=8"), "cache.block_size"),
+        (("--out", "elsewhere"), "leave out --out"),
+    ],
+)
+def test_another_config_is_refused_by_name(
+    run: Path, words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content(run)
+    assert cli.main(["--resume", str(run), "--lang", "en", *words]) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+    assert content(run) == before
+
+
+def test_the_config_that_it_was_begun_with_may_be_given_again(run: Path, start: Starter) -> None:
+    words = ("--arms", ",".join(ARMS), "--resume", str(run))
+    # It comes as far as the model, which is another one: nothing was said against the config.
+    changed = {"weights_sha256": "cd" * 32}
+    _, _, err = start(*words, model=changed, out=run).end()
+    assert "weights_sha256 was abababababab and is cdcdcdcdcdcd now" in err
+
+
+def test_another_model_is_refused_and_the_run_stays_as_it_was(run: Path, start: Starter) -> None:
+    before = content(run)
+    changed = {"weights_sha256": "cd" * 32}
+    code, _, err = start("--resume", str(run), model=changed, out=run).end()
+    assert code == ExitCode.USAGE
+    (line,) = err.splitlines()
+    assert "weights_sha256" in line
+    assert content(run) == before
+
+
+def test_another_machine_is_refused(run: Path, start: Starter) -> None:
+    before = content(run)
+    other = {**start.environment, "device_name": "Another CPU"}
+    code, _, err = start("--resume", str(run), environment=other, out=run).end()
+    assert code == ExitCode.USAGE
+    assert "is Another CPU now" in err
+    assert content(run) == before
+
+
+def test_a_changed_log_is_not_gone_on_with(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["render", str(run), "--lang", "en"]) == ExitCode.OK
+    with (run / EVENTS_FILE).open("ab") as file:
+        file.write(b"\n")
+    capsys.readouterr()
+    assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.CHANGED
+    assert EVENTS_FILE in capsys.readouterr().err
+
+
+def test_another_version_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (run / EVENTS_FILE).read_text(encoding="utf-8")
+    head, _, rest = text.partition("\n")
+    started = {**json.loads(head), "version": "0.0.1"}
+    (run / EVENTS_FILE).write_text(json.dumps(started) + "\n" + rest, encoding="utf-8")
+    assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
+    assert "0.0.1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["nothing", "an empty directory", "a simulation"])
+def test_what_is_no_run_is_refused(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "place"
+    if what != "nothing":
+        place.mkdir()
+    if what == "a simulation":
+        (place / "sim.json").write_text("{}")
+    assert cli.main(["--resume", str(place), "--lang", "en"]) == ExitCode.USAGE
+    assert "holds no event log" in capsys.readouterr().err
+
+
+def test_a_run_that_is_being_written_is_left_alone(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (run / EVENTS_FILE).open("r+b") as file:
+        assert lock(file)
+        assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
+    assert "writing a run into" in capsys.readouterr().err
+
+
+def real(out: Path, *words: str) -> Program:
+    """The program itself with a tiny model."""
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "run_experiment.py"), *words, "--yes", "--lang", "en"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, encoding="utf-8", env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    return Program(process, out, shared_memory(), out.parent / "none")
+
+
+def test_a_real_run_that_was_killed_ends_with_the_same_tokens(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (tmp_path / "none").mkdir()
+    words = ("--config", str(ROOT / "configs" / "quick.toml"), "--arms", ",".join(ARMS))
+    program = real(out, *words, "--max-new-tokens", "8", "--out", str(out))
+    program.wait_for(arm_ended(FIRST))
+    program.process.send_signal(signal.SIGKILL)
+    program.end()
+    first = evaluate(read_record(out)).arms[0]
+    code, _, err = real(out, "--resume", str(out)).end()
+    assert (code, err) == (ExitCode.OK, "")
+    results = evaluate(read_record(out))
+    assert results.arms[0].requests == first.requests
+    assert results.arms[0].generate_s == first.generate_s
+    assert [(one.arm, one.equal) for one in results.tokens] == [(SECOND, True)]
+    assert len(read_record(out).of(ArmFinished)) == len(ARMS)
+    assert json.loads((out / RUN_FILE).read_text(encoding="utf-8"))["results"]["status"]
