@@ -21,6 +21,7 @@ PagedAttention" (arXiv 2309.06180), section 4.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -32,6 +33,7 @@ from kvsim.pool_state import (
     PoolState,
     blocks_needed,
     locate,
+    some_blocks,
 )
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "PoolError",
     "blocks_needed",
     "locate",
+    "some_blocks",
 ]
 
 _LOOKED_UP_AT_ONCE = 64
@@ -69,6 +72,14 @@ class BlockPool(PoolState):
         Raises:
             OutOfBlocksError: fewer than ``count`` can be had; nothing is handed out then.
         """
+        return tuple(self._hand_out(request, count))
+
+    def extend(self, request: int, count: int) -> None:
+        """As :meth:`allocate`, and nobody is told which blocks those are."""
+        self._hand_out(request, count)
+
+    def _hand_out(self, request: int, count: int) -> array[int]:
+        """The blocks that :meth:`allocate` appends; the list may be the table itself."""
         if count < 0:
             raise PoolError(f"cannot allocate {count} blocks")
         blocks = self._take(count)
@@ -78,7 +89,7 @@ class BlockPool(PoolState):
                 self._tables[request] = blocks
             else:
                 table += blocks
-        return tuple(blocks)
+        return blocks
 
     def append(self, requests: Sequence[int]) -> None:
         """Append one block to the table of each of ``requests``, which hold some, in their order.
@@ -90,24 +101,28 @@ class BlockPool(PoolState):
         for request, block in zip(requests, self._take(len(requests)), strict=True):
             tables[request].append(block)
 
-    def _take(self, count: int) -> list[int]:
+    def _take(self, count: int) -> array[int]:
         """Take blocks off the queues, free ones first."""
-        free = self._free
-        if count > len(free) and count > self.num_free:
+        top, end = self._top, self._top + count
+        if end <= self.num_blocks:
+            self._top = end
+            return self._stack[top:end]
+        if count > self.num_free:
             raise OutOfBlocksError(f"{count} blocks asked for, {self.num_free} free")
-        if count == 1 and free:
-            return [free.pop()]
-        kept = max(0, len(free) - count)
-        blocks = free[kept:]
-        blocks.reverse()
-        del free[kept:]
-        if len(blocks) < count:
-            blocks += self._evict(count - len(blocks))
+        self._top = self.num_blocks
+        blocks = self._stack[top:]
+        blocks.extend(self._evict(count - len(blocks)))
         return blocks
+
+    def _put_back(self, blocks: array[int]) -> None:
+        """Blocks without content are free; the first of them is handed out next."""
+        top = self._top
+        self._top = start = top - len(blocks)
+        self._stack[start:top] = blocks
 
     def share(
         self, request: int, blocks: Iterable[int], owners: Iterable[int] = ()
-    ) -> tuple[int, ...]:
+    ) -> Sequence[int]:
         """Append ``blocks``, which hold content already, to the table of ``request``.
 
         Args:
@@ -134,7 +149,7 @@ class BlockPool(PoolState):
                 more[block] = more.get(block, 0) + 1
                 self._extra += 1
         if shared:
-            self._tables.setdefault(request, []).extend(shared)
+            self._tables.setdefault(request, some_blocks()).extend(shared)
         return shared
 
     def copy_on_write(self, request: int, logical: int) -> tuple[int, int]:
@@ -147,7 +162,7 @@ class BlockPool(PoolState):
             PoolError: the block is not shared, or the table does not reach it.
             OutOfBlocksError: no block is left.
         """
-        table = self._tables.get(request, [])
+        table = self._tables.get(request, some_blocks())
         if not 0 <= logical < len(table) or table[logical] not in self._more:
             raise PoolError(f"request {request} has no shared block {logical}")
         (new,) = self.allocate(request, 1)
@@ -176,16 +191,23 @@ class BlockPool(PoolState):
         table = self._tables.pop(request, None)
         if table is None:
             raise PoolError(f"request {request} holds no blocks")
-        order = table[::-1]
+        left = table
         if self._more:
-            order = [block for block in order if not self._part_with(block)]
+            left = some_blocks(block for block in table if not self._part_with(block))
         kept: list[int] = []
         if self._keys:
-            kept = [block for block in order if block in self._keys]
-            self._evictable.update(dict.fromkeys(kept))
-            order = [block for block in order if block not in self._keys]
-        self._free += order
-        return tuple(table), tuple(kept[::-1])
+            kept = [block for block in left if block in self._keys]
+            self._evictable.update(dict.fromkeys(reversed(kept)))
+            left = some_blocks(block for block in left if block not in self._keys)
+        self._put_back(left)
+        return tuple(table), tuple(kept)
+
+    def drop(self, request: int) -> None:
+        """As :meth:`release`, and nobody is told of it."""
+        if self._more or self._keys or request not in self._tables:
+            self.release(request)
+            return
+        self._put_back(self._tables.pop(request))
 
     def _part_with(self, block: int) -> bool:
         """Take one owner from ``block``; False, and nothing done, where it is the only one."""
@@ -211,7 +233,7 @@ class BlockPool(PoolState):
         Raises:
             PoolError: the table of the request does not reach so far.
         """
-        blocks = self._tables.get(request, [])[first : len(keys)]
+        blocks: Sequence[int] = self.table(request)[first : len(keys)]
         keys = keys[first:]
         if len(blocks) < len(keys):
             raise PoolError(f"request {request} has no {len(keys)} blocks from {first} on")
@@ -269,6 +291,10 @@ class BlockPool(PoolState):
         """Whether ``block`` has content and no owner."""
         return block in self._evictable
 
+    def forget_evicted(self) -> None:
+        """As :meth:`drain_evicted`, where nobody wants to know."""
+        self._evicted.clear()
+
     def drain_evicted(self) -> tuple[int, ...]:
         """Blocks that lost their content since this was last asked, in that order."""
         if not self._evicted:
@@ -280,14 +306,14 @@ class BlockPool(PoolState):
         """Forget all content; False, and nothing done, while a block is owned."""
         if self._tables:
             return False
-        self._free.extend(self._evictable)
+        self._put_back(some_blocks(reversed(self._evictable)))
         self._evictable.clear()
         self._by_key.clear()
         self._keys.clear()
         self._origins.clear()
         return True
 
-    def _evict(self, count: int) -> list[int]:
+    def _evict(self, count: int) -> Sequence[int]:
         """Take the content of the ``count`` blocks that were used least recently."""
         pop = self._evictable.popitem
         evicted = [pop(last=False)[0] for _ in range(count)]

@@ -10,6 +10,7 @@ exchange a run that jumps over quiet steps ends at the same attosecond as one th
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import NamedTuple, Protocol
 
 from kvsim.roofline import Latency, LinearLatency, Roofline, StepWork
@@ -49,16 +50,19 @@ class DecodeRun(NamedTuple):
 
     def until(self, span: int) -> DecodeRun:
         """The shortest beginning of the run that lasts ``span`` at least, or all of it."""
-        if span > self.duration_of(self.steps - 1):
+        steps, first, slope = self
+        if steps == 1 or span > self.duration_of(steps - 1):
             return self
-        low, high = 1, self.steps
-        while low < high:
-            middle = (low + high) // 2
-            if self.duration_of(middle) >= span:
-                high = middle
-            else:
-                low = middle + 1
-        return DecodeRun(low, self.first, self.slope)
+        # The root of a parabola, as near as floats come, and then exactly.
+        span = max(span, 0)
+        half = first - slope / 2
+        root = half + sqrt(half * half + 2.0 * slope * span)
+        low = min(int(2 * span / root) + 1, steps) if root > 0 else 1
+        while low > 1 and self.duration_of(low - 1) >= span:
+            low -= 1
+        while self.duration_of(low) < span:
+            low += 1
+        return DecodeRun(low, first, slope)
 
 
 class StepClock(Protocol):

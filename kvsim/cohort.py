@@ -15,18 +15,21 @@ the same plans, block for block.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from heapq import heappop, heappush
+from itertools import accumulate, chain, cycle, islice
 from operator import itemgetter
 from typing import NamedTuple
 
 from kvsim.blocks import BlockPool
-from kvsim.draft import Draft, allocate, missing_blocks
+from kvsim.draft import Draft, append_blocks, missing_blocks
 from kvsim.group import Group
 from kvsim.hash_keys import HashKeys
 from kvsim.limits import SchedulerConfig
 from kvsim.request import Request
 from kvsim.roofline import StepWork
 from kvsim.scheduler import Scheduler
-from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
+from kvsim.step import BlockOp, Chunk, Finish, FinishReason, StepPlan
 
 
 class Work(NamedTuple):
@@ -57,22 +60,30 @@ class _Seat(NamedTuple):
 class CohortScheduler(Scheduler):
     """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`settle`, to ends that are known.
 
+    Args:
+        lists: whether plans list every operation. Without it they list what preemption does alone,
+            and a request of many blocks costs less.
+
     Raises:
         ValueError: limits under which running requests would wait for each other.
     """
 
-    def __init__(self, pool: BlockPool, config: SchedulerConfig | None = None) -> None:
+    def __init__(
+        self, pool: BlockPool, config: SchedulerConfig | None = None, lists: bool = True
+    ) -> None:
         super().__init__(pool, config)
+        self._lists = lists
         if self.config.max_num_batched_tokens < self.config.max_num_seqs:
             raise ValueError("a step must have room for a token of every running request")
         self._tick = 0
-        self._seats: dict[Group, _Seat] = {}
-        # Members by what the calendar says of them, with their seats' numbers; in the order in
-        # which they joined, which is that of the numbers.
-        self._crossing: list[dict[Group, int]] = [{} for _ in range(pool.block_size)]
+        self._seats: dict[int, _Seat] = {}
+        # Ids of members by what the calendar says of them, with their seats' numbers; in the order
+        # in which they joined, which is that of the numbers.
+        self._crossing: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
         # Of those, whose blocks are published as they are filled.
-        self._filling: list[dict[Group, int]] = [{} for _ in range(pool.block_size)]
-        self._ends: dict[int, dict[Group, int]] = {}
+        self._filling: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
+        self._ends: dict[int, dict[int, int]] = {}
+        self._next_ends: list[int] = []  # a heap of its ticks
         self._others: list[Group] = []  # running, and not in the cohort
         self._context = 0  # positions that the cohort has computed
         self._next_seat = 0
@@ -98,67 +109,68 @@ class CohortScheduler(Scheduler):
 
     # -- steps at once ---------------------------------------------------------------------
 
-    def quiet_steps(self, most: int) -> list[int]:
-        """The next steps that can be taken at once, and how many blocks each hands out first.
+    def quiet_steps(self) -> int:
+        """How many steps can be taken at once, as far as requests go; see :meth:`openings`.
 
-        None of them has a chunk outside of the cohort, admits or preempts anybody; nobody ends
-        but after the last of them. Without any, the next step is one to :meth:`plan`.
+        None of them has a chunk outside of the cohort or admits anybody; nobody ends but after the
+        last of them. Without any, the next step is one to :meth:`plan`.
         """
         if self._others or not self._seats:
-            return []
+            return 0
         if self._waiting and (self._finished or not self._stalled):
-            return []
-        crossing, ends, tick = self._crossing, self._ends, self._tick
-        size, free = self.pool.block_size, self.pool.num_free
-        openings = []
-        for at in range(tick, tick + most):
-            opened = len(crossing[at % size])
-            if opened:
-                free -= opened
-                if free < 0:
-                    break
-            openings.append(opened)
-            if at + 1 in ends:
-                break
-        return openings
+            return 0
+        return self._next_ends[0] - self._tick
+
+    def openings(self, steps: int) -> list[int]:
+        """Blocks that so many of the quiet steps hand out, up to each; as many as find them all."""
+        rows, phase = self._crossing, self._tick % self.pool.block_size
+        counts = list(map(len, rows))
+        counts = counts[phase:] + counts[:phase]
+        opened = list(accumulate((counts * (steps // len(rows) + 1))[:steps]))
+        free = self.pool.num_free
+        if opened[-1] > free:
+            del opened[bisect_right(opened, free) :]
+        return opened
 
     def decodes(self) -> tuple[int, int]:
         """Requests of the cohort, and positions that they have written."""
         return len(self._seats), self._context
 
     def jump(self, steps: int) -> tuple[Finish, ...]:
-        """Plan and settle so many steps, of those that :meth:`quiet_steps` promised, at least 1.
+        """Plan and settle so many steps, of those that :meth:`openings` promised, at least 1.
 
         What their plans would have listed is told by no plan: blocks handed out, and the ends
         that this or :meth:`settle` returned before.
         """
         if self._finished or self._pending:
             self._finished, self._pending = [], []
-        if any(self._filling):
+        if self.config.prefix_caching and any(self._filling):
             for _ in range(steps):
-                for group, needs, fills in self._moving():
+                for request, needs, fills in self._moving():
                     if needs:
-                        self.pool.append((group.members[0].id,))
+                        self.pool.append((request,))
                     if fills:
-                        self._publish_member(group)
+                        self._publish_member(request)
                 self._step += 1
                 self._tick += 1
         else:
             self._open_blocks(steps)
             self._step += steps
             self._tick += steps
-        self.pool.drain_evicted()
+        self.pool.forget_evicted()
         self._context += steps * len(self._seats)
-        if self._tick not in self._ends:
+        if self._tick < self._next_ends[0]:
             return ()
         self._end_members()
         return tuple(self._finished)
 
     def _open_blocks(self, steps: int) -> None:
-        size, requests = self.pool.block_size, list[int]()
-        for tick in range(self._tick, self._tick + steps):
-            requests += [group.members[0].id for group in self._crossing[tick % size]]
-        self.pool.append(requests)
+        rows, phase = self._crossing, self._tick % self.pool.block_size
+        if steps > 1:
+            rows = rows[phase:] + rows[:phase]
+            self.pool.append(list(chain.from_iterable(islice(cycle(rows), steps))))
+        elif rows[phase]:
+            self.pool.append(list(rows[phase]))
 
     # -- a step ----------------------------------------------------------------------------
 
@@ -184,14 +196,15 @@ class CohortScheduler(Scheduler):
         others = self._others
         if others and (len(others) > 1 or self._running[-1] is not others[0]):
             return False
-        needed = len(self._crossing[self._tick % self.pool.block_size])
-        if others:
+        size, free = self.pool.block_size, self.pool.num_free
+        needed = len(self._crossing[self._tick % size])
+        if others and needed + self.config.max_num_batched_tokens // size + 2 > free:
             draft = self._draft()
             draft.budget -= len(self._seats)
             if draft.budget:
                 chunks = others[0].chunks(draft.budget, draft.allowance)
                 needed += missing_blocks(self.pool, chunks)
-        return needed <= self.pool.num_free
+        return needed <= free
 
     def _plan_cohort(self) -> Work:
         draft = self._draft()
@@ -199,7 +212,10 @@ class CohortScheduler(Scheduler):
         decodes, context = len(self._seats), self._context
         draft.budget -= decodes
         self._context += decodes
-        self._move_members(draft)
+        if draft.lists or self.config.prefix_caching:
+            self._move_members(draft)
+        else:
+            self._open_blocks(1)
         if draft.budget and self._others:
             self._advance(self._others[0], draft)
         before = len(self._running)
@@ -235,6 +251,8 @@ class CohortScheduler(Scheduler):
                 decodes += 1
             else:
                 prefill += chunk.count
+        if not draft.lists:
+            self.pool.forget_evicted()  # in the operations otherwise
         return Work(
             chunks=tuple(draft.chunks),
             step_work=StepWork(prefill, decodes, read, pairs),
@@ -247,34 +265,47 @@ class CohortScheduler(Scheduler):
 
     def _move_members(self, draft: Draft) -> None:
         """New blocks for those that need one, and keys for blocks that this step fills."""
-        for group, needs, fills in self._moving():
+        for request, needs, fills in self._moving():
             if needs:
-                request = group.members[0].id
-                blocks = allocate(self.pool, request, 1, draft)
-                draft.ops.append(BlockOp(OpKind.ALLOCATE, request, blocks))
+                append_blocks(self.pool, request, 1, draft)
             if fills:
-                self._publish_member(group)
+                self._publish_member(request)
 
-    def _moving(self) -> list[tuple[Group, bool, bool]]:
+    def _moving(self) -> list[tuple[int, bool, bool]]:
         """Members that need a block, or fill one that others may find, oldest first."""
         size = self.pool.block_size
         needing = self._crossing[self._tick % size]
         filling = self._filling[(self._tick + 1) % size]
         if not filling:
-            return [(group, True, False) for group in needing]
+            return [(request, True, False) for request in needing]
         moving = sorted({**needing, **filling}.items(), key=itemgetter(1))
-        return [(group, group in needing, group in filling) for group, _ in moving]
+        return [(request, request in needing, request in filling) for request, _ in moving]
 
-    def _publish_member(self, group: Group) -> None:
-        self._cache.publish(group.members[0], self._written(group) + 1, self._step)
+    def _draft(self) -> Draft:
+        draft = super()._draft()
+        draft.lists = self._lists
+        return draft
+
+    def _seats_taken(self) -> int:
+        return len(self._running)
+
+    def _give_back(self, request: Request) -> None:
+        if self._lists:
+            super()._give_back(request)
+        else:
+            self._cache.retract_unwritten(request)
+            self.pool.drop(request.id)
+
+    def _publish_member(self, request: int) -> None:
+        self._cache.publish(self._requests[request], self._written(request) + 1, self._step)
 
     def _end_members(self) -> None:
         ending = self._ends.pop(self._tick, None)
         if ending is None:
             return
-        for group in tuple(ending):
-            self._leave(group)
-            self._end(group.members[0], FinishReason.LENGTH)
+        heappop(self._next_ends)
+        for request in tuple(ending):
+            self._end(self._leave(request), FinishReason.LENGTH)
 
     def _settle_others(self, work: Work) -> None:
         for request in self._note_chunks(work.chunks):
@@ -298,38 +329,44 @@ class CohortScheduler(Scheduler):
                 self._others.append(group)
 
     def _dissolve(self) -> None:
-        for group in tuple(self._seats):
-            self._leave(group)
+        for request in tuple(self._seats):
+            self._leave(request)
 
     def _join(self, group: Group) -> None:
         request, tick = group.members[0], self._tick
-        number = self._next_seat
+        number, one = self._next_seat, request.id
         self._next_seat += 1
-        self._seats[group] = _Seat(number, tick, request.computed, request.generated)
+        self._seats[one] = _Seat(number, tick, request.computed, request.generated)
         self._context += request.computed
         crossing = (tick - request.computed) % self.pool.block_size
-        self._crossing[crossing][group] = number
+        self._crossing[crossing][one] = number
         if self.config.prefix_caching and not _publishes_late(request):
-            self._filling[crossing][group] = number
-        self._ends.setdefault(self._end_of(request, tick), {})[group] = number
+            self._filling[crossing][one] = number
+        end = self._end_of(request, tick)
+        if end not in self._ends:
+            self._ends[end] = {}
+            heappush(self._next_ends, end)
+        self._ends[end][one] = number
 
-    def _leave(self, group: Group) -> None:
+    def _leave(self, one: int) -> Request:
         """Write into the request what it has become."""
-        request, seat = group.members[0], self._seats.pop(group)
+        request, seat = self._requests[one], self._seats.pop(one)
         crossing = (seat.tick - seat.computed) % self.pool.block_size
-        del self._crossing[crossing][group]
-        self._filling[crossing].pop(group, None)
+        del self._crossing[crossing][one]
+        self._filling[crossing].pop(one, None)
         ends = self._end_of(request, seat.tick)  # its counts are still those of the seat
         if ends in self._ends:
-            del self._ends[ends][group]
-        request.computed = seat.computed + self._tick - seat.tick
-        request.generated = seat.generated + self._tick - seat.tick
+            del self._ends[ends][one]
+        gone = self._tick - seat.tick
+        request.computed = seat.computed + gone
+        request.generated = seat.generated + gone
         self._context -= request.computed
         if _publishes_late(request):
             self._cache.publish(request, request.computed, self._step)
+        return request
 
-    def _written(self, group: Group) -> int:
-        seat = self._seats[group]
+    def _written(self, one: int) -> int:
+        seat = self._seats[one]
         return seat.computed + self._tick - seat.tick
 
     @staticmethod

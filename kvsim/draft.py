@@ -15,13 +15,24 @@ class Draft:
 
     Args:
         cap: tokens of one request that the step computes at most; None: all that is left.
+        lists: whether blocks that requests begin or go on with are listed among the operations.
     """
 
-    def __init__(self, step: int, budget: int, ops: list[BlockOp], cap: int | None = None) -> None:
+    __slots__ = ("budget", "cap", "chunks", "lists", "ops", "preempted", "step")
+
+    def __init__(
+        self,
+        step: int,
+        budget: int,
+        ops: list[BlockOp],
+        cap: int | None = None,
+        lists: bool = True,
+    ) -> None:
         self.step = step
         self.budget = budget
         self.cap = cap
         self.ops = ops
+        self.lists = lists
         self.chunks: list[Chunk] = []
         self.preempted: list[int] = []
 
@@ -46,9 +57,11 @@ class Draft:
 
 def next_chunk(request: Request, budget: int) -> Chunk:
     """All that is left to compute of ``request``, or as much as the budget allows."""
-    count = min(request.known - request.computed, budget)
-    last = request.computed + count == request.known
-    return Chunk(request.id, request.computed, count, samples=last)
+    start = request.computed
+    left = request.prompt_tokens + request.generated - start
+    if left <= budget:
+        return Chunk(request.id, start, left, True)
+    return Chunk(request.id, start, budget, False)
 
 
 def missing_blocks(pool: BlockPool, chunks: Iterable[Chunk]) -> int:
@@ -86,8 +99,21 @@ def take_blocks(pool: BlockPool, chunk: Chunk, draft: Draft) -> None:
         draft.ops.append(BlockOp(OpKind.COPY, chunk.request, (new,), (old,)))
     missing = blocks_needed(chunk.start + chunk.count, pool.block_size) - len(table)
     if missing > 0:
-        blocks = allocate(pool, chunk.request, missing, draft)
-        draft.ops.append(BlockOp(OpKind.ALLOCATE, chunk.request, blocks))
+        append_blocks(pool, chunk.request, missing, draft)
+
+
+def new_blocks(pool: BlockPool, chunk: Chunk) -> int:
+    """Blocks that ``chunk`` needs behind those that its request has."""
+    end = -(-(chunk.start + chunk.count) // pool.block_size)
+    return end - len(pool.table(chunk.request))
+
+
+def append_blocks(pool: BlockPool, request: int, count: int, draft: Draft) -> None:
+    """Give a request new blocks; they are there."""
+    if draft.lists:
+        draft.ops.append(BlockOp(OpKind.ALLOCATE, request, allocate(pool, request, count, draft)))
+    else:
+        pool.extend(request, count)
 
 
 def allocate(pool: BlockPool, request: int, count: int, draft: Draft) -> tuple[int, ...]:

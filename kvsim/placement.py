@@ -14,14 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvsim.blocks import BlockPool, blocks_needed
-from kvsim.draft import Draft, missing_blocks, take_blocks
+from kvsim.draft import (
+    Draft,
+    append_blocks,
+    missing_blocks,
+    new_blocks,
+    next_chunk,
+    take_blocks,
+)
 from kvsim.group import Group
 from kvsim.preemption import Preemption
 from kvsim.prefix_cache import PrefixCache
 from kvsim.request import Request
 from kvsim.step import BlockOp, Chunk, OpKind
 
-MakeRoom = Callable[[Group, Sequence[Chunk]], bool]
+MakeRoom = Callable[[Group, Sequence[Chunk], Draft], bool]
 
 
 class Placement:
@@ -44,10 +51,12 @@ class Placement:
         Args:
             make_room: preempts until chunks fit, and says whether their group is still there.
         """
-        if len(group.members) > 1 and not group.level:
+        if len(group.members) == 1:
+            return self._advance_alone(group, draft, make_room)
+        if not group.level:
             return self._catch_up(group, draft, make_room)
         chunks = group.chunks(draft.budget, draft.allowance)
-        if not make_room(group, chunks):
+        if not make_room(group, chunks, draft):
             return False
         for member, chunk in zip(group.members, chunks, strict=False):
             self._take(member, chunk, draft)
@@ -91,9 +100,28 @@ class Placement:
             if not count:
                 continue
             chunk = Chunk(member.id, member.computed, count, samples=False)
-            if not make_room(group, (chunk,)):
+            if not make_room(group, (chunk,), draft):
                 return False
             self._take(member, chunk, draft)
+        return True
+
+    def _advance_alone(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
+        """As :meth:`advance`, for a request alone."""
+        request, pool = group.members[0], self.pool
+        chunk = next_chunk(request, draft.allowance)
+        if pool.extra_references:
+            if not make_room(group, (chunk,), draft):
+                return False
+            self._take(request, chunk, draft)
+            return True
+        # Nothing is shared, so nothing is copied.
+        missing = new_blocks(pool, chunk)
+        if missing > 0:
+            if missing > pool.num_free and not make_room(group, (chunk,), draft):
+                return False
+            append_blocks(pool, chunk.request, missing, draft)
+        draft.compute(chunk)
+        self.cache.publish(request, chunk.start + chunk.count, draft.step)
         return True
 
     def _rejoin(self, member: Request, group: Group, draft: Draft) -> None:
@@ -110,7 +138,8 @@ class Placement:
         tokens = len(blocks) * self.pool.block_size
         if blocks:
             self.pool.share(request.id, blocks, owners)
-            draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(blocks), tokens=tokens))
+            if draft.lists:
+                draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(blocks), tokens=tokens))
         request.computed, request.published = tokens, len(blocks)
 
     def _take(self, request: Request, chunk: Chunk, draft: Draft) -> None:

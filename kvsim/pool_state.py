@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 Key = Hashable
@@ -43,6 +44,11 @@ def locate(table: Sequence[int], position: int, block_size: int) -> Location:
     return Location(logical, table[logical], offset)
 
 
+def some_blocks(blocks: Iterable[int] = ()) -> array[int]:
+    """Numbers of blocks, side by side in memory."""
+    return array("i", blocks)
+
+
 class PoolState:
     """The records of a pool, to be read; see :class:`kvsim.blocks.BlockPool`."""
 
@@ -51,9 +57,11 @@ class PoolState:
             raise ValueError(f"a pool needs blocks and slots, not {num_blocks} x {block_size}")
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._tables: dict[int, list[int]] = {}
-        # A stack: its end is handed out first.
-        self._free = list(range(num_blocks - 1, -1, -1))
+        self._tables: dict[int, array[int]] = {}
+        # A stack of which the first ``_top`` are taken: its other end is handed out first, and
+        # what is given back goes there. Both are copies of memory, whole tables at a time.
+        self._stack = some_blocks(range(num_blocks))
+        self._top = 0
         # Ownerless blocks with content, least recently used first.
         self._evictable: OrderedDict[int, None] = OrderedDict()
         self._by_key: dict[Key, int] = {}
@@ -70,7 +78,7 @@ class PoolState:
     @property
     def num_free(self) -> int:
         """Blocks that can be handed out: nobody owns them. Cached ones count."""
-        return len(self._free) + len(self._evictable)
+        return self.num_blocks - self._top + len(self._evictable)
 
     @property
     def num_owned(self) -> int:
@@ -90,12 +98,16 @@ class PoolState:
     def occupancy(self) -> tuple[int, int, int]:
         """Blocks owned, blocks cached, and table entries beyond one for each owned block."""
         cached = len(self._evictable)
-        return self.num_blocks - len(self._free) - cached, cached, self._extra
+        return self._top - cached, cached, self._extra
 
     @property
     def cached(self) -> tuple[int, ...]:
         """The cached blocks, in the order in which they would be evicted."""
         return tuple(self._evictable)
+
+    def _free(self) -> Sequence[int]:
+        """Blocks without owner and content, in the order in which they are handed out."""
+        return self._stack[self._top :]
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -132,8 +144,10 @@ class PoolState:
         Raises:
             PoolError: a block is lost, held twice or counted wrongly.
         """
+        if len(self._stack) != self.num_blocks:
+            raise PoolError("the stack of free blocks has grown or shrunk")
         held = Counter(block for table in self._tables.values() for block in table)
-        free = Counter(self._free)
+        free = Counter(self._free())
         free.update(self.cached)
         if any(count != 1 for count in free.values()):
             raise PoolError("a block stands twice in the free queues")
@@ -162,5 +176,5 @@ class PoolState:
             raise PoolError("a key leads to a block that does not know it")
         if any(block not in self._keys for block in self._evictable):
             raise PoolError("a cached block has no key")
-        if any(block in self._keys for block in self._free):
+        if any(block in self._keys for block in self._free()):
             raise PoolError("a block without content has a key")

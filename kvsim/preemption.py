@@ -64,7 +64,7 @@ class Preemption:
             lead = _leading(hosts, back)
             if lead:
                 leading = [back[block] for block in hosts[:lead]]
-                shared = self.pool.share(member.id, leading, members)
+                shared = tuple(self.pool.share(member.id, leading, members))
                 tokens = min(lead * self.pool.block_size, member.computed)
                 draft.ops.append(BlockOp(OpKind.SHARE, member.id, shared, tokens=tokens))
             blocks = allocate(self.pool, member.id, len(hosts) - lead, draft)

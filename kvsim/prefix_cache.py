@@ -59,8 +59,10 @@ class PrefixCache:
         They may be found in the same step: every layer writes the keys and values of all
         requests before any of them attends.
         """
+        if not self.enabled or request.keys is None:
+            return
         full = written // self.pool.block_size
-        if not self.enabled or request.keys is None or full <= request.published:
+        if full <= request.published:
             return
         self.pool.publish(request.id, request.published, request.keys(full), step)
         request.published = full

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import mul
+from operator import mul, sub
 from typing import NamedTuple
 
 from kvsim.clock import DecodeRun
@@ -78,27 +78,30 @@ class QuietPool:
         Raises:
             TallyError: the requests have not just the blocks for what they have written.
         """
-        size, steps, duration = self.shape.block_size, part.steps, part.duration
-        total, all_opened = opened[-1], sum(opened)
-        rising = part.first * all_opened + part.slope * sum(map(mul, opened, range(steps)))
+        size, decodes = self.shape.block_size, self.decodes
+        steps, first, slope = part
+        duration, total, all_opened = part.duration, opened[-1], sum(opened)
         highs = self._before_opening()
         lows = highs.copy()
         sums = [level * duration for level in highs]
-        sums[_LIVE] += self.decodes * part.moment
-        sums[_UNWRITTEN] += size * rising - self.decodes * part.moment
-        highs[_LIVE] += self.decodes * (steps - 1)
-        gaps = [size * count - self.decodes * i for i, count in enumerate(opened)]
+        written = decodes * part.moment
+        sums[_LIVE] += written
+        sums[_UNWRITTEN] -= written
+        highs[_LIVE] += decodes * (steps - 1)
+        gaps = list(map(sub, map(size.__mul__, opened), range(0, decodes * steps, decodes)))
         highs[_UNWRITTEN] += max(gaps)
         lows[_UNWRITTEN] += min(gaps)
         self._check(lows[_UNWRITTEN], highs[_UNWRITTEN])
         if total:
+            rising = size * (first * all_opened + slope * sum(map(mul, opened, range(steps))))
+            sums[_UNWRITTEN] += rising
             place = self._place()
-            sums[place] -= size * rising
+            sums[place] -= rising
             highs[place] -= size * opened[0]
             lows[place] -= size * total
         held = self.owned * steps + all_opened
         self._open(total)
-        self.live += self.decodes * steps
+        self.live += decodes * steps
         return Stretch(sums, highs, lows, held)
 
     def _before_opening(self) -> list[int]:

@@ -94,9 +94,11 @@ class Recorder:
         self.next_mark = 0
         self._points = max(2, points)
         self._width = 1
-        # What is not in the sums yet: levels and their durations; who runs and waits, and theirs.
+        # What is not in the sums yet: levels and their durations, and stretches whose integrals are
+        # known; who runs and waits, and for how long.
         self._levels: list[Sequence[int]] = []
         self._durations: list[int] = []
+        self._stretches: list[Stretch] = []
         self._running: list[int] = []
         self._waiting: list[int] = []
         self._spans: list[int] = []
@@ -151,16 +153,7 @@ class Recorder:
         self.steps += steps
         self.busy += duration
         self.now += duration
-        peaks, lows = self.peaks, self.lows
-        for index, (total, high, low) in enumerate(
-            zip(stretch.sums, stretch.highs, stretch.lows, strict=True)
-        ):
-            self.sums[index] += total
-            if high > peaks[index]:
-                peaks[index] = high
-            before = lows[index]
-            if before is None or low < before:
-                lows[index] = low
+        self._stretches.append(stretch)
         self._running.append(running)
         self._waiting.append(waiting)
         self._spans.append(duration)
@@ -184,13 +177,24 @@ class Recorder:
             return
         for index, values in enumerate(zip(*self._levels, strict=True)):
             self.sums[index] += sum(map(mul, values, durations))
-            high, low, before = max(values), min(values), self.lows[index]
-            self.peaks[index] = max(self.peaks[index], high)
-            self.lows[index] = low if before is None else min(before, low)
+            self._widen(index, max(values), min(values))
+        if self._stretches:
+            sums, highs, lows, _ = zip(*self._stretches, strict=True)
+            columns = (zip(*each, strict=True) for each in (sums, highs, lows))
+            for index, (totals, upper, lower) in enumerate(zip(*columns, strict=True)):
+                self.sums[index] += sum(totals)
+                self._widen(index, max(upper), min(lower))
         self.running.add(self._running, spans)
         self.waiting.add(self._waiting, spans)
-        for pending in (self._levels, durations, self._running, self._waiting, spans):
-            pending.clear()
+        pending = (self._stretches, self._levels, durations, self._running, self._waiting, spans)
+        for each in pending:
+            each.clear()
+
+    def _widen(self, index: int, high: int, low: int) -> None:
+        """A level has been as high and as low as that."""
+        before = self.lows[index]
+        self.peaks[index] = max(self.peaks[index], high)
+        self.lows[index] = low if before is None else min(before, low)
 
     def _hold(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
         self.now += duration

@@ -21,11 +21,12 @@ Requests do not fork here, so nobody writes to a block of several owners. In eve
 
 from __future__ import annotations
 
+from array import array
 from bisect import insort
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
-from kvsim.blocks import Key, PoolError
+from kvsim.blocks import Key, PoolError, some_blocks
 from kvsim.hash_keys import KeyRun, key_runs
 from kvsim.runs import Hits, Piece, Run, RunRecords, runs_of
 
@@ -37,7 +38,7 @@ class RunPool(RunRecords):
 
     def lookup(self, keys: Sequence[Key]) -> Hits:
         """See :class:`BlockPool`."""
-        hits = Hits()
+        hits = Hits("i")
         current: Run | None = None
         for stem, _, count in key_runs(keys):
             end = len(hits) + count
@@ -57,13 +58,13 @@ class RunPool(RunRecords):
 
     def share(
         self, request: int, blocks: Iterable[int], owners: Iterable[int] = ()
-    ) -> tuple[int, ...]:
+    ) -> Sequence[int]:
         """Begin the table of ``request`` with what :meth:`lookup` found.
 
         Raises:
             PoolError: something else, or the request holds blocks already.
         """
-        shared, found_runs = tuple(blocks), runs_of(blocks)
+        shared, found_runs = some_blocks(blocks), runs_of(blocks)
         if request in self._tables or tuple(owners):
             raise PoolError(f"request {request} can only begin with what was found")
         if any(found > len(run.blocks) for run, found in found_runs):
@@ -75,9 +76,9 @@ class RunPool(RunRecords):
                 self._revive(run, found)
             run.owners[request] = found
         if shared:
-            self._tables[request] = list(shared)
+            self._tables[request] = shared
             self._runs[request] = [run for run, _ in found_runs]
-        return shared
+        return shared[:]
 
     def _revive(self, run: Run, upto: int) -> None:
         """Take the first blocks of a run out of the queue."""
@@ -91,7 +92,7 @@ class RunPool(RunRecords):
 
     def publish(self, request: int, first: int, keys: Sequence[Key], step: int = 0) -> None:
         """See :class:`BlockPool`."""
-        table = self._tables.get(request, [])
+        table = self._tables.get(request, some_blocks())
         if len(table) < len(keys):
             raise PoolError(f"request {request} has no {len(keys)} blocks")
         mine = self._runs.setdefault(request, [])
@@ -121,7 +122,7 @@ class RunPool(RunRecords):
                 return parts
         return [*parts, KeyRun(new.stem, place, end - place)]
 
-    def _grow(self, run: Run, keys: KeyRun, table: list[int], step: int) -> None:
+    def _grow(self, run: Run, keys: KeyRun, table: array[int], step: int) -> None:
         """Publish blocks of ``table`` under keys that lead nowhere yet, at the end of a run."""
         stem, place, count = keys
         if stem in run.stems:
@@ -187,7 +188,7 @@ class RunPool(RunRecords):
         """See :class:`BlockPool`."""
         if self._tables:
             return False
-        self._free.extend(self.cached)
+        self._put_back(some_blocks(reversed(self.cached)))
         self._stems.clear()
         self._queue.clear()
         self._cached = 0
@@ -197,40 +198,52 @@ class RunPool(RunRecords):
 
     def release(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """See :class:`BlockPool`."""
+        table = tuple(self.table(request))
+        parts = self._part(request)
+        return table, tuple(chain.from_iterable(reversed(parts)))
+
+    def drop(self, request: int) -> None:
+        """See :class:`BlockPool`."""
+        self._part(request)
+
+    def _part(self, request: int) -> list[Sequence[int]]:
+        """Take everything from a request; what of it stays cached, its last blocks first."""
         table = self._tables.pop(request, None)
         if table is None:
             raise PoolError(f"request {request} holds no blocks")
-        kept: list[int] = []
+        kept: list[Sequence[int]] = []
         end = len(table)
         for run in reversed(self._runs.pop(request, [])):
             mine = run.owners.pop(request)
             behind = run.place + mine
             if behind < end:
-                self._free += table[behind:end][::-1]  # without a key
+                self._put_back(table[behind:end])  # without a key
             end = run.place
-            kept += reversed(self._leave(run, mine))
-        self._free += table[:end][::-1]
-        return tuple(table), tuple(kept[::-1])
+            kept.append(self._leave(run, mine))
+        self._put_back(table[:end])
+        return kept
 
-    def _leave(self, run: Run, mine: int) -> list[int]:
+    def _leave(self, run: Run, mine: int) -> Sequence[int]:
         """Queue what nobody owns any more of the first blocks of a run."""
         owned = run.owned
         self._extra -= min(mine, owned)
         if mine <= owned:
-            return []
+            return ()
         piece = Piece(run, owned, mine)
         run.pieces.append(piece)
         self._queue[piece] = None
         self._cached += mine - owned
         return run.blocks[owned:mine]
 
-    def _evict(self, count: int) -> list[int]:
-        evicted: list[int] = []
+    def _evict(self, count: int) -> Sequence[int]:
+        evicted = some_blocks()
         while len(evicted) < count:
             piece = next(iter(self._queue))
             run, high = piece.run, piece.high
             piece.high = max(piece.low, high - (count - len(evicted)))
-            evicted += reversed(run.blocks[piece.high : high])
+            lost = run.blocks[piece.high : high]
+            lost.reverse()
+            evicted += lost
             if piece.high == piece.low:
                 run.pieces.remove(piece)
                 del self._queue[piece]

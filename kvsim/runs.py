@@ -5,11 +5,12 @@ See :mod:`kvsim.run_pool` for a drawing.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from kvsim.blocks import BlockPool, PoolError
+from kvsim.blocks import BlockPool, PoolError, some_blocks
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +27,7 @@ class Run:
 
     place: int
     publisher: int
-    blocks: list[int] = field(default_factory=list)
+    blocks: array[int] = field(default_factory=some_blocks)
     steps: list[int] = field(default_factory=list)
     stems: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
     owners: dict[int, int] = field(default_factory=dict)
@@ -52,11 +53,10 @@ class Piece:
     high: int
 
 
-class Hits(list[int]):
+class Hits(array):  # type: ignore[type-arg]  # in Python 3.11 it takes no argument here
     """Blocks that were found, and the runs that they begin."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, _typecode: str = "i") -> None:
         self.runs: list[tuple[Run, int]] = []
 
 
@@ -89,7 +89,7 @@ class RunRecords(BlockPool):
     @property
     def num_free(self) -> int:
         """See :class:`BlockPool`."""
-        return len(self._free) + self._cached
+        return self.num_blocks - self._top + self._cached
 
     @property
     def num_cached(self) -> int:
@@ -98,7 +98,7 @@ class RunRecords(BlockPool):
 
     def occupancy(self) -> tuple[int, int, int]:
         """See :class:`BlockPool`."""
-        return self.num_blocks - len(self._free) - self._cached, self._cached, self._extra
+        return self._top - self._cached, self._cached, self._extra
 
     @property
     def cached(self) -> tuple[int, ...]:
@@ -119,7 +119,7 @@ class RunRecords(BlockPool):
     def _check_owners(self, held: Counter[int]) -> None:
         counted: Counter[int] = Counter()
         for request, runs in self._runs.items():
-            table = self._tables.get(request, [])
+            table = self._tables.get(request, some_blocks())
             for run in runs:
                 mine = run.owners.get(request, 0)
                 if not mine or table[run.place : run.place + mine] != run.blocks[:mine]:
@@ -133,7 +133,7 @@ class RunRecords(BlockPool):
             raise PoolError("a run has an owner who does not know it")
 
     def _check_keys(self) -> None:
-        free, seen = set(self._free), Counter[int]()
+        free, seen = set(self._free()), Counter[int]()
         queued: list[Piece] = []
         for stem, runs in self._stems.items():
             ends = [end for run in runs for end in run.stems[stem]]

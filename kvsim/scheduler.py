@@ -133,7 +133,7 @@ class Scheduler:
             raise ValueError(f"request {parent_id} cannot be forked into one more beam now")
         child.prompt_tokens, child.generated = parent.prompt_tokens, parent.generated
         child.computed, child.published = parent.computed, parent.published
-        blocks = self.pool.share(child.id, self.pool.table(parent_id), (parent_id,))
+        blocks = tuple(self.pool.share(child.id, self.pool.table(parent_id), (parent_id,)))
         self._pending.append(BlockOp(OpKind.SHARE, child.id, blocks, tokens=child.computed))
         if group.width > 1:
             self._arrive(child, group)
@@ -252,7 +252,7 @@ class Scheduler:
             index = (self._running.index(group) if draft.preempted else index) + 1
 
     def _admit_waiting(self, draft: Draft) -> None:
-        seats = self.config.max_num_seqs - sum(group.width for group in self._running)
+        seats = self.config.max_num_seqs - self._seats_taken()
         while self._waiting and draft.budget:
             group = self._waiting.peek()
             seats -= group.width
@@ -266,18 +266,22 @@ class Scheduler:
 
     def _advance(self, group: Group, draft: Draft) -> bool:
         """Plan the next chunks of a running group; False if it had to give way."""
+        return self._placement.advance(group, draft, self._make_room)
 
-        def make_room(group: Group, chunks: Sequence[Chunk]) -> bool:
-            while missing_blocks(self.pool, chunks) > self.pool.num_free:
-                loser = victim(self._running, self.config.policy)
-                self._running.remove(loser)
-                self._preemption.preempt(loser, draft)
-                self._waiting.push_back_in(loser)
-                if loser is group:
-                    return False
-            return True
+    def _make_room(self, group: Group, chunks: Sequence[Chunk], draft: Draft) -> bool:
+        """Preempt until ``chunks`` fit; False if ``group`` itself had to go."""
+        while missing_blocks(self.pool, chunks) > self.pool.num_free:
+            loser = victim(self._running, self.config.policy)
+            self._running.remove(loser)
+            self._preemption.preempt(loser, draft)
+            self._waiting.push_back_in(loser)
+            if loser is group:
+                return False
+        return True
 
-        return self._placement.advance(group, draft, make_room)
+    def _seats_taken(self) -> int:
+        """Running requests, and the most that running searches may have of beams."""
+        return sum(group.width for group in self._running)
 
     # -- ends ------------------------------------------------------------------------------
 
@@ -312,4 +316,8 @@ class Scheduler:
         if request.swapped and self.host is not None:
             self.host.free(request.id)
         if self.pool.table(request.id):
-            self._pending.append(self._preemption.give_back(request))
+            self._give_back(request)
+
+    def _give_back(self, request: Request) -> None:
+        """Free the blocks of a request that has ended."""
+        self._pending.append(self._preemption.give_back(request))

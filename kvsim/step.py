@@ -62,8 +62,7 @@ class BlockOp(NamedTuple):
     tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Tokens of one request that a step computes: positions ``start`` to ``start + count - 1``.
 
     ``samples`` is true when the chunk ends with the last known token, so that the step yields a
@@ -75,7 +74,7 @@ class Chunk:
 
     request: int
     start: int
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple's method of that name is not used
     samples: bool
     padding: int = 0
 

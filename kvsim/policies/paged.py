@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 
 from kvsim.arrivals import Misfit
 from kvsim.blocks import BlockPool, blocks_needed
@@ -62,7 +61,7 @@ class Paged:
         self._caching = config.scheduler.prefix_caching
         kind = RunPool if self._caching else BlockPool
         self.pool = kind(self.shape.blocks, self.shape.block_size)
-        self.scheduler = CohortScheduler(self.pool, config.scheduler)
+        self.scheduler = CohortScheduler(self.pool, config.scheduler, lists=False)
         self._run: Run
         # Room for one more than can be admitted at once: so the queue ends when nobody waits.
         self._most = config.max_num_seqs + 1
@@ -91,17 +90,13 @@ class Paged:
         scheduler, run = self.scheduler, self._run
         if run.arrivals.waiting:
             self._feed()
-        openings = scheduler.quiet_steps(_MOST_AT_ONCE) if run.jump else []
-        if not openings:
+        if not run.jump or not self._jump(scheduler.quiet_steps()):
             self._end(self._one())
-        while openings:
-            finished = self._jump(openings)
-            if finished:
-                self._end(finished)
-            at = run.arrivals.next_at
-            if at is not None and at <= run.recorder.now:
+            return
+        arrivals, recorder = run.arrivals, run.recorder
+        while arrivals.next_at is None or arrivals.next_at > recorder.now:
+            if not self._jump(scheduler.quiet_steps()):
                 return
-            openings = scheduler.quiet_steps(_MOST_AT_ONCE)
 
     def stats(self) -> PrefixStats | None:
         """See :class:`kvsim.policies.base.Policy`."""
@@ -143,8 +138,9 @@ class Paged:
             if arrivals.scheduled[chunk.request] != arrivals.scheduled[chunk.request]:
                 run.started(chunk.request)
         totals.computed_tokens += work.step_work.tokens
-        totals.orphaned_blocks = scheduler.orphaned_blocks
-        totals.shared_tokens = scheduler.found_late
+        if self._caching:
+            totals.orphaned_blocks = scheduler.orphaned_blocks
+            totals.shared_tokens = scheduler.found_late
         self._record(work, duration)
         for chunk in work.chunks:
             first = arrivals.first_token[chunk.request]
@@ -173,45 +169,43 @@ class Paged:
             raise TallyError(f"{levels[2]} unwritten slots of {running} running requests")
         return levels
 
-    def _jump(self, openings: list[int]) -> tuple[Finish, ...]:
-        """Steps of decoding alone, until a request arrives; each is recorded as it would be.
+    def _jump(self, steps: int) -> bool:
+        """Steps of decoding alone, as many of ``steps`` as are alike; False without any.
 
-        The pool is asked once. From there on a step writes a token for each request and hands out
-        the blocks that the calendar says.
+        They end where something happens outside of the pool at the latest, and are recorded as
+        they would be one by one: a step writes a token for each request and hands out the blocks
+        that the calendar says.
         """
+        if not steps:
+            return False
         run, scheduler, size = self._run, self.scheduler, self.shape.block_size
-        arrivals, recorder = run.arrivals, run.recorder
         decodes, context = scheduler.decodes()
-        line = run.clock.decode_run(decodes, context, len(openings))
-        duration, waiting = line.first, scheduler.num_waiting + arrivals.waiting
+        part = run.clock.decode_run(decodes, context, min(steps, _MOST_AT_ONCE))
+        part = part.until(run.horizon())
+        opened = scheduler.openings(part.steps)
+        if not opened:
+            return False
         owned, cached, extra = self.pool.occupancy()
         free, live = self.shape.blocks - owned - cached, context - extra * size
         pool = QuietPool(self.shape, decodes, owned, cached, free, live)
-        opened = list(accumulate(openings))
-        steps = before = held = 0
-        while steps < line.steps:
-            count = bisect_right(opened, before + pool.room, steps, line.steps) - steps
-            if count:
-                part = DecodeRun(count, duration, line.slope).until(run.horizon())
-                count = part.steps
-                counts = [each - before for each in opened[steps : steps + count]]
-                stretch = pool.stretch(part, counts)
-                recorder.stretch(stretch, decodes, waiting, count, part.duration)
-                held += stretch.held
-            else:
-                count = 1
-                levels = pool.step(opened[steps] - before)
-                recorder.step(levels, decodes, waiting, duration)
-                held += pool.owned
-            steps += count
-            duration += line.slope * count
-            before = opened[steps - 1]
-            if arrivals.next_at is not None and arrivals.next_at <= recorder.now:
-                break
-        run.totals.computed_tokens += decodes * steps
+        waiting = scheduler.num_waiting + run.arrivals.waiting
+        count = bisect_right(opened, pool.room)
+        if count:
+            if count < part.steps:
+                part = DecodeRun(count, part.first, part.slope)
+                del opened[count:]
+            stretch = pool.stretch(part, opened)
+            run.recorder.stretch(stretch, decodes, waiting, count, part.duration)
+            held = stretch.held
+        else:
+            count = 1
+            run.recorder.step(pool.step(opened[0]), decodes, waiting, part.first)
+            held = pool.owned
+        run.totals.computed_tokens += decodes * count
         run.totals.held += held
-        run.totals.unshared += held + extra * steps
-        return scheduler.jump(steps)
+        run.totals.unshared += held + extra * count
+        self._end(scheduler.jump(count))
+        return True
 
     def _moved(self, ops: Sequence[BlockOp]) -> int:
         """Count blocks that are swapped; attoseconds that it takes."""

@@ -121,10 +121,8 @@ class Tile(_Edited):
                 hashes = request.hash_ids
                 if offset and hashes is not None:
                     hashes = tuple([each + offset for each in hashes])
-                yield TraceRequest(
-                    done, request.arrival_ns + shift, request.prompt_tokens, request.output_tokens,
-                    hashes, *request[5:],
-                )  # fmt: skip
+                mine = (done, request.arrival_ns + shift, *request[2:4], hashes, *request[5:])
+                yield TraceRequest._make(mine)
                 done += 1
 
     def _ids(self, source: list[TraceRequest]) -> int:

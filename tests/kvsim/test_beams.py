@@ -233,7 +233,7 @@ def test_a_beam_that_catches_up_takes_no_block_that_may_still_be_withdrawn(
     cache.publish(stranger, 4, published)
     group = Group([first, second], 2, (0, 0), origins={2: (1, 1)})
     draft = Draft(5, 10, [])
-    assert placement.advance(group, draft, lambda group, chunks: True)
+    assert placement.advance(group, draft, lambda group, chunks, draft: True)
     (share,) = (op for op in draft.ops if op.kind is OpKind.SHARE)
     assert share.blocks == (pool.table(1)[0], pool.table(0)[1])[:shared]
 

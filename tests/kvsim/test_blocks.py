@@ -15,7 +15,7 @@ def snapshot(pool: BlockPool) -> tuple[object, ...]:
     """Everything that a failed operation must leave as it was."""
     tables = {request: tuple(pool.table(request)) for request in pool.owners}
     refs = [pool.references(block) for block in range(pool.num_blocks)]
-    return tables, refs, tuple(pool._free)
+    return tables, refs, tuple(pool._free())
 
 
 @given(tokens=st.integers(0, 500), size=st.integers(1, 40))
@@ -135,19 +135,24 @@ def test_the_example_of_the_article() -> None:
 
 
 def lose_a_block(pool: BlockPool) -> None:
-    pool._free.pop()
+    pool._top += 1
 
 
 def queue_a_block_twice(pool: BlockPool) -> None:
-    pool._free.append(pool._free[0])
+    pool._stack[-1] = pool._free()[0]
 
 
 def queue_an_owned_block(pool: BlockPool) -> None:
-    pool._free.append(pool.table(1)[0])
+    pool._stack[-1] = pool.table(1)[0]
 
 
 def queue_a_block_that_does_not_exist(pool: BlockPool) -> None:
-    pool._free.append(pool.num_blocks)
+    pool._stack[-1] = pool.num_blocks
+
+
+def lengthen_the_stack(pool: BlockPool) -> None:
+    pool._stack.append(pool.num_blocks)
+    pool._top += 1
 
 
 def own_a_block_that_does_not_exist(pool: BlockPool) -> None:
@@ -163,7 +168,7 @@ def own_a_block_twice(pool: BlockPool) -> None:
 
 
 def own_a_free_block(pool: BlockPool) -> None:
-    pool._tables[1].append(pool._free[0])
+    pool._tables[1].append(pool._free()[0])
 
 
 def drop_a_table(pool: BlockPool) -> None:
@@ -175,7 +180,7 @@ def forget_a_key(pool: BlockPool) -> None:
 
 
 def give_a_free_block_a_key(pool: BlockPool) -> None:
-    pool._keys[pool._free[0]], pool._by_key["other"] = "other", pool._free[0]
+    pool._keys[pool._free()[0]], pool._by_key["other"] = "other", pool._free()[0]
 
 
 def count_a_reference_too_many(pool: BlockPool) -> None:
@@ -190,6 +195,7 @@ def count_a_reference_too_few(pool: BlockPool) -> None:
     "damage",
     [
         lose_a_block,
+        lengthen_the_stack,
         queue_a_block_twice,
         queue_an_owned_block,
         queue_a_block_that_does_not_exist,
@@ -239,4 +245,4 @@ def test_whatever_is_done_each_block_has_one_place(
             assert snapshot(pool) == before
         pool.check_integrity()
     held = [block for request in pool.owners for block in pool.table(request)]
-    assert sorted(held + list(pool._free)) == list(range(blocks))
+    assert sorted(held + list(pool._free())) == list(range(blocks))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from kvsim.roofline import StepWork
 from kvsim.run_pool import RunPool
 from kvsim.scheduler import Scheduler
 from kvsim.slots import PoolShape, SlotCounts, SlotState
-from kvsim.step import StepPlan
+from kvsim.step import OpKind, StepPlan
 from kvsim.tally import tally
 
 MOST_STEPS = 5000
@@ -37,8 +38,8 @@ class Case:
     hash_size: int = 0
     same_answers: bool = False
 
-    def scheduler(self, kind: type[Scheduler]) -> Scheduler:
-        pool = RunPool if self.in_runs and kind is CohortScheduler else BlockPool
+    def scheduler(self, kind: Callable[..., Scheduler]) -> Scheduler:
+        pool = RunPool if self.in_runs and kind is not Scheduler else BlockPool
         return kind(pool(self.blocks, self.block_size), self.config)
 
     def arrivals(self, step: int) -> list[Request]:
@@ -107,21 +108,32 @@ def step_work(scheduler: Scheduler, plan: StepPlan) -> StepWork:
 
 
 def both(case: Case) -> int:
-    """Step both side by side and compare everything; how many steps it took."""
+    """Step both side by side and compare everything; how many steps it took.
+
+    A third one steps along that lists no operations.
+    """
     plain, fast = case.scheduler(Scheduler), case.scheduler(CohortScheduler)
+    silent = case.scheduler(partial(CohortScheduler, lists=False))
     assert isinstance(fast, CohortScheduler)
+    assert isinstance(silent, CohortScheduler)
     shape = PoolShape(case.blocks, case.block_size, 1, case.config.watermark_blocks)
     ledger = Ledger(shape)
     last = max(at for at, *_ in case.requests)
     for step in range(MOST_STEPS):
         assert feed(plain, case.arrivals(step)) == feed(fast, case.arrivals(step))
+        feed(silent, case.arrivals(step))
         assert plain.has_work == fast.has_work
         if not plain.has_work and step > last:
             return step
         plan, work = plain.schedule(), fast.plan()
         compare(plain, plan, fast, work)
+        told = [op for op in work.ops if op.kind in (OpKind.SWAP_IN, OpKind.SWAP_OUT)]
+        same = silent.plan()
+        assert [op for op in same.ops if op.kind in (OpKind.SWAP_IN, OpKind.SWAP_OUT)] == told
+        assert same._replace(ops=work.ops) == work
+        same_pools(fast, silent)
         assert tally(shape, fast.pool, work.logical_tokens).states == nonzero(ledger.apply(plan))
-        assert plain.complete(plan) == fast.settle(work)
+        assert plain.complete(plan) == fast.settle(work) == silent.settle(same)
         fast.pool.check_integrity()
     raise AssertionError("no end")
 
@@ -136,6 +148,12 @@ def compare(plain: Scheduler, plan: StepPlan, fast: CohortScheduler, work: Work)
     )  # fmt: skip
     assert work.step_work == step_work(plain, plan)
     assert len(plain.running) == fast.num_running
+    same_pools(plain, fast)
+    assert plain.stats == fast.stats
+    assert plain.orphaned_blocks == fast.orphaned_blocks
+
+
+def same_pools(plain: Scheduler, fast: Scheduler) -> None:
     for pool, other in ((plain.pool, fast.pool), (plain.host, fast.host)):
         if pool is None or other is None:
             assert pool is other
@@ -143,10 +161,8 @@ def compare(plain: Scheduler, plan: StepPlan, fast: CohortScheduler, work: Work)
         assert {r: list(pool.table(r)) for r in pool.owners} == {
             r: list(other.table(r)) for r in other.owners
         }
-        assert pool._free == other._free
+        assert pool._free() == other._free()
         assert pool.cached == other.cached
-    assert plain.stats == fast.stats
-    assert plain.orphaned_blocks == fast.orphaned_blocks
 
 
 @settings(max_examples=400, deadline=None)

@@ -205,6 +205,9 @@ def test_the_rate_at_which_the_pool_is_full_is_little_s_law() -> None:
     both = LinearLatency(0.01, per_prefill_token_s=0.001)
     assert full_rate(both, [(5, 20)], 40) == pytest.approx(100)
     assert full_rate(both, [(5, 20)], None) is None
+    # A second for each query and key. A step has one prompt of 4, whose tokens attend to 1 to 4,
+    # and 2 that decode, with 4 or 5 slots each, half of the time: 10 + 2 x 4.5.
+    assert full_rate(LinearLatency(per_pair_s=1.0), [(4, 2)], 2) == pytest.approx(1 / 19)
 
 
 @pytest.mark.parametrize("rate", [2.0, 6.0])
@@ -270,7 +273,23 @@ def test_what_the_engine_prints_is_asked_of_who_counts_like_it() -> None:
     plan = make_plan(twice)
     assert plan.bytes_per_token == 2 * 131_072
     assert asked[1][0] == plan.budget.kv // plan.bytes_per_token
-    assert "--tensor-parallel-size" in plan.vllm_args
+    at = plan.vllm_args.index("--tensor-parallel-size")
+    assert plan.vllm_args[at + 1] == "16"
+
+
+def test_vllm_is_told_the_budget_of_one_gpu() -> None:
+    plan = make_plan(PlanQuestion(OPT, A100, [(50, 50)], gpus=2, budget=PAPER_BUDGET))
+    assert plan.vllm_args[-2:] == ("--kv-cache-memory-bytes", str(6 * GIB))
+    args = make_plan(PlanQuestion(OPT, A100, [(50, 50)], gpus=2)).vllm_args
+    assert args[-2:] == ("--gpu-memory-utilization", "0.9")
+
+
+def test_every_rank_keeps_a_latent_vector_of_its_own() -> None:
+    model, gpu = find_model("deepseek-v3"), find_gpu("h200")
+    plan = make_plan(PlanQuestion(model, gpu, [(50, 50)], gpus=8, budget=PAPER_BUDGET))
+    # 61 layers, a vector of 512 and 64 positions in 16 bits, and a copy of it on each GPU.
+    assert plan.bytes_per_token == 8 * 61 * (512 + 64) * 2
+    assert plan.blocks == 12 * GIB // (16 * plan.bytes_per_token)
 
 
 @given(lengths=Pairs)

@@ -57,3 +57,10 @@ def test_blocks_that_do_not_fit_the_tokens_are_an_error(opened: list[int]) -> No
     pool = QuietPool(PoolShape(9, 2, 1), 1, 1, 0, 8, 2)
     with pytest.raises(TallyError):
         pool.stretch(DecodeRun(2, 1, 0), opened)
+
+
+@pytest.mark.parametrize("opened", [0, 2])
+def test_nor_do_they_in_one_step(opened: int) -> None:
+    pool = QuietPool(PoolShape(9, 2, 1), 1, 1, 0, 8, 2)
+    with pytest.raises(TallyError):
+        pool.step(opened)

@@ -138,7 +138,7 @@ class BothPools(RuleBasedStateMachine):
         slow, fast = self.slow, self.fast
         fast.check_integrity()
         assert slow.drain_evicted() == fast.drain_evicted()
-        assert slow._free == fast._free
+        assert slow._free() == fast._free()
         assert slow.cached == fast.cached
         assert {r: list(slow.table(r)) for r in slow.owners} == {
             r: list(fast.table(r)) for r in fast.owners
@@ -177,7 +177,7 @@ DAMAGE: dict[str, Callable[[RunPool], object]] = {
     "a piece": lambda pool: pool._stems["a"][0].pieces.clear(),
     "sharing": lambda pool: setattr(pool, "_extra", 1),
     "a block": lambda pool: pool._stems["x"][0].blocks.reverse(),
-    "a free block": lambda pool: pool._free.append(4),
+    "a free block": lambda pool: pool._stack.__setitem__(-1, 4),
 }
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from streams import Listed, Watched, watched
 
+from kvsim.blocks import BlockPool
 from kvsim.recorder import Spread
 from kvsim.roofline import LinearLatency
 from kvsim.simulator import SimConfig, SimulationError, simulate
+from kvsim.tally import TallyError
 from kvsim.traces import TraceRequest
 
 SECOND = 10**9
@@ -53,6 +56,13 @@ def test_static(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.states["finished"].mean_slots == 4.0
     assert result.states["finished"].mean_percent == 25.0
     assert result.batches == 2
+
+
+def test_every_row_of_a_padded_batch_pays_for_the_longest_prompt() -> None:
+    """Two rows of 4, a second for each query and key: 2 x (1 + 2 + 3 + 4), 2 x 5, 2 x 6."""
+    told = replace(config("static", 16), latency=LinearLatency(per_pair_s=1.0))
+    result = simulate(Listed([(0, 2, 3), (0, 4, 1)]), told)
+    assert list(result.rows["finished_s"]) == [20.0 + 10.0 + 12.0, 20.0]
 
 
 def test_growing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +182,28 @@ def test_preemption(monkeypatch: pytest.MonkeyPatch, preemption: Any) -> None:
         assert result.preemptions.swapped_bytes == 8
         # A block of 4 bytes moves in 2 s and a half, there and back.
         assert result.busy_s == 5 + 2 * 2.5
+
+
+def test_swapping_takes_as_long_where_every_step_is_taken() -> None:
+    """The same, under limits that a cohort refuses: 8 tokens a step for 9 requests."""
+    told = config(
+        "paged", 12, preemption="swap", host_blocks=4, link_bandwidth=2.0, block_transfer_s=0.5,
+        max_num_seqs=9, max_num_batched_tokens=8,
+    )  # fmt: skip
+    result = simulate(Listed([(0, 4, 3), (0, 4, 3)]), told)
+    assert (result.preemptions.total, result.preemptions.swapped_bytes) == (1, 8)
+    assert result.busy_s == 5 + 2 * 2.5
+
+
+@pytest.mark.parametrize(("more", "message"), [(1, "unwritten slots of 1"), (-1, "5 live slots")])
+def test_a_pool_that_hands_out_another_number_of_blocks_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, more: int, message: str
+) -> None:
+    """A prompt of 5 in blocks of 4 needs two of them, and gets three or one."""
+    take = BlockPool._take
+    monkeypatch.setattr(BlockPool, "_take", lambda self, count: take(self, count + more))
+    with pytest.raises(TallyError, match=message):
+        simulate(Listed([(0, 5, 1)]), config("paged", 16))
 
 
 def test_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
