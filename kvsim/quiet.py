@@ -29,9 +29,12 @@ _LIVE, _CACHED, _UNWRITTEN, _WATERMARK, _FREE = range(5)
 class Stretch(NamedTuple):
     """Some steps: integrals over time (slots x attoseconds), highest and lowest slots by level.
 
-    ``held`` are block-steps: the owned blocks, added up over the steps.
+    ``duration`` is that of all ``steps``. ``held`` are block-steps: the owned blocks, added up over
+    the steps.
     """
 
+    steps: int
+    duration: int
     sums: list[int]
     highs: list[int]
     lows: list[int]
@@ -102,7 +105,7 @@ class QuietPool:
         held = self.owned * steps + all_opened
         self._open(total)
         self.live += decodes * steps
-        return Stretch(sums, highs, lows, held)
+        return Stretch(steps, duration, sums, highs, lows, held)
 
     def _before_opening(self) -> list[int]:
         """Slots by level in the first step, if it opened no block."""

@@ -146,11 +146,10 @@ class Recorder:
                 lows[index] = level if lows[index] is None else min(lows[index] or 0, level)
         self._hold(levels, running, waiting, duration)
 
-    def stretch(
-        self, stretch: Stretch, running: int, waiting: int, steps: int, duration: int
-    ) -> None:
+    def stretch(self, stretch: Stretch, running: int, waiting: int) -> None:
         """Steps whose integrals are known already."""
-        self.steps += steps
+        duration = stretch.duration
+        self.steps += stretch.steps
         self.busy += duration
         self.now += duration
         self._stretches.append(stretch)
@@ -179,7 +178,7 @@ class Recorder:
             self.sums[index] += sum(map(mul, values, durations))
             self._widen(index, max(values), min(values))
         if self._stretches:
-            sums, highs, lows, _ = zip(*self._stretches, strict=True)
+            _, _, sums, highs, lows, _ = zip(*self._stretches, strict=True)
             columns = (zip(*each, strict=True) for each in (sums, highs, lows))
             for index, (totals, upper, lower) in enumerate(zip(*columns, strict=True)):
                 self.sums[index] += sum(totals)

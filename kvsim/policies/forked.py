@@ -66,7 +66,7 @@ class Forked:
             return Misfit("seqs", together, config.max_num_seqs)
         if beams > config.max_num_batched_tokens:
             return Misfit("tokens", beams, config.max_num_batched_tokens)
-        return misfit(config, prompt, output, beams)
+        return misfit(self.shape, config.max_length, prompt, output, beams)
 
     @property
     def busy(self) -> bool:

@@ -36,16 +36,18 @@ PAGED_LEVELS = (
 _MOST_AT_ONCE = 64
 
 
-def misfit(config: SimConfig, prompt: int, output: int, sequences: int = 1) -> Misfit | None:
+def misfit(
+    shape: PoolShape, max_length: int, prompt: int, output: int, sequences: int = 1
+) -> Misfit | None:
     """Whether a request exceeds the maximum length, or the pool when it is alone in it."""
     final = final_tokens(prompt, output)
-    if final > config.max_length:
-        return Misfit("max_length", final, config.max_length)
-    size = config.block_size
+    if final > max_length:
+        return Misfit("max_length", final, max_length)
+    size = shape.block_size
     shared = prompt // size if sequences > 1 else 0
     needed = shared + sequences * (blocks_needed(final, size) - shared)
-    if needed > config.shape.blocks:
-        return Misfit("blocks", needed, config.shape.blocks)
+    if needed > shape.blocks:
+        return Misfit("blocks", needed, shape.blocks)
     return None
 
 
@@ -74,7 +76,7 @@ class Paged:
         """See :class:`kvsim.policies.base.Policy`."""
         if samples > 1:
             return Misfit("samples", samples, 1)
-        return misfit(self.config, prompt, output)
+        return misfit(self.shape, self.config.max_length, prompt, output)
 
     @property
     def busy(self) -> bool:
@@ -195,7 +197,7 @@ class Paged:
                 part = DecodeRun(count, part.first, part.slope)
                 del opened[count:]
             stretch = pool.stretch(part, opened)
-            run.recorder.stretch(stretch, decodes, waiting, count, part.duration)
+            run.recorder.stretch(stretch, decodes, waiting)
             held = stretch.held
         else:
             count = 1
