@@ -13,6 +13,7 @@ from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import os_reason
 from experiment.shipped import find_config
+from experiment.simulate.names import unknown_gpu, unknown_model
 from experiment.words import make_parser, parse
 from kvsim.gpus import UnknownGPUError
 from kvsim.models import UnknownModelError
@@ -94,15 +95,14 @@ def _expand(grid: Mapping[str, Any]) -> list[Cell]:
             params["known"] = ", ".join(known)
         if error.code == "no_file":
             params["known"] = ", ".join(PRESETS)
-        raise user_error(f"error.sweep.{error.code}", **params) from error
+        code = error.code
+        if "choices" in params:
+            code, params["choices"] = "not_a_choice", ", ".join(params["choices"])  # type: ignore[arg-type]
+        raise user_error(f"error.sweep.{code}", **params) from error
     except UnknownModelError as error:
-        raise user_error(
-            "error.sweep.unknown_model", name=error.name, close=", ".join(error.close) or None
-        ) from error
+        raise unknown_model(error) from error
     except UnknownGPUError as error:
-        raise user_error(
-            "error.sweep.unknown_gpu", name=error.name, close=", ".join(error.close) or None
-        ) from error
+        raise unknown_gpu(error) from error
 
 
 def _workers(value: str | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from gzip import BadGzipFile
 from typing import Any
 
 from experiment.messages import Message, UserError, message, user_error
@@ -36,8 +37,11 @@ def trace_message(error: TraceError) -> Message:
     code = error.code if error.code in ERROR_CODES else "unreadable"
     if code == "unreadable":
         cause = error.__cause__
-        other = message("error.os.other", code=type(cause).__name__).model_dump()
-        params["why"] = os_reason(cause) if isinstance(cause, OSError) else other
+        # Of a file that is packed by gzip: its end is missing, or its bytes are others.
+        damaged = isinstance(cause, BadGzipFile) or not isinstance(cause, OSError)
+        params["why"] = (
+            message("error.os.packed").model_dump() if damaged else os_reason(cause)  # type: ignore[arg-type]
+        )
     if "reason" in params:
         params["why"] = reason_message(str(params["reason"])).model_dump()
         params["value"] = str(params.get("value", ""))[:60] or None

@@ -29,10 +29,7 @@ def model_of(name: str | None) -> ModelFacts:
     try:
         return find_model(name)
     except UnknownModelError as error:
-        if error.reason is not None:
-            why = message(f"geometry.{error.reason}").model_dump()
-            raise user_error("error.sim.model_refused", model=name, why=why) from error
-        raise _unknown("model", name, error.close, "models") from error
+        raise unknown_model(error) from error
 
 
 def gpu_of(name: str | None) -> GPUFacts:
@@ -46,7 +43,7 @@ def gpu_of(name: str | None) -> GPUFacts:
     try:
         return find_gpu(name)
     except UnknownGPUError as error:
-        raise _unknown("gpu", name, error.close, "gpus") from error
+        raise unknown_gpu(error) from error
 
 
 def policies_of(text: str | None) -> tuple[PolicyName, ...]:
@@ -81,6 +78,19 @@ def format_of(name: str | None) -> str | None:
     if name is not None and name not in FORMATS:
         raise _unknown("format", name, get_close_matches(name, FORMATS, 3, 0.5), "formats")
     return name
+
+
+def unknown_model(error: UnknownModelError) -> UserError:
+    """No model of that name, or one whose cache is of another kind."""
+    if error.reason is not None:
+        why = message(f"geometry.{error.reason}").model_dump()
+        return user_error("error.sim.model_refused", model=error.name, why=why)
+    return _unknown("model", error.name, error.close, "models")
+
+
+def unknown_gpu(error: UnknownGPUError) -> UserError:
+    """No GPU of that name."""
+    return _unknown("gpu", error.name, error.close, "gpus")
 
 
 def unknown_trace(name: str) -> UserError:

@@ -162,14 +162,15 @@ def rate_factor(rate: float | str | None) -> float | None:
 def _check(axes: Mapping[str, Sequence[Any]]) -> None:
     for policy in axes["policy"]:
         if policy not in SIM_POLICIES:
-            raise SweepError("bad_value", axis="policy", value=policy)
+            raise SweepError("bad_value", axis="policy", value=policy, choices=SIM_POLICIES)
     for model in axes["model"]:
         find_model(model)
     for gpu in axes["gpu"]:
         find_gpu(gpu)
     for kind in axes.get("preemption", ()):
-        if kind not in ("recompute", "swap"):
-            raise SweepError("bad_value", axis="preemption", value=kind)
+        kinds = ("recompute", "swap")
+        if kind not in kinds:
+            raise SweepError("bad_value", axis="preemption", value=kind, choices=kinds)
     drawn = [name for name in axes["trace"] if name in PRESETS]
     if drawn and "requests" not in axes:
         raise SweepError("missing_axis", axis="requests")

@@ -98,7 +98,10 @@ def _check_declared(
 def _first_line(path: Path) -> tuple[int, str]:
     with opened(path) as (_, stream):
         for number, data in enumerate(stream, 1):
-            line = data.decode("utf-8-sig", errors="replace").strip()
+            try:
+                line = data.decode("utf-8-sig").strip()
+            except UnicodeDecodeError as error:
+                raise TraceError("not_utf8", file=str(path), line=number) from error
             if line:
                 return number, line
     raise TraceError("empty", file=str(path))

@@ -44,12 +44,16 @@ def tokens(value: object, name: str) -> int:
     """A number of tokens, at least 1.
 
     Raises:
-        BadRowError: ``<name>_missing``, ``<name>_not_a_number`` or ``<name>_not_positive``.
+        BadRowError: ``<name>_missing``, ``<name>_not_a_number``, ``<name>_too_large`` or
+            ``<name>_not_positive``.
     """
     if value is None or value == "":
         raise BadRowError(f"{name}_missing")
     count = _whole(value)
-    if count is None or count > _MOST_TOKENS:
+    digits = isinstance(value, str) and value.isascii() and value.isdigit()
+    if digits if count is None else count > _MOST_TOKENS:
+        raise BadRowError(f"{name}_too_large", value)
+    if count is None:
         raise BadRowError(f"{name}_not_a_number", value)
     if count < 1:
         raise BadRowError(f"{name}_not_positive", value)

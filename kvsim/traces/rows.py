@@ -27,6 +27,7 @@ from kvsim.traces.types import TraceError
 
 Numbered = tuple[int, "dict[str, Any] | BadRowError | None"]
 _CHUNK = 1 << 16
+_SHOWN = 80  # bytes of a row that cannot be read
 _GZIP = b"\x1f\x8b"
 
 
@@ -144,8 +145,8 @@ def jsonl_rows(stream: IO[bytes]) -> Iterator[Numbered]:
             row = load_json(data.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError:
             yield number, BadRowError("not_utf8")
-        except (ValueError, RecursionError) as error:
-            yield number, BadRowError("not_json", error)
+        except (ValueError, RecursionError):
+            yield number, BadRowError("not_json", data[:_SHOWN].decode(errors="replace").strip())
         else:
             good = isinstance(row, dict)
             yield number, row if good else BadRowError("not_an_object", type(row).__name__)

@@ -28,9 +28,10 @@ ERROR_CODES = (
 REASONS = (
     "clock_backwards", "columns", "conversations_missing", "hash_ids_not_a_list",
     "hash_ids_not_of_that_length", "no_duration", "not_an_object", "not_json", "not_utf8",
-    "output_missing", "output_not_a_number", "output_not_positive", "prompt_missing",
-    "prompt_not_a_number", "prompt_not_positive", "sub_requests_not_supported", "text_missing",
-    "time_missing", "time_not_a_date", "time_not_a_number", "too_few_turns",
+    "output_missing", "output_not_a_number", "output_not_positive", "output_too_large",
+    "prompt_missing", "prompt_not_a_number", "prompt_not_positive", "prompt_too_large",
+    "sub_requests_not_supported", "text_missing", "time_missing",
+    "time_not_a_date", "time_not_a_number", "too_few_turns",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import subprocess
@@ -21,6 +22,8 @@ from kvsim.sim_config import SIM_POLICIES, SimulationError
 from kvsim.traces.types import ERROR_CODES, REASONS, TraceError
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
+# A clause of English: Python's and the system's own words are none of ours.
+PROSE = re.compile(r"[A-Za-z]{2,} [a-z]{2,} [a-z]{2,}|[A-Z][a-z]+Error|Expecting")
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 FILES = {
     "empty.csv": "",
@@ -30,6 +33,12 @@ FILES = {
     "timed.jsonl": '{"timestamp": 1, "input_length": 5, "output_length": 3}\n',
     "texts.jsonl": '{"prompt": "Hello"}\n',
     "broken.json": '[{"conversations": []},',
+    "torn.jsonl": '{"timestamp": 1, "input_length": 5, "output_length": 3}\n{"timestamp": 2, "in\n',
+    "huge.csv": AZURE + "2023-11-16 18:15:46,99999999999999999999999,5\n",
+    "picture.png": b"\x89PNG\r\n\x1a\n\x00\x00\xff\x07",
+    "cut.csv.gz": gzip.compress((AZURE + "2023-11-16 18:15:46,10,5\n").encode())[:-9],
+    "grid.toml": '[sweep]\npolicy = "paged"\nmodel = "opt-13b"\ngpu = "a100-40gb"\n'
+    'trace = "alpaca-like"\nrequests = 3\nkv_budget = "1GiB"\n',
 }
 DRAWN = ("--trace", "alpaca-like")
 # Words, and what the line must name.
@@ -56,6 +65,15 @@ WRONG = {
     "no output length": (("simulate", *MODEL, "--trace", "texts.jsonl"), "1"),
     "broken JSON": (("simulate", *MODEL, "--trace", "broken.json"), "broken.json"),
     "a directory": (("simulate", *MODEL, "--trace", "."), "."),
+    "torn row": (("simulate", *MODEL, "--trace", "torn.jsonl", "--unit", "s"), '"timestamp": 2'),
+    "huge length": (("simulate", *MODEL, "--trace", "huge.csv"), "9999"),
+    "a picture": (("simulate", *MODEL, "--trace", "picture.png"), "UTF-8"),
+    "half a file": (("simulate", *MODEL, "--trace", "cut.csv.gz"), "gzip"),
+    "directory as latency": (("simulate", *MODEL, *DRAWN, "--latency", "."), "UTF-8"),
+    "grid of no policy": (("sweep", "grid.toml", "--set", "policy=pagd"), "paged+prefix"),
+    "grid of no model": (("sweep", "grid.toml", "--set", "model=xyzzy"), "--list models"),
+    "grid of a refused model": (("sweep", "grid.toml", "--set", "model=t5"), "t5"),
+    "grid of no GPU": (("sweep", "grid.toml", "--set", "gpu=a100"), "a100-40gb"),
     "small pool": (("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "1KiB"), "--kv-budget"),
     "nothing fits": (
         ("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "13MiB", "--policy", "paged",
@@ -96,7 +114,8 @@ WRONG = {
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILES.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        data = text if isinstance(text, bytes) else text.encode()
+        (tmp_path / name).write_bytes(data)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -116,6 +135,7 @@ def test_wrong_words_end_in_one_line_of_the_language(
     assert part in chinese
     assert not HAN.search(english)
     assert HAN.search(chinese)
+    assert not PROSE.search(chinese)
     assert {path.name for path in here.rglob("*")} <= {*FILES, "reports"}
 
 
