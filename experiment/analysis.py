@@ -19,6 +19,7 @@ from experiment.events import (
     ArmFailed,
     ArmFinished,
     ArmSkipped,
+    ArmStarted,
     Baseline,
     CacheMoved,
     CacheQuantized,
@@ -39,6 +40,7 @@ from experiment.events import (
     Step,
     TokenMapping,
     Usage,
+    WeightsPacked,
     WorkloadReady,
 )
 from experiment.messages import Message, message
@@ -91,6 +93,8 @@ class ArmEvents:
     engine_steps: list[EngineStep]
     lookup: LookupTimed | None
     holes: list[HolesSeen]
+    started: ArmStarted | None
+    packed: WeightsPacked | None
 
 
 def _environment(probed: EnvironmentProbed | None) -> Environment | None:
@@ -180,6 +184,8 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         engine_steps=of(EngineStep),
         lookup=last(LookupTimed),
         holes=of(HolesSeen),
+        started=last(ArmStarted),
+        packed=last(WeightsPacked),
     )
 
 
@@ -189,7 +195,7 @@ def arm_result(
     """All figures of one arm; what was not measured is None."""
     rows, problem = timeline(events)
     ran = bool(rows)  # where no step was seen nothing was counted either
-    process_peak, peak_by = largest_process(events.readings, machine)
+    most = largest_process(events.readings, machine, events.reset)
     process_varied, varied_by = process_variation(events.readings, events.steps)
     peak = max(rows, key=lambda row: (row.live, row.step), default=None)
     tokens = sum(len(request.tokens) for request in events.requests)
@@ -213,8 +219,9 @@ def arm_result(
         mean=_mean(rows),
         reserved_variation=variation([row.reserved for row in rows if row.running]),
         allocated_variation=variation([row.allocated for row in rows if row.running]),
-        process_peak=process_peak,
-        process_peak_channel=peak_by.value if peak_by else None,
+        process_peak=most.working,
+        process_peak_loading=most.loading,
+        process_peak_channel=most.channel.value if most.channel else None,
         process_variation=process_varied,
         process_variation_channel=varied_by.value if varied_by else None,
         fits=_fits(events, workload),

@@ -27,6 +27,9 @@ ARM_GROUPS = {
     "transformers_paged": ("transformers_paged",),
     "vllm": ("vllm",),
 }
+# Arms that are run by their own name alone, and the group that they belong to.
+SINGLE_ARMS = {"contiguous.compiled": "contiguous"}
+KNOWN_ARMS = frozenset((*(arm for arms in ARM_GROUPS.values() for arm in arms), *SINGLE_ARMS))
 MAX_CONFIG_BYTES = 1 << 20
 # Below it, Transformers' logits divided by it are infinite in half precision.
 MIN_TEMPERATURE = 0.01
@@ -204,16 +207,21 @@ def expand_arms(names: Iterable[str]) -> tuple[str, ...]:
     Raises:
         UserError: no such arm.
     """
-    known = {arm for group in ARM_GROUPS.values() for arm in group}
     arms: list[str] = []
     for name in names:
-        if name not in ARM_GROUPS and name not in known:
-            choices = sorted({*ARM_GROUPS, *known})
+        if name not in ARM_GROUPS and name not in KNOWN_ARMS:
+            choices = sorted({*ARM_GROUPS, *KNOWN_ARMS})
             raise user_error("error.unknown_arm", arm=name, choices=", ".join(choices))
         arms += [arm for arm in ARM_GROUPS.get(name, (name,)) if arm not in arms]
     if not arms:
         raise user_error("error.no_arms")
     return tuple(arms)
+
+
+def group_of(arm: str) -> str:
+    """The group that a single arm belongs to."""
+    grouped = {arm: group for group, arms in ARM_GROUPS.items() for arm in arms}
+    return (grouped | SINGLE_ARMS)[arm]
 
 
 def load_config(path: Path | None, overrides: Mapping[str, Any]) -> Config:

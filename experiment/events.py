@@ -203,11 +203,17 @@ class RepeatFinished(_Event):
 
 
 class ArmStarted(_Event):
-    """The arm's process runs."""
+    """The arm's process runs.
+
+    ``variables`` are those of its thread pools as the process found them, ``cores`` the numbers of
+    those that it may run on; None in records of before they were taken, or where unknown.
+    """
 
     event: Literal["arm_started"] = "arm_started"
     arm: str
     pid: int
+    variables: dict[str, str] | None = None
+    cores: list[int] | None = None
 
 
 class StageEntered(_Event):
@@ -485,10 +491,37 @@ class KernelChosen(_Event):
     reason: Message | None = None
 
 
+class ModelCompiled(_Event):
+    """The seconds in which an arm compiled its model, before its clock began."""
+
+    event: Literal["compiled"] = "compiled"
+    arm: str
+    seconds: float
+
+
+class WeightsPacked(_Event):
+    """Weights of the paged engine in oneDNN's order, see ``engine.packed_weights``.
+
+    ``layers`` were packed in ``seconds``, ``kept`` linear layers stay as they were loaded, because
+    another module needs their weight; activations of ``fused`` layers are computed with them.
+    ``reason`` says why none is packed.
+    """
+
+    event: Literal["weights_packed"] = "weights_packed"
+    arm: str
+    layers: int
+    kept: int
+    fused: int
+    seconds: float | None
+    reason: Message | None = None
+
+
 class DecodeGraphsReady(_Event):
     """CUDA graphs of decoding steps: batch sizes, or none and the ``reason``.
 
-    ``static_bytes`` are those of the tensors that the graphs read and write beside the cache.
+    ``static_bytes`` are those of the tensors that the graphs read and write beside the cache;
+    ``reserved_bytes`` what torch's allocator took from the device for all of it, the graphs' own
+    pool included (None where it keeps no count).
     """
 
     event: Literal["decode_graphs"] = "decode_graphs"
@@ -497,6 +530,7 @@ class DecodeGraphsReady(_Event):
     asked: str
     sizes: list[int]
     static_bytes: int | None
+    reserved_bytes: int | None = None
     capture_s: float | None
     reason: Message | None = None
 
@@ -735,6 +769,8 @@ Event = Annotated[
     | RequestFinished
     | PrefixCacheUsed
     | KernelChosen
+    | WeightsPacked
+    | ModelCompiled
     | DecodeGraphsReady
     | DecodeGraphsUsed
     | LookupTimed

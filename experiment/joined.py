@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiment.config import ARM_GROUPS, expand_arms
+from experiment.config import KNOWN_ARMS, expand_arms
 from experiment.events import (
     ArmFailed,
     ArmSkipped,
@@ -32,7 +32,6 @@ from experiment.events import (
 )
 from experiment.messages import UserError
 
-_ARMS = frozenset(arm for group in ARM_GROUPS.values() for arm in group)
 # What is told once more after a break, and holds for all of the run.
 _ONCE = (EnvironmentProbed, ModelPrepared, WorkloadReady)
 
@@ -85,7 +84,7 @@ class _Part:
         for arm in sorted(self.attempts, key=lambda arm: _place(arm, order)):
             tries = self.attempts[arm]
             ran = [number for number, events in tries.items() if _is_attempt(events)]
-            if arm not in _ARMS:  # a stage of the preparation: only the last one stands
+            if arm not in KNOWN_ARMS:  # a stage of the preparation: only the last one stands
                 yield from tries.get(last, ())
                 continue
             chosen = max(ran, default=max(tries))

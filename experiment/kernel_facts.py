@@ -1,13 +1,17 @@
-"""Texts on what the paged engine ran on, for console and page alike. On GPUs only.
+"""Texts on what the paged engine ran on, for console and page alike.
 
-On the CPU there is nothing to choose that a reader could change.
+On the CPU there is nothing to choose that a reader could change; only that weights could not be
+packed, which should work there, is told.
 """
 
 from __future__ import annotations
 
-from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
+from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, WeightsPacked
 from experiment.messages import Message, message
 from experiment.record import Record
+
+# Nobody asked for it, and the machine is one on which it should work.
+_FELL_BACK = ("packing.no_onednn", "packing.fails", "packing.wrong")
 
 
 def kernel_facts(record: Record) -> list[Message]:
@@ -21,7 +25,17 @@ def kernel_facts(record: Record) -> list[Message]:
         found.append(_kernel(chosen))
         if ready := graphs.get(chosen.arm):
             found.append(_graphs(ready, used.get(chosen.arm)))
+    found += [_not_packed(event) for event in record.of(WeightsPacked) if _fell_back(event)]
     return found
+
+
+def _fell_back(packed: WeightsPacked) -> bool:
+    return packed.reason is not None and packed.reason.key in _FELL_BACK
+
+
+def _not_packed(packed: WeightsPacked) -> Message:
+    reason = packed.reason.model_dump() if packed.reason else None
+    return message("packing.told", arm=_name(packed.arm), reason=reason)
 
 
 def _kernel(chosen: KernelChosen) -> Message:
@@ -41,6 +55,7 @@ def _graphs(ready: DecodeGraphsReady, used: DecodeGraphsUsed | None) -> Message:
         sizes=", ".join(map(str, ready.sizes)),
         seconds=ready.capture_s,
         bytes=ready.static_bytes,
+        reserved=ready.reserved_bytes,
         steps=used.steps if used else None,
         rows=used.rows if used else None,
         padding=used.padding_rows if used else None,

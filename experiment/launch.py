@@ -28,6 +28,7 @@ from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
 
 VLLM = "vllm"
 TRANSFORMERS_PAGED = "transformers_paged"
+COMPILED = "contiguous.compiled"
 # What vLLM 0.32's attention on the CPU is compiled for.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 VLLM_ENVIRONMENT = ".venv-vllm"
@@ -72,6 +73,8 @@ def plan_launch(
     """
     if config.sampling.beam_width > 1 and arm not in ENGINE_ARMS:
         return message("skip.beams")
+    if arm == COMPILED and device != "cuda":
+        return message("skip.compiled")  # Transformers would leave the model as it is
     if arm == VLLM:
         python = find_vllm(config)
         if isinstance(python, Message):

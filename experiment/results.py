@@ -234,7 +234,8 @@ class SimulatorCheck(_Result):
 class ArmResult(_Result):
     """One arm. Bytes and seconds; slots in ``peak`` and ``mean``.
 
-    ``process_peak`` is the most that its processes held, at least, by the main channel of the run.
+    ``process_peak`` is the most that its processes held, at least, by the main channel of the run,
+    from the moment on at which the cache was there; ``process_peak_loading`` until then.
 
     ``fits`` is how many requests like those of the workload the budget holds at the same time
     with this arm's way of allocating, ``fits_plain`` the same in the model's own precision.
@@ -258,6 +259,7 @@ class ArmResult(_Result):
     reserved_variation: float | None
     allocated_variation: float | None
     process_peak: int | None = None
+    process_peak_loading: int | None = None
     process_peak_channel: str | None = None
     process_variation: float | None
     process_variation_channel: str | None = None

@@ -3,27 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from experiment.environment import Environment
-from experiment.events import Channel, Reading, Stage, Step
+from experiment.events import Channel, HighWaterReset, Reading, Stage, Step
 
 # The process's own memory, best first. Torch's allocator is read at stages alone.
 _PROCESS = (Channel.NVML_PROCESS, Channel.RSS)
 _FEWEST = 2
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessPeaks:
+    """The most that an arm's processes held, bytes of one channel; None: not read.
+
+    ``working`` is from the moment on at which the cache was there, ``loading`` up to it: what
+    comes and goes while weights are brought into place is no need of what follows.
+    """
+
+    working: int | None
+    loading: int | None
+    channel: Channel | None
+
+
 def largest_process(
-    readings: Sequence[Reading], machine: Environment | None
-) -> tuple[int | None, Channel | None]:
+    readings: Sequence[Reading],
+    machine: Environment | None,
+    reset: HighWaterReset | None = None,
+) -> ProcessPeaks:
     """By the main channel of the run alone: bytes of a GPU and of main memory are no row.
 
     On a CPU samples count every process at their moments, and the high-water mark the main one at
-    all moments; neither can be more than there was.
+    all moments; neither can be more than there was. Where ``reset`` does not say that the mark
+    began anew with the cache, it is one of loading too, and only samples tell of what follows.
     """
     primary = machine.primary.channel if machine else Channel.RSS
     channels = (primary, Channel.HIGH_WATER) if primary is Channel.RSS else (primary,)
-    sizes = [r.bytes for r in readings if r.channel in channels and r.bytes is not None]
-    return (max(sizes), primary) if sizes else (None, None)
+    some = [r for r in readings if r.channel in channels and r.bytes is not None]
+    ready = [r.t_ns for r in readings if r.stage is Stage.CACHE_READY and r.channel in channels]
+    if not ready:  # it never came to a cache
+        return ProcessPeaks(None, _most(some), primary if some else None)
+    anew = reset is not None and reset.reason is None
+    working = [
+        r
+        for r in some
+        if (r.t_ns > max(ready) and (r.channel is primary or anew))
+        or (r.stage is Stage.CACHE_READY and r.channel is primary)
+    ]
+    loading = [r for r in some if r.t_ns <= max(ready)]
+    return ProcessPeaks(_most(working), _most(loading), primary if some else None)
+
+
+def _most(readings: Sequence[Reading]) -> int | None:
+    return max((r.bytes for r in readings if r.bytes is not None), default=None)
 
 
 def variation(values: Sequence[float]) -> float | None:

@@ -26,7 +26,7 @@ from experiment.analysis import PREPARATION
 from experiment.checksums import checksums, is_measured, measured_files
 from experiment.compare.checks import NO_CHECKS, Checks, check_run
 from experiment.conclusions import reading_notes
-from experiment.config import ARM_GROUPS, Config
+from experiment.config import Config, group_of
 from experiment.directories import make_run_directory, without_home
 from experiment.environment import Environment
 from experiment.events import (
@@ -224,7 +224,7 @@ def _arms(
     failure: ArmFailed | None = None
     previous: str | None = None
     for arm in arms:
-        group = _group(arm)
+        group = group_of(arm)
         if group != previous:
             if previous is not None:
                 _gate(console, options)
@@ -353,10 +353,6 @@ def _first_event(
     if resumption is not None:
         return RunResumed(missing=list(resumption.missing), **common)
     return RunStarted(lang=options.lang, config=as_recorded(config), **common)
-
-
-def _group(arm: str) -> str:
-    return next(group for group, arms in ARM_GROUPS.items() if arm in arms)
 
 
 def _exit_code(status: str, failure: ArmFailed | None) -> int:

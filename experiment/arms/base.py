@@ -46,6 +46,7 @@ from experiment.memory.tensors import (
 from experiment.messages import message
 from experiment.model.load import load_model, load_tokenizer
 from experiment.pace import KEYFRAME_EVERY, MAX_REQUEST_MARKS
+from experiment.thread_record import thread_facts, usable_cores
 from experiment.wire import Wire
 from kvsim.geometry import KVGeometry
 from kvsim.ledger import PoolShape
@@ -325,7 +326,9 @@ class ArmRun:
 
     def emit_started(self, pid: int) -> None:
         """First event of the arm."""
-        self._wire.emit(ArmStarted(arm=self.task.arm, pid=pid))
+        self._wire.emit(
+            ArmStarted(arm=self.task.arm, pid=pid, variables=thread_facts(), cores=usable_cores())
+        )
 
     def emit(self, event: Any) -> None:
         """Send any other event, off the clock."""

@@ -7,6 +7,7 @@ engine.cuda_graphs ──► capture ───► DecodeGraphsReady      ...    
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import torch
 
@@ -65,12 +66,13 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
         UserError: it says ``on`` and that cannot be done.
     """
     asked = run.task.config.engine.cuda_graphs
-    reason = _against_graphs(asked, run.device, kernel, runner)
+    reason, before = _against_graphs(asked, run.device, kernel, runner), _reserved(run.device)
     if reason is None:
         reason = _capture(run, runner)
     if reason is not None and asked == "on":
         raise user_error("error.cuda_graphs", reason=reason.model_dump())
-    graphs = runner.graphs
+    graphs, after = runner.graphs, _reserved(run.device)
+    known = graphs is not None and before is not None and after is not None
     run.emit(
         DecodeGraphsReady(
             arm=run.task.arm,
@@ -78,10 +80,18 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
             asked=asked,
             sizes=list(graphs.sizes) if graphs else [],
             static_bytes=graphs.static_bytes if graphs else None,
+            reserved_bytes=(after or 0) - (before or 0) if known else None,
             capture_s=graphs.capture_s if graphs else None,
             reason=reason,
         )
     )
+
+
+def _reserved(device: torch.device) -> int | None:
+    """Bytes that torch's allocator holds of a device; None before CUDA has started, and without."""
+    cuda: Any = torch.cuda  # torch leaves some of these without types
+    known = device.type == "cuda" and cuda.is_initialized()
+    return int(cuda.memory_reserved(device)) if known else None
 
 
 def announce_use(run: ArmRun, graphs: DecodeGraphs | None) -> None:

@@ -28,13 +28,19 @@ from experiment.engine.engine import Engine, StepOutcome
 from experiment.engine.kernels import READS_QUANTIZED, warm_up
 from experiment.engine.kv_error import measure
 from experiment.engine.kv_pool import KVPool
-from experiment.engine.model_runner import ModelRunner, probe
-from experiment.engine.packed_weights import pack_weights
+from experiment.engine.model_runner import ModelRunner, plain_logits, probe
+from experiment.engine.packed_weights import Packing, pack_weights
 from experiment.engine.quantized import KV_DTYPES
 from experiment.engine.sampling import SamplingParams
-from experiment.events import CacheQuantized, PrefixCacheUsed, TokenMapping, WorkloadRequest
+from experiment.events import (
+    CacheQuantized,
+    PrefixCacheUsed,
+    TokenMapping,
+    WeightsPacked,
+    WorkloadRequest,
+)
 from experiment.kv_dtype import check_kernel
-from experiment.messages import user_error
+from experiment.messages import message, user_error
 from kvsim.geometry import final_tokens
 from kvsim.ledger import PoolShape
 from kvsim.scheduler import SchedulerConfig
@@ -74,7 +80,11 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     limits = _limits(run, block_size)
     kv_dtype = _kv_dtype(run)
     dtype = kv_dtype or task.dtype
-    pool = KVPool(cache, blocks, block_size, dtype, run.device, limits.host_blocks)
+    pool = KVPool(
+        cache, blocks, block_size, dtype, run.device, limits.host_blocks,
+        # Overwriting takes time of this arm alone, and is of use where slots are counted.
+        poison_freed=task.config.run.witness,
+    )  # fmt: skip
     shape = PoolShape(
         blocks, block_size, cache.bytes_per_token, limits.watermark_blocks,
         scale_bytes=cache.scales_per_block,
@@ -103,18 +113,32 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
 
 def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
     task = run.task
-    if task.config.engine.packed_weights:
-        pack_weights(model)
+    try:
+        # Before the weights are touched: what was packed wrongly must not be its own measure.
+        expected = plain_logits(model)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, IndexError):
+        expected = None  # the probe finds out what is the matter with the model as it is
+    else:
+        _pack(model, run)
     warm_up(_kernel(run), run.device, task.dtype, _kv_dtype(run))
     try:
         with _valid_logits(run):
-            probe(model, task.geometry, kernel=_kernel(run))
+            probe(model, task.geometry, kernel=_kernel(run), expected=expected)
     except UnsupportedModelError as error:
         raise user_error(
             "error.model_attention", model=task.model.name, feature=error.feature
         ) from error
     if _kv_dtype(run) is not None:
         _measure_kv_error(model, run, block_size)
+
+
+def _pack(model: torch.nn.Module, run: ArmRun) -> None:
+    """Bring the weights into oneDNN's order where the config says so; record what came of it."""
+    asked = run.task.config.engine.packed_weights
+    done = pack_weights(model) if asked else Packing(reason=message("packing.off"))
+    run.emit(WeightsPacked(arm=run.task.arm, **done.facts()))
 
 
 def _measure_kv_error(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:

@@ -7,7 +7,8 @@
     rest       what is under none of them: Python, scheduling, the profiler's own cost
 
 Of operations that call others the outermost counts. The profiler makes a step slower, most of all
-its rest; a step's own time is that of steps which nobody profiled.
+its rest; a step's own time is that of steps which nobody profiled. So at most half of what the
+longest request decodes is profiled, and the steps behind it are left for that.
 """
 
 from __future__ import annotations
@@ -76,10 +77,12 @@ def _kind(name: str) -> str:
 
 
 class StepProfiler:
-    """Profiles the first :data:`STEPS` steps in a row that decode alone, then says what it saw."""
+    """Profiles up to :data:`STEPS` steps in a row that decode alone, then says what it saw."""
 
     def __init__(self, run: ArmRun) -> None:
         self._run = run
+        longest = max(request.max_new_tokens for request in run.task.workload.requests)
+        self._most = min(STEPS, max(1, (longest - 1) // 2))
         self._profiler: Any = None
         self._requests: list[int] = []
         self._done = False
@@ -97,7 +100,7 @@ class StepProfiler:
             self._requests.append(len(plan.chunks))
         if self._profiler is None and decoding and not self._done:
             self._begin()
-        elif self._profiler is not None and (not decoding or len(self._requests) >= STEPS):
+        elif self._profiler is not None and (not decoding or len(self._requests) >= self._most):
             self.finish()
 
     def finish(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiment.bench.plan import ARMS, Options
-from experiment.bench.workloads import NAMES
+from experiment.bench.workloads import NAMES, ON_GPU
 from experiment.config import expand_arms
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from experiment.report.bench import BenchConsole
 
 OUT = Path("reports/bench")
-ROUNDS, TINY_ROUNDS, LEAST_ROUNDS, MINUTES, THREADS = 5, 2, 2, 15.0, 2
+ROUNDS, TINY_ROUNDS, LEAST_ROUNDS, MINUTES, THREADS = 5, 2, 2, 30.0, 2
 
 
 def bench(words: list[str], t: Translator) -> int:
@@ -97,6 +97,7 @@ def options_of(asked: argparse.Namespace, out: Path, lang: str = "en") -> Option
     limited = minutes is not None or rounds is None
     return Options(
         workloads=_workloads(asked.workloads),
+        usual=asked.workloads is None,
         arms=_arms(asked.arms, tiny),
         named=asked.arms is not None,
         rounds=rounds or (TINY_ROUNDS if tiny else ROUNDS),
@@ -121,7 +122,7 @@ def _workloads(text: str | None) -> tuple[str, ...]:
         return NAMES
     names = tuple(dict.fromkeys(part.strip().upper() for part in text.split(",") if part.strip()))
     for name in names or ("",):
-        _choice(name, "--workloads", NAMES)
+        _choice(name, "--workloads", (*NAMES, *ON_GPU))
     return names
 
 
@@ -167,7 +168,7 @@ def _choice(value: str, flag: str, choices: tuple[str, ...]) -> str:
 def _parser(t: Translator) -> argparse.ArgumentParser:
     parser = make_parser(t, "bench")
     add = parser.add_argument
-    add("--workloads", metavar="A,B,C", help=t("help.bench_workloads"))
+    add("--workloads", metavar="A,B,C,D", help=t("help.bench_workloads"))
     add("--arms", metavar="ARM,...", help=t("help.bench_arms"))
     add("--rounds", metavar="N", help=t("help.bench_rounds"))
     add("--minutes", metavar="N", help=t("help.bench_minutes"))

@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from experiment.bench.rows import Profile, Row
+from experiment.bench.profiles import Profile
+from experiment.bench.rows import Row
 from experiment.messages import Message, UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.record import write_atomic
@@ -38,9 +39,10 @@ class LeftOut(BaseModel):
 
 
 class Waiting(BaseModel):
-    """The paged arm's rate in a round under a policy of :mod:`experiment.bench.waiting`."""
+    """An arm's rate in a round under a policy of :mod:`experiment.bench.waiting`."""
 
     policy: str
+    arm: str = "paged"
     workload: str
     round: int
     useful_tokens_per_s: float | None
@@ -49,8 +51,8 @@ class Waiting(BaseModel):
 class BenchData(BaseModel):
     """Everything that a benchmark found.
 
-    ``targets`` are :class:`experiment.bench.targets.Outcome` as plain data; ``vllm`` says which
-    of its modes was faster in the probe, in tokens per second.
+    ``targets`` are :class:`experiment.bench.targets.Outcome` as plain data; ``vllm`` says how
+    it is run and what each way reached in the probe, see :mod:`experiment.bench.vllm_mode`.
     """
 
     schema_version: int = SCHEMA

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -27,7 +27,7 @@ class Pace:
     Attributes:
         limit_s: for all rounds; None where their number was given.
         rounds: the most of each workload.
-        least: rounds that are run whatever the time, at least of the arms that are quick.
+        least: rounds that are run whatever the time, at least of the arms that are needed.
         seconds: what each arm took at a workload, start and end of its process included.
     """
 
@@ -37,19 +37,50 @@ class Pace:
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def arms_of_round(
-        self, workload: str, arms: Sequence[str], number: int, elapsed_s: float
+        self,
+        workload: str,
+        arms: Sequence[str],
+        number: int,
+        elapsed_s: float,
+        needed: Collection[str] = (),
     ) -> list[str]:
         """Those of the arms that round ``number`` of a workload is run with; none: it is not run.
 
-        Where a round of all would end too late, arms that take minutes are left out of it.
+        Where a round of all would end too late, arms that take minutes are left out of it, but
+        for those that are ``needed``: a figure that is compared comes from every round or none.
         """
         if number >= self.rounds or not arms:
             return []
         if number == 0 or self._in_time(workload, arms, elapsed_s):
             return list(arms)
-        quick = [arm for arm in arms if self.foreseen_s(workload, [arm]) < SLOW_S]
-        fits = number < self.least or self._in_time(workload, quick, elapsed_s)
-        return quick if fits and len(quick) > 1 else []
+        some = [
+            arm for arm in arms if arm in needed or self.foreseen_s(workload, [arm]) < SLOW_S
+        ]  # fmt: skip
+        fits = number < self.least or self._in_time(workload, some, elapsed_s)
+        return some if fits and len(some) > 1 else []
+
+    def outlook(
+        self,
+        arms: Callable[[str, int], Sequence[str]],
+        needed: Mapping[str, Collection[str]],
+        first: int,
+        elapsed_s: float,
+    ) -> tuple[int, float]:
+        """Rounds that there will be in all, and the seconds of those from ``first`` on.
+
+        Args:
+            arms: those of a workload in a round, before any is left out.
+            needed: for each workload, see :meth:`arms_of_round`.
+        """
+        count, seconds = first, 0.0
+        for number in range(first, self.rounds):
+            for workload, some in needed.items():
+                passed = elapsed_s + seconds
+                chosen = self.arms_of_round(workload, arms(workload, number), number, passed, some)
+                if chosen:
+                    count = number + 1
+                    seconds += self.foreseen_s(workload, chosen)
+        return count, seconds
 
     def _in_time(self, workload: str, arms: Sequence[str], elapsed_s: float) -> bool:
         if self.limit_s is None:

@@ -2,22 +2,23 @@
 
     every round          arms that a target compares, and what is as quick
     first round alone    arms that take minutes and no target waits for
-    never                one request after another on C: many minutes for a figure that B has
+    never                one request after another on C and D: many minutes for a figure that B has
 
-Whoever names arms gets them in every round.
+Whoever names arms gets them in every round, however long they take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from experiment.bench.data import LeftOut
-from experiment.bench.workloads import FULL, TINY, Workload
+from experiment.bench.targets import compared
+from experiment.bench.workloads import FULL, ON_GPU, TINY, Workload
 from experiment.config import Config
-from experiment.launch import VLLM
+from experiment.launch import COMPILED, VLLM
 from experiment.messages import message
 from experiment.thread_env import bound_cores
 
@@ -29,6 +30,7 @@ _FEWER = {
     ("B", "contiguous.sequential"): 1,
     ("C", "contiguous.sequential"): 0,
     ("C", "transformers_paged"): 1,
+    ("D", "contiguous.sequential"): 0,
     ("C", VLLM): 1,
 }
 # Blocks that vLLM has on a CPU too, so that all arms have the same.
@@ -47,6 +49,7 @@ class Options:
         tiny: workloads and model for tests, in seconds.
         profile: all arms of ours in all workloads; else the paged one in A alone.
         waiting: only compare how idle threads wait, see :mod:`experiment.bench.waiting`.
+        usual: nobody named workloads, so that a GPU has those of GPUs beside them.
     """
 
     workloads: tuple[str, ...]
@@ -67,11 +70,30 @@ class Options:
     command: tuple[str, ...] = ()
     lang: str = "en"
     waiting: bool = False
+    usual: bool = False
+
+    @property
+    def limit_minutes(self) -> float | None:
+        """What ``--minutes`` comes to; None: the rounds were given."""
+        return None if self.limit_s is None else self.limit_s / 60
 
     @property
     def chosen(self) -> list[Workload]:
         """The workloads."""
         return [each for each in (TINY if self.tiny else FULL) if each.name in self.workloads]
+
+    def on(self, device: str) -> Options:
+        """The same on a device that is known by now."""
+        more = ON_GPU if self.usual and device == "cuda" and not self.waiting else ()
+        arms = self.arms
+        if device == "cuda" and not self.named and COMPILED not in arms:
+            arms = (*arms, COMPILED)
+        return replace(self, workloads=(*self.workloads, *more), arms=arms)
+
+    def needed(self, workload: str) -> set[str]:
+        """Arms that run in every round of a workload, whatever their time."""
+        everywhere = set(self.arms) if self.named or self.tiny else compared(workload)
+        return everywhere.intersection(self.arms)
 
     def arms_of(self, workload: str, number: int) -> list[str]:
         """Arms of a round."""
@@ -131,7 +153,7 @@ def with_run(config: Config, arms: Sequence[str], max_length: int, **run: Any) -
     return config.model_copy(update={"cache": cache, "run": section})
 
 
-def with_eager(config: Config, eager: bool) -> Config:
-    """The config with vLLM's model compiled, or not."""
-    vllm = config.vllm.model_copy(update={"enforce_eager": eager})
+def with_vllm(config: Config, eager: bool, bind: str) -> Config:
+    """The config with vLLM's model compiled, or not, and its threads bound as ``bind`` says."""
+    vllm = config.vllm.model_copy(update={"enforce_eager": eager, "threads_bind": bind})
     return config.model_copy(update={"vllm": vllm})

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiment import __version__
-from experiment.bench.rows import Profile, Row, profiles_of, rows_of
+from experiment.bench.profiles import Profile, profiles_of
+from experiment.bench.rows import Row, rows_of
 from experiment.config import Config
 from experiment.directories import without_home
 from experiment.environment import Environment

@@ -1,12 +1,7 @@
 """From the record of a round to rows: one for each arm, every figure out of the log.
 
-Tokens are counted here, from the requests that the log says have ended. The seconds are the arm's
-own clock, which leaves out the moments in which it stood still to be measured; it is believed only
-where it lies between two times that the steps in the log give:
-
-    steps    ├──────┤  ├──────┤   ├──────┤
-    busy      ██████    ██████     ██████        at least the sum of the steps
-    span     ├───────────────────────────┤       at most from the first to the last
+Tokens are counted here, from the requests that the log says have ended. How single figures come
+about is in :mod:`experiment.bench.figures`.
 """
 
 from __future__ import annotations
@@ -14,29 +9,44 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from experiment.analysis import ArmEvents, arm_result, split_by_arm, timeline
+from experiment.bench.figures import (
+    believed_seconds,
+    decode_step,
+    first_tokens,
+    lacking,
+    recomputed_tokens,
+    running_while_waiting,
+    useful_tokens,
+)
 from experiment.bench.shares import Work, machine_shares
+from experiment.environment import Environment
 from experiment.events import (
+    EnvironmentProbed,
     MachineLimits,
     ModelPrepared,
     RequestFinished,
-    Step,
-    StepProfile,
     WorkloadReady,
 )
 from experiment.messages import Message, message
 from experiment.record import Record
-from experiment.results import StepRow
-from kvsim.step import plan_from_json
+from experiment.variation import largest_process
 
-# Before the first step, and between the two clocks that each step reads, another program may hold
-# the core for a moment.
-_SLACK_S, _SLACK_PER_STEP_S = 0.2, 1e-3
+# Whose tokens the others' are compared with: the first of these that finished in the round.
+REFERENCES = (
+    "contiguous.sequential",
+    "contiguous.growing",
+    "contiguous.batch",
+    "contiguous.compiled",
+    "transformers_paged",
+    "vllm",
+    "slabs",
+    "paged",
+)
 
 
 class Row(BaseModel):
@@ -47,8 +57,12 @@ class Row(BaseModel):
     reason, where nobody ever did), ``mean_running_all`` that of all steps. ``peak_kv_bytes`` are
     those of the tensors, ``peak_allocated_bytes`` what was handed to requests of them. Shares are
     of the machine's own limit, see :mod:`experiment.bench.shares`. ``decode_step_s`` is the median
-    of the steps that decode alone with as many requests as ever ran in one. ``equal_requests``
-    compares tokens with those of the round's first arm, ``tokens_sha256`` is of all of them.
+    of the steps that decode alone with as many requests as ever ran in one. ``requests`` were asked
+    for; of them ``equal_requests`` have the tokens of the arm ``reference`` in the same round (None
+    where none finished), ``tokens_sha256`` is of all of them. ``process_peak_bytes`` count
+    from the moment on at which the cache was there, ``loading_peak_bytes`` until then. ``packing``
+    says what became of the weights of our arms, and the seconds that it took; ``variables`` and
+    ``cores`` are those of :class:`experiment.events.ArmStarted`.
     ``load_average`` is the system's of a minute when the arm began, our own arms before it
     included; ``others_cores`` what other programs kept busy while none of ours ran.
     """
@@ -67,6 +81,8 @@ class Row(BaseModel):
     first_token_max_s: float | None = None
     peak_kv_bytes: int | None = None
     peak_allocated_bytes: int | None = None
+    process_peak_bytes: int | None = None
+    loading_peak_bytes: int | None = None
     mean_running: float | None = None
     mean_running_reason: Message | None = None
     mean_running_all: float | None = None
@@ -74,6 +90,7 @@ class Row(BaseModel):
     recomputed_tokens: int | None = None
     prefill_share: float | None = None
     decode_share: float | None = None
+    decode_read_share: float | None = None
     shares_reason: Message | None = None
     prefill_s: float | None = None
     decode_s: float | None = None
@@ -81,10 +98,15 @@ class Row(BaseModel):
     decode_requests: int | None = None
     steps: int | None = None
     requests: int | None = None
+    reference: str | None = None
     equal_requests: int | None = None
     tokens_sha256: str | None = None
     import_s: float | None = None
     load_s: float | None = None
+    pack_s: float | None = None
+    packing: dict[str, Any] | None = None
+    variables: dict[str, str] | None = None
+    cores: list[int] | None = None
     threads: int | None = None
     cpu_cores: float | None = None
     engine: dict[str, Any] | None = None
@@ -94,82 +116,66 @@ class Row(BaseModel):
     wall_s: float | None = None
 
 
-class Profile(BaseModel):
-    """Where a decode step of an arm went in a round; see :class:`experiment.events.StepProfile`."""
-
-    model_config = ConfigDict(frozen=True)
-
-    workload: str
-    arm: str
-    round: int
-    steps: int
-    requests: int
-    step_ms: float
-    matrix_ms: float | None
-    attention_ms: float | None
-    other_ms: float | None
-    rest_ms: float | None
-    trace: str | None
-
-
-def profiles_of(record: Record, workload: str, number: int) -> list[Profile]:
-    """A profile for each arm that was profiled."""
-    return [
-        Profile(
-            workload=workload, round=number, **event.model_dump(exclude={"event", "t_ns"})
-        )
-        for event in record.of(StepProfile)
-    ]  # fmt: skip
-
-
 def rows_of(record: Record, workload: str, number: int) -> list[Row]:
     """A row for each arm that was started or skipped, in the order of the log."""
-    rows = [_row(events, record, workload, number) for events in split_by_arm(record)]
-    reference = next((row.arm for row in rows if row.status == "finished"), None)
-    tokens = {events.arm: _tokens(events.requests) for events in split_by_arm(record)}
+    arms = split_by_arm(record)
+    rows = [_row(events, record, workload, number) for events in arms]
+    reference = reference_of(rows)
+    if reference is None:
+        return rows
+    tokens = {events.arm: _tokens(events.requests) for events in arms}
     return [
-        row.model_copy(update={"equal_requests": _equal(tokens[row.arm], tokens[reference])})
-        if reference and row.status == "finished"
+        row.model_copy(
+            update={
+                "reference": reference,
+                "equal_requests": _equal(tokens[row.arm], tokens[reference]),
+            }
+        )
+        if row.status == "finished"
         else row
         for row in rows
     ]
+
+
+def reference_of(rows: Sequence[Row]) -> str | None:
+    """The arm whose tokens the others' are compared with; None where none finished."""
+    done = [row.arm for row in rows if row.status == "finished"]
+    return next((arm for arm in (*REFERENCES, *done) if arm in done), None)
 
 
 def _row(events: ArmEvents, record: Record, workload: str, number: int) -> Row:
     asked = record.first(WorkloadReady)
     assert asked is not None
     result = arm_result(events, asked)
-    told: dict[str, Any] = {"workload": workload, "arm": events.arm, "round": number}
+    told = _started(events) | {
+        "workload": workload, "arm": events.arm, "round": number, "requests": len(asked.requests),
+    }  # fmt: skip
     if result.status != "finished":
         return Row(**told, status=result.status, reason=result.reason)
     steps, _ = timeline(events)
     tokens = useful_tokens(events.requests, asked)
     seconds, problem = believed_seconds(result.generate_s, events.steps)
-    lacking = _lacking(events.requests, asked)
-    problems = [*result.problems, *(each for each in (problem, lacking) if each)]
-    rate = tokens / seconds if seconds and not lacking else None
+    short = lacking(events.requests, asked)
+    problems = [*result.problems, *(each for each in (problem, short) if each)]
     running, why = running_while_waiting(steps)
-    peak = max((row.allocated for row in steps), default=None)
     return Row(
         **told,
         status="finished",
         useful_tokens=tokens,
         generate_s=seconds,
-        useful_tokens_per_s=rate,
-        **_first_tokens(events.requests),
+        useful_tokens_per_s=tokens / seconds if seconds and not short else None,
+        **first_tokens(events.requests),
         peak_kv_bytes=result.tensor_bytes,
-        peak_allocated_bytes=None
-        if peak is None or events.pool is None
-        else round(peak * events.pool.bytes_per_slot),
+        peak_allocated_bytes=_allocated(events, max((r.allocated for r in steps), default=None)),
+        **_process(events, record),
         mean_running=running,
         mean_running_reason=why,
         mean_running_all=result.mean_running,
         preemptions=result.preemptions,
         recomputed_tokens=recomputed_tokens(events.steps),
         **_shares(events, record, asked),
-        **_decode_step(events.steps),
+        **decode_step(events.steps),
         steps=result.steps,
-        requests=len(events.requests),
         tokens_sha256=_digest(events.requests),
         import_s=result.import_s,
         load_s=result.load_s,
@@ -180,66 +186,32 @@ def _row(events: ArmEvents, record: Record, workload: str, number: int) -> Row:
     )
 
 
-def useful_tokens(requests: Sequence[RequestFinished], asked: WorkloadReady) -> int:
-    """Generated tokens that somebody asked for: no more than the request's own limit."""
-    most = {request.id: request.max_new_tokens for request in asked.requests}
-    return sum(min(len(ended.tokens), most.get(ended.request, 0)) for ended in requests)
+def _started(events: ArmEvents) -> dict[str, Any]:
+    """What the arm's process found, and what became of its weights."""
+    told: dict[str, Any] = {}
+    if events.started is not None:
+        variables, cores = events.started.variables, events.started.cores
+        if variables is not None and events.engine is not None:
+            # An engine that sets some for itself says how they stood in the end.
+            variables = variables | events.engine.variables
+        told = {"variables": variables, "cores": cores}
+    if events.packed is not None:
+        packing = events.packed.model_dump(mode="json", exclude={"event", "arm", "t_ns"})
+        told |= {"pack_s": events.packed.seconds, "packing": packing}
+    return told
 
 
-def believed_seconds(
-    claimed: float | None, steps: Sequence[Step]
-) -> tuple[float | None, Message | None]:
-    """The arm's seconds if the steps in the log bear them out; else None and the problem."""
-    computed = [step for step in steps if step.plan.get("chunks")]
-    if claimed is None or not computed:
-        return None, message("bench.problem.no_steps")
-    busy = sum(step.t_ns - step.started_ns for step in computed) / 1e9
-    span = (computed[-1].t_ns - computed[0].started_ns) / 1e9
-    slack = _SLACK_S + _SLACK_PER_STEP_S * len(computed)
-    if busy - slack <= claimed <= span + slack:
-        return claimed, None
-    return None, message("bench.problem.clock", claimed=claimed, busy=busy, span=span)
+def _allocated(events: ArmEvents, slots: float | None) -> int | None:
+    if slots is None or events.pool is None:
+        return None
+    return round(slots * events.pool.bytes_per_slot)
 
 
-def running_while_waiting(rows: Sequence[StepRow]) -> tuple[float | None, Message | None]:
-    """Time-weighted mean of requests in a step, over the steps that left others waiting."""
-    some = [(r.running, r.t_ns - r.started_ns) for r in rows if r.running and r.waiting]
-    total = sum(time for _, time in some)
-    if not total:
-        return None, message("bench.nobody_waited")
-    return sum(count * time for count, time in some) / total, None
-
-
-def recomputed_tokens(steps: Sequence[Step]) -> int:
-    """Positions that were computed more than once; rows that have ended are not looked at."""
-    computed: dict[int, int] = {}
-    ended: set[int] = set()
-    again = 0
-    for step in steps:
-        plan = plan_from_json(step.plan)
-        ended.update(finish.request for finish in plan.finished)
-        for chunk in plan.chunks:
-            if chunk.request in ended:
-                continue
-            before, end = computed.get(chunk.request, 0), chunk.start + chunk.count
-            again += max(0, min(end, before) - chunk.start)
-            computed[chunk.request] = max(before, end)
-    return again
-
-
-def _lacking(requests: Sequence[RequestFinished], asked: WorkloadReady) -> Message | None:
-    """A rate of less work than was asked for would compare with nothing."""
-    made = {ended.request: len(ended.tokens) for ended in requests}
-    short = sum(made.get(r.id, 0) < r.max_new_tokens for r in asked.requests)
-    return message("bench.problem.lacking", n=short) if short else None
-
-
-def _first_tokens(requests: Sequence[RequestFinished]) -> dict[str, float | None]:
-    times = [r.first_token_s for r in requests if r.first_token_s is not None]
-    return {
-        "first_token_median_s": median(times) if times else None,
-        "first_token_max_s": max(times, default=None),
-    }
+def _process(events: ArmEvents, record: Record) -> dict[str, int | None]:
+    probed = record.first(EnvironmentProbed)
+    machine = Environment.model_validate(probed.environment) if probed else None
+    most = largest_process(events.readings, machine, events.reset)
+    return {"process_peak_bytes": most.working, "loading_peak_bytes": most.loading}
 
 
 def _shares(events: ArmEvents, record: Record, asked: WorkloadReady) -> dict[str, Any]:
@@ -250,27 +222,14 @@ def _shares(events: ArmEvents, record: Record, asked: WorkloadReady) -> dict[str
     prefill, decode = machine_shares(events.steps, model, limits, prompts)
     none = message("bench.no_such_step") if not (prefill.steps and decode.steps) else None
     return {
-        "prefill_share": prefill.share, "decode_share": decode.share, "shares_reason": none,
+        "prefill_share": prefill.share, "decode_share": decode.share,
+        "decode_read_share": decode.read_share, "shares_reason": none,
         "prefill_s": _seconds(prefill), "decode_s": _seconds(decode),
     }  # fmt: skip
 
 
 def _seconds(work: Work) -> float | None:
     return work.seconds if work.steps else None
-
-
-def _decode_step(steps: Sequence[Step]) -> dict[str, Any]:
-    """Steps in which as many requests as ever decode, and nothing else is computed."""
-    times: dict[int, list[float]] = {}
-    for step in steps:
-        plan = plan_from_json(step.plan)
-        if plan.chunks and all(chunk.count == 1 and chunk.samples for chunk in plan.chunks):
-            seconds = (step.t_ns - step.started_ns) / 1e9
-            times.setdefault(len(plan.chunks), []).append(seconds)
-    if not times:
-        return {}
-    most = max(times)
-    return {"decode_step_s": median(times[most]), "decode_requests": most}
 
 
 def _engine(events: ArmEvents) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """A whole benchmark, from the machine to the targets.
 
-    environment ─ model ─ vLLM: eager or compiled?
+    environment ─ model ─ vLLM: eager or compiled, bound how?
         ─ round 0 of A, B, C ─ round 1 of A, B, C ─ ...
         ─ help, walkthrough ─ targets
 
@@ -17,10 +17,10 @@ from importlib import metadata
 from pathlib import Path
 
 from experiment import __version__
-from experiment.bench.data import BenchData, Round, Waiting, write_data
+from experiment.bench.data import BenchData, Round, Waiting, read_data, write_data
 from experiment.bench.front_door import front_door
 from experiment.bench.order import Pace, turned
-from experiment.bench.plan import Options, base_config, with_eager, with_run
+from experiment.bench.plan import Options, base_config, with_run, with_vllm
 from experiment.bench.rounds import Ground, RoundResult, run_round
 from experiment.bench.rows import Row
 from experiment.bench.targets import DEVICE, DTYPE, MODEL, THREADS, outcomes
@@ -30,7 +30,7 @@ from experiment.bench.workloads import Workload, ready
 from experiment.config import Config
 from experiment.directories import make_run_directory, without_home
 from experiment.environment import Environment
-from experiment.events import ArmFailed, Event, RunStarted
+from experiment.events import ArmFailed, Event, Notice, RunStarted
 from experiment.launch import VLLM, Prepared, refuse
 from experiment.messages import Message, UserError, message
 from experiment.noise import BUSY_CORES, load_average, others_cores
@@ -58,7 +58,6 @@ class Bench:
             version=__version__,
             started=datetime.now().astimezone().isoformat(timespec="seconds"),
             command=[without_home(word) for word in options.command],
-            left_out=options.left_out(),
         )
         self._say, self._listener, self._shown = say, listener, shown
         self.written: Path | None = None
@@ -111,6 +110,8 @@ class Bench:
             environment = session.probe_environment(self.options.device)
             if isinstance(environment, ArmFailed):
                 raise UserError(environment.reason)
+            self.options = self.options.on(environment.device)
+            self.data.left_out = self.options.left_out()
             config = base_config(self.options, environment.device)
             refused = refuse(config, environment)
             if refused is not None:
@@ -145,6 +146,7 @@ class Bench:
             "threads": config.run.threads, "block_size": config.cache.block_size,
             "seed": self.options.seed, "tiny": self.options.tiny,
             "limit_s": self.options.limit_s, "rounds": self.options.rounds,
+            "least": self.options.least, "poisoned": config.run.witness,
         }  # fmt: skip
         self._warn_if_busy(self.data.machine["others_cores"])
 
@@ -157,20 +159,56 @@ class Bench:
             return config
         mode = faster_mode(self.runs, ground, config, self._say)
         self.data.vllm = mode
-        return with_eager(config, bool(mode["eager"]))
+        return with_vllm(config, bool(mode["eager"]), str(mode["bind"]))
 
     def _rounds(self, ground: Ground, config: Config) -> None:
         begun, options = time.monotonic(), self.options
         pace = Pace(options.limit_s, options.rounds, options.least)
+        needed = {each.name: options.needed(each.name) for each in options.chosen}
+        self._say_how_long(pace, needed, 0, 0.0)
         for number in range(options.rounds):
+            if number == 1:
+                self._say_how_long(pace, needed, 1, time.monotonic() - begun)
             for workload in options.chosen:
                 named, passed = options.arms_of(workload.name, number), time.monotonic() - begun
-                arms = pace.arms_of_round(workload.name, named, number, passed)
+                some = needed[workload.name]
+                arms = pace.arms_of_round(workload.name, named, number, passed, some)
                 if not arms:
                     continue
                 self._say(message("bench.round", workload=workload.name, n=number + 1))
                 result = self._round(ground, config, workload, number, turned(arms, number))
                 pace.took(workload.name, result.seconds)
+
+    def _say_how_long(
+        self, pace: Pace, needed: dict[str, set[str]], number: int, passed: float
+    ) -> None:
+        """Before the first round by what an earlier benchmark took, if there is one; then by it."""
+        options = self.options
+        if number == 0:
+            if options.limit_minutes is not None:
+                floor = message("bench.floor", n=options.least, minutes=options.limit_minutes)
+                self._listener(Notice(text=floor))
+            for workload, before in self._took_before().items():
+                pace.took(workload, before)
+            if not pace.seconds:
+                return
+        rounds, seconds = pace.outlook(options.arms_of, needed, number, passed)
+        if seconds:
+            self._listener(Notice(text=message("bench.outlook", n=rounds, time=seconds)))
+
+    def _took_before(self) -> dict[str, dict[str, float]]:
+        """Seconds of each arm in an earlier benchmark of the same model, device and threads."""
+        try:
+            before = read_data(self.options.out)
+        except UserError:
+            return {}
+        if _kind(before) != _kind(self.data):
+            return {}
+        found: dict[str, dict[str, float]] = {}
+        for row in before.rows:
+            if row.wall_s is not None:
+                found.setdefault(row.workload, {})[row.arm] = row.wall_s
+        return found
 
     def _round(
         self, ground: Ground, config: Config, workload: Workload, number: int, order: list[str]
@@ -208,30 +246,33 @@ class Bench:
         _go_on(result)
 
     def _compare_waiting(self, ground: Ground, config: Config) -> None:
-        """The paged arm alone, under every policy in each round; no rows, another table."""
-        chosen = [each for each in self.options.chosen if each.name in WORKLOADS]
-        for number in range(self.options.rounds):
+        """The arms, under every policy in each round; no rows, another table."""
+        options = self.options
+        chosen = [each for each in options.chosen if each.name in WORKLOADS or not options.usual]
+        arms = list(options.arms) if options.named else [ARM]
+        for number in range(options.rounds):
             for workload in chosen:
                 for policy in turned(list(POLICIES), number):
-                    self._wait_as(policy, workload, number, ground, config)
+                    self._wait_as(policy, turned(arms, number), workload, number, ground, config)
 
     def _wait_as(
-        self, policy: str, workload: Workload, number: int, ground: Ground, config: Config
-    ) -> None:
+        self, policy: str, arms: list[str], workload: Workload, number: int, ground: Ground,
+        config: Config,
+    ) -> None:  # fmt: skip
         named = message(f"bench.policy.{policy}").model_dump()
         self._say(message("bench.waiting", policy=named, workload=workload.name, n=number + 1))
         where = self.runs / f"{workload.name}-{number}-{policy}"
         here = self._grounded(ground, config, workload)
-        one = with_run(config, [ARM], workload.max_length)
+        some = with_run(config, arms, workload.max_length)
         with waiting_as(POLICIES[policy]):
-            result = run_round(where, here, one, workload.name, number, [ARM], limits=False)
-        rates = [row.useful_tokens_per_s for row in result.rows]
-        self.data.waiting.append(
+            result = run_round(where, here, some, workload.name, number, arms, limits=False)
+        self.data.waiting += [
             Waiting(
-                policy=policy, workload=workload.name, round=number,
-                useful_tokens_per_s=rates[0] if rates else None,
+                policy=policy, arm=row.arm, workload=workload.name, round=number,
+                useful_tokens_per_s=row.useful_tokens_per_s,
             )
-        )  # fmt: skip
+            for row in result.rows
+        ]  # fmt: skip
         self._write()
         _go_on(result)
 
@@ -263,7 +304,8 @@ class Bench:
         """Write what there is; an older file stays until there is something."""
         data = self.data
         data.seconds = time.monotonic() - self._began
-        found = outcomes(data.rows, data.profiles, data.front_door, self._as_targeted())
+        of_gpu = data.machine.get("device") == "cuda" and not self.options.tiny
+        found = outcomes(data.rows, data.profiles, data.front_door, self._as_targeted(), of_gpu)
         data.targets = [outcome.to_json() for outcome in found]
         if data.rows or data.waiting:
             self.written = write_data(self.options.out, data)
@@ -273,6 +315,15 @@ def _go_on(result: RoundResult) -> None:
     """Raise what ended a round, once what it measured is safe."""
     if result.interrupted:
         raise KeyboardInterrupt
+
+
+def _kind(data: BenchData) -> tuple[object, ...]:
+    """What must be alike for the times of one benchmark to tell those of another."""
+    model, settings = data.model, data.settings
+    return (
+        model.get("name"), model.get("dtype"), data.machine.get("device"),
+        settings.get("threads"), settings.get("tiny"),
+    )  # fmt: skip
 
 
 def _version(package: str) -> str | None:

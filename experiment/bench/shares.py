@@ -7,9 +7,10 @@
     least time = the longer of bytes / bandwidth and operations / matrix rate
     share      = Σ least times / Σ times that the steps took
 
-Only what the requests needed counts: fillers of a padded batch and rows that have ended are the
-arm's own waste and make its share smaller. Steps that compute prompts are told from those that
-decode alone.
+Only what the requests needed counts, see :mod:`experiment.bench.useful`: fillers of a padded batch,
+rows that have ended, and positions that are computed once more behind a preemption are the arm's
+own waste and make its share smaller. Steps that compute prompts, or compute them again, are told
+from those that decode alone.
 """
 
 from __future__ import annotations
@@ -17,22 +18,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from experiment.bench.useful import each_work
 from experiment.events import MachineLimits, ModelPrepared, Step
-from kvsim.step import Chunk, plan_from_json
+from kvsim.step import Chunk
 
 
 @dataclass(slots=True)
 class Work:
-    """Steps of one kind: seconds that they took, and the least that they could have taken."""
+    """Steps of one kind: seconds that they took, and the least that they could have taken.
+
+    ``read_s`` is the time of reading alone, at the memory's bandwidth.
+    """
 
     steps: int = 0
     seconds: float = 0.0
     least_s: float = 0.0
+    read_s: float = 0.0
 
     @property
     def share(self) -> float | None:
         """Of the machine's limit; None where there was no such step."""
         return self.least_s / self.seconds if self.seconds else None
+
+    @property
+    def read_share(self) -> float | None:
+        """Of the memory's bandwidth; None where there was no such step."""
+        return self.read_s / self.seconds if self.seconds else None
 
 
 def machine_shares(
@@ -44,23 +55,22 @@ def machine_shares(
         prompts: prompt tokens of each request.
     """
     prefill, decode = Work(), Work()
-    ended: set[int] = set()
-    for step in steps:
-        plan = plan_from_json(step.plan)
-        ended.update(finish.request for finish in plan.finished)
-        chunks = [chunk for chunk in plan.chunks if chunk.request not in ended]
-        if not chunks:
-            continue
-        of_prompts = any(chunk.start < prompts[chunk.request] for chunk in chunks)
+    for each in each_work(steps):
+        of_prompts = any(chunk.start < prompts[chunk.request] for chunk in each.chunks)
         work = prefill if of_prompts else decode
         work.steps += 1
-        work.seconds += (step.t_ns - step.started_ns) / 1e9
-        work.least_s += least_seconds(chunks, model, limits)
+        work.seconds += each.seconds
+        if each.useful:
+            reading, computing = least_times(each.useful, model, limits)
+            work.least_s += max(reading, computing)
+            work.read_s += reading
     return prefill, decode
 
 
-def least_seconds(chunks: Iterable[Chunk], model: ModelPrepared, limits: MachineLimits) -> float:
-    """The least time of a step, by bandwidth or by matrix rate."""
+def least_times(
+    chunks: Iterable[Chunk], model: ModelPrepared, limits: MachineLimits
+) -> tuple[float, float]:
+    """The least seconds of a step by the memory's bandwidth, and by the matrix rate."""
     rows = sampled = read = pairs = 0
     for chunk in chunks:
         end = chunk.start + chunk.count
@@ -72,4 +82,4 @@ def least_seconds(chunks: Iterable[Chunk], model: ModelPrepared, limits: Machine
     size = weights * model.element_bytes + (read + rows) * model.slot_bytes
     products = rows * limits.matrix_parameters + sampled * limits.output_parameters
     operations = 2 * products + 4 * pairs * limits.attention_width
-    return max(size / limits.read_bytes_per_s, operations / limits.flops_per_s)
+    return size / limits.read_bytes_per_s, operations / limits.flops_per_s

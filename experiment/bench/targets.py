@@ -4,7 +4,8 @@
     shown               the median over the rounds, the smallest and the largest
     met                 the median is on the right side of the target
 
-Times at the front door are judged alike; they have no other arm.
+Times at the front door are judged alike; they have no other arm. Nor has the share of the memory's
+bandwidth on D, which is of a GPU and stands there only where D was run.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
-from experiment.bench.rows import Profile, Row
+from experiment.bench.profiles import Profile
+from experiment.bench.rows import Row
 from experiment.messages import Message, message
 
+Unit = Literal["ratio", "ms", "s", "share"]
 Verdict = Literal["met", "not_met", "not_measured", "not_judged"]
 RATE, RUNNING = "useful_tokens_per_s", "mean_running"
 
@@ -48,19 +51,30 @@ TARGETS = (
 # At the most: milliseconds of a decode step that are no matrix product, at four requests of A;
 # seconds of the default walkthrough, and until help is printed.
 NO_MATRIX_MS, WALKTHROUGH_S, HELP_S = 15.0, 60.0, 0.5
+# At least: of the memory's bandwidth, by the steps of D that decode alone, on a GPU in float16.
+READ_SHARE = 0.6
 OURS = "paged"
+
+
+def compared(workload: str) -> set[str]:
+    """Arms that a target of the workload needs: they run in each of its rounds."""
+    return {OURS, *(target.other for target in TARGETS if target.workload == workload)}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A target, the values of the rounds, and the verdict; ``kind`` says how it is meant."""
+    """A target, the values of the rounds, and the verdict; ``kind`` says how it is meant.
+
+    ``rounds`` are those of the workload; fewer ``values`` mean that some rounds lack the figure.
+    """
 
     id: str
     kind: Literal["at_least", "at_most"]
-    unit: Literal["ratio", "ms", "s"]
+    unit: Unit
     target: float
     aim: float | None
     values: list[float]
+    rounds: int
     median: float | None
     lowest: float | None
     highest: float | None
@@ -78,16 +92,21 @@ def outcomes(
     profiles: Sequence[Profile],
     front_door: Mapping[str, Any],
     judged: bool = True,
+    judged_gpu: bool = False,
 ) -> list[Outcome]:
     """Every target with what this run says to it.
 
     Args:
         judged: the engines ran what the targets are of; else their values stand without verdict.
+        judged_gpu: the same of the target of D.
     """
     found = [_ratio(target, rows) for target in TARGETS]
     found.insert(4, _no_matrix(rows, profiles))
     if not judged:
         found = [replace(each, verdict="not_judged", reason=None) for each in found]
+    if any(row.workload == "D" for row in rows):
+        share = _read_share(rows)
+        found.append(share if judged_gpu else replace(share, verdict="not_judged", reason=None))
     door = {"walkthrough": WALKTHROUGH_S, "help": HELP_S}
     return found + [_door(name, limit, front_door) for name, limit in door.items()]
 
@@ -97,7 +116,7 @@ def _door(name: str, limit: float, front_door: Mapping[str, Any]) -> Outcome:
     values = front_door.get(f"{name}_s")
     reason = front_door.get("reason")
     why = _NOT_RUN if reason is None else Message.model_validate(reason)
-    found = _outcome(name, "at_most", "s", limit, values or [], why)
+    found = _outcome(name, "at_most", "s", limit, values or [], why, len(values or []))
     failed = values == [] and reason is not None
     return replace(found, verdict="not_met") if failed else found
 
@@ -105,7 +124,7 @@ def _door(name: str, limit: float, front_door: Mapping[str, Any]) -> Outcome:
 def ratios(rows: Iterable[Row], workload: str, other: str, figure: str) -> list[float]:
     """The paged arm's figure over the other arm's, for each round in which both are sound.
 
-    A row with problems, or with other tokens than its round's first arm, is no measure of speed.
+    A row with problems, or with other tokens than its round's reference, is no measure of speed.
     """
     found: dict[tuple[int, str], float] = {}
     for row in rows:
@@ -125,21 +144,19 @@ def _sound(row: Row) -> bool:
     return same and not row.problems
 
 
-def no_matrix_ms(rows: Iterable[Row], profiles: Iterable[Profile]) -> list[float]:
+def no_matrix_ms(profiles: Iterable[Profile]) -> list[float]:
     """Of each round of A: a step that nobody profiled, less the matrix products of those that were.
 
-    The profiler makes everything else slower, but hardly a product that takes a millisecond. Below
-    0 the two were not of the same machine: it was busier for one of them.
+    Both are of the same process. The profiler makes everything else slower, but hardly a product
+    that takes a millisecond. Below 0 the machine was busier for the profiled ones.
     """
-    plain = {row.round: row for row in rows if (row.workload, row.arm) == ("A", OURS)}
-    values = []
-    for profile in profiles:
-        row = plain.get(profile.round)
-        if (profile.workload, profile.arm) != ("A", OURS) or profile.matrix_ms is None:
-            continue
-        if row and row.decode_step_s and row.decode_requests == profile.requests:
-            values.append(row.decode_step_s * 1e3 - profile.matrix_ms)
-    return values
+    return [
+        profile.plain_step_ms - profile.matrix_ms
+        for profile in profiles
+        if (profile.workload, profile.arm) == ("A", OURS)
+        and profile.plain_step_ms is not None
+        and profile.matrix_ms is not None
+    ]
 
 
 _NOT_RUN = message("bench.not_run")
@@ -147,15 +164,32 @@ _NOT_RUN = message("bench.not_run")
 
 def _ratio(target: Target, rows: Sequence[Row]) -> Outcome:
     values = ratios(rows, target.workload, target.other, target.figure)
-    why = _why_missing(rows, target)
-    return _outcome(target.id, "at_least", "ratio", target.target, values, why, target.aim)
+    why, count = _why_missing(rows, target), rounds_of(rows, target.workload)
+    return _outcome(target.id, "at_least", "ratio", target.target, values, why, count, target.aim)
+
+
+def rounds_of(rows: Iterable[Row], workload: str) -> int:
+    """Rounds of a workload in which anything ran."""
+    return len({row.round for row in rows if row.workload == workload})
 
 
 def _no_matrix(rows: Sequence[Row], profiles: Sequence[Profile]) -> Outcome:
-    found = no_matrix_ms(rows, profiles)
+    found = no_matrix_ms(profiles)
     values = [value for value in found if value > 0]
     why = message("bench.problem.noise") if found else _NOT_RUN
-    return _outcome("a_no_matrix", "at_most", "ms", NO_MATRIX_MS, values, why)
+    count = rounds_of(rows, "A")
+    return _outcome("a_no_matrix", "at_most", "ms", NO_MATRIX_MS, values, why, count)
+
+
+def _read_share(rows: Sequence[Row]) -> Outcome:
+    """No other arm's tokens are asked for: in float16 they part, and the work stays the same."""
+    mine = [row for row in rows if (row.workload, row.arm) == ("D", OURS)]
+    shares = [row.decode_read_share for row in mine if not row.problems]
+    values = [share for share in shares if share is not None]
+    told = [row.reason or row.shares_reason for row in mine] + [p for r in mine for p in r.problems]
+    why = next((reason for reason in told if reason is not None), _NOT_RUN)
+    count = rounds_of(rows, "D")
+    return _outcome("d_read_share", "at_least", "share", READ_SHARE, values, why, count)
 
 
 def _why_missing(rows: Sequence[Row], target: Target) -> Message:
@@ -175,16 +209,18 @@ def _why_missing(rows: Sequence[Row], target: Target) -> Message:
 def _outcome(
     name: str,
     kind: Literal["at_least", "at_most"],
-    unit: Literal["ratio", "ms", "s"],
+    unit: Unit,
     target: float,
     values: list[float],
     why: Message,
+    rounds: int,
     aim: float | None = None,
 ) -> Outcome:
     if not values:
         none = (None, None, None)
-        return Outcome(name, kind, unit, target, aim, [], *none, "not_measured", why)
+        return Outcome(name, kind, unit, target, aim, [], rounds, *none, "not_measured", why)
     middle = median(values)
     met = middle >= target if kind == "at_least" else middle <= target
     verdict: Verdict = "met" if met else "not_met"
-    return Outcome(name, kind, unit, target, aim, values, middle, min(values), max(values), verdict)
+    ends = (min(values), max(values))
+    return Outcome(name, kind, unit, target, aim, values, rounds, middle, *ends, verdict)

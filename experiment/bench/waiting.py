@@ -1,4 +1,4 @@
-"""How idle threads should wait: the paged arm under each policy, interleaved. Asked for by name.
+"""How idle threads should wait: arms under each policy, interleaved. Asked for by name.
 
     default    what the library does: spin some milliseconds, then sleep
     bounded    what arms are started with: spin while the threads of an operation wait for the last
@@ -8,7 +8,8 @@
 
 Torch's OpenMP threads and the helpers of the attention kernel take turns on the same cores. A
 thread that spins where a helper could work costs time on a machine with as many cores as threads,
-and much more where another program runs; one that sleeps must be woken.
+and much more where another program runs; one that sleeps must be woken. Other arms have no helpers,
+so what is best for ours need not be best for them: ``--arms`` names those that are compared.
 """
 
 from __future__ import annotations

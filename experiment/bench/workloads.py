@@ -1,10 +1,12 @@
-"""What is generated: A, B and C, as token ids drawn by seed; ``tiny`` ones for tests.
+"""What is generated: A to D, as token ids drawn by seed; ``tiny`` ones for tests.
 
     A   4 requests, prompts of 2, 12, 140 and 2 tokens, 50 new each
     B   32 requests, prompts of 5, 20, 60 or 200 tokens, 50 new each
     C   64 requests, prompts as in B, 10 to 200 new each, in a budget of four slabs of 1,024
+    D   64 requests, prompts of 128 or 512 tokens, 256 new each; on GPUs, or when asked for
 
-In A and B everybody has room at once in every arm; in C most wait.
+In A, B and D everybody has room at once in every arm; in C most wait. D decodes for 64 requests at
+a time, which is where a GPU should be busy reading.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
 
 NAMES = ("A", "B", "C")
+ON_GPU = ("D",)  # beside them where there is one
 Lengths = list[tuple[int, int]]  # prompt tokens and new tokens of each request
 
 
@@ -52,6 +55,10 @@ def _c(draw: random.Random) -> Lengths:
     return [(prompt, draw.randint(10, 200)) for prompt in prompts]
 
 
+def _d(draw: random.Random) -> Lengths:
+    return [(prompt, 256) for prompt in _evenly((128, 512), 64, draw)]
+
+
 def _tiny_a(_: random.Random) -> Lengths:
     return [(prompt, 6) for prompt in (2, 5, 14, 2)]
 
@@ -65,15 +72,21 @@ def _tiny_c(draw: random.Random) -> Lengths:
     return [(prompt, draw.randint(2, 20)) for prompt in prompts]
 
 
+def _tiny_d(draw: random.Random) -> Lengths:
+    return [(prompt, 6) for prompt in _evenly((4, 9), 6, draw)]
+
+
 FULL = (
     Workload("A", _a, 512),
     Workload("B", _b, 512),
     Workload("C", _c, 1024, slabs=4),
+    Workload("D", _d, 1024),
 )
 TINY = (
     Workload("A", _tiny_a, 64),
     Workload("B", _tiny_b, 64),
     Workload("C", _tiny_c, 128, slabs=2),
+    Workload("D", _tiny_d, 64),
 )
 
 

@@ -49,19 +49,40 @@ def fuse_activations(model: torch.nn.Module) -> int:
 
 @torch.inference_mode()
 def _fuse(module: Any, layer: str, activation: str) -> bool:
-    """Fuse, unless the module then computes something else."""
+    """Fuse, unless the module then computes something else.
+
+    A module may want more than its input, or other operations than this torch has: then nothing
+    is known of it, and it stays as it is.
+    """
     plain, linear = getattr(module, activation, None), getattr(module, layer)
     post = _OPERATIONS.get(type(plain).__name__)
     if post is None:
         return False
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(8, linear.in_features, generator=generator)
-    before = module(x)
+    before = _output(module, x)
+    if before is None:
+        return False
     linear.post = post
     setattr(module, activation, torch.nn.Identity())
-    after = module(x)
-    if bool((after - before).abs().max() <= _TOLERANCE * before.abs().max()):
+    after = _output(module, x)
+    if after is not None and _alike(after, before):
         return True
     linear.post = PackedLinear.post
     setattr(module, activation, plain)
     return False
+
+
+def _alike(after: torch.Tensor, before: torch.Tensor) -> bool:
+    if after.shape != before.shape:
+        return False
+    return bool((after - before).abs().max() <= _TOLERANCE * before.abs().max())
+
+
+def _output(module: Any, x: torch.Tensor) -> torch.Tensor | None:
+    """What a module gives for ``x`` alone; None where that is no tensor, or it cannot."""
+    try:
+        given = module(x)
+    except Exception:  # whatever a module of somebody else's raises
+        return None
+    return given if isinstance(given, torch.Tensor) else None

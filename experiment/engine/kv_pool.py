@@ -60,6 +60,8 @@ class KVPool:
         dtype: the model's precision, or int8 or float8_e4m3fn.
         host_blocks: blocks in host memory for requests that are swapped out.
         transfers: how blocks go there and back; by default as the device does it best.
+        poison_freed: overwrite what nobody may read any more. Without it a block keeps what it
+            held until it is written again: nobody is to look, and a stale read does not show.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class KVPool:
         device: torch.device,
         host_blocks: int = 0,
         transfers: Transfers | None = None,
+        poison_freed: bool = True,
     ) -> None:
         heads, nan = geometry.kv_heads, float("nan")
         self._transfers = transfers or transfers_for(device)
@@ -90,6 +93,8 @@ class KVPool:
             self._stores.append(store((heads,), torch.float32, nan))
         # Puts keys and values into their slots; a kernel may bring its own.
         self.scatter: Scatter = scatter
+        # In eight bits a block without content is one whose scale says so.
+        self._poison_freed = poison_freed or dtype in (torch.int8, FP8)
         self._owners = [0] * num_blocks
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -166,9 +171,9 @@ class KVPool:
             for block in op.blocks:
                 self._owners[block] -= 1
             gone = [b for b in op.blocks if not self._owners[b] and b not in op.cached]
-            self.poison(gone)
+            self._forget(gone)
         if op.kind is OpKind.EVICT:
-            self.poison(op.blocks)
+            self._forget(op.blocks)
         if op.kind is OpKind.SWAP_IN:
             self._from_host(op)
 
@@ -183,6 +188,10 @@ class KVPool:
             if store.host is None:
                 raise PoisonError("blocks are swapped in and there is no host memory for them")
             self._transfers.back(store.device, op.blocks, store.host, op.sources)
+
+    def _forget(self, blocks: Iterable[int]) -> None:
+        if self._poison_freed:
+            self.poison(blocks)
 
     def poison(self, blocks: Iterable[int]) -> None:
         """Make whole blocks unreadable: NaN, or what stands for it."""

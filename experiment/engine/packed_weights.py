@@ -9,8 +9,12 @@
 
 A matrix product of a decode step has few rows and reads every weight once. Packed, a panel is read
 front to back for all rows, and the weights that one instruction multiplies lie side by side. The
-packed copy takes the place of the weight, which is given back: nothing is held twice. Where an
-embedding table is tied to the output projection, its rows are read from the panels.
+packed copy takes the place of the weight, which is given back before the next one is packed: none
+but the weight at hand is ever held twice. Where an embedding table is tied to the output
+projection, its rows are read from the panels.
+
+These operations of torch's are private, so they are tried on a small product first. Where that
+fails the weights stay as they are, and the reason is told.
 
 MKL's packed product is no choice here: it falls back to the plain one without a word whenever the
 number of rows is not the one it packed for.
@@ -19,55 +23,112 @@ number of rows is not the one it packed for.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 from transformers.pytorch_utils import Conv1D
 
 from experiment.engine.fused_activation import fuse_activations
+from experiment.engine.mapped_pages import give_back
 from experiment.engine.packed_layers import PackedEmbedding, PackedLinear
+from experiment.messages import Message, message
+from experiment.model.load import one_line
 
 # oneDNN is told for how many rows to choose the layout; those of a decode step.
 _TYPICAL_ROWS = 16
 # Outputs in a panel, with AVX-512 and with narrower instructions.
 _WIDTHS = (64, 48, 32, 24, 16, 8)
+# Rows, outputs and inputs of the product that is tried first: a panel that is not full, and fewer
+# rows than the least that oneDNN is given.
+_TRIED = (3, 97, 33)
+
+# Linear layers and GPT-2's, which hold their weight the other way round; no subclasses.
+_LINEAR = (torch.nn.Linear, Conv1D)
 
 _ops: Any = torch.ops.mkldnn
 
 
-def pack_weights(model: torch.nn.Module) -> int:
-    """Replace the linear layers of ``model`` by packed ones; returns how many.
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """What became of a model's weights; see :class:`experiment.events.WeightsPacked`."""
+
+    layers: int = 0
+    kept: int = 0
+    fused: int = 0
+    seconds: float | None = None
+    reason: Message | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """As the event has them."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def pack_weights(model: torch.nn.Module) -> Packing:
+    """Replace the linear layers of ``model`` by packed ones, one after another.
 
     What cannot be packed without holding a weight twice stays as it is, and all of it where the
-    weights are not in float32 on a CPU, or torch is without oneDNN.
+    weights are not in float32 on a CPU, or torch is without oneDNN, or its operations fail.
     """
-    if not _possible(model):
-        return 0
-    replaced: dict[int, torch.nn.Module] = {}
-    tables, kept = _embeddings(model), _kept(model)
-    packed: dict[int, torch.Tensor] = {}
-    for module in list(_linear_layers(model)):
-        weight = module.weight
-        if id(weight) in kept:
+    reason = _why_not(model)
+    if reason is not None:
+        return Packing(reason=reason)
+    began = time.perf_counter()
+    layers = kept = 0
+    users, places = _users(model), _places(model)
+    while users:
+        weight_users = users.pop(next(iter(users)))
+        linear = [module for module in weight_users if type(module) in _LINEAR]
+        if not linear:
             continue
-        if id(weight) not in packed:
-            content = pack(_rows_are_outputs(module))
-            embeddings = tables.get(id(weight), [])
-            panels = panels_of(content, weight) if embeddings else None
-            if embeddings and panels is None:
-                continue
-            packed[id(weight)] = content
-            for embedding in embeddings:
-                assert panels is not None
-                replaced[id(embedding)] = PackedEmbedding(content, panels)
-        outputs, inputs = _rows_are_outputs(module).shape
-        replaced[id(module)] = PackedLinear(packed[id(weight)], module.bias, outputs, inputs)
-    _replace(model, replaced)
+        if all(map(_replaceable, weight_users)) and _replace(weight_users, places):
+            layers += len(linear)
+        else:
+            kept += len(linear)
+        del weight_users, linear  # else the weight would live until the next one is packed
     _leave_the_file(model)
-    fuse_activations(model)
-    return sum(isinstance(module, PackedLinear) for module in replaced.values())
+    return Packing(layers, kept, fuse_activations(model), time.perf_counter() - began)
+
+
+def _replace(users: list[Any], places: dict[int, list[tuple[torch.nn.Module, str]]]) -> bool:
+    """Put packed modules into the places of all users of a weight, and give the weight back."""
+    made = _packed_modules(users) if all(id(module) in places for module in users) else None
+    if made is None:
+        return False
+    weight = users[0].weight
+    for module, new in zip(users, made, strict=True):
+        for parent, name in places.pop(id(module)):
+            setattr(parent, name, new)
+    give_back(weight)
+    return True
+
+
+def _packed_modules(users: list[Any]) -> list[torch.nn.Module] | None:
+    """A packed module for each user of a weight; None where that cannot be, or not be read."""
+    linear = next(module for module in users if type(module) in _LINEAR)
+    weight = _rows_are_outputs(linear)
+    try:
+        packed = pack(weight)
+        panels = None
+        if any(type(module) is torch.nn.Embedding for module in users):
+            panels = panels_of(packed, linear.weight)
+            if panels is None:
+                return None
+    except (RuntimeError, AttributeError):
+        return None
+    outputs, inputs = weight.shape
+    made: list[torch.nn.Module] = []
+    for module in users:
+        if type(module) is torch.nn.Embedding:
+            assert panels is not None
+            made.append(PackedEmbedding(packed, panels))
+        else:
+            made.append(PackedLinear(packed, module.bias, outputs, inputs))
+    return made
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor:
@@ -95,57 +156,68 @@ def panels_of(packed: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None
     return None
 
 
-def _possible(model: torch.nn.Module) -> bool:
+def _why_not(model: torch.nn.Module) -> Message | None:
+    kinds = {(p.dtype, p.device.type) for p in model.parameters()}
+    if kinds != {(torch.float32, "cpu")}:
+        return message("packing.kind")
     backend: Any = torch.backends.mkldnn
     if not backend.is_available():
-        return False
-    kinds = {(p.dtype, p.device.type) for p in model.parameters()}
-    return kinds == {(torch.float32, "cpu")}
+        return message("packing.no_onednn")
+    return _try_once()
+
+
+@torch.inference_mode()
+def _try_once() -> Message | None:
+    """Why torch's private operations cannot be used, by a product that is known otherwise."""
+    rows, outputs, inputs = _TRIED
+    generator = torch.Generator().manual_seed(0)
+    weight, x = (torch.randn(n, inputs, generator=generator) for n in (outputs, rows))
+    bias = torch.randn(outputs, generator=generator)
+    try:
+        packed = pack(weight)
+        panels_of(packed, weight)
+        ours = PackedLinear(packed, bias, outputs, inputs)(x)
+    except Exception as error:  # another torch may have other operations, or none
+        return message("packing.fails", detail=one_line(error))
+    if ours.shape == (rows, outputs) and torch.allclose(ours, F.linear(x, weight, bias), atol=1e-4):
+        return None
+    return message("packing.wrong")
+
+
+def _users(model: torch.nn.Module) -> dict[int, list[Any]]:
+    """All modules that hold a weight of a linear layer as their own, by the weight."""
+    users: dict[int, list[Any]] = {}
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            users.setdefault(id(parameter), []).append(module)
+    wanted = {id(module.weight) for module in _linear_layers(model)}
+    return {key: some for key, some in users.items() if key in wanted}
+
+
+def _places(model: torch.nn.Module) -> dict[int, list[tuple[torch.nn.Module, str]]]:
+    """Where each module stands: its parents, and its name there."""
+    places: dict[int, list[tuple[torch.nn.Module, str]]] = {}
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            places.setdefault(id(child), []).append((parent, name))
+    return places
 
 
 def _linear_layers(model: torch.nn.Module) -> Iterator[Any]:
-    """Linear layers and GPT-2's, which hold their weight the other way round; no subclasses."""
     for module in model.modules():
-        if type(module) in (torch.nn.Linear, Conv1D):
+        if type(module) in _LINEAR:
             yield module
-
-
-def _embeddings(model: torch.nn.Module) -> dict[int, list[torch.nn.Module]]:
-    """Everything but linear layers that uses a weight, by the weight."""
-    users: dict[int, list[torch.nn.Module]] = {}
-    for module in model.modules():
-        if type(module) is torch.nn.Embedding and _replaceable(module):
-            users.setdefault(id(module.weight), []).append(module)
-    return users
-
-
-def _kept(model: torch.nn.Module) -> set[int]:
-    """Weights that some module needs as they are, such as Gemma's embedding, which scales rows."""
-    return {
-        id(parameter)
-        for module in model.modules()
-        if not _replaceable(module)
-        for parameter in module.parameters(recurse=False)
-    }
 
 
 def _replaceable(module: torch.nn.Module) -> bool:
     if type(module) is torch.nn.Embedding:
         return module.max_norm is None
-    return type(module) in (torch.nn.Linear, Conv1D)
+    return type(module) in _LINEAR
 
 
 def _rows_are_outputs(module: Any) -> torch.Tensor:
     weight: torch.Tensor = module.weight
     return weight.t() if type(module) is Conv1D else weight
-
-
-def _replace(model: torch.nn.Module, replaced: dict[int, torch.nn.Module]) -> None:
-    """Put new modules into their places."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if id(child) in replaced:
-                setattr(parent, name, replaced[id(child)])
 
 
 def _leave_the_file(model: torch.nn.Module) -> None:

@@ -16,7 +16,8 @@ from experiment.bench.data import BenchData
 from experiment.bench.rows import Row
 from experiment.events import Event, Notice
 from experiment.messages import Message
-from experiment.report.bench_tables import Cells, all_tables, facts
+from experiment.report.bench_facts import facts
+from experiment.report.bench_tables import Cells, all_tables
 from experiment.report.texts import AsciiFile, arm_name, translator
 from experiment.report.wrap import wrap
 

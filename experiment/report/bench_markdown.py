@@ -9,7 +9,8 @@ from experiment.i18n import Translator
 from experiment.messages import UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.record import write_atomic
-from experiment.report.bench_tables import Cells, all_tables, facts
+from experiment.report.bench_facts import facts
+from experiment.report.bench_tables import Cells, all_tables
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from experiment.bench.data import FILE, BenchData
 from experiment.i18n import Translator
 from experiment.messages import Message, message
-from experiment.report.bench_tables import all_tables, facts
+from experiment.report.bench_facts import facts
+from experiment.report.bench_tables import all_tables
 from experiment.report.tables_page import Told, tables_html
 
 PAGE = "bench.html"

@@ -100,6 +100,7 @@ def _memory(arm: ArmResult) -> dict[str, Any]:
         "kv_channels_agree": found.agree if found else None,
         "kv_channels_judged": sum(r.agrees is not None for r in found.rows) if found else None,
         "process_peak_bytes": arm.process_peak,
+        "process_peak_loading_bytes": arm.process_peak_loading,
         "process_peak_channel": arm.process_peak_channel,
         **{f"process_{part}_bytes": parts.get(part) for part in get_args(PartName)},
         **{column: getattr(watch, name) for name, column in _WATCH_FIELDS.items()},

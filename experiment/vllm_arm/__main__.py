@@ -11,6 +11,7 @@ from typing import Any
 
 from experiment.events import ArmStarted
 from experiment.messages import ExitCode, UserError, message
+from experiment.thread_record import thread_facts, usable_cores
 from experiment.vllm_arm.failures import explain, is_out_of_memory
 from experiment.vllm_arm.task import VllmTask
 from experiment.vllm_arm.variables import prepare_variables
@@ -21,7 +22,9 @@ def main(wire: Wire, data: dict[str, Any]) -> None:
     """Import vLLM, then run the arm."""
     task = VllmTask.model_validate(data)
     prepare_variables(task.device)
-    wire.emit(ArmStarted(arm=task.arm, pid=os.getpid()))
+    wire.emit(
+        ArmStarted(arm=task.arm, pid=os.getpid(), variables=thread_facts(), cores=usable_cores())
+    )
     begin = time.monotonic()
     try:
         from experiment.vllm_arm.arm import run

@@ -17,7 +17,7 @@ SET = {
 SET_IF_ABSENT = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 # It would override the budget.
 UNSET = ("VLLM_CPU_KVCACHE_SPACE",)
-_SHOWN = ("VLLM_", "OMP_", "MKL_")
+_SHOWN = ("VLLM_", "OMP_", "GOMP_", "KMP_", "MKL_", "LD_PRELOAD")
 
 
 def prepare_variables(device: str) -> None:

@@ -11,15 +11,18 @@ from experiment.arms.step_profile import ATTEND, STEP, Parts, Span, split
 from experiment.bench.data import BenchData, Waiting
 from experiment.bench.order import Pace, turned
 from experiment.bench.plan import ARMS, Options, base_config
-from experiment.bench.rows import Profile, Row
+from experiment.bench.profiles import Profile
+from experiment.bench.rows import Row
 from experiment.bench.targets import TARGETS, no_matrix_ms, outcomes, ratios
 from experiment.bench.waiting import POLICIES
 from experiment.bench.workloads import FULL, TINY, ready
 from experiment.events import ModelPrepared
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.messages import message
+from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import all_tables
 from experiment.thread_env import bound_cores, thread_variables
+from experiment.thread_record import thread_facts
 
 GPT2 = ModelPrepared(
     name="gpt2", source="random", architecture="a", parameters=124_439_808,
@@ -101,6 +104,32 @@ def test_arms_that_take_minutes_make_room_for_the_others() -> None:
     assert pace.arms_of_round("C", three, 1, elapsed_s=390) == []
 
 
+def test_what_a_target_compares_is_in_every_round_or_the_round_is_not_run() -> None:
+    three = ["contiguous.batch", "paged", "vllm"]
+    needed = {"contiguous.batch", "paged"}
+    pace = Pace(limit_s=400.0, rounds=5, least=2)
+    pace.took("C", {"contiguous.batch": 200.0, "paged": 40.0, "vllm": 150.0})
+    # The slow arm that is compared stays, the slow one that is not goes.
+    assert pace.arms_of_round("C", three, 1, 390, needed) == ["contiguous.batch", "paged"]
+    assert pace.arms_of_round("C", three, 2, 160, needed) == ["contiguous.batch", "paged"]
+    assert pace.arms_of_round("C", three, 2, 161, needed) == []
+
+
+def test_how_long_it_will_take_is_told_from_what_arms_took() -> None:
+    pace = Pace(limit_s=400.0, rounds=5, least=2)
+    needed = {"A": {"paged"}, "C": {"contiguous.batch", "paged"}}
+    arms = {"A": ["paged", "vllm"], "C": ["contiguous.batch", "paged", "vllm"]}
+    pace.took("A", {"paged": 5.0, "vllm": 10.0})
+    pace.took("C", {"contiguous.batch": 200.0, "paged": 40.0, "vllm": 150.0})
+    # Round 1 whatever the time; then A alone fits once more, where there are 15 seconds left.
+    first = 15.0 + 240.0
+    assert pace.outlook(lambda name, _: arms[name], needed, 1, 131.0) == (2, first)
+    assert pace.outlook(lambda name, _: arms[name], needed, 1, 130.0) == (3, first + 15.0)
+    everything = 2 * (15.0 + 390.0)
+    unlimited = Pace(None, 2, seconds=pace.seconds)
+    assert unlimited.outlook(lambda name, _: arms[name], needed, 0, 0.0) == (2, everything)
+
+
 def options(**changes: object) -> Options:
     given: dict[str, object] = {
         "workloads": ("A", "B", "C"), "arms": ARMS, "named": False, "rounds": 5, "least": 2,
@@ -117,7 +146,10 @@ def test_slow_arms_without_a_target_run_once_unless_they_are_named() -> None:
         assert {target.other, "paged"} <= set(asked.arms_of(target.workload, 4))
     told = {(each.workload, each.arm): each.rounds for each in asked.left_out()}
     assert told["C", "contiguous.sequential"] == 0
+    for target in TARGETS:
+        assert {target.other, "paged"} <= asked.needed(target.workload)
     named = options(named=True)
+    assert named.needed("C") == set(ARMS)
     assert named.arms_of("C", 3) == list(ARMS)
     assert named.left_out() == []
 
@@ -176,6 +208,7 @@ def test_a_row_with_problems_or_other_tokens_makes_no_ratio(flaw: dict[str, Any]
     rates = [row("B", "contiguous.batch", 0, useful_tokens_per_s=50.0)]
     rates.append(row("B", "paged", 0, useful_tokens_per_s=900.0, **flaw))
     found = next(each for each in outcomes(rates, [], {}) if each.id == "b_batch")
+    assert found.rounds == 1
     assert (found.verdict, found.values) == ("not_measured", [])
     assert found.reason is not None
     assert found.reason.key in ("bench.problem.other_tokens", "bench.problem.no_steps")
@@ -195,6 +228,7 @@ def test_the_median_is_judged_and_the_spread_is_told() -> None:
     found = {each.id: each for each in outcomes(RATES, [], {"help_s": [0.6, 0.4, 0.3]})}
     batch = found["b_batch"]
     assert (batch.median, batch.lowest, batch.highest) == (3.5, 3.0, 4.0)
+    assert (len(batch.values), batch.rounds) == (3, 4)  # one round lacks the other's rate
     assert batch.verdict == "met"
     slower = [
         each.model_copy(update={"useful_tokens_per_s": 69.0})
@@ -224,28 +258,81 @@ def test_what_the_targets_are_not_of_is_not_judged() -> None:
     assert found["help"].verdict == "met"
 
 
-def profile(number: int, matrix_ms: float | None, requests: int = 4, arm: str = "paged") -> Profile:
+def profile(
+    number: int, matrix_ms: float | None, plain_ms: float | None = 40.0, arm: str = "paged"
+) -> Profile:
     return Profile(
-        workload="A", arm=arm, round=number, steps=16, requests=requests, step_ms=60.0,
+        workload="A", arm=arm, round=number, steps=16, requests=4, step_ms=60.0,
         matrix_ms=matrix_ms, attention_ms=5.0, other_ms=2.0, rest_ms=3.0, trace=None,
+        plain_step_ms=plain_ms, plain_steps=16,
     )  # fmt: skip
 
 
 def test_what_is_no_matrix_product_is_a_plain_step_less_the_products() -> None:
-    rows = [row("A", "paged", n, decode_step_s=0.040, decode_requests=4) for n in range(3)]
-    profiles = [profile(0, 30.0), profile(1, None), profile(2, 28.0, requests=3)]
-    profiles += [profile(0, 1.0, arm="slabs"), profile(7, 1.0)]
-    assert no_matrix_ms(rows, profiles) == [pytest.approx(10.0)]
+    profiles = [profile(0, 30.0), profile(1, None), profile(2, 28.0, plain_ms=None)]
+    profiles.append(profile(0, 1.0, arm="slabs"))
+    assert no_matrix_ms(profiles) == [pytest.approx(10.0)]
+
+
+def test_a_step_of_another_process_says_nothing_of_the_products() -> None:
+    rows = [row("A", "paged", n, decode_step_s=0.040, decode_requests=4) for n in range(2)]
+    found = {each.id: each for each in outcomes(rows, [profile(0, 30.0, plain_ms=None)], {})}
+    assert found["a_no_matrix"].verdict == "not_measured"
 
 
 def test_a_step_shorter_than_its_products_is_noise_and_no_target_met() -> None:
-    rows = [row("A", "paged", n, decode_step_s=0.040, decode_requests=4) for n in range(2)]
+    rows = [row("A", "paged", n) for n in range(2)]
     found = {each.id: each for each in outcomes(rows, [profile(0, 50.0)], {})}
     assert found["a_no_matrix"].verdict == "not_measured"
     assert found["a_no_matrix"].reason == message("bench.problem.noise")
     both = outcomes(rows, [profile(0, 50.0), profile(1, 30.0)], {})
-    values = {each.id: each for each in both}["a_no_matrix"].values
-    assert values == [pytest.approx(10.0)]
+    outcome = {each.id: each for each in both}["a_no_matrix"]
+    assert outcome.values == [pytest.approx(10.0)]
+    assert outcome.rounds == 2
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_target_says_in_how_many_rounds_it_was_measured(lang: str) -> None:
+    found = outcomes(RATES, [], {})
+    data = BenchData(version="1", started="now", targets=[each.to_json() for each in found])
+    *_, table = all_tables(Translator(lang), data)
+    t = Translator(lang)
+    spreads = {cells[0]: cells[2] for cells in table.rows}
+    assert t("bench.of_rounds", n=3, rounds=4) in spreads[t("bench.target.b_batch")]
+
+
+# -- D, of a GPU ---------------------------------------------------------------------------------
+
+
+def test_the_workload_of_gpus_is_run_there_and_when_it_is_asked_for() -> None:
+    assert lengths(3) == [(p, 256) for p, _ in lengths(3)]
+    assert len(lengths(3)) == 64
+    usual = options(usual=True)
+    assert [w.name for w in usual.on("cpu").chosen] == ["A", "B", "C"]
+    assert usual.on("cpu").arms == ARMS
+    on_gpu = usual.on("cuda")
+    assert [w.name for w in on_gpu.chosen] == ["A", "B", "C", "D"]
+    assert set(on_gpu.arms) == {*ARMS, "contiguous.compiled"}
+    assert base_config(on_gpu, "cuda").run.arms == on_gpu.arms
+    assert [w.name for w in options(workloads=("B",)).on("cuda").chosen] == ["B"]
+    assert options(named=True, arms=("paged",)).on("cuda").arms == ("paged",)
+
+
+def test_decoding_on_d_is_held_to_the_bandwidth() -> None:
+    rows = [row("D", "paged", n, decode_read_share=0.5 + n / 10) for n in range(3)]
+    assert "d_read_share" not in {each.id for each in outcomes(RATES, [], {})}
+    found = {each.id: each for each in outcomes(rows, [], {}, judged=False, judged_gpu=True)}
+    share = found["d_read_share"]
+    assert (share.median, share.verdict) == (pytest.approx(0.6), "met")
+    slower = [each.model_copy(update={"decode_read_share": 0.55}) for each in rows]
+    for given, verdict in ((slower, "not_met"), (rows[:1], "not_met")):
+        found = {each.id: each for each in outcomes(given, [], {}, judged_gpu=True)}
+        assert found["d_read_share"].verdict == verdict
+    elsewhere = {each.id: each for each in outcomes(rows, [], {})}["d_read_share"]
+    assert (elsewhere.verdict, elsewhere.median) == ("not_judged", pytest.approx(0.6))
+    failed = row("D", "paged", 0).model_copy(update={"reason": message("bench.no_limits")})
+    lacking = {each.id: each for each in outcomes([failed], [], {}, judged_gpu=True)}
+    assert lacking["d_read_share"].reason == message("bench.no_limits")
 
 
 # -- waiting -------------------------------------------------------------------------------------
@@ -264,9 +351,10 @@ def test_policies_are_compared_with_the_default_of_their_round(lang: str) -> Non
     )
     (table,) = all_tables(Translator(lang), data)
     default, passive = table.rows
-    assert default[2:] == ["35.0 (20.0 … 50.0)", "1.000 (1.000 … 1.000)"]
-    assert passive[2:] == ["45.0 (30.0 … 60.0)", "1.350 (1.200 … 1.500)"]
-    assert passive[1] == catalogue(lang)["bench.policy.passive"]
+    assert default[3:] == ["35.0 (20.0 … 50.0)", "1.000 (1.000 … 1.000)"]
+    assert passive[3:] == ["45.0 (30.0 … 60.0)", "1.350 (1.200 … 1.500)"]
+    assert passive[1] == catalogue(lang)["arm_name.paged"]
+    assert passive[2] == catalogue(lang)["bench.policy.passive"]
 
 
 def test_every_policy_has_a_name() -> None:
@@ -296,3 +384,60 @@ def test_the_outermost_operations_of_a_step_are_counted_once() -> None:
     assert first == Parts(1.0, pytest.approx(0.5), pytest.approx(0.2), pytest.approx(0.02))
     assert first.rest == pytest.approx(0.28)
     assert second == Parts(0.1, 0.0, 0.0, pytest.approx(0.01))
+
+
+# -- what the figures stand on -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_arms_are_told_apart_by_what_their_threads_had(lang: str) -> None:
+    ours, theirs = {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "1000"}, {"OMP_WAIT_POLICY": "active"}
+    rows = [
+        row("A", "slabs", 0, variables=ours, cores=[0, 1]),
+        row("A", "paged", 0, variables=ours, cores=[0, 1], pack_s=0.5),
+        row("B", "paged", 0, variables=ours, cores=[0, 1], pack_s=0.7),
+        row("A", "vllm", 0, variables={**theirs, "VLLM_NO_USAGE_STATS": "1"}, cores=[0]),
+        row("A", "contiguous.batch", 0),  # of an older record
+    ]
+    t, names = Translator(lang), catalogue(lang)
+    told = facts(t, BenchData(version="1", started="now", rows=rows))
+    (mine,) = [fact for fact in told if "GOMP_SPINCOUNT=1000" in fact]
+    assert names["arm_name.slabs"] in mine
+    assert names["arm_name.paged"] in mine
+    (other,) = [fact for fact in told if "OMP_WAIT_POLICY=active" in fact]
+    assert "USAGE" not in other
+    assert not any(names["arm_name.contiguous_batch"] in fact for fact in told)
+    assert any("0.60 (0.50 \u2026 0.70)" in fact for fact in told)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_whose_tokens_were_compared_is_told_with_the_rounds(lang: str) -> None:
+    rows = [
+        row("B", "paged", 0, requests=2, equal_requests=2, reference="contiguous.sequential"),
+        row("B", "paged", 1, requests=2, equal_requests=1, reference="contiguous.batch"),
+        row("B", "slabs", 1, requests=2),
+    ]
+    t, names = Translator(lang), catalogue(lang)
+    speed, memory, _ = all_tables(t, BenchData(version="1", started="now", rows=rows))
+    one, other, unequal = speed.notes
+    assert names["arm_name.contiguous_sequential"] in one
+    assert t("bench.in_rounds", rounds="1") in one
+    assert t("bench.in_rounds", rounds="2") in other
+    padded = names["arm_name.contiguous_batch"]
+    named = {"arm": names["arm_name.paged"], "reference": padded}
+    assert unequal == t("bench.note_tokens", equal=1, requests=2, **named)
+    assert memory.rows
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_peak_of_loading_stands_apart(lang: str) -> None:
+    sizes = {"process_peak_bytes": 3 << 30, "loading_peak_bytes": 5 << 30}
+    rows = [row("B", "paged", 0, **sizes), row("B", "slabs", 0, process_peak_bytes=2 << 30)]
+    _, memory, _ = all_tables(Translator(lang), BenchData(version="1", started="now", rows=rows))
+    assert [cells[3] for cells in memory.rows] == ["3 GiB (5 GiB)", "2 GiB"]
+
+
+def test_variables_of_thread_pools_are_written_down_and_no_others() -> None:
+    given = {"OMP_NUM_THREADS": "2", "KMP_BLOCKTIME": "0", "HOME": "x", "SECRET": "y"}
+    given |= {"GOMP_SPINCOUNT": "9", "VLLM_CPU_OMP_THREADS_BIND": "0", "MKL_NUM_THREADS": "2"}
+    assert thread_facts(given).keys() == given.keys() - {"HOME", "SECRET"}

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from experiment.bench.rows import (
+from experiment.bench.figures import (
     believed_seconds,
     recomputed_tokens,
-    rows_of,
     running_while_waiting,
     useful_tokens,
 )
-from experiment.bench.shares import least_seconds, machine_shares
+from experiment.bench.profiles import profiles_of
+from experiment.bench.rows import Row, reference_of, rows_of
+from experiment.bench.shares import least_times, machine_shares
 from experiment.events import (
     ArmFinished,
     ArmSkipped,
+    ArmStarted,
+    Channel,
     Event,
+    HighWaterReset,
     MachineLimits,
     ModelPrepared,
     PoolReserved,
+    Reading,
     RequestFinished,
     RunStarted,
+    Scope,
+    Stage,
     Step,
+    StepProfile,
+    WeightsPacked,
     WorkloadReady,
     WorkloadRequest,
 )
@@ -206,15 +216,46 @@ def test_positions_computed_twice_are_counted_and_rows_that_ended_are_not() -> N
     assert recomputed_tokens(steps) == 5
 
 
+def test_without_steps_nothing_is_known_of_recomputed_tokens() -> None:
+    assert recomputed_tokens([]) is None
+    assert recomputed_tokens([step(0, 0, 1)]) is None
+    assert recomputed_tokens([step(0, 0, 1, chunks=(Chunk(0, 0, 5, True),))]) == 0
+
+
+def test_work_that_is_done_again_is_no_useful_work() -> None:
+    again = (Chunk(0, 0, 12, True),)  # after a preemption: 11 positions as before, one new
+    steps = [
+        step(0, 0, 10, chunks=(Chunk(0, 0, 10, True),)),
+        step(1, 10, 12, chunks=(Chunk(0, 10, 1, True),)),
+        step(2, 12, 22, chunks=again),
+    ]
+    prefill, decode = machine_shares(steps, MODEL, LIMITS, {0: 10})
+    assert (prefill.steps, decode.steps) == (2, 1)
+    assert prefill.seconds == pytest.approx(0.020)
+    new = max(least_times([Chunk(0, 11, 1, True)], MODEL, LIMITS))
+    first = max(least_times([Chunk(0, 0, 10, True)], MODEL, LIMITS))
+    assert prefill.least_s == pytest.approx(first + new)
+    assert max(least_times(again, MODEL, LIMITS)) > 2 * new
+    # Nothing new at all: time is spent, and no work counts.
+    wasted, _ = machine_shares(
+        [*steps[:2], step(2, 12, 22, chunks=(Chunk(0, 0, 8, False),))], MODEL, LIMITS, {0: 10}
+    )
+    assert (wasted.seconds, wasted.least_s) == (pytest.approx(0.020), pytest.approx(first))
+
+
+def least(chunks: list[Chunk]) -> float:
+    return max(least_times(chunks, MODEL, LIMITS))
+
+
 def test_the_least_time_is_the_longer_of_reading_and_computing() -> None:
     # Reads 100 + 50 weights of 4 bytes and 9 + 1 slots of 32: 920 bytes. Computes 2 * 150 and
     # attends 10 positions, 4 operations each and element of the width: 460 operations.
-    assert least_seconds([Chunk(0, 9, 1, True)], MODEL, LIMITS) == pytest.approx(920e-6)
+    assert least([Chunk(0, 9, 1, True)]) == pytest.approx(920e-6)
     # Without a sample no output projection, neither read nor computed.
-    assert least_seconds([Chunk(0, 9, 1, False)], MODEL, LIMITS) == pytest.approx(720e-6)
+    assert least([Chunk(0, 9, 1, False)]) == pytest.approx(720e-6)
     # Ten rows: 2 * 10 * 100 + 4 * 55 * 4 = 2,880
     # operations; reads 400 bytes and writes 320.
-    assert least_seconds([Chunk(0, 0, 10, False)], MODEL, LIMITS) == pytest.approx(2880e-6)
+    assert least([Chunk(0, 0, 10, False)]) == pytest.approx(2880e-6)
 
 
 def test_prompts_and_decoding_are_told_apart_and_ended_rows_left_out() -> None:
@@ -233,6 +274,138 @@ def test_prompts_and_decoding_are_told_apart_and_ended_rows_left_out() -> None:
         [step(0, 0, 1, chunks=(Chunk(0, 0, 1, True),))], MODEL, LIMITS, {0: 1}
     )
     assert prefill_of_one.steps == 1
-    alone = least_seconds([Chunk(0, 11, 1, True)], MODEL, LIMITS)
-    both = least_seconds([Chunk(0, 10, 1, True), Chunk(1, 2, 1, True)], MODEL, LIMITS)
+    alone = least([Chunk(0, 11, 1, True)])
+    both = least([Chunk(0, 10, 1, True), Chunk(1, 2, 1, True)])
     assert decode.share == pytest.approx((alone + both) / 0.004)
+
+
+def test_reading_alone_is_told_beside_the_limit() -> None:
+    # 2 * 10 * 100 operations and more bind; 720 bytes are read in 720 microseconds.
+    steps = [step(0, 0, 4, chunks=(Chunk(0, 0, 10, False),))]
+    prefill, decode = machine_shares(steps, MODEL, LIMITS, {0: 10})
+    assert prefill.read_s == pytest.approx(720e-6)
+    assert prefill.read_share == pytest.approx(720e-6 / 0.004)
+    assert decode.read_share is None
+
+
+# -- what an arm's process held, found and did --------------------------------------------------
+
+
+def reading(at_s: float, size: int, channel: Channel = Channel.RSS, stage: Any = None) -> Reading:
+    return Reading(
+        t_ns=int(at_s * 1e9), arm="paged", channel=channel, scope=Scope.TREE, bytes=size,
+        stage=stage,
+    )  # fmt: skip
+
+
+def peaks(reset: str | None) -> Row:
+    why = None if reset is None else message(reset)
+    mark = Channel.HIGH_WATER
+    events: list[Event] = [
+        reading(1, 100, stage=Stage.LOADED),
+        reading(2, 900),  # both copies of the weights, for a moment
+        reading(3, 400, stage=Stage.CACHE_READY),
+        reading(3.1, 950, mark, Stage.CACHE_READY),  # taken at the same stop
+        HighWaterReset(arm="paged", reason=why),
+        pool(8),
+        *scheduled([(6, 4)], blocks=8, step_ms=100),
+        reading(5, 500),
+        reading(6, 520 if reset is None else 950, mark, Stage.LAST_STEP),
+        ended(0, 4),
+        finished(0.4),
+    ]
+    return rows_of(record(events, asked((6, 4))), "A", 0)[0]
+
+
+def test_what_loading_took_is_no_peak_of_the_work() -> None:
+    row = peaks(None)
+    assert (row.process_peak_bytes, row.loading_peak_bytes) == (520, 950)
+
+
+def test_a_mark_that_did_not_begin_anew_tells_nothing_of_the_work() -> None:
+    row = peaks("memory.not_this_os")
+    assert (row.process_peak_bytes, row.loading_peak_bytes) == (500, 950)
+
+
+def test_an_arm_without_readings_has_no_peak() -> None:
+    events: list[Event] = [pool(8), *scheduled([(6, 4)], 8, 100), ended(0, 4), finished(0.4)]
+    row = rows_of(record(events, asked((6, 4))), "A", 0)[0]
+    assert (row.process_peak_bytes, row.loading_peak_bytes) == (None, None)
+
+
+def test_variables_cores_and_packing_are_those_of_the_log() -> None:
+    events: list[Event] = [
+        ArmStarted(arm="paged", pid=1, variables={"OMP_NUM_THREADS": "2"}, cores=[0, 3]),
+        WeightsPacked(arm="paged", layers=9, kept=1, fused=2, seconds=0.25),
+        pool(8), *scheduled([(6, 4)], 8, 100), ended(0, 4), finished(0.4),
+    ]  # fmt: skip
+    row = rows_of(record(events, asked((6, 4))), "A", 0)[0]
+    assert (row.variables, row.cores) == ({"OMP_NUM_THREADS": "2"}, [0, 3])
+    assert row.pack_s == 0.25
+    assert row.packing is not None
+    assert (row.packing["layers"], row.packing["kept"], row.packing["reason"]) == (9, 1, None)
+    silent = rows_of(record(events[2:], asked((6, 4))), "A", 0)[0]
+    assert (silent.variables, silent.cores, silent.pack_s) == (None, None, None)
+
+
+# -- whose tokens the others' are compared with --------------------------------------------------
+
+
+def done(arm: str, status: str = "finished") -> Row:
+    return Row(workload="A", arm=arm, round=0, status=status)
+
+
+def test_tokens_are_compared_with_transformers_one_by_one_whatever_the_order() -> None:
+    arms = ["paged", "vllm", "contiguous.batch", "contiguous.sequential"]
+    assert reference_of([done(arm) for arm in arms]) == "contiguous.sequential"
+    assert reference_of([done(arm) for arm in arms[:3]]) == "contiguous.batch"
+    assert reference_of([done("paged"), done("contiguous.batch", "failed")]) == "paged"
+    assert reference_of([done("paged", "failed")]) is None
+
+
+def of_arm(event: Any, arm: str, **changes: Any) -> Any:
+    return event.model_copy(update={"arm": arm, **changes})
+
+
+def test_the_row_that_differs_is_the_one_that_parts_from_the_reference() -> None:
+    mine: list[Event] = [pool(8), *scheduled([(6, 4)], 8, 100), ended(0, 4), finished(0.4)]
+    theirs = [of_arm(event, "contiguous.sequential") for event in mine]
+    wrong = [
+        of_arm(each, "paged", tokens=[1, 2, 3, 4]) if isinstance(each, RequestFinished) else each
+        for each in mine
+    ]
+    rows = {row.arm: row for row in rows_of(record([*wrong, *theirs], asked((6, 4))), "A", 0)}
+    assert {row.reference for row in rows.values()} == {"contiguous.sequential"}
+    assert rows["paged"].equal_requests == 0
+    assert rows["contiguous.sequential"].equal_requests == rows["paged"].requests == 1
+
+
+def test_requests_that_never_ended_are_still_asked_for() -> None:
+    events: list[Event] = [pool(8), *scheduled([(6, 4)], 8, 100), finished(0.4)]
+    row = rows_of(record(events, asked((6, 4))), "A", 0)[0]
+    assert row.requests == 1
+    skipped = ArmSkipped(arm="vllm", reason=message("vllm.missing"))
+    assert rows_of(record([skipped], asked((3, 2))), "A", 0)[0].requests == 1
+
+
+# -- profiles ------------------------------------------------------------------------------------
+
+
+def test_a_plain_step_is_of_the_process_that_was_profiled() -> None:
+    both = (Chunk(0, 5, 1, True), Chunk(1, 5, 1, True))
+    event = StepProfile(
+        t_ns=int(40 * MS), arm="paged", steps=2, requests=2, step_ms=15.0, matrix_ms=6.0,
+        attention_ms=1.0, other_ms=1.0, rest_ms=7.0, trace=None,
+    )  # fmt: skip
+    steps = [
+        step(0, 0, 30, chunks=both), step(1, 30, 40, chunks=both),  # under the profiler
+        step(2, 41, 50, chunks=both), step(3, 50, 57, chunks=both), step(4, 57, 68, chunks=both),
+        step(5, 70, 71, chunks=both[:1]),  # fewer requests
+        step(6, 72, 99, chunks=(Chunk(0, 0, 9, True), both[1])),  # a prompt
+    ]  # fmt: skip
+    other = of_arm(step(7, 41, 42, chunks=both), "slabs")
+    (found,) = profiles_of(record([*steps[:2], event, *steps[2:], other], asked((6, 4))), "A", 3)
+    assert (found.plain_step_ms, found.plain_steps) == (pytest.approx(9.0), 3)
+    assert (found.workload, found.round, found.matrix_ms) == ("A", 3, 6.0)
+    (none,) = profiles_of(record([*steps[:2], event], asked((6, 4))), "A", 3)
+    assert (none.plain_step_ms, none.plain_steps) == (None, 0)

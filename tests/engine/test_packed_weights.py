@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny_models import (
@@ -25,11 +27,12 @@ from transformers import GemmaConfig, GPT2Config, LlamaConfig
 from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
-from experiment.engine import packed_weights
-from experiment.engine.attention import ATTENTION
+from experiment.engine import packed_layers, packed_weights
+from experiment.engine.attention import ATTENTION, UnsupportedModelError
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
-from experiment.engine.model_runner import ModelRunner
+from experiment.engine.mapped_pages import give_back
+from experiment.engine.model_runner import ModelRunner, plain_logits, probe
 from experiment.engine.packed_layers import PackedEmbedding, PackedLinear
 from experiment.engine.packed_weights import pack, pack_weights, panels_of
 from experiment.memory.tensors import storage_bytes
@@ -59,7 +62,7 @@ def weight_bytes(model: torch.nn.Module) -> int:
 
 def packed_model(family: str) -> Any:
     model = build(CONFIGS[family]())
-    assert pack_weights(model)
+    assert pack_weights(model).layers
     return model
 
 
@@ -70,7 +73,7 @@ def test_every_number_of_rows_gives_the_plain_product(kind: str, inputs: int, ou
     model = layer(kind, inputs, outputs)
     rows = torch.randn(40, inputs)
     expected = model(rows)
-    assert pack_weights(model) == 1
+    assert pack_weights(model).layers == 1
     assert type(model[0]) is PackedLinear
     for count in range(41):
         ours = model(rows[:count])
@@ -183,7 +186,7 @@ def test_weights_are_held_once_and_counted_once() -> None:
     model = build(config)
     before = weight_bytes(model)
     table = weakref.ref(model.lm_head.weight)
-    assert pack_weights(model) == 2 * 4 + 1
+    assert pack_weights(model).layers == 2 * 4 + 1
     assert weight_bytes(model) == before
     gc.collect()
     assert table() is None
@@ -215,7 +218,7 @@ def test_a_tied_table_that_cannot_be_read_leaves_both_as_they_are(
     monkeypatch.setattr(packed_weights, "_WIDTHS", ())
     model = build(CONFIGS["gpt2"]())
     before = weight_bytes(model)
-    assert pack_weights(model) == 2 * 4
+    assert pack_weights(model).layers == 2 * 4
     assert type(model.transformer.wte) is torch.nn.Embedding
     assert type(model.lm_head) is torch.nn.Linear
     assert model.lm_head.weight is model.transformer.wte.weight
@@ -224,7 +227,7 @@ def test_a_tied_table_that_cannot_be_read_leaves_both_as_they_are(
 
 def test_a_tied_table_that_scales_its_rows_is_held_once() -> None:
     model = build(GemmaConfig(**GROUPED, tie_word_embeddings=True))
-    assert pack_weights(model)
+    assert pack_weights(model).layers
     assert type(model.lm_head) is torch.nn.Linear
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
@@ -241,7 +244,7 @@ def test_panels_are_compared_number_by_number() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_precisions_stay_as_they_are(dtype: torch.dtype) -> None:
     model = layer("linear", 32, 97).to(dtype)
-    assert pack_weights(model) == 0
+    assert pack_weights(model).layers == 0
     assert type(model[0]) is torch.nn.Linear
 
 
@@ -251,7 +254,7 @@ def test_subclasses_of_a_linear_layer_stay_as_they_are() -> None:
             return 2 * super().forward(x)
 
     model = torch.nn.Sequential(Scaled(8, 8), torch.nn.Linear(8, 8)).requires_grad_(False)
-    assert pack_weights(model) == 1
+    assert pack_weights(model).layers == 1
     assert type(model[0]) is Scaled
 
 
@@ -267,3 +270,172 @@ def test_the_file_of_the_weights_is_let_go(tmp_path: Path) -> None:
     assert mapped()
     pack_weights(model)
     assert not mapped()
+
+
+# -- what nobody promised ------------------------------------------------------------------------
+
+
+def noisy(packed: torch.Tensor) -> torch.Tensor:
+    """The same weight with one number in a hundred of it changed."""
+    plain = packed.to_dense()
+    generator = torch.Generator().manual_seed(1)
+    noise = torch.randn(plain.shape, generator=generator) * plain.abs().max()
+    return pack(plain + noise * (torch.rand(plain.shape, generator=generator) < 0.01))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_wrongly_packed_weights_are_seen_by_the_plain_models_logits(family: str) -> None:
+    model = build(CONFIGS[family]())
+    expected = plain_logits(model)
+    assert pack_weights(model).layers
+    probe(model, geometry(family), expected=expected)
+    layer = next(m for m in model.modules() if isinstance(m, PackedLinear))
+    layer.packed = noisy(layer.packed)
+    # Held against itself the model is as it should be: nothing would be noticed.
+    probe(model, geometry(family))
+    with pytest.raises(UnsupportedModelError) as refused:
+        probe(model, geometry(family), expected=expected)
+    assert refused.value.feature == "logits"
+
+
+class _Broken:
+    """Operations of another torch: some are missing, some do something else."""
+
+    def __init__(self, **changed: Any) -> None:
+        self.changed = changed
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.changed:
+            return self.changed[name]
+        return getattr(torch.ops.mkldnn, name)
+
+
+def _raise(*_: Any) -> Any:
+    raise RuntimeError("no such\n operation")
+
+
+@pytest.mark.parametrize(
+    ("where", "changed", "key"),
+    [
+        (packed_weights, {"_reorder_linear_weight": _raise}, "packing.fails"),
+        (packed_weights, {"_nbytes": _raise}, "packing.fails"),
+        (packed_layers, {"_linear_pointwise": _raise}, "packing.fails"),
+        (packed_layers, {"_linear_pointwise": lambda x, *_: x.new_zeros(4, 97)}, "packing.wrong"),
+    ],
+    ids=["no order", "no size", "no product", "another product"],
+)
+def test_without_the_private_operations_weights_stay_and_the_reason_is_told(
+    where: Any, changed: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, "_ops", _Broken(**changed))
+    model = build(CONFIGS["gpt2"]())
+    done = pack_weights(model)
+    assert done.layers == 0
+    assert done.seconds is None
+    assert done.reason is not None
+    assert done.reason.key == key
+    assert not any(isinstance(module, PackedLinear) for module in model.modules())
+
+
+def test_what_was_packed_and_how_long_it_took_is_told() -> None:
+    done = pack_weights(build(GemmaConfig(**GROUPED, tie_word_embeddings=True)))
+    assert (done.layers, done.kept, done.reason) == (2 * 7, 1, None)  # Gemma's table scales rows
+    assert done.seconds is not None
+    assert done.seconds > 0
+    other = pack_weights(layer("linear", 8, 8).to(torch.bfloat16))
+    assert other.reason is not None
+    assert other.reason.key == "packing.kind"
+
+
+class _Demanding(_Named):
+    """Has the names, and wants more than an input."""
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x) * scale
+
+
+@torch.inference_mode()
+def test_a_module_that_cannot_be_tried_stays_apart() -> None:
+    model = _Demanding(ACT2FN["gelu_new"], once=True).requires_grad_(False)
+    x = torch.randn(20, 16)
+    expected = model(x, torch.tensor(2.0))
+    assert pack_weights(torch.nn.ModuleList([model])).fused == 0
+    assert model.c_fc.post == ("none", "")
+    torch.testing.assert_close(model(x, torch.tensor(2.0)), expected, atol=1e-5, rtol=0)
+
+
+@torch.inference_mode()
+def test_a_fused_activation_that_fails_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_plain(rows: Any, packed: Any, bias: Any, operation: str, *rest: Any) -> Any:
+        if operation != "none":
+            raise RuntimeError
+        return torch.ops.mkldnn._linear_pointwise(rows, packed, bias, operation, *rest)
+
+    monkeypatch.setattr(packed_layers, "_ops", _Broken(_linear_pointwise=only_plain))
+    model = _Named(ACT2FN["gelu_new"], once=True).requires_grad_(False)
+    x = torch.randn(20, 16)
+    expected = model(x)
+    assert pack_weights(torch.nn.ModuleList([model])).fused == 0
+    torch.testing.assert_close(model(x), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_more_than_the_weight_at_hand_is_held_twice(tmp_path: Path) -> None:
+    """The mark of a fresh process, on a model of which no weight is large beside the whole."""
+    config = LlamaConfig(
+        **GROUPED | {"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 12}
+    )
+    build(config, "sdpa").save_pretrained(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", _PEAK, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    size, above = map(int, done.stdout.split())
+    assert size > 100 << 20
+    assert above < size // 4, f"{above >> 20} MiB above {size >> 20} MiB of weights"
+
+
+# Weights are touched, as the probe does; then packed, watched by the kernel's own mark.
+_PEAK = """
+import sys, torch
+from pathlib import Path
+from experiment.engine.packed_weights import pack_weights
+from experiment.model.load import load_model
+from experiment.memory.tensors import storage_bytes, trim
+
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(l.split()[1]) * 1024 for l in lines if l.startswith(name))
+
+torch.set_num_threads(1)
+model = load_model(sys.argv[1], "float32", "cpu", "sdpa")
+with torch.inference_mode():
+    model(input_ids=torch.arange(1, 8)[None], use_cache=False)
+trim()
+size, before = storage_bytes(model.parameters()), status("VmRSS")
+Path("/proc/self/clear_refs").write_text("5")
+assert pack_weights(model).layers == 12 * 7 + 1
+print(size, status("VmHWM") - before)
+"""
+
+
+def test_memory_that_no_file_has_is_left_alone() -> None:
+    tensor = torch.arange(1 << 16, dtype=torch.float32)
+    assert not give_back(tensor)
+    assert torch.equal(tensor, torch.arange(1 << 16, dtype=torch.float32))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_pages_that_were_given_back_are_the_tensors_own(tmp_path: Path) -> None:
+    """What comes back is what the file holds; neighbours keep what was written to them."""
+    file = tmp_path / "numbers"
+    file.write_bytes(np.arange(1 << 16, dtype=np.float32).tobytes())
+    whole = torch.from_numpy(np.memmap(file, dtype=np.float32, mode="c"))
+    expected = whole.clone()
+    whole[:] = -1.0
+    assert give_back(whole[1000:50000])
+    changed = torch.nonzero(whole != -1.0).flatten()
+    assert int(changed[0]) >= 1000
+    assert int(changed[-1]) < 50000
+    assert len(changed) > 40000
+    assert torch.equal(whole[changed], expected[changed])
+    assert not give_back(whole[::2])

@@ -1,0 +1,227 @@
+"""Called by ``generate`` after each token: the records of a batch's requests, and its steps.
+
+generate ─► token of each row ─► hook ─► stop rule of all arms
+└────► StepPlan of a contiguous policy, in the log
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import StoppingCriteria
+
+from experiment.arms.arrivals import ArrivalClock
+from experiment.arms.base import ArmRun, RequestTimes
+from experiment.events import WorkloadRequest
+from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
+from kvsim.step import FinishReason
+
+# Fills slots that nobody has written yet, so that written ones can be counted. Transformers
+# reads every slot of a static cache and masks the unwritten ones, which NaN would survive; this
+# number is finite, exact in every precision, and no key that a model computes.
+UNWRITTEN = -0.123046875
+_WITNESS_DIMS = 4
+
+
+@dataclass(slots=True)
+class _Progress:
+    """One request inside a batch."""
+
+    request: WorkloadRequest
+    tokens: list[int] = field(default_factory=list)
+    first_token: int | None = None
+    reason: FinishReason | None = None
+
+
+class Hook(StoppingCriteria):  # type: ignore[misc]
+    """Called by ``generate`` after each token: keeps the requests' records and logs the step."""
+
+    def __init__(self, run: ArmRun, clock: ArrivalClock, batch: Sequence[WorkloadRequest]) -> None:
+        self.run = run
+        self.clock = clock
+        self.rows = [_Progress(request) for request in batch]
+        self.stops = set(run.task.workload.sampling.stop_token_ids)
+        eos = run.task.model.eos_token_id
+        if eos is not None and not run.task.config.workload.ignore_eos:
+            self.stops.add(eos)
+        self.started = 0
+        self.step_started_ns = 0
+
+    def begin(self) -> None:
+        """The batch starts now."""
+        self.started = self.run.now()
+        self.step_started_ns = _monotonic(self.run)
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # noqa: ARG002
+        """Take the newest token of each row; [rows] of bool, true where the request has ended."""
+        last = input_ids[:, -1].tolist()  # waits for the device: the token is there now
+        now = self.run.now()
+        with self.run.paused():
+            self.log_step()
+            self.clock.tick()
+            for row, token in zip(self.rows, last, strict=True):
+                self._take(row, token, now)
+        self.step_started_ns = _monotonic(self.run)
+        done = [row.reason is not None for row in self.rows]
+        return torch.tensor(done, dtype=torch.bool, device=input_ids.device)
+
+    def log_step(self) -> None:
+        """Emit the plan of the step that has just run."""
+        raise NotImplementedError
+
+    def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
+        """Told once for each request that ends."""
+        raise NotImplementedError
+
+    def _take(self, row: _Progress, token: int, now: int) -> None:
+        if row.reason is not None:
+            return  # the batch goes on for others; what this row generates is thrown away
+        row.tokens.append(token)
+        if row.first_token is None:
+            row.first_token = now
+        if token in self.stops:
+            row.reason = FinishReason.STOP
+        elif len(row.tokens) >= row.request.max_new_tokens:
+            row.reason = FinishReason.LENGTH
+        if row.reason is not None:
+            self.newly_finished(row, row.reason)
+            arrived = self.clock.moment(row.request) if row.request.arrival else None
+            times = RequestTimes(self.started, row.first_token, now, arrived)
+            self.run.request_finished(row.request, row.reason.value, row.tokens, times)
+
+
+class StaticHook(Hook):
+    """Logs the steps of a static batch."""
+
+    def __init__(
+        self,
+        run: ArmRun,
+        clock: ArrivalClock,
+        planner: StaticBatchPlanner,
+        batch: Sequence[WorkloadRequest],
+        layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        waiting: int,
+    ) -> None:
+        super().__init__(run, clock, batch)
+        self.planner = planner
+        self.layers = layers
+        self.waiting = waiting
+        self._steps = 0
+        self._finished: list[tuple[int, FinishReason]] = []
+
+    def log_step(self) -> None:
+        """The padded batch, and then one token of each row, ended ones too."""
+        if self._steps:
+            plan = self.planner.decode(self._finished, self.waiting)
+            self._finished = []
+        else:
+            prompts = [(row.request.id, len(row.request.token_ids)) for row in self.rows]
+            plan = self.planner.start(prompts, self.waiting)
+        self._steps += 1
+        self.run.step(
+            plan, self.step_started_ns, self.planner.tables, self.planner.written, self.witness
+        )
+
+    def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
+        """Kept for the next step's plan."""
+        self._finished.append((row.request.id, reason))
+
+    def release(self) -> None:
+        """Log that every slab is given back."""
+        plan = self.planner.release(self._finished, self.waiting)
+        started = _monotonic(self.run)
+        self.run.step(plan, started, self.planner.tables, self.planner.written)
+
+    def witness(self) -> int:
+        """Slots that no longer hold the filler value, from the tensors alone."""
+        return written_slots(self.layers)
+
+
+class GrowingHook(Hook):
+    """Logs the steps of the samples of one prompt in a growing cache."""
+
+    def __init__(
+        self,
+        run: ArmRun,
+        clock: ArrivalClock,
+        planner: GrowingPlanner,
+        samples: Sequence[WorkloadRequest],
+        cache: Any,
+        waiting: int,
+    ) -> None:
+        super().__init__(run, clock, samples)
+        self.planner = planner
+        self.cache = cache
+        self.waiting = waiting
+        self.moved_bytes = 0
+        self._held_bytes = 0
+        self._finished: list[tuple[int, FinishReason]] = []
+
+    def log_step(self) -> None:
+        """The prompt, and then one token of each sample; every one copies the cache."""
+        if self.rows[0].tokens:
+            plan = self.planner.decode(self._finished, self.waiting)
+            self._finished = []
+        else:
+            prompt = len(self.rows[0].request.token_ids)
+            ids = [row.request.id for row in self.rows]
+            plan = self.planner.start(ids, prompt, self.waiting)
+        # Concatenation writes every tensor anew: what was there before is copied.
+        self.moved_bytes += self._held_bytes
+        self._held_bytes = sum(t.nbytes for t in cache_tensors(self.cache))
+        self.run.step(
+            plan, self.step_started_ns, self.planner.tables, self.planner.written, self.witness
+        )
+
+    def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
+        """Kept for the next step's plan."""
+        self._finished.append((row.request.id, reason))
+
+    def release(self) -> None:
+        """Log that the cache is given back."""
+        self.cache = None
+        plan = self.planner.release(self._finished, self.waiting)
+        started = _monotonic(self.run)
+        self.run.step(plan, started, self.planner.tables, self.planner.written)
+
+    def witness(self) -> int:
+        """Positions that the cache's tensors hold, over all rows."""
+        keys = self.cache.layers[0].keys
+        return int(keys.shape[0] * keys.shape[-2])
+
+
+def cache_tensors(cache: Any) -> Iterable[torch.Tensor]:
+    """Keys and values of each layer that has any."""
+    for layer in cache.layers:
+        if layer.is_initialized:
+            yield layer.keys
+            yield layer.values
+
+
+def written_slots(layers: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> int:
+    """Count slots of [rows, kv_heads, slots, head_dim] tensors that lost the filler value.
+
+    Looks at a few numbers per slot, layer and K or V.
+
+    Raises:
+        RuntimeError: layers disagree.
+    """
+    counts = set()
+    for pair in layers:
+        for tensor in pair:
+            filler = torch.tensor(UNWRITTEN, dtype=tensor.dtype, device=tensor.device)
+            changed = (tensor[:, 0, :, :_WITNESS_DIMS] != filler).any(-1)
+            counts.add(int(changed.sum().item()))
+    if len(counts) != 1:
+        raise RuntimeError(f"layers disagree on written slots: {sorted(counts)}")
+    return counts.pop()
+
+
+def _monotonic(run: ArmRun) -> int:
+    """Monotonic nanoseconds once the device is idle."""
+    run.synchronize()
+    return time.monotonic_ns()

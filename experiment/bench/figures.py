@@ -1,0 +1,91 @@
+"""Single figures of a row, each worked out from an arm's events alone.
+
+The seconds are the arm's own clock, which leaves out the moments in which it stood still to be
+measured; it is believed only where it lies between two times that the steps in the log give:
+
+    steps    ├──────┤  ├──────┤   ├──────┤
+    busy      ██████    ██████     ██████        at least the sum of the steps
+    span     ├───────────────────────────┤       at most from the first to the last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from experiment.bench.useful import each_work
+from experiment.events import RequestFinished, Step, WorkloadReady
+from experiment.messages import Message, message
+from experiment.results import StepRow
+from kvsim.step import plan_from_json
+
+# Before the first step, and between the two clocks that each step reads, another program may hold
+# the core for a moment.
+_SLACK_S, _SLACK_PER_STEP_S = 0.2, 1e-3
+
+
+def useful_tokens(requests: Sequence[RequestFinished], asked: WorkloadReady) -> int:
+    """Generated tokens that somebody asked for: no more than the request's own limit."""
+    most = {request.id: request.max_new_tokens for request in asked.requests}
+    return sum(min(len(ended.tokens), most.get(ended.request, 0)) for ended in requests)
+
+
+def believed_seconds(
+    claimed: float | None, steps: Sequence[Step]
+) -> tuple[float | None, Message | None]:
+    """The arm's seconds if the steps in the log bear them out; else None and the problem."""
+    computed = [step for step in steps if step.plan.get("chunks")]
+    if claimed is None or not computed:
+        return None, message("bench.problem.no_steps")
+    busy = sum(step.t_ns - step.started_ns for step in computed) / 1e9
+    span = (computed[-1].t_ns - computed[0].started_ns) / 1e9
+    slack = _SLACK_S + _SLACK_PER_STEP_S * len(computed)
+    if busy - slack <= claimed <= span + slack:
+        return claimed, None
+    return None, message("bench.problem.clock", claimed=claimed, busy=busy, span=span)
+
+
+def running_while_waiting(rows: Sequence[StepRow]) -> tuple[float | None, Message | None]:
+    """Time-weighted mean of requests in a step, over the steps that left others waiting."""
+    some = [(r.running, r.t_ns - r.started_ns) for r in rows if r.running and r.waiting]
+    total = sum(time for _, time in some)
+    if not total:
+        return None, message("bench.nobody_waited")
+    return sum(count * time for count, time in some) / total, None
+
+
+def recomputed_tokens(steps: Sequence[Step]) -> int | None:
+    """Positions that were computed more than once; None where no step was seen."""
+    works = list(each_work(steps))
+    return sum(work.again for work in works) if works else None
+
+
+def lacking(requests: Sequence[RequestFinished], asked: WorkloadReady) -> Message | None:
+    """A rate of less work than was asked for would compare with nothing."""
+    made = {ended.request: len(ended.tokens) for ended in requests}
+    short = sum(made.get(r.id, 0) < r.max_new_tokens for r in asked.requests)
+    return message("bench.problem.lacking", n=short) if short else None
+
+
+def first_tokens(requests: Sequence[RequestFinished]) -> dict[str, float | None]:
+    """Seconds until the first token, over the requests that had one."""
+    times = [r.first_token_s for r in requests if r.first_token_s is not None]
+    return {
+        "first_token_median_s": median(times) if times else None,
+        "first_token_max_s": max(times, default=None),
+    }
+
+
+def decode_step(steps: Sequence[Step]) -> dict[str, Any]:
+    """Steps in which as many requests as ever decode, and nothing else is computed."""
+    times: dict[int, list[float]] = {}
+    for step in steps:
+        plan = plan_from_json(step.plan)
+        if plan.chunks and all(chunk.count == 1 and chunk.samples for chunk in plan.chunks):
+            seconds = (step.t_ns - step.started_ns) / 1e9
+            times.setdefault(len(plan.chunks), []).append(seconds)
+    if not times:
+        return {}
+    most = max(times)
+    return {"decode_step_s": median(times[most]), "decode_requests": most}

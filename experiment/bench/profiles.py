@@ -1,0 +1,57 @@
+"""Where a decode step of an arm went in a round, and how long one took that nobody profiled.
+
+    steps of one process    plain ... | profiled ... | plain ...
+                                                       └─► plain_step_ms: their median
+
+Both come from the same process, so that what is left when the matrix products of the profiled
+steps are taken from a plain one belongs to one engine, at one time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from experiment.events import Step, StepProfile
+from experiment.record import Record
+from kvsim.step import plan_from_json
+
+
+class Profile(StepProfile):
+    """A profile of a round; ``plain_step_ms`` is the median of ``plain_steps`` later steps.
+
+    Those decode alone, for as many requests as the profiled ones; None where none came.
+    """
+
+    workload: str
+    round: int
+    plain_step_ms: float | None = None
+    plain_steps: int = 0
+
+
+def profiles_of(record: Record, workload: str, number: int) -> list[Profile]:
+    """A profile for each arm that was profiled."""
+    found = []
+    for event in record.of(StepProfile):
+        plain = _plain_ms(event, [step for step in record.of(Step) if step.arm == event.arm])
+        found.append(
+            Profile(
+                **event.model_dump(),
+                workload=workload,
+                round=number,
+                plain_step_ms=median(plain) if plain else None,
+                plain_steps=len(plain),
+            )
+        )
+    return found
+
+
+def _plain_ms(profile: StepProfile, steps: Sequence[Step]) -> list[float]:
+    """Milliseconds of the steps behind the profiled ones that are of the same kind."""
+    times = []
+    for step in steps:
+        chunks = plan_from_json(step.plan).chunks if step.started_ns > profile.t_ns else ()
+        decodes = all(chunk.count == 1 and chunk.samples for chunk in chunks)
+        if decodes and len(chunks) == profile.requests:
+            times.append((step.t_ns - step.started_ns) / 1e6)
+    return times

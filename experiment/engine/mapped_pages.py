@@ -1,0 +1,54 @@
+"""Pages of a file that weights are mapped from, given back when a weight is needed no more.
+
+    file      | h.0 | h.1 | h.2 | wte |        one mapping; a tensor is a piece of it
+    memory      x     x     .     .            x: touched, so it counts as the process's
+
+A tensor that is dropped leaves its pages in the process until the last tensor of the file is
+dropped. The kernel can be told that they are not needed: it takes them away, and would read them
+from the file again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from pathlib import Path
+
+import torch
+
+_MAPS = Path("/proc/self/maps")
+
+
+def give_back(tensor: torch.Tensor) -> bool:
+    """Give back the whole pages of a tensor that nobody reads any more; whether it was done.
+
+    Only of a tensor that is mapped from a file: any other memory would be lost. Pages that it
+    shares with its neighbours stay.
+    """
+    if sys.platform != "linux" or not tensor.is_contiguous():
+        return False
+    begin = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if end <= begin or not _from_a_file(begin, end):
+        return False
+    library = ctypes.CDLL(None, use_errno=True)
+    done: int = library.madvise(
+        ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED
+    )
+    return done == 0
+
+
+def _from_a_file(begin: int, end: int) -> bool:
+    """Whether one private mapping of a file holds all addresses from ``begin`` to ``end``."""
+    try:
+        lines = _MAPS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    for line in lines:
+        # 7fb941c00000-7fb9428e8000 rw-p 00000000 fe:00 16039958      /models/model.safetensors
+        where, mode, _, _, inode, *_ = line.split(maxsplit=5)
+        first, last = (int(part, 16) for part in where.split("-"))
+        if first <= begin and end <= last:
+            return inode != "0" and mode.endswith("p")
+    return False

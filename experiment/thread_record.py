@@ -1,0 +1,32 @@
+"""What a process finds of thread pools' variables and cores: written down for each arm."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "NUMBA_NUM_", "OPENBLAS_", "VLLM_CPU_OMP_")
+# A pool that is loaded before the program is another one than it was built with.
+_NAMES = ("LD_PRELOAD",)
+
+
+def thread_facts(given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables that tell pools how many threads they have, where they run and how they wait.
+
+    Args:
+        given: an environment; None: this process's.
+    """
+    there = os.environ if given is None else given
+    home = str(Path.home())
+    return {
+        name: value.replace(home, "~")
+        for name, value in sorted(there.items())
+        if name.startswith(_PREFIXES) or name in _NAMES
+    }
+
+
+def usable_cores() -> list[int] | None:
+    """Numbers of the cores that this process may run on; None where the system does not tell."""
+    known = hasattr(os, "sched_getaffinity")
+    return sorted(os.sched_getaffinity(0)) if known else None

@@ -1,0 +1,114 @@
+"""Transformers' padded batch with compiled decoding steps: what ``generate`` is told, and when."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import CompileConfig
+
+from experiment.arms import contiguous
+from experiment.arms.registry import ARMS
+from experiment.config import Config, expand_arms, group_of
+from experiment.events import ModelCompiled, ModelPrepared, WorkloadReady, WorkloadRequest
+from experiment.launch import Launch, Prepared, plan_launch
+from experiment.messages import Message
+from experiment.sampling import SamplingConfig
+
+ARM = "contiguous.compiled"
+REQUESTS = [
+    WorkloadRequest(id=i, prompt="x", token_ids=[1] * length, max_new_tokens=20)
+    for i, length in enumerate((3, 5))
+]
+
+
+class Recorder(torch.nn.Linear):
+    """Keeps what ``generate`` was called with."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.calls: list[dict[str, Any]] = []
+
+    def generate(self, **arguments: Any) -> None:
+        self.calls.append(arguments)
+
+
+def fake_run(arm: str) -> Any:
+    events: list[Any] = []
+    workload = SimpleNamespace(sampling=SamplingConfig())
+    return SimpleNamespace(
+        task=SimpleNamespace(arm=arm, workload=workload),
+        paused=nullcontext, synchronize=lambda: None, emit=events.append, events=events,
+    )  # fmt: skip
+
+
+def cache_of(rows: int) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
+    pairs = [(torch.zeros(rows, 1, 8, 2), torch.zeros(rows, 1, 8, 2)) for _ in range(2)]
+    layers = [
+        SimpleNamespace(keys=k, values=v, cumulative_length=torch.tensor([5]), batch_size=0)
+        for k, v in pairs
+    ]
+    return SimpleNamespace(layers=layers), pairs
+
+
+@pytest.mark.parametrize("arm", ["contiguous.batch", ARM])
+def test_generate_is_told_whether_to_compile(arm: str) -> None:
+    model = Recorder()
+    hook: Any = SimpleNamespace(run=fake_run(arm), stops=set(), begin=lambda: None)
+    contiguous._generate(model, REQUESTS, None, hook)
+    (told,) = model.calls
+    assert told["disable_compile"] is (arm != ARM)
+    assert isinstance(told.get("compile_config"), CompileConfig) is (arm == ARM)
+    assert told["input_ids"].tolist() == [[0, 0, 1, 1, 1], [1] * 5]
+    assert told["max_new_tokens"] == 20
+    assert told["stopping_criteria"]
+
+
+def test_compiling_takes_a_few_steps_of_the_same_shape_before_the_clock() -> None:
+    model, run = Recorder(), fake_run(ARM)
+    cache, layers = cache_of(2)
+    contiguous._compile(run, model, REQUESTS, cache, layers)
+    (told,) = model.calls
+    assert told["disable_compile"] is False
+    assert isinstance(told["compile_config"], CompileConfig)
+    assert told["input_ids"].shape == (2, 5)
+    assert 2 <= told["max_new_tokens"] < 20
+    assert told["past_key_values"] is cache
+    (event,) = run.events
+    assert isinstance(event, ModelCompiled)
+    assert event.seconds > 0
+
+
+def test_compiled_code_finds_the_cache_where_it_was() -> None:
+    cache, layers = cache_of(3)
+    contiguous._reset(cache, layers, 3, refill=True)
+    assert all(one.keys is pair[0] for one, pair in zip(cache.layers, layers, strict=True))
+    assert all(one.values is pair[1] for one, pair in zip(cache.layers, layers, strict=True))
+    assert float(layers[0][0][0, 0, 0, 0]) == contiguous.UNWRITTEN
+    contiguous._reset(cache, layers, 2, refill=False)
+    assert cache.layers[0].keys.shape[0] == cache.layers[0].batch_size == 2
+
+
+def test_it_is_run_by_its_own_name_and_on_a_gpu_alone() -> None:
+    assert expand_arms([ARM]) == (ARM,)
+    assert ARM not in expand_arms(["contiguous"])
+    assert group_of(ARM) == group_of("contiguous.batch") == "contiguous"
+    assert ARM in ARMS
+    model = ModelPrepared(
+        name="m", source="random", architecture="a", parameters=1, weights_sha256="0" * 64,
+        dtype="float32", device="cpu", layers=1, kv_heads=1, head_dim=4, element_bytes=4,
+        max_positions=64, vocab_size=50, eos_token_id=None,
+    )  # fmt: skip
+    ready = WorkloadReady(requests=REQUESTS, max_length=32, block_size=4, budget_bytes=1 << 20)
+    prepared = Prepared("none", model, ready)
+    launch = {
+        device: plan_launch(ARM, Config(), device, prepared, Path("none"))
+        for device in ("cpu", "cuda")
+    }
+    assert isinstance(launch["cpu"], Message)
+    assert launch["cpu"].key == "skip.compiled"
+    assert isinstance(launch["cuda"], Launch)
