@@ -1,7 +1,8 @@
 """``claims``: runs the experiments that common claims are judged by, and prints the verdicts.
 
 claims ─► out/capacity  out/context ... ─► read again ─► table, claims.json
-          what is there already is not run once more
+          what is there already is used if it is whole, sound and the run that would be made now;
+          else it stays as it is, and out/capacity-2 is run beside it
 """
 
 from __future__ import annotations
@@ -9,24 +10,28 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 from experiment import __version__
-from experiment.config import load_config, make_config, parse_assignment
+from experiment.config import Config, load_config, make_config, parse_assignment
+from experiment.directories import without_home
+from experiment.events import RunFinished
 from experiment.experiments.claims import Judged, judge, needed
 from experiment.experiments.evaluate import evaluate_experiment
 from experiment.experiments.found import Found
 from experiment.experiments.measured import cells_of
+from experiment.experiments.results import ExperimentResult
 from experiment.i18n import Translator
-from experiment.messages import ExitCode, UserError, user_error
+from experiment.messages import ExitCode, Message, UserError, message, user_error
 from experiment.os_errors import os_reason
-from experiment.record import read_record, write_atomic
+from experiment.record import EVENTS_FILE, Record, read_record, write_atomic
 from experiment.shipped import CONFIGS
 from experiment.words import make_parser, parse
-
-SUMMARY = "run.json"
 
 
 def claims(words: list[str], t: Translator) -> int:
@@ -36,50 +41,126 @@ def claims(words: list[str], t: Translator) -> int:
         UserError: a value that does not fit, or a directory that cannot be written.
     """
     options = parse(_parser(t), words, ())
-    time = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    directory = Path(options.out) if options.out else Path("reports") / f"claims-{time}"
+    began = time.monotonic()
+    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    directory = Path(options.out) if options.out else Path("reports") / f"claims-{stamp}"
     from experiment.report.claims import ClaimsConsole
 
     console = ClaimsConsole(t.lang, options.ascii)
     code = int(ExitCode.OK)
     names = needed()
+    places: dict[str, Path] = {}
+    configs = {name: _config(name, options) for name in names}
     for number, name in enumerate(names, 1):
-        if not (directory / name / SUMMARY).exists():
-            console.begin(name, number, len(names))
-            code = _run(name, directory / name, options, t) or code
-        if code == ExitCode.INTERRUPTED:
-            return code
-    found = read_found(directory, names)
-    judged = judge(found)
+        place, there, unused = find_place(directory, name, configs[name])
+        places[name] = place
+        for path, why in unused.items():
+            console.not_used(path, why)
+        if there:
+            console.used(name, place, number, len(names))
+            continue
+        console.begin(name, number, len(names))
+        ended = _run(configs[name], place, options, t)
+        if ended == ExitCode.INTERRUPTED:
+            console.interrupted(directory)
+            return ended
+        code = ended or code
+    found, unsound = read_found(places)
+    judged = judge(found, unsound)
     sizes = {name: one.config.experiment.size for name, one in found.items()}
     console.show(judged, sizes)
-    for path in _write(directory, judged, sizes, t.lang):
-        console.written(path)
+    console.took(time.monotonic() - began)
+    for written in _write(directory, judged, places, sizes, t.lang):
+        console.written(written)
     return code
 
 
-def read_found(directory: Path, names: Sequence[str]) -> dict[str, Found]:
-    """What the experiments in ``directory`` found; those that are missing are left out."""
-    found = {}
-    for name in names:
-        if not (directory / name / SUMMARY).exists():
+def find_place(
+    directory: Path, name: str, config: Config
+) -> tuple[Path, bool, Mapping[Path, Message]]:
+    """Where an experiment lies, or will be run: a run that can be used, or the next free name.
+
+    Returns the path, whether a run is there that can be used, and why others there cannot.
+    """
+    unused: dict[Path, Message] = {}
+    for number in count(1):
+        path = directory / (name if number == 1 else f"{name}-{number}")
+        if not path.exists() or not any(path.iterdir()):
+            return path, False, unused
+        why = why_not(path, config)
+        if why is None:
+            return path, True, unused
+        unused[path] = why
+    raise AssertionError
+
+
+def why_not(path: Path, config: Config) -> Message | None:
+    """Why a run that is there cannot stand for one of ``config``; None where it can."""
+    try:
+        record = read_record(path)
+    except UserError:
+        return message("claims.why.no_run")
+    if record.started.version != __version__:
+        return message("claims.why.version", version=record.started.version)
+    if make_config(record.started.config) != _as_recorded(config):
+        return message("claims.why.settings")
+    return _unsound(record, _evaluate(record))
+
+
+def read_found(
+    places: Mapping[str, Path],
+) -> tuple[dict[str, Found], dict[str, Message]]:
+    """What the experiments found that can be believed; of the others, why they cannot."""
+    found: dict[str, Found] = {}
+    unsound: dict[str, Message] = {}
+    for name, path in places.items():
+        if not (path / EVENTS_FILE).exists():
             continue
-        record = read_record(directory / name)
-        cells = cells_of(record)
-        if cells:
-            result = evaluate_experiment(record, cells)
-            found[name] = Found(make_config(record.started.config), result.cells)
-    return found
+        record = read_record(path)
+        result = _evaluate(record)
+        why = _unsound(record, result)
+        if why is not None or result is None:
+            unsound[name] = why or message("claims.why.no_run")
+            continue
+        found[name] = Found(make_config(record.started.config), result.cells)
+    return found, unsound
 
 
-def _run(name: str, out: Path, options: argparse.Namespace, t: Translator) -> int:
-    """One experiment into its own directory; returns its exit code."""
-    from experiment.walkthrough import RunOptions, run
+def _evaluate(record: Record) -> ExperimentResult | None:
+    cells = cells_of(record)
+    return evaluate_experiment(record, cells) if cells else None
 
+
+def _unsound(record: Record, result: ExperimentResult | None) -> Message | None:
+    """Why nothing may be judged by a run: it is not whole, or it contradicts itself."""
+    ends = record.of(RunFinished)
+    if result is None or not ends or ends[-1].status in ("interrupted", "left"):
+        return message("claims.why.broken_off")
+    if len(result.cells) < result.cells_planned:
+        return message("claims.why.broken_off")
+    if result.problems:
+        return message("claims.why.contradicts", n=len(result.problems))
+    if ends[-1].status != "complete":
+        return message("claims.why.failed")
+    return None
+
+
+def _as_recorded(config: Config) -> Config:
+    """A record keeps no path of the person's home."""
+    return Config.model_validate_json(without_home(config.model_dump_json()))
+
+
+def _config(name: str, options: argparse.Namespace) -> Config:
     overrides = dict(parse_assignment(text) for text in options.set or ())
     if options.quick:
         overrides["experiment.size"] = "quick"
-    config = load_config(CONFIGS / f"{name}.toml", overrides)
+    return load_config(CONFIGS / f"{name}.toml", overrides)
+
+
+def _run(config: Config, out: Path, options: argparse.Namespace, t: Translator) -> int:
+    """One experiment into its own directory; returns its exit code."""
+    from experiment.walkthrough import RunOptions, run
+
     how = RunOptions(
         lang=t.lang, yes=True, quiet=True, ascii=options.ascii, out=out,
         command=tuple(sys.argv[1:]),
@@ -92,23 +173,16 @@ def _run(name: str, out: Path, options: argparse.Namespace, t: Translator) -> in
 
 
 def _write(
-    directory: Path, judged: Sequence[Judged], sizes: Mapping[str, str], lang: str
+    directory: Path,
+    judged: Sequence[Judged],
+    places: Mapping[str, Path],
+    sizes: Mapping[str, str],
+    lang: str,
 ) -> list[Path]:
     from experiment.report.claims_page import PAGE, claims_html
     from experiment.report.index import write_index
 
-    rows = [
-        {
-            "claim": one.claim.name,
-            "experiment": one.claim.experiment,
-            "value": one.value,
-            "least": one.claim.least,
-            "at_most": one.claim.at_most,
-            "verdict": one.verdict,
-        }
-        for one in judged
-    ]
-    data = {"version": __version__, "claims": rows}
+    data = {"version": __version__, "claims": [_row(one, places) for one in judged]}
     path, page = directory / "claims.json", directory / PAGE
     try:
         write_atomic(path, json.dumps(data, indent=1) + "\n")
@@ -119,6 +193,23 @@ def _write(
             "error.out_unwritable", path=str(directory), why=os_reason(error)
         ) from error
     return [path, page, *([index] if index else [])]
+
+
+def _row(one: Judged, places: Mapping[str, Path]) -> dict[str, object]:
+    claim, seen = one.claim, one.seen
+    return {
+        "claim": claim.name,
+        "experiment": claim.experiment,
+        "run": places[claim.experiment].name if claim.experiment in places else None,
+        "value": seen.value if seen else None,
+        "low": seen.low if seen else None,
+        "high": seen.high if seen else None,
+        "parts": [asdict(part) for part in seen.parts] if seen else [],
+        "least": claim.least,
+        "at_most": claim.at_most,
+        "verdict": one.verdict,
+        "reason": one.reason.model_dump() if one.reason else None,
+    }
 
 
 def _parser(t: Translator) -> argparse.ArgumentParser:

@@ -53,7 +53,7 @@ def lead(
         refused = refuse(each, environment)
         if refused is not None:
             return session.refuse(refused)
-    for notice in notices:
+    for notice in (*spec.notices(config), *notices):
         session.emit(Notice(text=notice))
     live = ExperimentConsole(console)
     live.introduce(spec.name, config, [dict(cell.values) for cell in cells])

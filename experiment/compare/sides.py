@@ -3,7 +3,7 @@
 requests differ            nothing is comparable in that cell
 machine or model differ    counts are, times and measured figures are not
 repeats overlap            no clear difference
-one value on a side        a change, but no verdict: nobody knows the spread
+fewer than three repeats   a change, but no verdict: they may lie apart by chance
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from experiment.compare.results import (
     Side,
     Verdict,
 )
+from experiment.experiments.found import FEWEST
 from experiment.messages import Message, message
 
 # What of the machine and of the model a time depends on.
@@ -112,7 +113,7 @@ def _judged(one: Figure, other: Figure) -> dict[str, Verdict]:
     assert after is not None
     if one.kind == "count":
         return {"verdict": "same" if same(before, after) else _direction(one, before, after)}
-    if one.span is None or other.span is None:
+    if one.span is None or other.span is None or min(map(len, (one.values, other.values))) < FEWEST:
         return {"verdict": "single"}
     (low, high), (other_low, other_high) = one.span, other.span
     if low <= other_high and other_low <= high:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiment.config import Config, make_config, put_over
+from experiment.config import ARM_GROUPS, Config, make_config, put_over
 from experiment.experiments.found import Found
 from experiment.experiments.results import Finding
-from experiment.messages import user_error
+from experiment.messages import Message, user_error
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.generate import Generated, from_preset
 
@@ -41,6 +41,8 @@ class Experiment:
         charts: those of them that are drawn over the cells.
         findings: what the run shows, the headline first.
         focus: which cell the pages of a single run show; the last one otherwise.
+        without: of arms that its config leaves out, why: a name of ``experiments.without``.
+        notices: what of the input is not run as it stands there; it is asked before the run.
     """
 
     name: str
@@ -49,6 +51,8 @@ class Experiment:
     charts: tuple[str, ...]
     findings: Callable[[Found], list[Finding]]
     focus: Callable[[Sequence[Cell]], int] = field(default=lambda cells: len(cells) - 1)
+    without: Mapping[str, str] = field(default_factory=dict)
+    notices: Callable[[Config], list[Message]] = field(default=lambda _: [])
 
 
 def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
@@ -89,6 +93,16 @@ def varied(name: str, key: str) -> Callable[[Config], list[Cell]]:
         return [Cell({name: value}, {key: value}) for value in config.experiment.values]
 
     return cells
+
+
+def contiguous(reason: str) -> dict[str, str]:
+    """For ``Experiment.without``: the same of every arm of Transformers' contiguous caches."""
+    return dict.fromkeys(ARM_GROUPS["contiguous"], reason)
+
+
+def other_engines(reason: str) -> dict[str, str]:
+    """For ``Experiment.without``: the same of the engines that are not ours."""
+    return dict.fromkeys(("transformers_paged", "vllm"), reason)
 
 
 def drawn_lengths(config: Config) -> list[list[int]]:

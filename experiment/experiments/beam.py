@@ -8,16 +8,14 @@ block.
 from __future__ import annotations
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, drawn_lengths
+from experiment.experiments.base import Cell, Experiment, contiguous, drawn_lengths, other_engines
 from experiment.experiments.found import Found, judged, untested
-from experiment.experiments.paper_shares import like_the_paper
+from experiment.experiments.paper_shares import beside_the_paper
 from experiment.experiments.results import Finding
 
 _NAME = "beam"
 # Kwon et al. (arXiv 2309.06180), Fig. 15 (b): share of blocks saved with Alpaca's lengths.
 PAPER = {2: 0.3756, 4: 0.5313, 6: 0.5516}
-# Another model branches otherwise, and these are a few requests of such lengths.
-_WITHIN = 0.1
 
 
 def _cells(config: Config) -> list[Cell]:
@@ -29,8 +27,7 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    paper = like_the_paper(found, _NAME, "beam_width", PAPER, _WITHIN)
-    return [paper, _plans(found)]
+    return [_plans(found), beside_the_paper(found, _NAME, "beam_width", PAPER)]
 
 
 def _plans(found: Found) -> Finding:
@@ -51,4 +48,5 @@ BEAM = Experiment(
     ),
     charts=("saved", "copied_blocks"),
     findings=_findings,
+    without={**contiguous("no_beams"), "slabs": "whole_copies", **other_engines("no_beams")},
 )  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from experiment.experiments.base import Experiment, varied
-from experiment.experiments.found import Found, fact, judged, ratio, untested
+from experiment.experiments.base import Experiment, contiguous, other_engines, varied
+from experiment.experiments.found import Found, fact, judged, ratio, timed, untested
 from experiment.experiments.results import Finding
 
 _NAME = "block-size"
@@ -46,11 +46,7 @@ def _speed(found: Found) -> Finding:
     slower = ratio(
         found.figure(cells[0], "paged", "step_s"), found.figure(usual, "paged", "step_s")
     )
-    if slower is None:
-        return untested("speed")
-    shown = slower.clear and slower.factor > 1
-    figures = {"factor": slower.factor, "size": cells[0].block_size, "usual": _USUAL}
-    return judged(_NAME, "speed", shown, **figures)
+    return timed(_NAME, "speed", slower, {"size": cells[0].block_size, "usual": _USUAL})
 
 
 BLOCK_SIZE = Experiment(
@@ -59,4 +55,5 @@ BLOCK_SIZE = Experiment(
     figures=("waste", "table_entries", "allocated_mean", "running_peak", "step_s", "tokens_per_s"),
     charts=("waste", "table_entries", "step_s"),
     findings=_findings,
+    without={**contiguous("no_blocks"), "slabs": "one_size", **other_engines("own_sizes")},
 )

@@ -1,5 +1,8 @@
 """One KV budget, more and more requests at a time: who holds how many, and where paging gives in.
 
+How many ran at a time is a mean over the steps: at its peak paging holds requests that it has to
+take blocks away from a little later.
+
 Each request is (prompt, new) of ``options.lengths`` in turn, so that what a slab keeps for nothing
 is what these lengths leave of the maximum one.
 """
@@ -10,7 +13,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Found, fact, judged, untested
+from experiment.experiments.found import Found, fact, judged, over, speed, timed, untested
 from experiment.experiments.results import CellResult, Finding
 
 _NAME = "capacity"
@@ -38,14 +41,29 @@ def _at_once(found: Found) -> Finding:
     cell = _last(found)
     if cell is None:
         return untested("at_once")
-    slabs, paged = (found.value(cell, arm, "running_peak") for arm in ("slabs", "paged"))
-    if not slabs or not paged:
+    factors = [
+        (each.requests, more) for each in found.cells if (more := _more(found, each)) is not None
+    ]
+    more = _more(found, cell)
+    if more is None:
         return untested("at_once")
-    figures = {"paged": paged, "slabs": slabs, "factor": paged / slabs}
+    faster = found.ratio(cell, "tokens_per_s", "paged", "slabs")
+    figures = {
+        f"{arm}_{name}": found.value(cell, arm, name)
+        for arm in ("slabs", "paged")
+        for name in ("running_mean", "fits")
+    }
+    figures |= {name: found.value(cell, "paged", name) for name in ("running_peak", "preemptions")}
     offered = {"budget": cell.budget_bytes, "requests": cell.requests}
-    length = cell.max_length
-    shown = paged > slabs * _MORE
-    return judged(_NAME, "at_once", shown, max_length=length, **figures, **offered)
+    told = {"factor": more, "over": over(factors), "speed": speed(faster)}
+    shown = more > _MORE and not (faster is not None and faster.slower)
+    return judged(_NAME, "at_once", shown, max_length=cell.max_length, **figures, **offered, **told)
+
+
+def _more(found: Found, cell: CellResult) -> float | None:
+    """Requests at a time in blocks over those in slabs, both on average over the steps."""
+    slabs, paged = (found.value(cell, arm, "running_mean") for arm in ("slabs", "paged"))
+    return paged / slabs if slabs and paged else None
 
 
 def _throughput(found: Found) -> Finding:
@@ -54,10 +72,15 @@ def _throughput(found: Found) -> Finding:
     faster = found.ratio(cell, "tokens_per_s", "paged", "slabs") if cell else None
     if cell is None or faster is None:
         return untested("throughput")
+    factors = [
+        (each.requests, one.factor)
+        for each in found.cells
+        if (one := found.ratio(each, "tokens_per_s", "paged", "slabs")) is not None
+    ]
     rates = {arm: found.value(cell, arm, "tokens_per_s") for arm in ("paged", "slabs")}
     shown = faster.clear and faster.factor > _FASTER
-    figures = {"factor": faster.factor, "requests": cell.requests}
-    return judged(_NAME, "throughput", shown, **figures, **rates)
+    told = {"requests": cell.requests, "over": over(factors)}
+    return timed(_NAME, "throughput", faster, {**told, **rates}, shown)
 
 
 def _preempting(found: Found) -> Finding:
@@ -80,9 +103,10 @@ CAPACITY = Experiment(
     name=_NAME,
     cells=_cells,
     figures=(
-        "fits", "running_peak", "running_mean", "waste", "preemptions", "recomputed", "steps",
-        "tokens_per_s",
+        "fits", "running_mean", "running_peak", "waste", "reserved_swing", "preemptions",
+        "recomputed", "steps", "tokens_per_s",
     ),
-    charts=("running_peak", "tokens_per_s", "preemptions"),
+    charts=("running_mean", "tokens_per_s", "preemptions"),
     findings=_findings,
+    without={"contiguous.sequential": "one_at_a_time"},
 )  # fmt: skip

@@ -4,7 +4,8 @@
                                                       not shown: it stays below
                                                       untested: the figure is not there
 
-A claim of a range is shown from its lower end on. Only counts and times of this run are used.
+A claim of a range is shown from its lower end on; where the paper prints a figure for each setting,
+each setting is held against its own. Only counts and times of this run are used.
 """
 
 from __future__ import annotations
@@ -13,11 +14,50 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from experiment.experiments.found import Found
-from experiment.experiments.results import CellResult, Verdict
+from experiment.experiments.beam import PAPER as PAPER_BEAMS
+from experiment.experiments.found import Found, ratio
+from experiment.experiments.paper_shares import saved_shares
+from experiment.experiments.parallel_sampling import PAPER as PAPER_SAMPLES
+from experiment.experiments.results import CellResult, Finding, Verdict
+from experiment.messages import Message, message
 
 Kind = Literal["share", "ratio", "count", "fine"]
-Figure = Callable[[Found], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A number that a figure is made of, or one of those that it stands for.
+
+    Attributes:
+        name: its text is ``claims.part.<name>``.
+        least: what it is held against, where it is judged by itself.
+        of: the setting that it was seen at.
+    """
+
+    name: str
+    value: float
+    least: float | None = None
+    of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The figure of a claim.
+
+    Attributes:
+        low: the least that the repeats of a time allow; None of a count.
+        high: the most.
+        reached: whether it bears the claim out; None: that is decided by ``Claim.least``.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    parts: tuple[Part, ...] = ()
+    reached: bool | None = None
+
+
+Figure = Callable[[Found], Seen | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +66,12 @@ class Claim:
 
     Attributes:
         name: its text is ``claims.<name>``.
-        experiment: that shows it; None: no experiment here does.
+        experiment: that shows it.
         least: from where on it is shown; of ``at_most`` claims, below which.
     """
 
     name: str
-    experiment: str | None
+    experiment: str
     kind: Kind
     least: float
     figure: Figure
@@ -40,30 +80,45 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A claim with its figure here; None where there is none."""
+    """A claim with its figure here; None where there is none, and ``reason`` says why."""
 
     claim: Claim
-    value: float | None
+    seen: Seen | None
     verdict: Verdict
+    reason: Message | None = None
 
 
-def judge(found: Mapping[str, Found]) -> list[Judged]:
-    """Every claim, from the experiments that were run, by their names."""
-    return [_judge(claim, found.get(claim.experiment or "")) for claim in CLAIMS]
+def judge(found: Mapping[str, Found], unsound: Mapping[str, Message] | None = None) -> list[Judged]:
+    """Every claim, from the experiments that were run, by their names.
+
+    ``unsound`` says of experiments that are not in ``found`` why they cannot be used.
+    """
+    reasons = unsound or {}
+    return [_judge(each, found.get(each.experiment), reasons) for each in CLAIMS]
 
 
 def needed() -> tuple[str, ...]:
     """Experiments that the claims are judged by, each once."""
-    names = (claim.experiment for claim in CLAIMS)
-    return tuple(dict.fromkeys(name for name in names if name is not None))
+    return tuple(dict.fromkeys(claim.experiment for claim in CLAIMS))
 
 
-def _judge(claim: Claim, found: Found | None) -> Judged:
-    value = claim.figure(found) if found is not None else None
-    if value is None:
-        return Judged(claim, None, "untested")
-    reached = value < claim.least if claim.at_most else value >= claim.least
-    return Judged(claim, value, "shown" if reached else "not_shown")
+def _judge(claim: Claim, found: Found | None, unsound: Mapping[str, Message]) -> Judged:
+    if found is None:
+        missing = unsound.get(claim.experiment, message("claims.why.not_run"))
+        return Judged(claim, None, "untested", missing)
+    seen = claim.figure(found)
+    if seen is None:
+        return Judged(claim, None, "untested", message("claims.why.no_figure"))
+    return Judged(claim, seen, "shown" if _reached(claim, seen) else "not_shown")
+
+
+def _reached(claim: Claim, seen: Seen) -> bool:
+    """A time must reach what is claimed in every repeat."""
+    if seen.reached is not None:
+        return seen.reached
+    if claim.at_most:
+        return (seen.value if seen.high is None else seen.high) < claim.least
+    return (seen.value if seen.low is None else seen.low) >= claim.least
 
 
 def _last(found: Found, *arms: str) -> CellResult | None:
@@ -76,60 +131,121 @@ def _waste(found: Found, arm: str) -> float | None:
     return found.value(cell, arm, "waste") if cell else None
 
 
-def _used(found: Found) -> float | None:
+def _used(found: Found) -> Seen | None:
     waste = _waste(found, "paged")
-    return None if waste is None else 1 - waste
+    return None if waste is None else Seen(1 - waste)
 
 
-def _saved(found: Found) -> float | None:
+def _wasted(found: Found) -> Seen | None:
+    waste = _waste(found, "slabs")
+    return None if waste is None else Seen(waste)
+
+
+def _saved(found: Found) -> Seen | None:
     """Handed out in blocks instead of slabs, where as many requests run in both."""
     for cell in found.with_arms("slabs", "paged"):
         alike = [found.value(cell, arm, "steps") for arm in ("slabs", "paged")]
         slabs, paged = (found.value(cell, arm, "waste") for arm in ("slabs", "paged"))
         if alike[0] == alike[1] and slabs is not None and paged is not None and paged < 1:
-            return 1 - (1 - slabs) / (1 - paged)
+            return Seen(1 - (1 - slabs) / (1 - paged))
     return None
 
 
 def _finding(name: str, figure: str) -> Figure:
     """A number out of a finding's text."""
 
-    def value(found: Found) -> float | None:
-        from experiment.experiments.registry import find_experiment
+    def seen(found: Found) -> Seen | None:
+        number = _number(_find(found, name), figure)
+        return None if number is None else Seen(number)
 
-        spec = find_experiment(found.config.experiment.name or "")
-        findings = {finding.id: finding for finding in spec.findings(found)}
-        number = findings[name].text.params.get(figure) if name in findings else None
-        return float(number) if isinstance(number, int | float) else None
-
-    return value
+    return seen
 
 
-def _throughput(found: Found) -> float | None:
-    """Our paged engine with the most at a time, over Transformers one request after another."""
-    first, last = _last_first(found)
-    one = found.value(first, "contiguous.sequential", "tokens_per_s") if first else None
-    many = found.value(last, "paged", "tokens_per_s") if last else None
-    return many / one if one and many else None
+def _find(found: Found, name: str) -> Finding | None:
+    from experiment.experiments.registry import find_experiment
+
+    spec = find_experiment(found.config.experiment.name or "")
+    return next((each for each in spec.findings(found) if each.id == name), None)
 
 
-def _last_first(found: Found) -> tuple[CellResult | None, CellResult | None]:
-    return next(found.with_arms("contiguous.sequential"), None), _last(found, "paged")
+def _number(finding: Finding | None, figure: str) -> float | None:
+    number = finding.text.params.get(figure) if finding is not None else None
+    return float(number) if isinstance(number, int | float) else None
 
 
-def _most_saved(found: Found) -> float | None:
-    shares = (found.value(cell, "paged", "saved") for cell in found.with_arms("paged"))
-    return max((share for share in shares if share is not None), default=None)
+def _lookup(found: Found) -> Seen | None:
+    """The table's share of a decoding step where it is most; the finding heeds its spread."""
+    finding = _find(found, "of_step")
+    share = _number(finding, "share")
+    if finding is None or finding.verdict == "untested" or share is None:
+        return None
+    return Seen(
+        share, _number(finding, "low"), _number(finding, "high"), reached=finding.verdict == "shown"
+    )
 
 
-def _refused(found: Found) -> float | None:
-    """Steps in which the arena refused for its holes, if the paged arm served everybody."""
+def _throughput(found: Found) -> Seen | None:
+    """Our paged engine with the most at a time, over Transformers one request after another.
+
+    The product of three steps, of which the last one alone is paging's.
+    """
+    first, last = next(found.with_arms("contiguous.sequential"), None), _last(found, "paged")
+    if first is None or last is None:
+        return None
+    one = found.figure(first, "contiguous.sequential", "tokens_per_s")
+    batch, slabs, paged = (
+        found.figure(last, arm, "tokens_per_s") for arm in ("contiguous.batch", "slabs", "paged")
+    )
+    whole = ratio(paged, one)
+    if whole is None:
+        return None
+    steps = {
+        "batching": ratio(batch, one), "engine": ratio(slabs, batch), "paging": ratio(paged, slabs)
+    }  # fmt: skip
+    parts = tuple(Part(name, step.factor) for name, step in steps.items() if step is not None)
+    return Seen(whole.factor, whole.low, whole.high, parts)
+
+
+def _like_paper(name: str, axis: str, paper: Mapping[int, float]) -> Figure:
+    """Each setting against the paper's own figure for it; the value is that of the worst."""
+
+    def seen(found: Found) -> Seen | None:
+        parts = tuple(
+            Part(name, share, paper[at], at)
+            for cell, share in saved_shares(found)
+            if (at := int(cell.values[axis])) in paper
+        )
+        if not parts:
+            return None
+        worst = min(parts, key=lambda part: part.value / (part.least or 1))
+        reached = all(part.value >= (part.least or 0) for part in parts)
+        return Seen(worst.value, parts=parts, reached=reached)
+
+    return seen
+
+
+def _refused(found: Found) -> Seen | None:
+    """Steps in which the arena refused for its holes; the paged arm served everybody."""
     cell = _last(found, "paged")
-    return found.value(cell, "paged", "first_fit_refused_steps") if cell else None
+    steps = found.value(cell, "paged", "first_fit_refused_steps") if cell else None
+    return None if steps is None else Seen(steps)
 
 
-def _nothing(_: Found) -> None:
-    return None
+def _steadier(found: Found) -> Seen | None:
+    """How far the bytes held for KV swing while requests run: paged, and a cache that grows.
+
+    Slabs stand beside them, since what is reserved beforehand stands still in either.
+    """
+    cell = _last(found, "contiguous.growing", "paged")
+    if cell is None:
+        return None
+    arms = {"growing": "contiguous.growing", "slabs": "slabs", "paged": "paged"}
+    swings = {name: found.value(cell, arm, "reserved_swing") for name, arm in arms.items()}
+    growing, paged = swings["growing"], swings["paged"]
+    if growing is None or paged is None:
+        return None
+    parts = tuple(Part(f"swing_{n}", value) for n, value in swings.items() if value is not None)
+    return Seen(paged, parts=parts, reached=paged < growing)
 
 
 CLAIMS = (
@@ -138,10 +254,11 @@ CLAIMS = (
     Claim("at_once", "capacity", "ratio", 3.0, _finding("at_once", "factor")),
     Claim("throughput", "concurrency", "ratio", 24.0, _throughput),
     Claim("used", "capacity", "share", 0.96, _used),
-    Claim("wasted", "capacity", "share", 0.60, lambda found: _waste(found, "slabs")),
-    Claim("lookup", "lookup", "fine", 0.01, _finding("of_step", "share"), at_most=True),
+    Claim("wasted", "capacity", "share", 0.60, _wasted),
+    Claim("lookup", "lookup", "fine", 0.01, _lookup, at_most=True),
     Claim("holes", "holes", "count", 1, _refused),
-    Claim("samples", "parallel-sampling", "share", 0.06, _most_saved),
-    Claim("beams", "beam", "share", 0.37, _most_saved),
-    Claim("steadier", None, "share", 0, _nothing),
-)
+    Claim("samples", "parallel-sampling", "fine", 0.06,
+          _like_paper("samples", "samples", PAPER_SAMPLES)),
+    Claim("beams", "beam", "fine", 0.37, _like_paper("beams", "beam_width", PAPER_BEAMS)),
+    Claim("steadier", "capacity", "share", 0, _steadier),
+)  # fmt: skip

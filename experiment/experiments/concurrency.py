@@ -16,7 +16,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Faster, Found, judged, ratio, untested
+from experiment.experiments.found import Faster, Found, over, rate_spread, ratio, timed, untested
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import message
 
@@ -50,35 +50,45 @@ def _batching(found: Found) -> Finding:
     cells = found.cells
     if not cells:
         return untested("batching")
-    one = found.figure(cells[-1], "contiguous.batch", "tokens_per_s")
-    return _gain(
-        "batching", cells[-1],
-        ratio(one, found.figure(cells[0], "contiguous.sequential", "tokens_per_s")),
-    )  # fmt: skip
+    base = found.figure(cells[0], "contiguous.sequential", "tokens_per_s")
+    seen = [
+        (cell, faster)
+        for cell in cells
+        if (faster := ratio(found.figure(cell, "contiguous.batch", "tokens_per_s"), base))
+    ]
+    return _gain(found, "batching", seen, "contiguous.batch")
 
 
 def _engine(found: Found) -> Finding:
     """From a padded batch to slabs of our engine: scheduling and kernels."""
-    cell = next(reversed(list(found.with_arms("contiguous.batch", "slabs"))), None)
-    if cell is None:
-        return untested("engine")
-    return _gain("engine", cell, found.ratio(cell, "tokens_per_s", "slabs", "contiguous.batch"))
+    return _gain(found, "engine", _faster(found, "slabs", "contiguous.batch"), "slabs")
 
 
 def _paging(found: Found) -> Finding:
     """From slabs to blocks: paging alone."""
-    cell = next(reversed(list(found.with_arms("slabs", "paged"))), None)
-    if cell is None:
-        return untested("paging")
-    return _gain("paging", cell, found.ratio(cell, "tokens_per_s", "paged", "slabs"))
+    return _gain(found, "paging", _faster(found, "paged", "slabs"), "paged")
 
 
-def _gain(name: str, cell: CellResult, faster: Faster | None) -> Finding:
-    if faster is None:
+def _faster(found: Found, arm: str, base: str) -> list[tuple[CellResult, Faster]]:
+    return [
+        (cell, faster)
+        for cell in found.with_arms(arm, base)
+        if (faster := found.ratio(cell, "tokens_per_s", arm, base)) is not None
+    ]
+
+
+def _gain(found: Found, name: str, seen: list[tuple[CellResult, Faster]], arm: str) -> Finding:
+    """At the most at a time; how many rows ran is said too, where memory allowed fewer."""
+    if not seen:
         return untested(name)
-    shown = faster.clear and faster.factor > 1
-    limit = cell.values["concurrency"]
-    return judged(_NAME, name, shown, factor=faster.factor, concurrency=limit)
+    cell, faster = seen[-1]
+    told = {
+        "concurrency": cell.values["concurrency"],
+        "running": found.value(cell, arm, "running_mean"),
+        "peak": found.value(cell, arm, "running_peak"),
+        "over": over([(int(c.values["concurrency"]), each.factor) for c, each in seen]),
+    }
+    return timed(_NAME, name, faster, told)
 
 
 def _saturation(found: Found, arm: str) -> Finding:
@@ -89,9 +99,15 @@ def _saturation(found: Found, arm: str) -> Finding:
         if (rate := found.value(cell, arm, "tokens_per_s")) is not None
     ]
     best = max(rates, key=lambda pair: pair[1])
+    at_best = found.figure(
+        next(cell for cell in found.cells if cell.values["concurrency"] == best[0]),
+        arm, "tokens_per_s",
+    )  # fmt: skip
+    assert at_best is not None
     still = next((one[0] for one, more in pairwise(rates) if more[1] < one[1] * _MORE), None)
     key = "still" if still is None else "from"
-    figures = {"concurrency": still or rates[-1][0], "rate": best[1], "best": best[0]}
+    figures = {"concurrency": still or rates[-1][0], "rate": best[1], "best": best[0],
+               "spread": rate_spread(at_best)}  # fmt: skip
     name = message(f"arm_name.{arm.replace('.', '_')}").model_dump()
     text = message(f"experiments.concurrency.saturation_{key}", arm=name, **figures)
     return Finding(id=f"saturation_{arm.replace('.', '_')}", verdict=None, text=text)
@@ -108,4 +124,5 @@ CONCURRENCY = Experiment(
     figures=("tokens_per_s", "service_s", "per_token_s", "running_peak", "running_mean", "steps"),
     charts=("tokens_per_s", "service_s", "running_mean"),
     findings=_findings,
+    without={"contiguous.growing": "like_sequential"},
 )

@@ -14,7 +14,7 @@ from typing import Any
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment
 from experiment.experiments.found import Found, fact, judged, untested
-from experiment.experiments.results import Finding
+from experiment.experiments.results import CellResult, Finding
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
 
@@ -45,7 +45,7 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _together(found: Found) -> Finding:
-    """The longest context at which all requests ran at the same time."""
+    """The longest context at which all requests ran at the same time, to their ends."""
     longest = {arm: _longest(found, arm, together=True) for arm in ("slabs", "paged")}
     slabs, paged = longest["slabs"], longest["paged"]
     if not slabs or not paged:
@@ -68,9 +68,15 @@ def _longest(found: Found, arm: str, together: bool) -> int | None:
     ran = [
         int(cell.values["context"])
         for cell in found.with_arms(arm)
-        if not together or found.value(cell, arm, "running_peak") == cell.requests
+        if not together or _all_at_once(found, cell, arm)
     ]
     return max(ran, default=None)
+
+
+def _all_at_once(found: Found, cell: CellResult, arm: str) -> bool:
+    """Who was preempted later did not fit, though it ran beside the others for a while."""
+    peak, preempted = (found.value(cell, arm, name) for name in ("running_peak", "preemptions"))
+    return peak == cell.requests and preempted == 0
 
 
 CONTEXT = Experiment(
@@ -79,4 +85,5 @@ CONTEXT = Experiment(
     figures=("running_peak", "running_mean", "waste", "preemptions", "steps", "generate_s"),
     charts=("running_peak", "waste"),
     findings=_findings,
+    without={"contiguous.sequential": "one_at_a_time"},
 )

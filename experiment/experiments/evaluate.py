@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from statistics import median
 
 from experiment.conclusions import evaluate
-from experiment.config import Config, make_config
+from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.base import Cell, Experiment
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
 from experiment.experiments.foretold import foretell
-from experiment.experiments.found import Found
+from experiment.experiments.found import FEWEST, Found
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import (
@@ -21,6 +21,7 @@ from experiment.experiments.results import (
     ExperimentResult,
     FigureValue,
     Number,
+    Without,
 )
 from experiment.messages import Message, message
 from experiment.record import Record
@@ -86,7 +87,21 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         findings=spec.findings(Found(config, found)),
         problems=_problems(found),
         notes=_notes(found, config),
+        without=_without(spec, config, found),
     )
+
+
+def _without(spec: Experiment, config: Config, cells: Sequence[CellResult]) -> list[Without]:
+    """Every arm that there is and no cell has, with the reason."""
+    there = {arm.arm for cell in cells for arm in cell.arms}
+    run = config.experiment.quick.get("run")
+    fewer = config.experiment.size == "quick" and isinstance(run, dict) and "arms" in run
+    other = "quick" if fewer else "not_asked"
+    return [
+        Without(arm=arm, reason=message(f"experiments.without.{spec.without.get(arm, other)}"))
+        for arm in expand_arms(ARM_GROUPS)
+        if arm not in there
+    ]
 
 
 def _cell(spec: Experiment, cell: CellEvents) -> CellResult:
@@ -251,6 +266,9 @@ def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
     if noisy:
         figures = {"n": len(noisy), "of": len(spreads), "worst": max(noisy), "limit": NOISY}
         notes.append(message("experiments.note.noisy", **figures))
+    if config.experiment.repeats < FEWEST:
+        told = {"n": config.experiment.repeats, "least": FEWEST}
+        notes.append(message("experiments.note.few_repeats", **told))
     if config.experiment.size == "quick":
         notes.append(message("experiments.note.quick", repeats=config.experiment.repeats))
     return notes

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from experiment.events import RequestFinished
+from experiment.experiments.load import in_time, kept_up, later_tokens
 from experiment.experiments.measured import Measured
 from experiment.experiments.results import Better, FigureInfo, Kind, Number, Unit
 from experiment.results import StepRow
@@ -91,6 +92,13 @@ def _foretold_waste(s: SimResult) -> float | None:
 def _pool_used(m: Measured) -> float | None:
     reserved = sum(row.reserved for row in m.rows)
     return sum(row.live for row in m.rows) / reserved if reserved else None
+
+
+def _reserved_swing(m: Measured) -> float | None:
+    """(most - least) / most of the slots held for KV while requests run."""
+    held = [row.reserved for row in m.rows]
+    most = max(held, default=0.0)
+    return (most - min(held)) / most if most else None
 
 
 def _recomputed(m: Measured) -> int:
@@ -204,17 +212,23 @@ def _lookup(name: str) -> Measure:
     return lambda m: getattr(m.lookup, name) if m.lookup else None
 
 
+def _decode_step(m: Measured) -> float | None:
+    """Seconds of a step in which every request computes one token, on average."""
+    steps = [row.t_ns - row.started_ns for row in m.rows if row.tokens == row.running]
+    return fmean(steps) / 1e9 if steps else None
+
+
 def _table_share(m: Measured) -> float | None:
     """What attention through scattered blocks takes beyond that on contiguous memory."""
     return m.lookup.scattered_s / m.lookup.contiguous_s - 1 if m.lookup else None
 
 
 def _table_of_step(m: Measured) -> float | None:
-    """The same over all layers, as a share of a step."""
-    if not m.lookup or not m.rows or not m.generate_s:
+    """The same over all layers, as a share of a decoding step, which is what it was timed as."""
+    step = _decode_step(m)
+    if not m.lookup or not step:
         return None
-    more = (m.lookup.scattered_s - m.lookup.contiguous_s) * m.model.layers
-    return more / (m.generate_s / len(m.rows))
+    return (m.lookup.scattered_s - m.lookup.contiguous_s) * m.model.layers / step
 
 
 def _hole(allocator: str, name: str, bytes_each: bool = False) -> Measure:
@@ -222,6 +236,17 @@ def _hole(allocator: str, name: str, bytes_each: bool = False) -> Measure:
         seen = m.holes.get(allocator)
         value: int | None = getattr(seen, name) if seen else None
         return value * seen.slot_bytes if seen and bytes_each and value is not None else value
+
+    return measure
+
+
+def _arena_mean(allocator: str) -> Measure:
+    """Requests at a time in an arena: there each runs as many steps as it generates tokens."""
+
+    def measure(m: Measured) -> float | None:
+        seen = m.holes.get(allocator)
+        asked = sum(request.max_new_tokens for request in m.workload.requests)
+        return asked / seen.steps if seen and seen.steps else None
 
     return measure
 
@@ -253,6 +278,7 @@ FIGURES: dict[str, Figure] = {
         Figure("waste", "share", "count", _waste, _foretold_waste, "less"),
         Figure("pool_used", "share", "count", _pool_used,
                lambda s: s.states["live"].mean_slots / s.pool_slots, "more", arms=PAGED_ARMS),
+        Figure("reserved_swing", "share", "count", _reserved_swing, better="less"),
         Figure("table_entries", "mean", "count", _over_steps(lambda r: r.table_entries),
                lambda s: s.sharing.unshared / s.busy_s if s.sharing else None, "less",
                arms=PAGED_ARMS),
@@ -283,6 +309,8 @@ FIGURES: dict[str, Figure] = {
         Figure("tokens_per_s", "rate", "time", _rate, better="more"),
         Figure("step_s", "seconds", "time",
                lambda m: m.generate_s / len(m.rows) if m.rows else None, better="less"),
+        Figure("decode_step_s", "seconds", "time", _decode_step, better="less",
+               arms=ENGINE_ARMS),
         Figure("first_token_s", "seconds", "time",
                _of_requests(lambda m: (r.first_token_s for r in m.requests)), better="less"),
         Figure("latency_s", "seconds", "time",
@@ -298,8 +326,9 @@ FIGURES: dict[str, Figure] = {
                _of_requests(lambda m: map(_per_token, m.requests)), better="less"),
         Figure("requests_per_s", "rate", "time",
                lambda m: len(m.requests) / m.generate_s if m.generate_s else None, better="more"),
-        Figure("succeeded", "share", "time",
-               lambda m: len(m.requests) / len(m.workload.requests), better="more"),
+        Figure("succeeded", "share", "time", in_time, better="more", absent="not_limited"),
+        Figure("kept_up", "share", "time", kept_up, better="more"),
+        Figure("later_tokens", "mean", "time", later_tokens, better="less"),
         Figure("first_ttft_s", "seconds", "time", _first_ttft, better="less"),
         Figure("later_ttft_s", "seconds", "time", _later_ttft, better="less"),
         Figure("prefix_hits", "count", "count", _prefix_hits, _foretold_hits, "more",
@@ -313,6 +342,8 @@ FIGURES: dict[str, Figure] = {
                  arms=("paged",), absent="no_hole")
           for kind in ("first_fit", "buddy")
           for name in ("refused_steps", "steps", "running_peak")),
+        *(Figure(f"{kind}_running_mean", "mean", "count", _arena_mean(kind), better="more",
+                 arms=("paged",), absent="no_hole") for kind in ("first_fit", "buddy")),
         Figure("first_fit_first_step", "count", "count", _hole("first_fit", "first_step"),
                arms=("paged",), absent="no_hole"),
         *(Figure(f"first_fit_{name}", "bytes", "count", _hole("first_fit", name, bytes_each=True),

@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiment.config import Config
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number, Verdict
 from experiment.messages import message
 
+# With fewer repeats, two that lie apart may do so by chance: of three and three, in any order, all
+# of one side come first in one case of twenty.
+FEWEST = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Faster:
-    """One time or rate over another: ``factor`` of the medians.
+    """One time or rate over another.
 
-    ``clear``: the repeats of the two do not overlap.
+    Attributes:
+        factor: of the medians.
+        low: of the smallest repeat of the one over the largest of the other.
+        high: the other way round.
+        repeats: of the side that has fewer; 0 where nothing is repeated.
     """
 
     factor: float
-    clear: bool
+    low: float
+    high: float
+    repeats: int
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are repeats enough to tell a difference from chance."""
+        return self.repeats >= FEWEST
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is a difference: enough repeats, and those of the two do not overlap."""
+        return self.enough and (self.low > 1 or self.high < 1)
+
+    @property
+    def slower(self) -> bool:
+        """Of a rate: clearly less than the other."""
+        return self.clear and self.factor < 1
+
+    @property
+    def told(self) -> dict[str, object]:
+        """For a text: the factor, and how far repeats lie apart or that nobody knows."""
+        return {
+            "factor": self.factor,
+            "spread": _spread("ratio", self.low, self.high, self.repeats),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +85,79 @@ def ratio(one: FigureValue | None, base: FigureValue | None) -> Faster | None:
     """One figure over another; None where either is unknown or the second is nothing."""
     if one is None or base is None or one.value is None or not base.value:
         return None
-    apart = one.values and base.values
-    clear = bool(apart) and (
-        min(one.values) > max(base.values) or max(one.values) < min(base.values)
-    )
-    return Faster(one.value / base.value, clear)
+    factor = one.value / base.value
+    if not one.values or not base.values or min(base.values) <= 0:
+        return Faster(factor, factor, factor, 0)
+    low, high = min(one.values) / max(base.values), max(one.values) / min(base.values)
+    return Faster(factor, low, high, min(len(one.values), len(base.values)))
+
+
+def seconds_spread(figure: FigureValue) -> object:
+    """Of a time, for a text: its smallest and largest repeat, or that it was not repeated."""
+    return _spread("seconds", figure.low, figure.high, len(figure.values))
+
+
+def rate_spread(figure: FigureValue) -> object:
+    """The same of a rate."""
+    return _spread("rate", figure.low, figure.high, len(figure.values))
+
+
+def share_spread(values: Sequence[Number]) -> object:
+    """The same of a share."""
+    return _spread("share", min(values), max(values), len(values))
+
+
+def _spread(unit: str, low: object, high: object, repeats: int) -> object:
+    if repeats < 2:
+        return message("experiments.spread.none").model_dump()
+    return message(f"experiments.spread.{unit}", low=low, high=high).model_dump()
+
+
+def speed(faster: Faster | None) -> object:
+    """For a text on something else: what the same did to the speed, where that can be told."""
+    if faster is None:
+        return message("experiments.speed.unknown").model_dump()
+    if not faster.enough:
+        return message("experiments.speed.few", n=faster.repeats, least=FEWEST).model_dump()
+    key = "same" if not faster.clear else "faster" if faster.factor > 1 else "slower"
+    return message(f"experiments.speed.{key}", **faster.told).model_dump()
+
+
+def over(factors: Sequence[tuple[Number, float]]) -> object:
+    """For a text that names one cell: the least and the most over all of them, and where."""
+    if len(factors) < 2:
+        return ""
+    least, most = (pick(factors, key=lambda pair: pair[1]) for pick in (min, max))
+    return message(
+        "experiments.over", least=least[1], least_at=least[0], most=most[1], most_at=most[0]
+    ).model_dump()
+
+
+def timed(
+    experiment: str,
+    name: str,
+    faster: Faster | None,
+    figures: Mapping[str, object],
+    shown: bool | None = None,
+) -> Finding:
+    """A claim about a time, with its factor and spread.
+
+    ``shown``: whether it is; None: where the factor is clearly more than 1. Without enough repeats
+    there is no verdict.
+    """
+    if faster is None:
+        return untested(name)
+    if not faster.enough:
+        return few(name, faster.repeats)
+    holds = faster.clear and faster.factor > 1 if shown is None else shown
+    return judged(experiment, name, holds, **faster.told, **figures)
+
+
+def few(name: str, repeats: int) -> Finding:
+    """A claim about a time that was not repeated often enough for a verdict."""
+    key = "one" if repeats < 2 else "few"
+    text = message(f"experiments.repeats_{key}", n=repeats, least=FEWEST)
+    return Finding(id=name, verdict="untested", text=text)
 
 
 def judged(experiment: str, name: str, shown: bool, **figures: object) -> Finding:

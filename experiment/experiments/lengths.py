@@ -14,7 +14,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Found, judged_as, untested
+from experiment.experiments.found import Found, fact, judged_as, speed, untested
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import message
 
@@ -44,7 +44,33 @@ def fill(pattern: list[list[int]], total: int) -> list[list[int]]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    return [_gain(found, cell) for cell in found.cells]
+    return [_shapes(found), *(_gain(found, cell) for cell in found.cells)]
+
+
+def _shapes(found: Found) -> Finding:
+    """Every shape in one line, so that none of them speaks for all."""
+    said = [
+        message(
+            "experiments.lengths.shape",
+            shape=message(f"experiments.value.{cell.values['shape']}").model_dump(),
+            factor=more,
+        )
+        for cell in found.cells
+        if (more := _more(found, cell)) is not None
+    ]
+    if not said:
+        return untested("shapes")
+    text = said[0]
+    for other in said[1:]:
+        text = message("experiments.lengths.shape_and", one=text.model_dump(),
+                       other=other.model_dump())  # fmt: skip
+    return fact(_NAME, "shapes", "seen", shapes=text.model_dump())
+
+
+def _more(found: Found, cell: CellResult) -> float | None:
+    """Requests at a time in blocks over those in slabs, both on average over the steps."""
+    slabs, paged = (found.value(cell, arm, "running_mean") for arm in ("slabs", "paged"))
+    return paged / slabs if slabs and paged else None
 
 
 def _gain(found: Found, cell: CellResult) -> Finding:
@@ -53,22 +79,25 @@ def _gain(found: Found, cell: CellResult) -> Finding:
     figures: dict[str, Any] = {
         f"{arm}_{name}": found.value(cell, arm, name)
         for arm in ("slabs", "paged")
-        for name in ("waste", "running_peak")
+        for name in ("waste", "running_mean")
     }
-    faster = found.ratio(cell, "tokens_per_s", "paged", "slabs")
-    if None in figures.values() or faster is None:
+    more, preemptions = _more(found, cell), found.value(cell, "paged", "preemptions")
+    if None in figures.values() or more is None or preemptions is None:
         return untested(shape)
-    more = figures["paged_running_peak"] > figures["slabs_running_peak"] * _MORE
-    speed = "faster" if faster.factor > 1 else "slower"
-    said = message(f"experiments.lengths.{speed if faster.clear else 'same'}", factor=faster.factor)
-    told = {"requests": cell.requests, "speed": said.model_dump()}
-    return judged_as(_NAME, shape, "gain", more, **told, **figures)
+    faster = found.ratio(cell, "tokens_per_s", "paged", "slabs")
+    gain = more > _MORE and not (faster is not None and faster.slower)
+    told = {"requests": cell.requests, "speed": speed(faster), "preemptions": preemptions}
+    return judged_as(_NAME, shape, "gain", gain, **told, **figures)
 
 
 LENGTHS = Experiment(
     name=_NAME,
     cells=_cells,
-    figures=("waste", "running_peak", "running_mean", "steps", "tokens_per_s", "latency_s"),
-    charts=("waste", "running_peak", "tokens_per_s"),
+    figures=(
+        "waste", "running_mean", "running_peak", "preemptions", "steps", "tokens_per_s",
+        "latency_s",
+    ),
+    charts=("waste", "running_mean", "tokens_per_s"),
     findings=_findings,
-)
+    without={"contiguous.sequential": "one_at_a_time"},
+)  # fmt: skip

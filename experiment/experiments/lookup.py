@@ -1,7 +1,8 @@
 """What the block table costs: attention through it against the same kernel on contiguous memory.
 
 Cells are contexts. ``options.requests`` of that length run for real, so that the cost can also be
-told as a share of a step; attention alone is timed beside them (:mod:`experiment.engine.lookup`).
+told as a share of a decoding step; attention alone is timed beside them
+(:mod:`experiment.engine.lookup`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,20 @@ from statistics import median
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Found, fact, judged, untested
-from experiment.experiments.results import Finding
+from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
+from experiment.experiments.found import (
+    FEWEST,
+    Found,
+    fact,
+    few,
+    judged,
+    judged_as,
+    ratio,
+    share_spread,
+    untested,
+)
+from experiment.experiments.results import Finding, Number
+from experiment.messages import message
 
 _NAME = "lookup"
 # The claim: less than this of a step.
@@ -36,47 +48,63 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _of_step(found: Found) -> Finding:
-    """Whether the table costs less than a hundredth of a step, at every context."""
-    seen = [
-        (cell.values["context"], figure.values)
-        for cell in found.with_arms("paged")
-        if (figure := found.figure(cell, "paged", "lookup_of_step")) and figure.values
-    ]
+    """Whether the table costs less than a hundredth of a decoding step, at every context.
+
+    What attention takes through the table and without it differ by little, so repeats may lie on
+    both sides of nothing: then no cost was seen, or, where they reach the limit too, none of both
+    can be told.
+    """
+    seen = _repeats(found, "lookup_of_step")
     if not seen:
         return untested("of_step")
-    context, worst = max(seen, key=lambda pair: median(pair[1]))
-    shown = all(max(values) < UNDER for _, values in seen)
-    return judged(_NAME, "of_step", shown, share=median(worst), context=context, limit=UNDER)
+    if min(len(values) for _, values in seen) < FEWEST:
+        return few("of_step", min(len(values) for _, values in seen))
+    over = [pair for pair in seen if max(pair[1]) >= UNDER]
+    clearly = [pair for pair in over if min(pair[1]) > 0]
+    context, worst = max(clearly or over or seen, key=lambda pair: median(pair[1]))
+    told = {"share": median(worst), "low": min(worst), "high": max(worst), "context": context,
+            "limit": UNDER}  # fmt: skip
+    if over and not clearly:
+        text = message("experiments.lookup.of_step_unclear", **told)
+        return Finding(id="of_step", verdict="untested", text=text)
+    if not over and min(worst) <= 0:
+        return judged_as(_NAME, "of_step", "of_step_none", True, **told)
+    return judged(_NAME, "of_step", not over, **told)
+
+
+def _repeats(found: Found, name: str) -> list[tuple[int, list[Number]]]:
+    """Context and repeats of a figure, where it is known."""
+    return [
+        (int(cell.values["context"]), figure.values)
+        for cell in found.with_arms("paged")
+        if (figure := found.figure(cell, "paged", name)) and figure.values
+    ]
 
 
 def _of_attention(found: Found) -> Finding:
     """The same as a share of attention alone."""
-    seen = [
-        (cell.values["context"], share)
-        for cell in found.with_arms("paged")
-        if (share := found.value(cell, "paged", "lookup_share")) is not None
-    ]
+    seen = _repeats(found, "lookup_share")
     if not seen:
         return untested("of_attention")
-    least, most = (pick(seen, key=lambda pair: pair[1]) for pick in (min, max))
-    figures = {"least": least[1], "most": most[1]}
-    return fact(
-        _NAME, "of_attention", "seen", least_context=least[0], most_context=most[0], **figures
-    )
+    least, most = (pick(seen, key=lambda pair: median(pair[1])) for pick in (min, max))
+    figures = {"least": median(least[1]), "most": median(most[1])}
+    spreads = {"least_spread": share_spread(least[1]), "most_spread": share_spread(most[1])}
+    places = {"least_context": least[0], "most_context": most[0]}
+    return fact(_NAME, "of_attention", "seen", **places, **figures, **spreads)
 
 
 def _scattered(found: Found) -> Finding:
     """Whether it matters where blocks lie."""
     cell = next(reversed(list(found.with_arms("paged"))), None)
-    faster = None
-    if cell is not None:
-        one = found.figure(cell, "paged", "lookup_scattered_s")
-        base = found.figure(cell, "paged", "lookup_ordered_s")
-        if one and base and one.value and base.value:
-            faster = one.value / base.value
-    if cell is None or faster is None:
+    if cell is None:
         return untested("scattered")
-    return fact(_NAME, "scattered", "seen", factor=faster, context=cell.values["context"])
+    scattered, ordered = (
+        found.figure(cell, "paged", f"lookup_{name}_s") for name in ("scattered", "ordered")
+    )
+    slower = ratio(scattered, ordered)
+    if slower is None:
+        return untested("scattered")
+    return fact(_NAME, "scattered", "seen", context=cell.values["context"], **slower.told)
 
 
 LOOKUP = Experiment(
@@ -84,8 +112,9 @@ LOOKUP = Experiment(
     cells=_cells,
     figures=(
         "lookup_contiguous_s", "lookup_ordered_s", "lookup_scattered_s", "lookup_share",
-        "lookup_of_step", "table_entries", "step_s",
+        "lookup_of_step", "table_entries", "decode_step_s",
     ),
     charts=("lookup_contiguous_s", "lookup_scattered_s", "lookup_share"),
     findings=_findings,
+    without={**contiguous("no_table"), "slabs": "contiguous_side", **other_engines("own_kernels")},
 )  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from experiment.experiments.found import Found, judged, untested
+from experiment.experiments.found import Found, fact, untested
 from experiment.experiments.results import CellResult, Finding
 
 
@@ -14,20 +14,24 @@ def saved_shares(found: Found) -> list[tuple[CellResult, float]]:
     return [(cell, float(saved)) for cell, saved in known if saved is not None]
 
 
-def like_the_paper(
-    found: Found, name: str, value: str, paper: Mapping[int, float], within: float, **more: object
+def beside_the_paper(
+    found: Found, name: str, axis: str, paper: Mapping[int, float], **more: object
 ) -> Finding:
-    """Whether every cell saved about what the paper did at the same ``value``."""
+    """What every cell saved, beside what the paper prints for the same setting.
+
+    The paper's requests and model are others, so that it is no prediction and gives no verdict.
+    """
     pairs = [
-        (share, paper[int(cell.values[value])])
+        (share, paper[int(cell.values[axis])])
         for cell, share in saved_shares(found)
-        if cell.values[value] in paper
+        if cell.values[axis] in paper
     ]
     if not pairs:
         return untested("paper")
-    near = all(abs(share - said) <= within for share, said in pairs)
-    figures = {
-        "shares": ", ".join(f"{share * 100:.2f} %" for share, _ in pairs),
-        "paper": ", ".join(f"{said * 100:.2f} %" for _, said in pairs),
-    }
-    return judged(name, "paper", near, within=within, **figures, **more)
+    shares, said = (listed(column) for column in zip(*pairs, strict=True))
+    return fact(name, "paper", "seen", shares=shares, paper=said, **more)
+
+
+def listed(shares: Iterable[float]) -> str:
+    """Shares as text."""
+    return ", ".join(f"{share * 100:.2f} %" for share in shares)

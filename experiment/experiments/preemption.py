@@ -8,7 +8,7 @@ swap        a victim's blocks are copied   to host memory and back
 from __future__ import annotations
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
 from experiment.experiments.found import Faster, Found, fact, judged, ratio, untested
 from experiment.experiments.results import CellResult, Finding
 
@@ -61,7 +61,8 @@ def _cost(found: Found, way: str) -> Finding:
     cheap = min(costs, key=lambda pair: pair[1].factor)
     dear = max(costs, key=lambda pair: pair[1].factor)
     figures = {"least": cheap[1].factor, "most": dear[1].factor}
-    return fact(_NAME, way, "cost", least_size=cheap[0], most_size=dear[0], **figures)
+    spreads = {"least_spread": cheap[1].told["spread"], "most_spread": dear[1].told["spread"]}
+    return fact(_NAME, way, "cost", least_size=cheap[0], most_size=dear[0], **figures, **spreads)
 
 
 def _pairs(found: Found) -> list[tuple[CellResult, CellResult]]:
@@ -81,4 +82,9 @@ PREEMPTION = Experiment(
     ),
     charts=("generate_s", "preemptions"),
     findings=_findings,
+    without={
+        **contiguous("no_preemption"),
+        "slabs": "never_short",
+        **other_engines("own_preemption"),
+    },
 )  # fmt: skip

@@ -12,8 +12,18 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Found, fact, judged, judged_as, ratio, untested
+from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
+from experiment.experiments.found import (
+    Found,
+    fact,
+    judged,
+    judged_as,
+    over,
+    ratio,
+    seconds_spread,
+    timed,
+    untested,
+)
 from experiment.experiments.people import questions
 from experiment.experiments.results import CellResult, Finding
 
@@ -50,12 +60,20 @@ def _later(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
         found.figure(on, "paged", "later_ttft_s"),
         found.figure(off, "paged", "later_ttft_s"),
     )
-    faster = ratio(base, one)
-    if faster is None or one is None or base is None:
+    if one is None or base is None:
         return untested("later")
-    shown = faster.clear and faster.factor > 1
-    figures = {"off": base.value, "on": one.value, "factor": faster.factor}
-    return judged(_NAME, "later", shown, rows=on.values["rows"], **figures)
+    factors = [
+        (int(cell.values["rows"]), faster.factor)
+        for before, cell in pairs
+        if (
+            faster := ratio(
+                found.figure(before, "paged", "later_ttft_s"),
+                found.figure(cell, "paged", "later_ttft_s"),
+            )
+        )
+    ]
+    figures = {"off": base.value, "on": one.value, "over": over(factors)}
+    return timed(_NAME, "later", ratio(base, one), {"rows": on.values["rows"], **figures})
 
 
 def _tokens(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
@@ -85,10 +103,13 @@ def _outputs(pairs: list[tuple[CellResult, CellResult]]) -> Finding:
 def _first(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
     """The first question pays for the table, with the cache too."""
     _, on = pairs[-1]
-    first, later = (found.value(on, "paged", f"{which}_ttft_s") for which in ("first", "later"))
-    if not first or not later:
+    first, later = (found.figure(on, "paged", f"{which}_ttft_s") for which in ("first", "later"))
+    faster = ratio(first, later)
+    if first is None or later is None or faster is None:
         return untested("first")
-    return fact(_NAME, "first", "seen", first=first, later=later, factor=first / later)
+    spreads = {"first_spread": seconds_spread(first), "later_spread": seconds_spread(later)}
+    told = {"first": first.value, "later": later.value, "factor": faster.factor}
+    return fact(_NAME, "first", "seen", **told, **spreads)
 
 
 def _pairs(found: Found) -> list[tuple[CellResult, CellResult]]:
@@ -105,4 +126,5 @@ PREFIX = Experiment(
     figures=("prefix_hits", "computed", "steps", "first_ttft_s", "later_ttft_s", "generate_s"),
     charts=("later_ttft_s", "computed"),
     findings=_findings,
+    without={**contiguous("no_prefix"), "slabs": "no_full_blocks", **other_engines("our_cache")},
 )

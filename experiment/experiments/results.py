@@ -106,6 +106,13 @@ class CellResult(_Result):
         return next((a for a in self.arms if a.arm == name and a.status == "finished"), None)
 
 
+class Without(_Result):
+    """An arm that ran in no cell because nobody asked it to, and why."""
+
+    arm: str
+    reason: Message
+
+
 class Finding(_Result):
     """What the run shows: a claim with its verdict, or a plain fact without one."""
 
@@ -128,6 +135,7 @@ class ExperimentResult(_Result):
     findings: list[Finding]
     problems: list[Message]
     notes: list[Message]
+    without: list[Without] = []
 
     @property
     def arms(self) -> list[str]:

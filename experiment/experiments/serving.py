@@ -7,6 +7,7 @@
 Lengths come from ``options.draw``, a trace (``options.trace``, its first ``options.requests``
 requests, its own arrivals made faster or slower to the rate), or the prompts of
 ``workload.prompts_file``. Without a clock of their own, requests arrive as a Poisson process.
+``options.time_limit_s``, unset by default, is how long an answer may take to count as succeeded.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, drawn_lengths
-from experiment.experiments.found import Found, judged, untested
-from experiment.experiments.results import CellResult, Finding, Number
-from experiment.messages import message
+from experiment.experiments.base import Cell, Experiment, drawn_lengths, other_engines
+from experiment.experiments.found import Found, fact, over, timed, untested
+from experiment.experiments.load import KEEPS_UP, LATER
+from experiment.experiments.results import CellResult, Finding
+from experiment.messages import Message, message
 from experiment.simulate.errors import said
 from experiment.workload import choose_prompts
 from kvsim.traces import ReadOptions, TraceFile
+from kvsim.traces.types import TraceRequest
 
 _NAME = "serving"
 _ARMS = ("contiguous.sequential", "contiguous.batch", "contiguous.growing", "slabs", "paged")
-# So many times the latency at the lowest rate, and an arm no longer keeps up.
-_TOO_LATE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,10 @@ def _of_trace(path: Path, count: int, config: Config) -> _Load:
     Raises:
         UserError: it cannot be read.
     """
-    longest = config.cache.max_length
-    with said():
-        requests = list(TraceFile(path, ReadOptions(limit=count)))
+    longest = _longest(config)
+    requests, _ = _read(path, count)
     lengths = [
-        [min(one.prompt_tokens, longest // 2), min(one.output_tokens, longest // 2)]
-        for one in requests
+        [min(one.prompt_tokens, longest), min(one.output_tokens, longest)] for one in requests
     ]
     span = requests[-1].arrival_s
     if not span:
@@ -95,52 +94,129 @@ def _of_trace(path: Path, count: int, config: Config) -> _Load:
     return _Load(lengths, [one.arrival_s * scale for one in requests])
 
 
+def _read(path: Path, count: int) -> tuple[list[TraceRequest], bool]:
+    """The first ``count`` requests of a trace, and whether it has more.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with said():
+        requests = list(TraceFile(path, ReadOptions(limit=count + 1)))
+    return requests[:count], len(requests) > count
+
+
+def _longest(config: Config) -> int:
+    """Tokens of a prompt, or of an answer, that a trace's request keeps at the most."""
+    return config.cache.max_length // 2
+
+
+def _notices(config: Config) -> list[Message]:
+    """What of a trace is left out."""
+    options: Any = config.experiment.options
+    if "trace" not in options:
+        return []
+    requests, more = _read(Path(options["trace"]).expanduser(), options["requests"])
+    longest = _longest(config)
+    cut = sum(max(one.prompt_tokens, one.output_tokens) > longest for one in requests)
+    notices = []
+    if more:
+        notices.append(message("experiments.serving.trace_first", n=len(requests)))
+    if cut:
+        told = {"n": cut, "of": len(requests), "longest": longest}
+        notices.append(message("experiments.serving.trace_cut", **told))
+    return notices
+
+
 def _findings(found: Found) -> list[Finding]:
     cells = [cell for cell in found.cells if cell.values["clock"] == "wall"]
-    limits = {arm: _limit(found, cells, arm) for arm in _ARMS if _latencies(found, cells, arm)}
-    return [_paging(found, cells), *(_told(arm, *limit) for arm, limit in limits.items())]
+    seen = {arm: rates for arm in _ARMS if (rates := _rates(found, cells, arm))}
+    limits = [_limit(arm, rates) for arm, rates in seen.items()]
+    return [_paging(found, cells), _first(seen), *limits]
 
 
 def _paging(found: Found, cells: list[CellResult]) -> Finding:
     """At the highest rate, blocks against slabs of the same engine."""
-    both = [cell for cell in cells if cell.arm("slabs") and cell.arm("paged")]
-    faster = found.ratio(both[-1], "latency_s", "slabs", "paged") if both else None
-    if faster is None:
+    seen = [
+        (cell, faster)
+        for cell in cells
+        if (faster := found.ratio(cell, "latency_s", "slabs", "paged")) is not None
+    ]
+    if not seen:
         return untested("paging")
-    shown = faster.clear and faster.factor > 1
-    rate = both[-1].values["rate"]
-    return judged(_NAME, "paging", shown, rate=rate, factor=faster.factor)
+    cell, faster = seen[-1]
+    factors = [(float(each.values["rate"]), one.factor) for each, one in seen]
+    return timed(_NAME, "paging", faster, {"rate": cell.values["rate"], "over": over(factors)})
 
 
-def _latencies(found: Found, cells: list[CellResult], arm: str) -> list[tuple[float, Number]]:
-    known = [(float(cell.values["rate"]), found.value(cell, arm, "latency_s")) for cell in cells]
-    return sorted((rate, value) for rate, value in known if value is not None)
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """How an arm bore a rate, by the medians of the repeats."""
+
+    rate: float
+    kept_up: float
+    later: float
+
+    @property
+    def saturated(self) -> bool:
+        """See :mod:`experiment.experiments.load`."""
+        return self.kept_up < KEEPS_UP and self.later > LATER
 
 
-def _limit(found: Found, cells: list[CellResult], arm: str) -> tuple[float | None, float]:
-    """The first rate at which an arm no longer keeps up, and the highest one that it saw."""
-    known = _latencies(found, cells, arm)
-    lowest = known[0][1]
-    over = [rate for rate, latency in known if latency > lowest * _TOO_LATE]
-    return (over[0] if over else None), known[-1][0]
+def _rates(found: Found, cells: list[CellResult], arm: str) -> list[_Rate]:
+    rates = []
+    for cell in cells:
+        kept, later = (found.value(cell, arm, name) for name in ("kept_up", "later_tokens"))
+        if kept is not None and later is not None:
+            rates.append(_Rate(float(cell.values["rate"]), kept, later))
+    return sorted(rates, key=lambda each: each.rate)
 
 
-def _told(arm: str, limit: float | None, highest: float) -> Finding:
-    name = message(f"arm_name.{arm.replace('.', '_')}").model_dump()
-    key, rate = ("kept", highest) if limit is None else ("gave", limit)
-    text = message(f"experiments.serving.limit_{key}", arm=name, rate=rate, times=_TOO_LATE)
-    return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text)
+def _first(seen: dict[str, list[_Rate]]) -> Finding:
+    """Who gives in first: every arm that is saturated at the lowest rate at which any is."""
+    limits = {
+        arm: next((r.rate for r in rates if r.saturated), None) for arm, rates in seen.items()
+    }
+    known = [rate for rate in limits.values() if rate is not None]
+    if not seen:
+        return untested("first")
+    rule = {"keeps_up": KEEPS_UP, "later": LATER}
+    if not known:
+        highest = min(rates[-1].rate for rates in seen.values())
+        return fact(_NAME, "first", "none", rate=highest, **rule)
+    arms = [arm for arm, rate in limits.items() if rate == min(known)]
+    return fact(_NAME, "first", "seen", arms=_listed(arms), rate=min(known), **rule)
+
+
+def _listed(arms: list[str]) -> dict[str, Any]:
+    text = message(f"arm_name.{arms[0].replace('.', '_')}")
+    for arm in arms[1:]:
+        other = message(f"arm_name.{arm.replace('.', '_')}").model_dump()
+        text = message("experiments.and", one=text.model_dump(), other=other)
+    return text.model_dump()
+
+
+def _limit(arm: str, rates: list[_Rate]) -> Finding:
+    """The lowest rate at which an arm is saturated, or the highest one that it bore."""
+    name = arm.replace(".", "_")
+    over_it = next((each for each in rates if each.saturated), None)
+    key, at = ("gave", over_it) if over_it is not None else ("kept", rates[-1])
+    told = {"rate": at.rate, "kept_up": at.kept_up, "later": at.later}
+    arm_name = message(f"arm_name.{name}").model_dump()
+    text = message(f"experiments.serving.limit_{key}", arm=arm_name, **told)
+    return Finding(id=f"limit_{name}", verdict=None, text=text)
 
 
 SERVING = Experiment(
     name=_NAME,
     cells=_cells,
     figures=(
-        "succeeded", "requests_per_s", "tokens_per_s", "latency_s", "latency_p50_s",
-        "latency_p90_s", "latency_p95_s", "latency_p99_s", "first_token_s", "first_token_p50_s",
-        "first_token_p90_s", "first_token_p99_s", "per_token_s", "steps", "running_peak",
-        "running_mean", "waste", "preemptions",
+        "succeeded", "requests_per_s", "kept_up", "later_tokens", "tokens_per_s", "latency_s",
+        "latency_p50_s", "latency_p90_s", "latency_p95_s", "latency_p99_s", "first_token_s",
+        "first_token_p50_s", "first_token_p90_s", "first_token_p99_s", "per_token_s", "steps",
+        "running_peak", "running_mean", "waste", "preemptions",
     ),
     charts=("latency_s", "requests_per_s", "first_token_s"),
     findings=_findings,
+    without={"contiguous.growing": "like_sequential", **other_engines("all_at_once")},
+    notices=_notices,
 )  # fmt: skip

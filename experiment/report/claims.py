@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.text import Text
 
 from experiment.experiments.claims import Judged
-from experiment.i18n import DASH
-from experiment.report.claims_page import figure
+from experiment.messages import Message
+from experiment.report.claims_page import details, figure
 from experiment.report.console import ConsoleReporter
 
 _STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
@@ -23,9 +23,24 @@ class ClaimsConsole:
 
     def begin(self, name: str, number: int, of: int) -> None:
         """An experiment begins."""
-        table = name.replace("-", "_")
-        title = self._out.t(f"experiments.{table}.title")
+        title = self._title(name)
         self._out.paragraph(self._out.t("claims.running", title=title, n=number, of=of), "dim")
+
+    def used(self, name: str, path: Path, number: int, of: int) -> None:
+        """An experiment is there already, as it would be run now."""
+        text = self._out.t(
+            "claims.reused", title=self._title(name), path=str(path), n=number, of=of
+        )
+        self._out.paragraph(text, "dim")
+
+    def not_used(self, path: Path, why: Message) -> None:
+        """A run that is there is left alone."""
+        text = self._out.t("claims.not_used", path=str(path), why=self._out.t.message(why))
+        self._out.paragraph(text, "yellow")
+
+    def interrupted(self, directory: Path) -> None:
+        """What is whole is kept for the next time."""
+        self._out.paragraph(self._out.t("claims.interrupted", path=str(directory)), "yellow")
 
     def show(self, judged: Sequence[Judged], sizes: Mapping[str, str]) -> None:
         """A row for each claim; ``sizes`` are those of the experiments that were run."""
@@ -34,14 +49,26 @@ class ClaimsConsole:
         table = out.table(*headers, right=(1,))
         for one in judged:
             verdict = Text(t(f"claims.verdict_{one.verdict}"), style=_STYLES[one.verdict])
-            experiment = one.claim.experiment or DASH
-            said = t(f"claims.{one.claim.name}")
-            table.add_row(said, figure(t, one), verdict, experiment)
+            table.add_row(self._claim(one), figure(t, one), verdict, one.claim.experiment)
         out.console.print(table)
         out.paragraph(t("claims.note"))
         if "quick" in sizes.values():
             out.paragraph(t("claims.quick"), "yellow")
 
+    def took(self, seconds: float) -> None:
+        """How long all of it took."""
+        self._out.paragraph(self._out.t("claims.took", seconds=seconds), "dim")
+
     def written(self, path: Path) -> None:
         """Where the same stands as data."""
         self._out.paragraph(str(path), indent=2)
+
+    def _title(self, name: str) -> str:
+        return self._out.t(f"experiments.{name.replace('-', '_')}.title")
+
+    def _claim(self, one: Judged) -> Text:
+        """The claim, below it what its figure is made of, or why there is none."""
+        text = Text(self._out.t(f"claims.{one.claim.name}"))
+        for line in details(self._out.t, one):
+            text.append("\n" + line, style="dim")
+        return text

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiment.experiments.claims import Judged
+from experiment.experiments.claims import Judged, Part
 from experiment.i18n import DASH, Translator
 from experiment.messages import Message, message
 from experiment.report.bench_tables import Cells
@@ -29,20 +29,42 @@ def counted(verdicts: Sequence[str]) -> Message:
 
 
 def figure(t: Translator, one: Judged) -> str:
-    """The figure that was found here."""
-    if one.value is None:
+    """The figure that was found here; of a time, how far its repeats lie apart below it."""
+    if one.seen is None:
         return DASH
-    value = int(one.value) if one.claim.kind == "count" else one.value
-    return t(f"claims.figure_{one.claim.kind}", value=value)
+    kind, seen = one.claim.kind, one.seen
+    text = _written(t, kind, seen.value)
+    if seen.low is None or seen.high is None:
+        return text
+    low, high = (_written(t, kind, value) for value in (seen.low, seen.high))
+    return text + "\n" + t("experiments.span", low=low, high=high)
+
+
+def details(t: Translator, one: Judged) -> list[str]:
+    """What the figure is made of, or why there is none: a line each."""
+    lines = [_part(t, one, part) for part in one.seen.parts] if one.seen else []
+    return [*lines, *([t.message(one.reason)] if one.reason else [])]
+
+
+def _part(t: Translator, one: Judged, part: Part) -> str:
+    kind = one.claim.kind
+    figures: dict[str, Any] = {"value": _written(t, kind, part.value), "of": part.of}
+    if part.least is not None:
+        figures["least"] = _written(t, kind, part.least)
+    return t(f"claims.part.{part.name}", **figures)
+
+
+def _written(t: Translator, kind: str, value: float) -> str:
+    return t(f"claims.figure_{kind}", value=int(value) if kind == "count" else value)
 
 
 def _told(t: Translator, judged: Sequence[Judged], sizes: Mapping[str, str]) -> Told:
     rows = [
         [
-            t(f"claims.{one.claim.name}"),
+            "\n".join([t(f"claims.{one.claim.name}"), *details(t, one)]),
             figure(t, one),
             t(f"claims.verdict_{one.verdict}"),
-            one.claim.experiment or DASH,
+            one.claim.experiment,
         ]
         for one in judged
     ]

@@ -71,6 +71,8 @@ def test_figures_that_neither_run_has_are_left_out(wide_and_narrow: Comparison) 
         ((7, 8, 13), (9, 10, 11), "more", "unclear", 2 / 8),
         ((8,), (10, 11, 12), "less", "single", -3 / 8),
         ((8,), (11,), "more", "single", 3 / 8),
+        ((7, 9), (10, 11, 12), "less", "single", -2 / 9),
+        ((10, 11, 12), (7, 9), "less", "single", 2 / 11),
     ],
 )
 def test_a_time_is_judged_by_its_direction_and_its_spread(

@@ -6,15 +6,17 @@ import io
 import json
 from html import unescape
 from pathlib import Path
+from shutil import copytree
 
 import pytest
-from in_process import run, tiny_config
+from in_process import Ran, run, tiny_config
 from rich.console import Console
 
-from experiment.claims_command import _write, read_found
+from experiment.claims_command import _write, find_place, read_found, why_not
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
+from experiment.record import EVENTS_FILE
 from experiment.report.claims import ClaimsConsole
 
 SLOT = 1024
@@ -25,7 +27,8 @@ def test_every_claim_has_an_experiment_that_there_is() -> None:
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
 
 
-def test_claims_of_a_real_capacity_run(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def capacity(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     config = tiny_config(
         "capacity",
         experiment__values=[2, 12],
@@ -33,37 +36,114 @@ def test_claims_of_a_real_capacity_run(tmp_path: Path) -> None:
         cache__max_length=64,
         cache__block_size=4,
         cache__budget=2 * 64 * SLOT,
-        run__arms=["slabs", "paged"],
+        run__arms=["contiguous.growing", "slabs", "paged"],
     )
-    ran = run(config, tmp_path / "capacity")
-    (tmp_path / "capacity" / "run.json").write_text("{}")
-    judged = {one.claim.name: one for one in judge(read_found(tmp_path, needed()))}
-    few, many = ran.result.cells
-    peaks = [ran.figure(many, arm, "running_peak").value for arm in ("paged", "slabs")]
-    assert peaks == [12, 2]
-    assert judged["at_once"].value == 6
+    return run(config, tmp_path_factory.mktemp("claims") / "capacity")
+
+
+def test_claims_of_a_real_capacity_run(capacity: Ran, tmp_path: Path) -> None:
+    places = {"capacity": capacity.record.directory, "context": tmp_path / "context"}
+    found, unsound = read_found(places)
+    assert not unsound
+    judged = {one.claim.name: one for one in judge(found)}
+    values = {name: one.seen.value for name, one in judged.items() if one.seen is not None}
+    few, many = capacity.result.cells
+    means = [capacity.figure(many, arm, "running_mean").value or 0 for arm in ("paged", "slabs")]
+    assert values["at_once"] == means[0] / means[1] > 3
     assert judged["at_once"].verdict == "shown"
-    slabs, paged = (ran.figure(few, arm, "waste").value or 0 for arm in ("slabs", "paged"))
-    assert judged["saved"].value == pytest.approx(1 - (1 - slabs) / (1 - paged))
+    slabs, paged = (capacity.figure(few, arm, "waste").value or 0 for arm in ("slabs", "paged"))
+    assert values["saved"] == pytest.approx(1 - (1 - slabs) / (1 - paged))
     assert judged["saved"].verdict == "shown"
     assert judged["wasted"].verdict == "shown"
     assert judged["used"].verdict == "not_shown"  # blocks of 4 for requests of 8 and 13 slots
+    growing, reserved, blocks = judged["steadier"].seen.parts  # type: ignore[union-attr]
+    assert growing.value > 0.5
+    assert reserved.value == blocks.value == 0
+    assert judged["steadier"].verdict == "shown"
     others = {name for name, one in judged.items() if one.verdict == "untested"}
-    assert others == set(judged) - {"at_once", "saved", "wasted", "used"}
-    data, page = _write(tmp_path, list(judged.values()), {"capacity": "quick"}, "en")
-    rows = json.loads(data.read_text())["claims"]
+    assert others == set(judged) - {"at_once", "saved", "wasted", "used", "steadier"}
+    data, page = _write(tmp_path, list(judged.values()), places, {"capacity": "quick"}, "en")
+    rows = json.loads(data.read_text(encoding="utf-8"))["claims"]
     assert [row["claim"] for row in rows] == [claim.name for claim in CLAIMS]
-    assert next(row for row in rows if row["claim"] == "beams")["value"] is None
-    shown = page.read_text(encoding="utf-8")
-    assert all(Translator("en")(f"claims.{claim.name}") in unescape(shown) for claim in CLAIMS)
-    assert "3 are shown here, 1 are not shown" in shown
+    beams = next(row for row in rows if row["claim"] == "beams")
+    assert beams["value"] is None
+    assert beams["reason"]["key"] == "claims.why.not_run"
+    shown, t = unescape(page.read_text(encoding="utf-8")), Translator("en")
+    assert all(t(f"claims.{claim.name}") in shown for claim in CLAIMS)
+    assert t("claims.part.swing_paged", value="0.0 %") in shown
+    assert "4 are shown here, 1 are not shown" in shown
+
+
+def cut(run_directory: Path, out: Path, kind: str) -> Path:
+    """The run once more, as if it had ended otherwise."""
+    copytree(run_directory, out)
+    log = out / EVENTS_FILE
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    if kind == "interrupted":
+        lines[-1]["status"] = "interrupted"
+    elif kind == "killed":
+        del lines[-1]
+    elif kind == "version":
+        lines[0]["version"] = "0.0.1"
+    elif kind == "contradicted":
+        last = max(i for i, e in enumerate(lines) if e["event"] == "request")
+        lines[last]["tokens"] = [*lines[last]["tokens"][:-1], 7]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return out
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("interrupted", "broken_off"),
+        ("killed", "broken_off"),
+        ("contradicted", "contradicts"),
+        ("version", "version"),
+    ],
+)
+def test_a_run_that_cannot_be_believed_is_run_again_beside_it(
+    capacity: Ran, tmp_path: Path, kind: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiment.claims_command.__version__", "test")
+    config = capacity.config
+    path = cut(capacity.record.directory, tmp_path / "capacity", kind)
+    place, there, unused = find_place(tmp_path, "capacity", config)
+    assert (place, there) == (tmp_path / "capacity-2", False)
+    assert {p: why.key for p, why in unused.items()} == {path: f"claims.why.{key}"}
+    if kind != "version":
+        found, unsound = read_found({"capacity": path})
+        assert not found
+        assert {judged.reason.key for judged in judge(found, unsound)  # type: ignore[union-attr]
+                if judged.claim.experiment == "capacity"} == {f"claims.why.{key}"}  # fmt: skip
+
+
+def test_a_run_in_another_size_is_not_used_and_the_same_one_is(
+    capacity: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiment.claims_command.__version__", "test")
+    path = cut(capacity.record.directory, tmp_path / "capacity", "as it is")
+    assert find_place(tmp_path, "capacity", capacity.config) == (path, True, {})
+    experiment = capacity.config.experiment.model_copy(update={"size": "full"})
+    other = capacity.config.model_copy(update={"experiment": experiment})
+    why = why_not(path, other)
+    assert why is not None
+    assert why.key == "claims.why.settings"
+    (tmp_path / "context").mkdir()
+    assert find_place(tmp_path, "context", other) == (tmp_path / "context", False, {})
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_the_table_names_every_claim(lang: str) -> None:
+def test_the_table_names_every_claim_and_what_its_figure_is_made_of(
+    lang: str, capacity: Ran
+) -> None:
     console = ClaimsConsole(lang, ascii_only=False)
     out = io.StringIO()
     console._out.console = Console(file=out, width=200)
-    console.show(judge({}), {})
-    said = [console._out.t(f"claims.{claim.name}")[:12] for claim in CLAIMS]
+    found, _ = read_found({"capacity": capacity.record.directory})
+    console.show(judge(found), {"capacity": "quick"})
+    t = console._out.t
+    said = [t(f"claims.{claim.name}")[:12] for claim in CLAIMS]
     assert all(text in out.getvalue() for text in said)
+    assert t("claims.part.swing_paged", value="0.0 %") in out.getvalue()
+    assert t("claims.why.not_run") in out.getvalue()
+    assert "{" not in out.getvalue()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,14 @@ from in_process import Ran, run, tiny_config
 
 from experiment.config import Config, load_config
 from experiment.events import RequestFinished, WorkloadRequest
+from experiment.experiments.load import in_time, kept_up, later_tokens
+from experiment.experiments.measured import Measured, cells_of, measure
 from experiment.experiments.people import questions
 from experiment.experiments.serving import SERVING, poisson
 from experiment.messages import UserError
 from experiment.model.tokenizer import gpt2_tokenizer
+from experiment.report.bilingual import Bilingual
+from experiment.report.experiment.page import _chart, experiment_context
 from experiment.workload import with_arrivals
 
 SLOT = 1024  # bytes of a token's K and V in the tiny model
@@ -42,7 +48,8 @@ def test_concurrency_limits_every_arm_and_is_foretold(tmp_path: Path) -> None:
     for arm in ("contiguous.batch", "slabs", "paged"):
         assert ran.figure(one, arm, "running_peak").value == 1
         assert ran.figure(three, arm, "running_peak").value == 3
-    assert "untested" not in ran.verdicts().values()
+    untested = {f.text.key for f in ran.result.findings if f.verdict == "untested"}
+    assert untested == {"experiments.repeats_one"}
 
 
 def test_prefix_is_computed_once(tmp_path: Path) -> None:
@@ -129,13 +136,18 @@ def test_arrivals_in_steps_are_foretold_for_every_arm(serving: Ran) -> None:
             else:
                 assert figures["steps"].value is None
                 assert figures["latency_s"].value
-                assert figures["succeeded"].value == 1
+                assert figures["succeeded"].value is None
+                unlimited = figures["succeeded"].reason
+                assert unlimited is not None
+                assert unlimited.key == "experiments.reason.not_limited"
+                assert figures["kept_up"].value is not None
                 assert figures["latency_p90_s"].value
                 assert figures["latency_p95_s"].value is None
                 reason = figures["latency_p95_s"].reason
                 assert reason is not None
                 assert reason.key == "experiments.reason.few_requests"
-    assert serving.verdicts()["paging"] in ("shown", "not_shown")
+    assert serving.verdicts()["paging"] == "untested"  # one repeat
+    assert {"limit_slabs", "limit_paged", "first"} <= serving.verdicts().keys()
 
 
 def test_by_the_wall_clock_nobody_is_served_before_it_arrives(serving: Ran) -> None:
@@ -145,6 +157,72 @@ def test_by_the_wall_clock_nobody_is_served_before_it_arrives(serving: Ran) -> N
         rate = arm.figures["requests_per_s"].value
         assert rate is not None
         assert rate <= 12 / last
+
+
+def test_a_curve_is_drawn_over_the_rates_of_one_clock(serving: Ran) -> None:
+    """Cells of the other clock have no latency: they would be gaps between the points."""
+    charts = experiment_context(Bilingual("en"), serving.result)["experiment_charts"]
+    infos = {info.figure: info for info in serving.result.figures}
+    assert len(charts) == len(serving.result.charts)
+    drawn = _chart(serving.result, infos["latency_s"])
+    assert drawn.points == ["20", "2,000"]
+    assert drawn.axis.key == "experiments.axis.rate"  # type: ignore[union-attr]
+    assert all(value is not None for line in drawn.lines for value in line)
+    counted = _chart(serving.result, infos["steps"])
+    assert counted.points == ["20", "2,000"]
+
+
+def test_who_answers_too_late_has_not_succeeded(serving: Ran) -> None:
+    """The same record under a limit that half of the answers keep."""
+    cell = next(c for c in cells_of(serving.record) if c.started.values["clock"] == "wall")
+    one = next(arm for arm in measure(cell) if arm.result.arm == "slabs").repeats[0]
+    latencies = sorted(request.latency_s for request in one.requests)
+    options = {**one.config.experiment.options, "time_limit_s": latencies[5]}
+    experiment = one.config.experiment.model_copy(update={"options": options})
+    config = one.config.model_copy(update={"experiment": experiment})
+    assert in_time(replace(one, config=config)) == 6 / 12
+    assert in_time(one) is None
+
+
+def test_an_arm_keeps_up_or_falls_behind(serving: Ran) -> None:
+    """Real requests with latencies put in: equal ones, and ones that grow with each arrival."""
+    cell = next(c for c in cells_of(serving.record) if c.started.values["clock"] == "wall")
+    one = next(arm for arm in measure(cell) if arm.result.arm == "slabs").repeats[0]
+    arrivals = {request.id: request.arrival for request in one.workload.requests}
+    last = max(arrivals.values())
+
+    def with_latency(latency: Callable[[float], float]) -> Measured:
+        requests = [
+            r.model_copy(update={"latency_s": latency(arrivals[r.request]), "tokens": [1]})
+            for r in one.requests
+        ]
+        return replace(one, requests=requests)
+
+    steady = with_latency(lambda _: 1e-6)
+    # The last one comes at the very end of what is looked at, and ends behind it.
+    came = sum(last / 2 < arrival for arrival in arrivals.values())
+    assert kept_up(steady) == (came - 1) / came
+    assert later_tokens(steady) == pytest.approx(1)
+    queue = with_latency(lambda arrival: arrival + last / 10)
+    assert (kept_up(queue) or 0) < 0.6
+    assert (later_tokens(queue) or 0) > 1.2
+
+
+def test_what_of_a_trace_is_left_out_is_said(tmp_path: Path) -> None:
+    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    rows += [f"2023-11-16 18:00:0{second}.0000000,{8 + 900 * second},3" for second in (0, 1, 5)]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(rows) + "\n")
+
+    def told(requests: int) -> dict[str, dict[str, object]]:
+        options = {"step_s": 0.5, "trace": str(trace), "requests": requests}
+        config = tiny_config("serving", experiment__values=[2], experiment__options=options)
+        return {notice.key.rpartition(".")[2]: notice.params for notice in SERVING.notices(config)}
+
+    longest = tiny_config("serving").cache.max_length // 2
+    assert told(2) == {"trace_first": {"n": 2}, "trace_cut": {"n": 1, "of": 2, "longest": longest}}
+    assert told(3) == {"trace_cut": {"n": 2, "of": 3, "longest": longest}}
+    assert SERVING.notices(tiny_config("serving")) == []
 
 
 def test_a_trace_keeps_its_own_clock(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from experiment.report.experiment.words import (
     ended_badly,
     figure_label,
     groups,
+    left_out,
     missing,
     title,
     unforetold,
@@ -78,6 +79,8 @@ def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
     for _, arm, reason in ended_badly(result):
         key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
         out.line(t(key, arm=arm_name(t, arm.arm), reason=t.message(reason)), "yellow")
+    for arms, reason in left_out(result):
+        out.line(t("experiments.left_out", arms=_arms(out, arms), reason=t.message(reason)), "dim")
     for arms, figure, reason in missing(result):
         label = t.message(figure_label(figure))
         names = _arms(out, arms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiment.experiments.results import ExperimentResult, FigureInfo
+from experiment.experiments.results import CellArm, CellResult, ExperimentResult, FigureInfo
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment import words
@@ -31,6 +31,7 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
             if result.cells
         ],
         "experiment_ended_badly": words.ended_badly(result),
+        "experiment_left_out": words.left_out(result),
         "experiment_missing": words.missing(result),
         "experiment_unforetold": words.unforetold(result),
         "experiment_exact": exact,
@@ -68,27 +69,48 @@ def _focus(result: ExperimentResult) -> dict[str, Any] | None:
 
 
 def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
+    """A point for each cell in which any arm has the figure.
+
+    What all of these cells have in common is left out of their names: a time by the wall clock is
+    drawn over the rates, without the cells that were run on a clock of steps.
+    """
+    cells = [cell for cell in result.cells if any(_has(arm, info) for arm in cell.arms)]
+    cells = cells or result.cells
+    values = _told_apart(cells)
     lines, spans = [], []
     for arm in result.arms:
-        found = [cell.arm(arm) for cell in result.cells]
-        values = [one.figures.get(info.figure) if one else None for one in found]
-        lines.append([value.value if value else None for value in values])
+        found = [cell.arm(arm) for cell in cells]
+        figures = [one.figures.get(info.figure) if one else None for one in found]
+        lines.append([each.value if each else None for each in figures])
         spans.append(
             [
                 (float(v.low), float(v.high))
                 if v and v.low is not None and v.high is not None
                 else None
-                for v in values
+                for v in figures
             ]
         )
     return LineChart(
         name=f"experiment-{info.figure.replace('_', '-')}",
         title=words.figure_label(info.figure),
         about=words.about(result.name),
-        axis=words.cell_axis(result.cells[0].values),
-        points=[words.cell_label(cell.values) for cell in result.cells],
+        axis=words.cell_axis(values[0]),
+        points=[words.cell_label(each) for each in values],
         lines=lines,
         unit=info.unit,
         spans=spans,
-        point_pixels=max(58, 110 * (len(result.cells[0].values) - 1)),
+        point_pixels=max(58, 110 * (len(values[0]) - 1)),
     )
+
+
+def _has(arm: CellArm, info: FigureInfo) -> bool:
+    value = arm.figures.get(info.figure)
+    return value is not None and value.value is not None
+
+
+def _told_apart(cells: list[CellResult]) -> list[words.Values]:
+    """What the cells are called by, without what is the same in all of them."""
+    names = list(cells[0].values)
+    vary = [name for name in names if len({cell.values[name] for cell in cells}) > 1]
+    kept = vary or names[:1]
+    return [{name: cell.values[name] for name in kept} for cell in cells]

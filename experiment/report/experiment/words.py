@@ -151,6 +151,14 @@ def ended_badly(result: ExperimentResult) -> list[tuple[Words, CellArm, Message]
     return list(found.values())
 
 
+def left_out(result: ExperimentResult) -> list[tuple[list[str], Message]]:
+    """Arms that no cell has, by the reason."""
+    found: dict[str, tuple[list[str], Message]] = {}
+    for each in result.without:
+        found.setdefault(each.reason.key, ([], each.reason))[0].append(each.arm)
+    return list(found.values())
+
+
 def missing(result: ExperimentResult) -> list[tuple[list[str], str, Message]]:
     """Why figures of arms that ended well are missing: (arms, figure, reason)."""
     return [

@@ -1,0 +1,251 @@
+"""What findings make of figures: means, not peaks; spreads, not one value; a rule that is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import pytest
+
+from experiment.config import load_config
+from experiment.experiments.claims import judge
+from experiment.experiments.found import Found, ratio
+from experiment.experiments.registry import find_experiment
+from experiment.experiments.results import CellArm, CellResult, FigureValue, Finding, Number
+from experiment.i18n import LANGUAGES, Translator
+from experiment.shipped import CONFIGS
+
+Figures = Mapping[str, Number | Sequence[Number]]
+
+
+def value(seen: Number | Sequence[Number]) -> FigureValue:
+    """A count, or the repeats of a time."""
+    if isinstance(seen, int | float):
+        return FigureValue(value=seen)
+    return FigureValue(value=median(seen), values=list(seen))
+
+
+def cell(index: int, values: dict[str, int | float | str], **arms: Figures) -> CellResult:
+    """A cell; two underscores in an arm's name are a dot."""
+    made = [
+        CellArm(
+            arm=name.replace("__", "."), status="finished", reason=None, repeats=3,
+            figures={figure: value(seen) for figure, seen in figures.items()},
+        )
+        for name, figures in arms.items()
+    ]  # fmt: skip
+    return CellResult(
+        index=index, values=values, requests=4, max_length=64, block_size=4, budget_bytes=1024,
+        arms=made,
+    )  # fmt: skip
+
+
+def found_of(name: str, *cells: CellResult) -> Found:
+    return Found(load_config(CONFIGS / f"{name}.toml", {}), list(cells))
+
+
+def findings(name: str, *cells: CellResult) -> dict[str, Finding]:
+    made = find_experiment(name).findings(found_of(name, *cells))
+    for finding in made:
+        for lang in LANGUAGES:  # every text can be written with what it was given
+            assert "{" not in Translator(lang).message(finding.text)
+    return {finding.id: finding for finding in made}
+
+
+def budget(mean: float, rates: Sequence[float], peak: int = 4, preemptions: int = 0) -> Figures:
+    return {
+        "running_mean": mean, "running_peak": peak, "fits": 4, "preemptions": preemptions,
+        "tokens_per_s": rates,
+    }  # fmt: skip
+
+
+SLABS = budget(4.0, [100, 101, 102])
+
+
+@pytest.mark.parametrize(
+    ("paged", "verdict"),
+    [
+        (budget(8.0, [140, 141, 142]), "shown"),
+        # A moment's peak before blocks are taken away again is no gain.
+        (budget(4.1, [140, 141, 142], peak=24, preemptions=60), "not_shown"),
+        # More at a time, and clearly slower.
+        (budget(8.0, [60, 61, 62]), "not_shown"),
+        # As slow in one of the repeats as in slabs: not clearly slower.
+        (budget(8.0, [60, 61, 100]), "shown"),
+    ],
+)
+def test_more_at_a_time_is_a_mean_and_not_slower(paged: Figures, verdict: str) -> None:
+    seen = findings("capacity", cell(0, {"requests": 24}, slabs=SLABS, paged=paged))["at_once"]
+    assert seen.verdict == verdict
+    assert seen.text.params["preemptions"] == paged["preemptions"]
+
+
+def test_the_headline_says_the_least_as_well_as_the_most() -> None:
+    cells = [
+        cell(index, {"requests": 4}, slabs=SLABS, paged=budget(mean, [100, 101, 102]))
+        for index, mean in enumerate((4.0, 12.0, 8.0))
+    ]
+    over = findings("capacity", *cells)["at_once"].text.params["over"]["params"]
+    assert (over["least"], over["most"]) == (1.0, 3.0)
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_too_few_repeats_make_nothing_clear(repeats: int) -> None:
+    paged = budget(8.0, [140, 141][:repeats])
+    slabs = budget(4.0, [100, 101][:repeats])
+    seen = findings("capacity", cell(0, {"requests": 24}, slabs=slabs, paged=paged))
+    assert seen["throughput"].verdict == "untested"
+    key = "one" if repeats == 1 else "few"
+    assert seen["throughput"].text.key == f"experiments.repeats_{key}"
+    assert seen["at_once"].text.params["speed"]["key"] == "experiments.speed.few"
+
+
+def test_three_repeats_that_lie_apart_are_clear_and_their_spread_is_said() -> None:
+    apart = ratio(value([140, 141, 142]), value([100, 101, 102]))
+    assert apart is not None
+    assert apart.clear
+    assert (apart.low, apart.high) == (140 / 102, 1.42)
+    meet = ratio(value([140, 141, 142]), value([100, 101, 140]))
+    assert meet is not None
+    assert not meet.clear
+
+
+def test_who_is_preempted_does_not_fit_beside_the_others() -> None:
+    def one(index: int, context: int, slabs: int, preempted: int) -> CellResult:
+        return cell(
+            index, {"context": context},
+            slabs={"running_peak": slabs, "preemptions": 0},
+            paged={"running_peak": 4, "preemptions": preempted},
+        )  # fmt: skip
+
+    seen = findings("context", one(0, 256, 4, 0), one(1, 512, 2, 0), one(2, 1024, 1, 3))["together"]
+    assert (seen.text.params["slabs"], seen.text.params["paged"]) == (256, 512)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "verdict", "key"),
+    [
+        ([0.001, 0.002, 0.003], "shown", "of_step_shown"),
+        ([-0.002, 0.001, 0.003], "shown", "of_step_none_shown"),
+        ([-0.004, -0.002, 0.0], "shown", "of_step_none_shown"),
+        ([-0.02, 0.001, 0.03], "untested", "of_step_unclear"),
+        ([0.001, 0.002, 0.03], "not_shown", "of_step_not_shown"),
+        ([0.001, 0.002], "untested", None),
+    ],
+)
+def test_a_cost_whose_repeats_straddle_zero(
+    repeats: list[float], verdict: str, key: str | None
+) -> None:
+    ran: Figures = {
+        "lookup_of_step": repeats, "lookup_share": repeats,
+        "lookup_scattered_s": [1, 1, 1], "lookup_ordered_s": [1, 1, 1],
+    }  # fmt: skip
+    cells = [cell(0, {"context": 64}, paged=ran)]
+    seen = findings("lookup", *cells)["of_step"]
+    assert seen.verdict == verdict
+    assert key is None or seen.text.key == f"experiments.lookup.{key}"
+    claim = next(
+        j for j in judge({"lookup": found_of("lookup", *cells)}) if j.claim.name == "lookup"
+    )
+    assert claim.verdict == verdict
+
+
+def test_where_one_context_is_clearly_dear_noise_at_another_excuses_nothing() -> None:
+    def at(index: int, context: int, repeats: list[float]) -> CellResult:
+        return cell(index, {"context": context}, paged={"lookup_of_step": repeats})
+
+    noisy, dear = [-0.05, 0.001, 0.05], [0.011, 0.012, 0.013]
+    seen = findings("lookup", at(0, 64, noisy), at(1, 512, dear))["of_step"]
+    assert seen.verdict == "not_shown"
+    assert seen.text.params["context"] == 512
+
+
+def rate(index: int, rate: float, **arms: tuple[float, float]) -> CellResult:
+    """A rate by the wall clock: of each arm, who ended of those who came, and how much later."""
+    figures: dict[str, Figures] = {
+        arm: {"kept_up": [kept] * 3, "later_tokens": [later] * 3, "latency_s": [1.0, 1.1, 1.2]}
+        for arm, (kept, later) in arms.items()
+    }
+    return cell(index, {"rate": rate, "clock": "wall"}, **figures)
+
+
+def test_saturation_takes_both_a_queue_and_requests_that_wait() -> None:
+    seen = findings(
+        "serving",
+        rate(0, 1.0, slabs=(0.9, 1.0), paged=(1.0, 1.0)),  # few ended, but nobody waited longer
+        rate(1, 2.0, slabs=(0.8, 1.5), paged=(1.0, 1.5)),  # waited longer, but all ended
+        rate(2, 4.0, slabs=(0.5, 2.0), paged=(0.7, 1.6)),
+    )
+    assert seen["first"].text.key == "experiments.serving.first_seen"
+    assert seen["first"].text.params["rate"] == 2.0
+    assert seen["first"].text.params["arms"]["key"] == "arm_name.slabs"
+    assert (seen["first"].text.params["keeps_up"], seen["first"].text.params["later"]) == (
+        0.95,
+        1.2,
+    )
+    assert seen["limit_slabs"].text.params["rate"] == 2.0
+    assert seen["limit_paged"].text.params["rate"] == 4.0
+
+
+def test_where_nobody_is_saturated_that_is_said() -> None:
+    seen = findings("serving", rate(0, 1.0, slabs=(1.0, 1.0), paged=(1.0, 1.0)))
+    assert seen["first"].text.key == "experiments.serving.first_none"
+    assert seen["limit_slabs"].text.key == "experiments.serving.limit_kept"
+
+
+def test_the_rows_of_a_batch_are_those_that_ran() -> None:
+    ran: Figures = {"tokens_per_s": [10, 11, 12], "running_mean": 3.2, "running_peak": 4}
+    text = findings(
+        "concurrency",
+        cell(0, {"concurrency": 1}, contiguous__sequential=ran, contiguous__batch=ran),
+        cell(1, {"concurrency": 32}, contiguous__batch=ran, slabs=ran, paged=ran),
+    )["batching"].text
+    assert (text.params["concurrency"], text.params["running"], text.params["peak"]) == (32, 3.2, 4)
+
+
+def test_each_width_is_held_against_its_own_figure_of_the_paper() -> None:
+    def beams(*shares: float) -> str:
+        cells = [
+            cell(i, {"beam_width": 2 * i + 2}, paged={"saved": each})
+            for i, each in enumerate(shares)
+        ]
+        found = {"beam": found_of("beam", *cells)}
+        return next(j.verdict for j in judge(found) if j.claim.name == "beams")
+
+    assert beams(0.40, 0.54, 0.56) == "shown"
+    assert beams(0.40, 0.90, 0.50) == "not_shown"  # the widest saves less than the paper's
+
+
+def test_the_throughput_claim_says_which_part_is_paging() -> None:
+    def ran(rates: Sequence[float]) -> Figures:
+        return {"tokens_per_s": rates}
+
+    cells = [
+        cell(0, {"concurrency": 1}, contiguous__sequential=ran([10, 10, 10])),
+        cell(
+            1, {"concurrency": 32}, contiguous__batch=ran([20, 20, 20]), slabs=ran([60, 60, 60]),
+            paged=ran([90, 90, 99]),
+        ),
+    ]  # fmt: skip
+    found = {"concurrency": found_of("concurrency", *cells)}
+    claim = next(j for j in judge(found) if j.claim.name == "throughput")
+    assert claim.seen is not None
+    assert (claim.seen.value, claim.seen.low, claim.seen.high) == (9, 9, 9.9)
+    assert {part.name: part.value for part in claim.seen.parts} == {
+        "batching": 2, "engine": 3, "paging": 1.5,
+    }  # fmt: skip
+    assert claim.verdict == "not_shown"
+
+
+@pytest.mark.parametrize(("paged", "verdict"), [(0.0, "shown"), (0.9, "not_shown")])
+def test_steadier_memory_is_measured_and_slabs_stand_beside_it(paged: float, verdict: str) -> None:
+    arms: dict[str, Figures] = {
+        "contiguous__growing": {"reserved_swing": 0.9},
+        "slabs": {"reserved_swing": 0.0},
+        "paged": {"reserved_swing": paged},
+    }
+    found = {"capacity": found_of("capacity", cell(0, {"requests": 4}, **arms))}
+    claim = next(j for j in judge(found) if j.claim.name == "steadier")
+    assert claim.verdict == verdict
+    assert claim.seen is not None
+    assert [part.value for part in claim.seen.parts] == [0.9, 0.0, paged]
