@@ -138,6 +138,8 @@ def _unsound(record: Record, result: ExperimentResult | None) -> Message | None:
         return message("claims.why.broken_off")
     if len(result.cells) < result.cells_planned:
         return message("claims.why.broken_off")
+    if record.changed_files:
+        return message("claims.why.changed", files=", ".join(record.changed_files))
     if result.problems:
         return message("claims.why.contradicts", n=len(result.problems))
     if ends[-1].status != "complete":

@@ -47,7 +47,7 @@ from experiment.record import EventLog, Record, read_record, remove_parts, write
 from experiment.report.console import ConsoleReporter
 from experiment.report.files import write_reports
 from experiment.report.index import write_index
-from experiment.report.markdown import write_step_summary
+from experiment.report.markdown import markdown, write_step_summary
 from experiment.resolved import resolved_config
 from experiment.results import Results
 from experiment.resume import Resumption, as_recorded, read_resumption
@@ -283,7 +283,7 @@ def _finish(
         index = write_index(directory, lang)
         files += [index] if index else []
         if summarise:
-            write_step_summary(results, lang)
+            write_step_summary(markdown(results, lang))
     except OSError as error:
         problem = error
     names = [str(path) for path in _listed(directory, files)]

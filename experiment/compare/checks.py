@@ -70,16 +70,25 @@ def check_run(directory: Path, checks: Checks, code: int, lang: str, ascii_only:
 
 
 def judge_gate(checks: Checks, side: Side, console: CompareConsole) -> int:
-    """Judge the limits and print the table; the exit code of the gate.
+    """Judge the limits, print the table and hand it to a CI job that asks; the gate's exit code.
 
     Raises:
-        UserError: a file of either run was changed after it was written.
+        UserError: a file of either run was changed after it was written, or the summary of the CI
+            job cannot be written.
     """
+    from experiment.report.gate_markdown import gate_markdown
+    from experiment.report.markdown import write_step_summary
+
     for one in (checks.baseline, side):
         if one is not None:
             check_unchanged(one)
     judged = judge(checks.limits or (), side, checks.baseline)
     console.gate(judged)
+    try:
+        write_step_summary(gate_markdown(console.t, judged))
+    except OSError as error:
+        path, why = str(error.filename), os_reason(error)
+        raise user_error("error.out_unwritable", path=path, why=why) from error
     return gate_code(judged)
 
 

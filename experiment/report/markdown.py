@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from experiment.experiments.results import ExperimentResult
 from experiment.i18n import DASH, Translator
 from experiment.messages import Message
 from experiment.report import values
+from experiment.report.experiment.markdown import experiment_markdown
+from experiment.report.experiment.page import focus_message
 from experiment.report.texts import arm_name
 from experiment.results import ArmResult, Results
 
@@ -32,14 +35,17 @@ _ROWS: Mapping[str, Callable[[ArmResult], str | None]] = {
 def markdown(results: Results, lang: str) -> str:
     """Verdict, table of the arms, tokens and notes, in one language; under 50 kB."""
     t = Translator(lang)
+    found = results.experiment
     parts = [
         f"## PagedKV Lab\n\n**{_text(t, results.headline)}**",
-        "" if results.status == "complete" else _plain(t("report.status." + results.status)),
+        "" if results.status == "complete" else plain(t("report.status." + results.status)),
+        *(experiment_markdown(t, found, plain) if found else []),
+        _focus(t, found) if found else "",
         _table(t, results),
         _tokens(t, results),
         "\n".join(f"- {_text(t, note)}" for note in results.notes),
         "\n".join(
-            f"- {_plain(arm_name(t, arm.arm))}: {_text(t, text)}"
+            f"- {plain(arm_name(t, arm.arm))}: {_text(t, text)}"
             for arm in results.arms
             for text in ([arm.reason] if arm.reason else []) + arm.problems
         ),
@@ -47,8 +53,14 @@ def markdown(results: Results, lang: str) -> str:
     return _within("\n\n".join(part for part in parts if part) + "\n")
 
 
-def write_step_summary(results: Results, lang: str) -> Path | None:
-    """Append the summary where a CI job asks for one; None where it does not.
+def _focus(t: Translator, found: ExperimentResult) -> str:
+    """Of which cell the table of the arms is."""
+    said = focus_message(found)
+    return "" if said is None else _text(t, said)
+
+
+def write_step_summary(text: str) -> Path | None:
+    """Append a summary where a CI job asks for one; None where it does not.
 
     Raises:
         OSError: the file cannot be written.
@@ -58,7 +70,7 @@ def write_step_summary(results: Results, lang: str) -> Path | None:
         return None
     path = Path(place)
     with path.open("a", encoding="utf-8") as file:
-        file.write(markdown(results, lang) + "\n")
+        file.write(text + "\n")
     return path
 
 
@@ -67,20 +79,20 @@ def _table(t: Translator, results: Results) -> str:
         return ""
     rows = [["", *(arm_name(t, arm.arm) for arm in results.arms)]]
     rows += [[t(label), *(of(arm) or DASH for arm in results.arms)] for label, of in _ROWS.items()]
-    lines = ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in rows]
+    lines = ["| " + " | ".join(plain(cell) for cell in row) + " |" for row in rows]
     rule = "| --- |" + " ---: |" * len(results.arms)
     return "\n".join([lines[0], rule, *lines[1:]])
 
 
 def _tokens(t: Translator, results: Results) -> str:
     if not results.compared:
-        return _plain(t("report.tokens.none"))
+        return plain(t("report.tokens.none"))
     if all(one.equal for one in results.compared):
         key = "report.tokens.equal_some" if results.not_compared else "report.tokens.equal"
-        return _plain(t(key, n=len(results.compared) + 1))
+        return plain(t(key, n=len(results.compared) + 1))
     return "\n".join(
-        f"- {_plain(arm_name(t, one.arm))}: "
-        + _plain(t("report.tokens.differ", equal=one.equal_requests, n=one.requests))
+        f"- {plain(arm_name(t, one.arm))}: "
+        + plain(t("report.tokens.differ", equal=one.equal_requests, n=one.requests))
         for one in results.compared
         if not one.equal
     )
@@ -91,11 +103,11 @@ def _bytes(arm: ArmResult, name: str) -> int | None:
 
 
 def _text(t: Translator, text: Message) -> str:
-    return _plain(t.message(text))
+    return plain(t.message(text))
 
 
-def _plain(text: str) -> str:
-    """Foreign text cannot make markup or break a table."""
+def plain(text: str) -> str:
+    """Text as Markdown shows it: foreign text cannot make markup or break a table."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return line.translate(_ESCAPED)
 

@@ -82,6 +82,21 @@ def test_a_gate_decides_the_exit_code(
     assert "unknown, so not passed" in capsys.readouterr().out
 
 
+def test_the_table_of_a_gate_goes_to_the_summary_of_a_job(
+    runs: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    limits = gate(tmp_path, '"paged/steps" = { min = 1 }\n"paged/wasted_slots" = { max = 1 }')
+    assert main(["compare", runs[0], "--gate", limits, "--lang", "en"]) == ExitCode.GATE
+    rows = [line for line in summary.read_text(encoding="utf-8").splitlines() if "paged/" in line]
+    assert rows[0].startswith("| paged/wasted\\_slots | ")  # the broken one first
+    assert rows[0].endswith(" | 1 | 2 | does not hold |")
+    assert rows[1].endswith(" | holds |")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "no" / "such.md"))
+    assert main(["compare", runs[0], "--gate", limits, "--lang", "en"]) == ExitCode.USAGE
+
+
 def test_a_gate_takes_the_run_before_as_its_baseline(runs: tuple[str, str], tmp_path: Path) -> None:
     wide, narrow = runs
     path = gate(tmp_path, '"paged/wasted_slots" = { max = "baseline" }')

@@ -9,7 +9,7 @@ import pytest
 from in_process import CONFIGS, Ran, run, tiny_config
 
 from experiment.conclusions import evaluate
-from experiment.config import load_config
+from experiment.config import ARM_GROUPS, expand_arms, load_config
 from experiment.events import RepeatFinished, RequestFinished, Step
 from experiment.experiments.base import cell_config
 from experiment.experiments.evaluate import picture
@@ -21,6 +21,7 @@ from experiment.messages import UserError
 from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.files import write_reports
+from experiment.report.markdown import markdown
 
 ALL_ARMS = ["contiguous.sequential", "contiguous.batch", "contiguous.growing", "slabs", "paged"]
 SHIPPED = sorted(path.stem for path in CONFIGS.glob("*.toml") if path.stem in EXPERIMENTS)
@@ -211,7 +212,7 @@ def test_every_file_is_written_and_holds_the_experiment(capacity: Ran) -> None:
     for lang in LANGUAGES:
         assert Translator(lang)("experiments.capacity.title") in page
         assert Translator(lang)("experiments.figure.running_peak") in page
-    assert 'id="experiment-running-peak-wide"' in page
+    assert 'id="experiment-running-mean-wide"' in page
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -227,6 +228,43 @@ def test_every_shipped_experiment_has_cells_that_fit(name: str, size: str) -> No
     assert set(spec.charts) <= set(spec.figures)
     if size == "quick":  # starting a process takes seconds
         assert sum(len(cell_config(config, cell).arm_names) for cell in cells) <= 10
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_of_every_arm_that_is_left_out_the_reason_is_known(name: str) -> None:
+    asked = load_config(CONFIGS / f"{name}.toml", {}).arm_names
+    reasons = find_experiment(name).without
+    assert set(reasons) == set(expand_arms(ARM_GROUPS)) - set(asked)
+    for lang in LANGUAGES:
+        assert all(f"experiments.without.{key}" in catalogue(lang) for key in reasons.values())
+
+
+def test_a_report_says_of_every_arm_that_it_ran_or_why_not(
+    capacity: Ran, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without = {each.arm: each.reason.key for each in capacity.result.without}
+    assert set(without) == {"transformers_paged", "vllm"}
+    assert set(without) | set(capacity.result.arms) == set(expand_arms(ARM_GROUPS))
+    ConsoleReporter("en").show_results(capacity.results, [])
+    t = Translator("en")
+    line = " ".join(capsys.readouterr().out.split())
+    assert t("experiments.without.quick") in line
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_summary_of_a_job_has_a_section_of_the_experiment(capacity: Ran, lang: str) -> None:
+    text, t = markdown(capacity.results, lang), Translator(lang)
+    table = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    at_once = next(row for row in table if t("experiments.capacity.at_once") in row[0])
+    assert at_once[1] == t("verdict.shown")
+    many = capacity.cell(requests=10)
+    mean = capacity.figure(many, "paged", "running_mean")
+    drawn = f"{mean.value:.2f} ({t('experiments.kvsim', value=f'{mean.foretold:.2f}')})"
+    label = t("experiments.figure.running_mean")
+    row = next(r for r in table if r[0] == f"| {label}: 10")
+    assert drawn in row[capacity.result.arms.index("paged") + 1]
+    exact, of = capacity.result.foretold
+    assert t("experiments.foretold", exact=exact, of=of) in text
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))

@@ -108,9 +108,9 @@ def test_a_job_gets_its_summary_only_where_it_asks(
 ) -> None:
     results = evaluate(make_record(tmp_path / "run"))
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    assert write_step_summary(results, "en") is None
+    assert write_step_summary(markdown(results, "en")) is None
     place = tmp_path / "summary.md"
     place.write_text("before\n", encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
-    assert write_step_summary(results, "en") == place
+    assert write_step_summary(markdown(results, "en")) == place
     assert place.read_text(encoding="utf-8") == "before\n" + markdown(results, "en") + "\n"
