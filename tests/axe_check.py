@@ -1,4 +1,4 @@
-"""axe-core on a page. It is not ours: ``.ci/run`` fetches it; without it these tests are skipped."""
+"""axe-core on a page; ``.ci/run`` fetches it, and without it these tests are skipped."""
 
 from __future__ import annotations
 

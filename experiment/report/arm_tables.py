@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _EDGES = 1  # the right border of a table
 _AROUND = 3  # border and padding of a column
-_LABELS = 22  # no more for the labels while arms need the room
+_LABELS = (40, 28, 22, 18, 14, 10)  # widths that labels may have, the best first
 _WHOLE = 16  # a figure up to so many cells is not broken
 
 
@@ -35,45 +35,70 @@ class Line:
 
 def show_arms(out: ConsoleReporter, head: str, arms: Sequence[str], lines: Sequence[Line]) -> None:
     """Print the table, or as many as it takes."""
-    names = [_broken(arm_name(out.t, arm)) for arm in arms]
-    needs = [
-        max([_word(names[i]), *(_need(one.cells[i].plain) for one in lines if one.cells)])
+    names = [wrap(_broken(arm_name(out.t, arm)), _WHOLE) for arm in arms]
+    columns = [
+        _Column(
+            i,
+            names[i],
+            max([_need(names[i]), *(_need(o.cells[i].plain) for o in lines if o.cells)]),
+        )
         for i in range(len(arms))
     ]
-    labels = max((_word(one.label.plain) for one in lines), default=0)
-    labels = max(labels, min(_LABELS, max((cell_len(o.label.plain) for o in lines), default=0)))
-    for chosen in _slices(needs, out.console.width - _EDGES - labels - _AROUND):
-        _show(out, head, labels, [(i, names[i], needs[i]) for i in chosen], lines)
+    labels, tables = _arranged(head, columns, lines, out.console.width - _EDGES - _AROUND)
+    for chosen in tables:
+        _show(out, head, labels, chosen, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """An arm: its place among all, its name in lines, and the cells that it needs."""
+
+    place: int
+    name: str
+    need: int
+
+
+def _arranged(
+    head: str, columns: Sequence[_Column], lines: Sequence[Line], width: int
+) -> tuple[int, list[list[_Column]]]:
+    """Cells for the labels, and the arms of each table: few tables, and labels of few lines."""
+    texts = [head, *(one.label.plain for one in lines)]
+    least, most = max(map(_word, texts)), max(map(cell_len, texts))
+    widths = [w for w in dict.fromkeys(min(most, w) for w in _LABELS) if w >= least] or [least]
+    found = [(labels, list(_slices(columns, width - labels))) for labels in widths]
+    fitting = [one for one in found if one[0] + max(c.need for c in columns) + _AROUND <= width]
+    return min(fitting or found[-1:], key=lambda one: len(one[1]))
 
 
 def _show(
     out: ConsoleReporter,
     head: str,
     labels: int,
-    columns: Sequence[tuple[int, str, int]],
+    columns: Sequence[_Column],
     lines: Sequence[Line],
 ) -> None:
-    table = out.table(wrap(head, max(labels, _LABELS)))
-    table.columns[0].min_width = labels
-    for _, name, need in columns:
-        table.add_column(name, justify="right", overflow="fold", min_width=need)
+    table = out.table(wrap(head, labels))
+    table.columns[0].width = labels
+    for column in columns:
+        table.add_column(column.name, justify="right", overflow="fold", width=column.need)
     for one in lines:
         if not one.cells:
             table.add_section()
-        table.add_row(one.label, *(one.cells[i] for i, _, _ in columns if one.cells))
+        label = Text(wrap(one.label.plain, labels), one.label.style, justify=one.label.justify)
+        table.add_row(label, *(one.cells[column.place] for column in columns if one.cells))
     out.console.print(table)
 
 
-def _slices(needs: Sequence[int], room: int) -> Iterator[list[int]]:
+def _slices(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
     """As many neighbours as fit, one at least."""
-    chosen: list[int] = []
+    chosen: list[_Column] = []
     taken = 0
-    for index, need in enumerate(needs):
-        if chosen and taken + need + _AROUND > room:
+    for column in columns:
+        if chosen and taken + column.need + _AROUND > room:
             yield chosen
             chosen, taken = [], 0
-        chosen.append(index)
-        taken += need + _AROUND
+        chosen.append(column)
+        taken += column.need + _AROUND
     if chosen:
         yield chosen
 

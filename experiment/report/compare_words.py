@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, get_args
 
-from experiment.compare.results import Comparison, Figure, Row, Side
+from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
 from experiment.i18n import DASH
 from experiment.messages import Message, message
 from experiment.report.experiment.words import cell_axis, cell_label
@@ -39,9 +39,18 @@ def verdict(row: Row) -> Message:
 
 
 def counted(comparison: Comparison) -> Message:
-    """How many figures came out how."""
-    names = ("better", "worse", "differs", "same", "unclear", "single", "not_comparable", "unknown")
-    return message("compare.counted", **{name: comparison.count(name) for name in names})  # type: ignore[arg-type]
+    """How many figures came out how; kinds of outcome that there are none of are not named."""
+    parts = [
+        message(f"compare.part.{name}", n=n)
+        for name in get_args(Verdict)
+        if (n := comparison.count(name))
+    ]
+    if not parts:
+        return message("compare.nothing")
+    text = parts[0]
+    for part in parts[1:]:
+        text = message("compare.listed", one=text.model_dump(), other=part.model_dump())
+    return message("compare.counted", n=len(comparison.rows), text=text.model_dump())
 
 
 def change_text(row: Row) -> str:

@@ -40,12 +40,17 @@ _PAGE = "report.html"
 _NAME = "reports"
 
 
+Kind = Literal[
+    "run", "experiment", "simulation", "compare", "claims", "paper", "bench", "unreadable"
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A report: where it lies, when it was made and what it found."""
 
     name: str
-    kind: Literal["run", "simulation", "compare", "claims", "paper", "bench", "unreadable"]
+    kind: Kind
     wall_ns: int
     offset_s: int
     verdict: Message
@@ -122,8 +127,9 @@ def _run(name: str, data: Mapping[str, Any]) -> Entry:
     results, config = data["results"], data["config"]
     model = config.get("model") or {}
     parts = (model.get("name"), model.get("dtype"), (config.get("run") or {}).get("device"))
+    kind: Kind = "experiment" if results.get("experiment") else "run"
     return Entry(
-        name, "run", int(data["wall_ns"]), int(data.get("utc_offset_s") or 0),
+        name, kind, int(data["wall_ns"]), int(data.get("utc_offset_s") or 0),
         Message.model_validate(results["headline"]), str(results["status"]),
         " · ".join(str(part) for part in parts if part),
     )  # fmt: skip

@@ -177,13 +177,39 @@ _TILES: dict[str, Markup] = {
 }
 
 
+# On paper: how far it is from stripe to stripe, as a vector across them, and the stripe's share.
+_STRIPES: dict[str, tuple[float, float, float]] = {
+    "padding": (3, 0, 0.3), "finished": (0, 3, 0.4), "unwritten": (3, 3, 0.2),
+    "wasted": (3, 3, 0.2), "rounding": (0, 8, 0.15), "never_written": (2, -2, 0.35),
+    "written_later": (7, 0, 0.15), "cached": (8, 0, 0.2), "hole": (0, 5, 0.3),
+    "engine": (2, 2, 0.4), "watermark": (0, 6, 0.15), "queued": (0, 4, 0.2),
+    "prefill": (3, -3, 0.2), "preempted": (0, 3, 0.4), "held": (3, 0, 0.3),
+}  # fmt: skip
+
+
 def patterns() -> Markup:
-    """The definitions that every drawing of a page refers to; put once into the page."""
+    """The definitions that every drawing of a page refers to; put once into the page.
+
+    A pattern goes to paper as a picture as large as what it fills. Stripes by a repeated gradient
+    stay lines there, so the style sheet puts these in the place of the patterns.
+    """
     made = [_pattern(state.value) for state in SlotState]
     made += [_pattern(name) for name in _OTHERS]
+    made += [_stripes(name) for name in _STRIPES]
     return tag(
         "svg", tag("defs", *made), class_="definitions", width=0, height=0, aria_hidden="true",
         focusable="false",
+    )  # fmt: skip
+
+
+def _stripes(state: str) -> Markup:
+    x, y, ink = _STRIPES[state]
+    stops = [(0.0, f"g-{state}"), (1 - ink, f"g-{state}"), (1 - ink, "ink"), (1.0, "ink")]
+    return tag(
+        "linearGradient",
+        *(tag("stop", offset=offset, class_=f"stop {kind}") for offset, kind in stops),
+        id=f"h-{state}", gradientUnits="userSpaceOnUse", x1=0, y1=0, x2=x, y2=y,
+        spreadMethod="repeat",
     )  # fmt: skip
 
 
