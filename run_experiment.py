@@ -61,8 +61,10 @@ def main():
         enter_venv()
         stop("packages", ", ".join(missing))
     sys.path.insert(0, HERE)
-    from experiment.cli import main as cli_main
-
+    try:
+        from experiment.cli import main as cli_main
+    except KeyboardInterrupt:  # nothing has begun yet
+        return 130
     return cli_main(sys.argv[1:])
 
 

@@ -61,7 +61,7 @@ def claims(words: list[str], t: Translator) -> int:
             continue
         console.begin(name, number, len(names))
         ended = _run(configs[name], place, options, t)
-        if ended == ExitCode.INTERRUPTED:
+        if ended in ExitCode.ENDED:
             console.interrupted(directory)
             return ended
         code = ended or code

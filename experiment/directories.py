@@ -6,8 +6,10 @@ import contextlib
 from datetime import datetime
 from pathlib import Path
 
+from experiment.locks import is_locked
 from experiment.messages import user_error
 from experiment.os_errors import os_reason
+from experiment.record import EVENTS_FILE
 
 
 def make_run_directory(out: Path | None, prefix: str = "") -> Path:
@@ -23,7 +25,8 @@ def make_run_directory(out: Path | None, prefix: str = "") -> Path:
             return _new_directory(path)
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
-            raise user_error("error.out_not_empty", path=str(path))
+            used = is_locked(path / EVENTS_FILE)
+            raise user_error(f"error.{'run_in_use' if used else 'out_not_empty'}", path=str(path))
     except OSError as error:
         raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
     return path

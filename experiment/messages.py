@@ -33,8 +33,13 @@ class ExitCode:
     USAGE = 2
     INCOMPLETE = 3
     GATE = 4
+    UNWRITABLE = 5
     CHANGED = 6
+    # 128 and the number of the signal, as shells have it.
+    HUNG_UP = 129
     INTERRUPTED = 130
+    TERMINATED = 143
+    ENDED = (HUNG_UP, INTERRUPTED, TERMINATED)
 
 
 class UserError(Exception):

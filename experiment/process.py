@@ -6,9 +6,9 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +21,8 @@ import psutil
 import experiment
 import kvsim
 from experiment.events import Event, decode
+from experiment.interrupts import shielded
+from experiment.shared_memory import is_tracker, remove_segments, segments_of
 
 _GRACE_S = 3.0
 # A child that has said all it had to say takes down libraries and device before it is gone.
@@ -32,7 +34,7 @@ class ChildTimeoutError(Exception):
 
 
 class Child:
-    """One child process that speaks events (see :mod:`experiment.wire`).
+    """One child process that speaks events (see :mod:`experiment.wire`), from ``with`` on.
 
     Args:
         module: run with ``python -m``.
@@ -54,23 +56,27 @@ class Child:
         python: str | None = None,
     ) -> None:
         self.lingered = False
-        self._log: IO[bytes] = log_path.open("ab")
-        self._packages = _OwnPackages() if python else None
-        self._deadline = time.monotonic() + timeout_s
+        self._module, self._task, self._log_path = module, task, log_path
+        self._timeout_s, self._env, self._python = timeout_s, env or {}, python
+
+    def _start(self) -> None:
+        self._log: IO[bytes] = self._log_path.open("ab")
+        self._packages = _OwnPackages(self._log_path.parent) if self._python else None
+        self._deadline = time.monotonic() + self._timeout_s
         # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
         # the child in order.
         self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [python or sys.executable, "-m", module],
+            [self._python or sys.executable, "-m", self._module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=_environment(env or {}, self._packages.path if self._packages else None),
+            env=_environment(self._env, self._packages.path if self._packages else None),
             start_new_session=True,
         )
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self._send(json.dumps(task))
+        self._send(json.dumps(self._task))
 
     @property
     def pid(self) -> int:
@@ -118,7 +124,12 @@ class Child:
 
     def kill(self) -> None:
         """End the child and every process below it, by their own ids."""
+        with shielded():
+            self._kill()
+
+    def _kill(self) -> None:
         below = descendants(self._process.pid)
+        shared = segments_of([*_process(self._process.pid), *below])
         self._process.terminate()
         # Waited for here and not by psutil, which would take the exit code away from us.
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -126,8 +137,16 @@ class Child:
         self._process.kill()
         self._process.wait()
         end_processes(below)
+        remove_segments(shared)
 
     def __enter__(self) -> Child:
+        try:
+            with shielded():
+                self._start()
+        except KeyboardInterrupt:  # it came while the process was started, so that there is one
+            if "_reader" in vars(self):
+                self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -136,9 +155,16 @@ class Child:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        with shielded():
+            self._leave()
+
+    def _leave(self) -> None:
         if self._process.poll() is None:
             self.kill()
-        end_processes(session_members(self._process.pid))
+        left = session_members(self._process.pid)
+        shared = segments_of(left)
+        end_processes(left)
+        remove_segments(shared)
         self._reader.join(_GRACE_S)
         for stream in (self._process.stdin, self._process.stdout, self._log):
             with contextlib.suppress(OSError):
@@ -191,31 +217,55 @@ def session_members(leader: int) -> list[psutil.Process]:
 
 
 def end_processes(processes: list[psutil.Process]) -> None:
-    """Terminate processes; kill what does not go."""
-    for process in processes:
+    """Terminate processes; kill what does not go.
+
+    Those that give back what the others leave come last: they end by themselves behind them.
+    """
+    trackers = [process for process in processes if is_tracker(process)]
+    workers = [process for process in processes if process not in trackers]
+    for process in workers:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    _, alive = psutil.wait_procs(processes, timeout=_GRACE_S)
-    for process in alive:
+    _, alive = psutil.wait_procs(workers, timeout=_GRACE_S)
+    _kill(alive)
+    _, alive = psutil.wait_procs(trackers, timeout=_GRACE_S)
+    _kill(alive)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(alive, timeout=_GRACE_S)
+    psutil.wait_procs(processes, timeout=_GRACE_S)
+
+
+def _process(pid: int) -> list[psutil.Process]:
+    try:
+        return [psutil.Process(pid)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 class _OwnPackages:
-    """A directory with nothing but links to our packages, for another interpreter's path."""
+    """A directory with nothing but links to our packages, for another interpreter's path.
 
-    def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="pagedkv-")
-        self.path = self._directory.name
+    It lies beside the log: should we be killed, it is found there, and not lost among temporary
+    files.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._directory = place.absolute() / ".packages"
+        self.path = str(self._directory)
+        self._directory.mkdir(exist_ok=True)
         for package in (experiment, kvsim):
             assert package.__file__ is not None
             source = Path(package.__file__).resolve().parent
-            Path(self.path, source.name).symlink_to(source, target_is_directory=True)
+            with contextlib.suppress(FileExistsError):  # one that was left behind will do
+                (self._directory / source.name).symlink_to(source, target_is_directory=True)
 
     def remove(self) -> None:
         """Remove it."""
-        self._directory.cleanup()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _environment(extra: dict[str, str], packages: str | None = None) -> dict[str, str]:

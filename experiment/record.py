@@ -228,7 +228,7 @@ def write_summary(directory: Path, summary: dict[str, Any]) -> None:
 
 def _full(path: Path, error: OSError) -> UserError:
     text = message("error.record_unwritable", path=str(path), why=os_reason(error))
-    return UserError(text, ExitCode.INCOMPLETE)
+    return UserError(text, ExitCode.UNWRITABLE)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -12,9 +12,10 @@ import contextlib
 import errno
 import os
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -37,10 +38,11 @@ from experiment.events import (
     RunStarted,
 )
 from experiment.experiments.evaluate import picture
+from experiment.interrupts import Interrupts
 from experiment.launch import Prepared, adapt, refuse
 from experiment.lead import check_experiment, lead
 from experiment.margins import explain_differences
-from experiment.messages import ExitCode, UserError, message, user_error
+from experiment.messages import ExitCode, UserError, message
 from experiment.model.source import text_warning
 from experiment.os_errors import os_reason
 from experiment.record import EventLog, Record, read_record, remove_parts, write_summary
@@ -70,6 +72,8 @@ class RunOptions:
 
 # Windows has no disk quotas of this kind.
 _DISK_ERRORS = {errno.ENOSPC, errno.EFBIG, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)}
+# Of files in the run directory these, too, say that it was taken away or closed meanwhile.
+_PLACE_ERRORS = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR}
 
 
 class _LeaveError(Exception):
@@ -87,37 +91,83 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
     check_experiment(config)
     directory = resumption.directory if resumption else make_run_directory(options.out)
     console = ConsoleReporter(options.lang, options.ascii, options.quiet)
-    failure: ArmFailed | None = None
-    stretch = resumption.stretch if resumption else 1
+    with Interrupts() as interrupts:
+        code, begun = _measure(config, options, resumption, prompts, console, interrupts, directory)
+        if not begun:
+            return code
+        interrupts.draws()
+        try:
+            agrees = _finish(directory, console, options.lang, summarise=True, ended=True)
+        except KeyboardInterrupt:
+            console.warn(message("note.not_drawn", path=str(directory)))
+            return interrupts.exit_code or ExitCode.INTERRUPTED
+    code = code if agrees or code != ExitCode.OK else ExitCode.INCOMPLETE
+    if not options.checks.any:
+        return code
+    return check_run(directory, options.checks, code, options.lang, options.ascii)
+
+
+def _measure(
+    config: Config,
+    options: RunOptions,
+    resumption: Resumption | None,
+    prompts: list[str],
+    console: ConsoleReporter,
+    interrupts: Interrupts,
+    directory: Path,
+) -> tuple[int, bool]:
+    """Everything up to the end of the log: the exit code, and whether there is a log.
+
+    Raises:
+        UserError: nothing could be measured, or no more be written.
+    """
     with _disk_errors(directory), EventLog(directory, resume=resumption is not None) as log:
+        stretch = resumption.stretch if resumption else 1
         session = Session(directory, log, console.handle, stretch)
         session.emit(_first_event(config, options, resumption))
         warning = text_warning(config)
         if warning is not None:
             console.warn(warning)  # on the first screen; the record has it with the model
+        stages = partial(_stages, session, console, config, prompts, options, resumption)
         try:
-            failure = _stages(session, console, config, prompts, options, resumption)
-            status = "complete" if failure is None else "incomplete"
-        except _LeaveError:
-            status = "left"
-        except KeyboardInterrupt:
-            status = "interrupted"
+            status, failure = _attempt(stages, console, interrupts)
         finally:
-            console.end_task()
             if not log.begun:
                 shutil.rmtree(session.logs, ignore_errors=True)  # the run stays as it was
+        code = interrupts.exit_code or _exit_code(failure)
         if not log.begun:
-            return _not_resumed(status, failure)
+            if failure is not None:
+                raise UserError(failure.reason, code)
+            return code, False
+        if interrupts.signal not in (None, signal.SIGINT):
+            session.emit(Notice(text=message("note.ended_by", signal=interrupts.signal.name)))
         session.emit(RunFinished.model_validate({"status": status}))
-    if failure is not None and failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
+    if failure and failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
         shutil.rmtree(directory)  # nothing was measured; it was empty when we took it
         raise UserError(failure.reason)
-    agrees = _finish(directory, console, options.lang, summarise=True, ended=True)
-    code = _exit_code(status, failure)
-    code = code if agrees or code != ExitCode.OK else ExitCode.INCOMPLETE
-    if not options.checks.any:
-        return code
-    return check_run(directory, options.checks, code, options.lang, options.ascii)
+    return code, True
+
+
+def _attempt(
+    stages: Callable[[], ArmFailed | None], console: ConsoleReporter, interrupts: Interrupts
+) -> tuple[str, ArmFailed | None]:
+    """Go through the stages: how the run ended, and the first failure."""
+    try:
+        failure = stages()
+        return ("complete" if failure is None else "incomplete"), failure
+    except _LeaveError:
+        return "left", None
+    except KeyboardInterrupt:
+        interrupts.signal = interrupts.signal or signal.SIGINT
+        return "interrupted", None
+    except OSError as error:
+        if error.errno != errno.EIO or error.filename is not None:
+            raise
+        interrupts.hang_up()  # the terminal went before its signal came
+        return "interrupted", None
+    finally:
+        with contextlib.suppress(OSError):
+            console.end_task()
 
 
 def resume(directory: Path, given: Config | None, options: RunOptions) -> int:
@@ -134,17 +184,6 @@ def resume(directory: Path, given: Config | None, options: RunOptions) -> int:
     console = ConsoleReporter(options.lang, options.ascii)
     console.warn(message("note.resume_complete", path=str(directory)))
     return ExitCode.OK
-
-
-def _not_resumed(status: str, failure: ArmFailed | None) -> int:
-    """The exit code where a run that was to go on did not: nothing was written into it.
-
-    Raises:
-        UserError: the preparation failed, for that reason.
-    """
-    if failure is not None:
-        raise UserError(failure.reason, failure.exit_code or ExitCode.INCOMPLETE)
-    return _exit_code(status, None)
 
 
 def render(directory: Path, lang: str, ascii_only: bool) -> int:
@@ -290,7 +329,8 @@ def _finish(
     console.show_results(results, names)
     if problem is not None:
         why = problem.strerror or str(problem)
-        raise user_error("error.out_unwritable", path=str(directory), why=why)
+        text = message("error.out_unwritable", path=str(directory), why=why)
+        raise UserError(text, ExitCode.UNWRITABLE)
     return results.experiment is None or not results.experiment.problems
 
 
@@ -315,10 +355,20 @@ def _disk_errors(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _DISK_ERRORS:
+        if error.errno not in _DISK_ERRORS and not _is_of(directory, error):
             raise
         text = message("error.out_unwritable", path=str(directory), why=os_reason(error))
-        raise UserError(text, ExitCode.INCOMPLETE) from error
+        raise UserError(text, ExitCode.UNWRITABLE) from error
+
+
+def _is_of(directory: Path, error: OSError) -> bool:
+    """Whether an error says that a file in a directory cannot be had there any more."""
+    name = error.filename
+    return (
+        error.errno in _PLACE_ERRORS
+        and isinstance(name, str)
+        and Path(name).absolute().is_relative_to(directory.absolute())
+    )
 
 
 def _listed(directory: Path, files: Iterable[Path]) -> list[Path]:
@@ -355,9 +405,7 @@ def _first_event(
     return RunStarted(lang=options.lang, config=as_recorded(config), **common)
 
 
-def _exit_code(status: str, failure: ArmFailed | None) -> int:
-    if status == "interrupted":
-        return ExitCode.INTERRUPTED
+def _exit_code(failure: ArmFailed | None) -> int:
     if failure is None:
         return ExitCode.OK
     if failure.exit_code == ExitCode.USAGE:

@@ -7,8 +7,11 @@ child  ──stderr──► the log file (everything that libraries print lands
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,6 +19,8 @@ from typing import Any
 
 from experiment.events import ArmFailed, Event, StageEntered, encode
 from experiment.messages import ExitCode, Message, UserError, message
+
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
 class Wire:
@@ -28,8 +33,15 @@ class Wire:
         self._in = sys.stdin
 
     def task(self) -> dict[str, Any]:
-        """The task that the runner wrote as the first line."""
-        data = json.loads(self._in.readline())
+        """The task that the runner wrote as the first line.
+
+        Raises:
+            EOFError: the runner is gone.
+        """
+        line = self._in.readline()
+        if not line:
+            raise EOFError("the runner closed the pipe")
+        data = json.loads(line)
         assert isinstance(data, dict)
         return data
 
@@ -54,6 +66,7 @@ def serve(name: str, main: Callable[[Wire, dict[str, Any]], None]) -> int:
 
     Returns the exit code.
     """
+    _end_with_the_runner()
     wire = Wire()
     arm = name
     try:
@@ -70,12 +83,23 @@ def serve(name: str, main: Callable[[Wire, dict[str, Any]], None]) -> int:
     except Exception as error:
         traceback.print_exc()
         # Torch's own error on a GPU, and what its allocator says on a CPU.
-        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
+        if type(error).__name__ == "OutOfMemoryError" or _says_no_memory(error):
             reason = message("failure.out_of_memory")
         else:
             reason = message("failure.exception", error=f"{type(error).__name__}: {error}"[:500])
         return _fail(wire, arm, reason, ExitCode.INCOMPLETE)
     return ExitCode.OK
+
+
+def _says_no_memory(error: Exception) -> bool:
+    return any(words in str(error) for words in ("can't allocate memory", "bad_alloc"))
+
+
+def _end_with_the_runner() -> None:
+    """Have the system kill this process when the runner dies, however busy or stopped it is."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _fail(wire: Wire, arm: str, reason: Message, code: int) -> int:

@@ -8,8 +8,10 @@ Usage: ``door.py TOLD.json WORDS...``
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,24 @@ from experiment.cli import main  # noqa: E402
 from experiment.environment import Environment  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
 from experiment.launch import Launch, Prepared  # noqa: E402
+from experiment.report import files  # noqa: E402
 
 
 def arrange(told: dict[str, Any]) -> None:
     """Put what was told in the place of what takes seconds."""
 
+    def stop_in(session: runner.Session, stage: str) -> None:
+        """Hang in a process of this stage where that was told."""
+        if told["hang_in"] == stage:
+            session._run(stage, "scripted_arm", {"arm": stage, "script": "hang at once"}, 600, None)
+
     def probe(session: runner.Session, device: str) -> Environment:
+        stop_in(session, "environment")
         session.emit(EnvironmentProbed(environment=told["environment"]))
         return Environment.model_validate(told["environment"])
 
     def prepare(session: runner.Session, *_: object) -> Prepared:
+        stop_in(session, "prepare")
         _, model, workload = event_makers.head()
         model = model.model_copy(update=told.get("model", {}))
         session.emit(model)
@@ -44,11 +54,23 @@ def arrange(told: dict[str, Any]) -> None:
         task = {"arm": arm, "script": script, "pause_s": told["pause_s"], "note": told["note"]}
         return Launch("scripted_arm", task)
 
+    files.draw_plots = lambda *_: iter(())  # type: ignore[assignment] # seconds for each run
     runner.Session.probe_environment = probe  # type: ignore[method-assign]
     runner.Session.prepare = prepare  # type: ignore[method-assign, assignment]
     runner.plan_launch = plan  # type: ignore[assignment]
 
 
+def make_the_clock_jump() -> None:
+    """The wall clock goes a day back each time that it is read; the monotonic one does not."""
+    days = itertools.count()
+    now = time.time_ns
+    time.time_ns = lambda: now() - next(days) * 86_400 * 10**9
+    time.time = lambda: time.time_ns() / 1e9
+
+
 if __name__ == "__main__":
-    arrange(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    arrange(given)
+    if given["clock_jumps"]:
+        make_the_clock_jump()
     sys.exit(main(sys.argv[2:]))

@@ -18,6 +18,7 @@ import psutil
 from experiment.events import ArmFinished, ArmStarted, Event, Step
 from experiment.messages import UserError
 from experiment.record import read_record
+from experiment.shared_memory import segments_of
 
 HERE = Path(__file__).parent
 ARMS = ("contiguous.batch", "paged")
@@ -60,7 +61,10 @@ class Program:
 
 
 def shared_memory() -> frozenset[str]:
-    return frozenset(os.listdir(SHM)) if SHM.is_dir() else frozenset()  # noqa: PTH208
+    """Names of what Python and torch have there and no process holds any more."""
+    names = (path for kind in ("psm_*", "torch_*", "sem.*") for path in SHM.glob(kind))
+    found = set(names)
+    return frozenset(path.name for path in found - segments_of(psutil.process_iter()))
 
 
 def events_of(out: Path) -> list[Event]:
@@ -91,6 +95,11 @@ def arm_ended(arm: str) -> Callable[[list[Event]], bool]:
     return lambda events: any(isinstance(e, ArmFinished) and e.arm == arm for e in events)
 
 
+def take_interrupts() -> None:
+    """Whoever runs the tests in the background has them ignored, and so would the program."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Starter:
     """Starts the program with arms of :mod:`scripted_arm`."""
 
@@ -107,16 +116,23 @@ class Starter:
         pause_s: float = 0.0,
         model: dict[str, Any] | None = None,
         environment: dict[str, Any] | None = None,
+        hang_in: str = "",
+        clock_jumps: bool = False,
         out: Path | None = None,
         **options: Any,
     ) -> Program:
-        """Start it; without words a run of two arms into ``out``."""
+        """Start a run of two arms into ``out``, or go on with one; ``options`` are Popen's."""
         told = self.place / f"told-{len(self.started)}.json"
         data = {"environment": environment or self.environment, "scripts": scripts or {},
-                "pause_s": pause_s, "model": model or {}, "note": str(self.note)}  # fmt: skip
+                "pause_s": pause_s, "model": model or {}, "note": str(self.note),
+                "hang_in": hang_in, "clock_jumps": clock_jumps}  # fmt: skip
         told.write_text(json.dumps(data), encoding="utf-8")
         out = out or self.place / "out"
-        given = words or ("--arms", ",".join(ARMS), "--yes", "--out", str(out))
+        given = (
+            words
+            if "--resume" in words
+            else (*("--arms", ",".join(ARMS), "--out", str(out)), *(words or ("--yes",)))
+        )
         scratch = self.place / f"tmp-{len(self.started)}"
         scratch.mkdir()
         variables = {**os.environ, "TMPDIR": str(scratch), **options.pop("env", {})}
@@ -125,8 +141,8 @@ class Starter:
         process = subprocess.Popen(
             [sys.executable, str(HERE / "door.py"), str(told), *given, "--lang", "en"],
             text=True, encoding="utf-8", errors="replace", env=variables,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+            **{"preexec_fn": take_interrupts,
+               "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
                **options},
         )  # fmt: skip
         program = Program(process, out, shared, scratch)

@@ -7,6 +7,7 @@ a middle to break it in.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from multiprocessing.shared_memory import SharedMemory
@@ -25,8 +26,13 @@ def events(arm: str) -> list[Event]:
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
     arm, script = task["arm"], task["script"]
+    if script == "hang at once":
+        wire.emit(ArmStarted(arm=arm, pid=os.getpid()))
+        time.sleep(600)
+    if script == "ignore being asked to end":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if script == "hold shared memory":
-        kept = SharedMemory(create=True, size=1 << 20)
+        kept = share_with_one_that_stays()
         Path(task["note"]).write_text(kept.name)
     for event in events(arm):
         if isinstance(event, ArmStarted):
@@ -41,6 +47,16 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
             act(script)
 
 
+def share_with_one_that_stays() -> SharedMemory:
+    """Shared memory, and a process that does not go when it is asked to."""
+    kept = SharedMemory(create=True, size=1 << 20)
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+        os._exit(0)
+    return kept
+
+
 def act(script: str) -> None:
     """Go wrong after a step, in the way that the script names."""
     if script == "run out of memory":
@@ -49,7 +65,7 @@ def act(script: str) -> None:
         import torch
 
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-    if script == "hang":
+    if script in ("hang", "ignore being asked to end", "hold shared memory"):
         time.sleep(600)
 
 

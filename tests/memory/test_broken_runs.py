@@ -167,7 +167,7 @@ def test_a_full_disk_ends_the_run_with_one_clear_line(
         [sys.executable, "-c", LIMITED, str(limit), str(DOOR), *words],
         capture_output=True, text=True, encoding="utf-8", timeout=120, check=False,
     )  # fmt: skip
-    assert done.returncode == ExitCode.INCOMPLETE, done.stderr
+    assert done.returncode == ExitCode.UNWRITABLE, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("Error: ")
     assert str(out / EVENTS_FILE) in line

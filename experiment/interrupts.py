@@ -1,0 +1,120 @@
+"""Ctrl-C, an end that is asked for, a terminal that closes: each ends a run in order, and once.
+
+    first signal    the run is interrupted: its processes are ended, the record is closed, a report
+                    is drawn of what was measured
+    a second one    what is still running is killed at once; a report that is being drawn is left
+
+A signal is raised as an exception wherever the program stands, but for the moments in which a
+process is started or ended: behind :func:`shielded` it waits, so that none is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import psutil
+
+# 128 and the number, as a shell says it; see ExitCode.
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+_USUAL = (signal.SIG_DFL, signal.default_int_handler)
+
+
+class EndedError(KeyboardInterrupt):
+    """A signal asked the program to end."""
+
+
+class Interrupts:
+    """Takes the signals of a run while it is entered; one at a time, in the main thread.
+
+    A signal that the parent process has ignored, as nohup does, stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._drawing = False
+        self._shields = 0
+        self._waiting = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the signal that ended the run; None where none did."""
+        return None if self.signal is None else 128 + self.signal
+
+    def draws(self) -> None:
+        """From now on a report is drawn: the next signal leaves it."""
+        self._drawing = True
+
+    def hang_up(self) -> None:
+        """The terminal is gone: whatever is printed from here on, nobody can read."""
+        self.signal = self.signal or signal.SIGHUP
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for stream in (sys.stdin, sys.stdout, sys.stderr):
+                os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+    def __enter__(self) -> Interrupts:
+        for name in _NAMES:
+            number = getattr(signal, name, None)
+            with contextlib.suppress(ValueError):  # not the main thread: nothing is taken
+                if number is not None and signal.getsignal(number) in _USUAL:
+                    self._before[number] = signal.signal(number, self._take)
+        _active.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _active.remove(self)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def shield(self) -> Iterator[None]:
+        """Signals wait until this is left."""
+        self._shields += 1
+        try:
+            yield
+        finally:
+            self._shields -= 1
+        if self._waiting and not self._shields:
+            self._waiting = False
+            raise EndedError
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        first = self.signal is None
+        self.signal = self.signal or signal.Signals(number)
+        if number == getattr(signal, "SIGHUP", None):
+            self.hang_up()
+        if first and self._shields:
+            self._waiting = True
+        elif first or self._drawing:
+            raise EndedError
+        else:
+            _kill_what_runs()
+
+
+_active: list[Interrupts] = []
+
+
+@contextlib.contextmanager
+def shielded() -> Iterator[None]:
+    """Signals of the run in progress, if there is one, wait until this is left."""
+    if not _active:
+        yield
+        return
+    with _active[-1].shield():
+        yield
+
+
+def _kill_what_runs() -> None:
+    """Kill every process below this one, by its own id; who waits for them goes on at once."""
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                process.kill()

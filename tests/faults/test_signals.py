@@ -1,0 +1,215 @@
+"""Programs that are ended from outside, at every stage: what was measured stands, nothing is left.
+
+Killed outright, the program draws nothing; the record is whole up to its last line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from programs import ARMS, Program, Starter, arm_steps, events_of, is_gone
+
+from experiment.cli import main
+from experiment.conclusions import evaluate
+from experiment.events import ArmStarted, Notice, RunFinished, RunStarted
+from experiment.messages import ExitCode
+from experiment.record import EVENTS_FILE, read_record
+
+FIRST, SECOND = ARMS
+CODES = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.HUNG_UP,
+}
+
+
+def is_interrupted(out: Path, arms: tuple[str, ...]) -> None:
+    """The record is closed, the arms are those that began, the report is there and says so."""
+    record = read_record(out)
+    assert record.of(RunFinished)[-1].status == "interrupted"
+    assert tuple(arm.arm for arm in evaluate(record).arms) == arms
+    assert "This run was interrupted" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def said_of_the_end(out: Path) -> list[dict[str, object]]:
+    notes = [note.text for note in read_record(out).of(Notice)]
+    return [text.params for text in notes if text.key == "note.ended_by"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_that_is_asked_to_end_draws_what_it_has(
+    number: signal.Signals, start: Starter
+) -> None:
+    program = start(pause_s=0.2)
+    program.wait_for(arm_steps(SECOND))
+    program.process.send_signal(number)
+    code, _, err = program.end()
+    assert (code, err) == (CODES[number], "")
+    is_interrupted(program.out, ARMS)
+    first, second = evaluate(read_record(program.out)).arms
+    assert (first.status, second.status) == ("finished", "failed")
+    assert second.steps
+    assert said_of_the_end(program.out) == (
+        [{"signal": "SIGTERM"}] if number == signal.SIGTERM else []
+    )
+
+
+@pytest.mark.parametrize("stage", ["environment", "prepare"])
+def test_ctrl_c_before_any_arm_leaves_a_record_without_arms(stage: str, start: Starter) -> None:
+    program = start(hang_in=stage)
+    program.wait_for(lambda events: any(isinstance(e, ArmStarted) for e in events))
+    program.process.send_signal(signal.SIGINT)
+    code, _, err = program.end()
+    assert (code, err) == (ExitCode.INTERRUPTED, "")
+    is_interrupted(program.out, ())
+
+
+def test_ctrl_c_twice_does_not_wait_for_a_process_that_will_not_go(start: Starter) -> None:
+    program = start(scripts={FIRST: "ignore being asked to end"})
+    seen = program.wait_for(arm_steps(FIRST))
+    (pid,) = [event.pid for event in seen if isinstance(event, ArmStarted)]
+    program.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert not is_dead(pid)
+    program.process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    assert is_gone(pid)
+    assert time.monotonic() - began < 1.5, "asked first, it would have had three seconds"
+    assert program.end()[0] == ExitCode.INTERRUPTED
+    is_interrupted(program.out, (FIRST,))
+
+
+def is_dead(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_ctrl_c_while_the_report_is_drawn_leaves_it_undrawn(start: Starter) -> None:
+    program = start()
+    program.wait_for(lambda events: any(isinstance(e, RunFinished) for e in events))
+    program.process.send_signal(signal.SIGINT)
+    code, printed, err = program.end()
+    assert (code, err) == (ExitCode.INTERRUPTED, "")
+    assert "Interrupted before the report was drawn" in " ".join(printed.split())
+    assert not (program.out / "report.html").exists()
+    assert [arm.status for arm in evaluate(read_record(program.out)).arms] == ["finished"] * 2
+    assert main(["render", str(program.out), "--lang", "en"]) == ExitCode.OK
+    assert (program.out / "report.html").exists()
+
+
+def test_a_program_that_is_killed_leaves_a_record_that_can_be_drawn(
+    start: Starter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a stopped arm below it, that could not notice by itself."""
+    program = start(scripts={SECOND: "hang"})
+    seen = program.wait_for(arm_steps(SECOND))
+    os.kill([e.pid for e in seen if isinstance(e, ArmStarted)][-1], signal.SIGSTOP)
+    program.process.send_signal(signal.SIGKILL)
+    assert program.end()[0] == -signal.SIGKILL
+    with (program.out / EVENTS_FILE).open("a") as file:
+        file.write('{"t_ns":17,"event":"rea')
+    assert main(["render", str(program.out), "--lang", "en"]) == ExitCode.OK
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "1 lines of the event log are damaged" in printed
+    record = read_record(program.out)
+    assert [arm.status for arm in evaluate(record).arms] == ["finished", "failed"]
+    assert evaluate(record).status == "failed"
+    page = (program.out / "report.html").read_text(encoding="utf-8")
+    assert "The log breaks off before this arm" in page
+
+
+def in_a_terminal(start: Starter, *words: str) -> tuple[Program, int]:
+    """A program that leads the session of a new terminal; closing our end closes it."""
+    ours, theirs = pty.openpty()
+
+    def take_the_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    program = start(*words, preexec_fn=take_the_terminal, env={"CI": ""}, pause_s=0.2, **ends)
+    os.close(theirs)
+    return program, ours
+
+
+def read_until(terminal: int, text: str) -> None:
+    seen = ""
+    while text not in seen:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, seen
+        seen += os.read(terminal, 65536).decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("where", ["an arm", "the gate"])
+def test_a_terminal_that_closes_ends_the_run_in_order(where: str, start: Starter) -> None:
+    program, terminal = in_a_terminal(start, *(["--yes"] if where == "an arm" else ["--ascii"]))
+    if where == "an arm":
+        read_until(terminal, "Reserved:")
+    else:
+        read_until(terminal, "Press Enter")
+    os.close(terminal)
+    assert program.process.wait(60) == ExitCode.HUNG_UP
+    program.nothing_is_left()
+    is_interrupted(program.out, (FIRST,))
+    assert said_of_the_end(program.out) == [{"signal": "SIGHUP"}]
+
+
+def test_signals_that_were_ignored_stay_ignored(start: Starter) -> None:
+    """As `nohup` asks for."""
+    program = start(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN), pause_s=0.2)
+    program.wait_for(arm_steps(FIRST))
+    program.process.send_signal(signal.SIGHUP)
+    program.wait_for(arm_steps(SECOND))
+    program.process.send_signal(signal.SIGKILL)
+    program.end()
+
+
+def test_nothing_is_said_of_a_run_that_had_not_begun(start: Starter) -> None:
+    """Ctrl-C while the program loads: no traceback, at whatever import it is."""
+    program = start()
+    time.sleep(0.15)
+    program.process.send_signal(signal.SIGINT)
+    program.process.communicate(timeout=60)
+    assert program.process.returncode in (ExitCode.INTERRUPTED, -signal.SIGINT)
+    assert not [e for e in events_of(program.out) if isinstance(e, RunStarted)]
+
+
+def test_two_programs_do_not_write_one_run(start: Starter, tmp_path: Path) -> None:
+    both = [start(pause_s=0.2, out=tmp_path / "both") for _ in range(2)]
+    ended = [(p.process.communicate(timeout=60), p.process.returncode) for p in both]
+    assert sorted(code for _, code in ended) == [ExitCode.OK, ExitCode.USAGE]
+    ((_, err),) = [printed for printed, code in ended if code == ExitCode.USAGE]
+    (line,) = err.splitlines()
+    assert line.startswith("Error: Another process is writing a run into")
+    assert [arm.status for arm in evaluate(read_record(tmp_path / "both")).arms] == ["finished"] * 2
+
+
+def test_shared_memory_of_processes_that_will_not_go_is_given_back(start: Starter) -> None:
+    program = start("--yes", "--set", "run.arm_timeout_s=4", scripts={FIRST: "hold shared memory"})
+    program.wait_for(arm_steps(FIRST))
+    name = start.note.read_text()
+    assert Path("/dev/shm", name).exists()
+    program.wait_for(arm_steps(SECOND))
+    assert not Path("/dev/shm", name).exists()
+    program.process.send_signal(signal.SIGTERM)
+    program.end()
+
+
+def test_a_wall_clock_that_jumps_changes_no_duration(start: Starter) -> None:
+    program = start(clock_jumps=True)
+    code, _, err = program.end()
+    assert (code, err) == (ExitCode.OK, "")
+    record = read_record(program.out)
+    moments = [event.t_ns for event in record.events if not hasattr(event, "plan")]
+    assert max(moments) - min(moments) < 120 * 10**9
+    for arm in evaluate(record).arms:
+        assert arm.status == "finished"
+        assert 0 <= (arm.watch.waited_s or 0) < 60
+        assert 0 < (arm.watch.watched_s or 0) < 60
