@@ -25,8 +25,9 @@ def make_run_directory(out: Path | None, prefix: str = "") -> Path:
             return _new_directory(path)
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
-            used = is_locked(path / EVENTS_FILE)
-            raise user_error(f"error.{'run_in_use' if used else 'out_not_empty'}", path=str(path))
+            if is_locked(path / EVENTS_FILE):
+                raise user_error("error.run_in_use", path=str(path))
+            raise user_error("error.out_not_empty", path=str(path))
     except OSError as error:
         raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
     return path
