@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
-from experiment.engine.kernels import Kernel
+from experiment.engine.kernels import FUSED, Kernel
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.step_inputs import StepInputs
 
@@ -71,9 +71,13 @@ def paged_attention(
     layer = module.layer_idx
     assert isinstance(layer, int)
     step.calls.append(layer)
-    step.pool.write(layer, step.inputs, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    q, keys, values = (x[0].transpose(0, 1) for x in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    out = step.kernel(query[0].transpose(0, 1), step.pool.layer(layer), step.inputs, scale)
+    fused = FUSED.get(step.kernel)
+    out = fused(q, keys, values, step.pool, layer, step.inputs, scale) if fused else None
+    if out is None:
+        step.pool.write(layer, step.inputs, keys, values)
+        out = step.kernel(q, step.pool.layer(layer), step.inputs, scale)
     return out[None], None
 
 

@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -236,21 +236,35 @@ def share_out(
         arrays: contiguous; what stands in a job between the queries and the sequences.
         shape: [2, blocks, kv_heads, block_size, head_dim].
     """
-    kv_heads, block_size, dim = shape[2:]
-    # With all its heads a small block is one long run of memory; a slab is one for each head.
-    # The other way round, each run would end before the processor has begun to read ahead.
-    heads_at_once = kv_heads if block_size <= _TILE else 1
-    products = int(flat.contexts.numpy()[chosen.numpy()].sum()) * q.shape[1] * dim
-    threads, _ = threads_for(products, kv_heads * len(chosen))
-    heads_at_once = min(heads_at_once, -(-kv_heads * len(chosen) // threads))
-    tasks = len(chosen) * -(-kv_heads // heads_at_once)
-    threads, pieces = threads_for(products, tasks)
-    if q.stride(2) != 1 or q.stride(1) != dim:
+    threads, pieces, tasks, heads_at_once = share(flat, chosen, q.shape[1], shape[2:])
+    if q.stride(2) != 1 or q.stride(1) != q.shape[2]:
         q = q.contiguous()
     held = (*arrays, *flat, chosen, torch.tensor([scale]))  # until all threads have finished
     rows = (q.data_ptr(), q.shape[0], q.stride(0))
     job = make_job(pieces, tasks, [heads_at_once], [rows, *map(entry, held)])
     run_job(body, job, threads)
+
+
+class Share(NamedTuple):
+    """How a step's attention is divided: a task is so many KV heads of one sequence."""
+
+    threads: int
+    pieces: int
+    tasks: int
+    heads_at_once: int
+
+
+def share(flat: FlatSequences, chosen: torch.Tensor, heads: int, shape: Sequence[int]) -> Share:
+    """Divide the chosen sequences; ``shape`` is [kv_heads, block_size, head_dim]."""
+    kv_heads, block_size, dim = shape
+    # With all its heads a small block is one long run of memory; a slab is one for each head.
+    # The other way round, each run would end before the processor has begun to read ahead.
+    heads_at_once = kv_heads if block_size <= _TILE else 1
+    products = int(flat.contexts.numpy()[chosen.numpy()].sum()) * heads * dim
+    threads, _ = threads_for(products, kv_heads * len(chosen))
+    heads_at_once = min(heads_at_once, -(-kv_heads * len(chosen) // threads))
+    tasks = len(chosen) * -(-kv_heads // heads_at_once)
+    return Share(*threads_for(products, tasks), tasks, heads_at_once)
 
 
 def threads_for(work: int, tasks: int) -> tuple[int, int]:

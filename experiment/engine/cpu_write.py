@@ -59,14 +59,14 @@ def write(
 ) -> None:
     """Put rows [tokens, kv_heads, head_dim] into [2, blocks, kv_heads, block_size, head_dim]."""
     threads, pieces = threads_for(2 * keys.numel(), len(blocks))
-    flat = [_flat(rows) for rows in (keys, values)]  # held until all threads have finished
-    strides = [stride for rows in flat for stride in rows.stride()[:2]]
-    spans = [(rows.data_ptr(), _span(rows)) for rows in flat]
+    read = [flat(rows) for rows in (keys, values)]  # held until all threads have finished
+    strides = [stride for rows in read for stride in rows.stride()[:2]]
+    spans = [(rows.data_ptr(), span(rows)) for rows in read]
     job = make_job(pieces, len(blocks), strides, [*spans, *map(entry, (kv, blocks, offsets))])
     run_job(_body, job, threads)
 
 
-def _flat(rows: torch.Tensor) -> torch.Tensor:
+def flat(rows: torch.Tensor) -> torch.Tensor:
     """Rows whose heads are each one run of memory.
 
     Keys are often parts of a wider tensor; read so, they need not be copied out of it.
@@ -74,7 +74,7 @@ def _flat(rows: torch.Tensor) -> torch.Tensor:
     return rows if rows.stride(2) == 1 else rows.contiguous()
 
 
-def _span(rows: torch.Tensor) -> int:
+def span(rows: torch.Tensor) -> int:
     """How many numbers lie from the first to the last, both included."""
     tokens, heads, dim = rows.shape
     return (tokens - 1) * rows.stride(0) + (heads - 1) * rows.stride(1) + dim

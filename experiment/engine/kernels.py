@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
-from experiment.engine.kv_pool import scatter
+from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take, to_blocks
 from experiment.engine.step_inputs import PackedSequence, StepInputs, build_inputs
 from experiment.engine.triton_support import reason_against
@@ -180,12 +180,60 @@ def _cpu_write() -> Callable[..., None]:
     return cpu_write.write
 
 
+@cache
+def _cpu_step() -> ModuleType:
+    _cpu_kernel()
+    from experiment.engine import cpu_step
+
+    return cpu_step
+
+
+class Fused(Protocol):
+    """Writes one layer's keys and values, [tokens, kv_heads, head_dim], and computes attention.
+
+    None, and nothing is done, where this step needs both one after the other.
+    """
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        pool: KVPool,
+        layer: int,
+        inputs: StepInputs,
+        scale: float,
+    ) -> torch.Tensor | None:
+        """Return [tokens, heads, head_dim]."""
+        ...
+
+
+def numba_fused(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, pool: KVPool, layer: int,
+    inputs: StepInputs, scale: float,
+) -> torch.Tensor | None:  # fmt: skip
+    """:func:`numba_scatter` and :func:`numba_kernel` for steps of small chunks and decoding."""
+    kv = pool.layer(layer)
+    if isinstance(kv, QuantizedKV) or pool.scatter is not numba_scatter:
+        return None
+    fits = inputs.kept.get("fused")
+    if fits is None:
+        fits = q.device.type == "cpu" and q.dtype == torch.float32 and not inputs.padded
+        fits = fits and not inputs.by_size[1] and _cpu_step().apart(inputs)
+        inputs.kept["fused"] = fits
+    if not fits:
+        return None
+    return _cpu_step().write_and_attend(q, keys, values, kv, inputs, scale)  # type: ignore[no-any-return]
+
+
 KERNELS: dict[str, Kernel] = {
     "torch": torch_kernel,
     "numba": numba_kernel,
     "triton": triton_kernel,
     "reference": reference_kernel,
 }
+# What does a kernel's work and the writing before it in one go.
+FUSED: dict[Kernel, Fused] = {numba_kernel: numba_fused}
 READS_QUANTIZED = frozenset({"torch", "numba", "triton", "reference"})
 
 

@@ -9,6 +9,7 @@ from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.decode_graphs import Capture, DecodeGraphs, padded_sizes
 from experiment.engine.kernels import KERNELS, Kernel, numba_scatter, triton_module
 from experiment.engine.kv_pool import KVPool
+from experiment.engine.last_layer import last_feed_forward, on_rows
 from experiment.engine.static_decode import StaticBuffers, StaticInputs
 from experiment.engine.step_inputs import StepInputs, build_inputs
 from kvsim.geometry import KVGeometry
@@ -32,6 +33,7 @@ class ModelRunner:
         self.model = model
         self.pool = pool
         self.kernel: Kernel = KERNELS[kernel]
+        self._last = last_feed_forward(model)
         # Where decoding steps were captured; see capture_decoding.
         self.graphs: DecodeGraphs | None = None
         if kernel == "triton":
@@ -73,13 +75,14 @@ class ModelRunner:
         return _checked(inputs, self._unchecked(inputs, step))
 
     def _unchecked(self, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
-        output = self.model(
-            input_ids=inputs.input_ids,
-            position_ids=inputs.position_ids,
-            use_cache=False,
-            logits_to_keep=inputs.sampled_rows,
-            paged_step=step,
-        )
+        with on_rows(self._last, inputs.sampled_rows, inputs.input_ids.shape[1]):
+            output = self.model(
+                input_ids=inputs.input_ids,
+                position_ids=inputs.position_ids,
+                use_cache=False,
+                logits_to_keep=inputs.sampled_rows,
+                paged_step=step,
+            )
         logits: torch.Tensor = output.logits[0]
         return logits
 

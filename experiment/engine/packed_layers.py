@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 # 768 to 2,304. Empty rows are added up to there.
 _FEWEST_ROWS = 4
 
-_ops: Any = torch.ops.mkldnn
+_linear: Any = torch.ops.mkldnn._linear_pointwise.default
 
 
 class PackedLinear(torch.nn.Module):
@@ -39,17 +39,18 @@ class PackedLinear(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., inputs] to [..., outputs]."""
-        rows = x.reshape(-1, self.in_features)
-        count = rows.shape[0]
-        if not count:
+        rows = x.numel() // self.in_features
+        if rows >= _FEWEST_ROWS:
+            return self._product(x)
+        if not rows:
             return x.new_empty((*x.shape[:-1], self.out_features))
-        if count < _FEWEST_ROWS:
-            rows = F.pad(rows, (0, 0, 0, _FEWEST_ROWS - count))
+        padded = F.pad(x.reshape(rows, self.in_features), (0, 0, 0, _FEWEST_ROWS - rows))
+        return self._product(padded)[:rows].view(*x.shape[:-1], self.out_features)
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
         operation, variant = self.post
-        out: torch.Tensor = _ops._linear_pointwise(
-            rows, self.packed, self.bias, operation, [], variant
-        )
-        return out[:count].view(*x.shape[:-1], self.out_features)
+        out: torch.Tensor = _linear(x, self.packed, self.bias, operation, [], variant)
+        return out
 
 
 class PackedEmbedding(torch.nn.Module):

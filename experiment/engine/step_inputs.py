@@ -124,6 +124,11 @@ class StepInputs:
         return torch.tensor(values, dtype=torch.int32, device=self.input_ids.device)
 
     @cached_property
+    def kept(self) -> dict[object, object]:
+        """What a kernel keeps from one layer of the step for the others."""
+        return {}
+
+    @cached_property
     def by_size(self) -> tuple[torch.Tensor, list[PackedSequence]]:
         """Sequences to read in place, as int32 indices on the CPU, and the larger ones."""
         small: list[int] = []

@@ -21,7 +21,7 @@ from transformers.pytorch_utils import Conv1D
 
 from experiment.engine.attention import ATTENTION
 from experiment.engine.engine import Engine
-from experiment.engine.kernels import warm_up
+from experiment.engine.kernels import FUSED, warm_up
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.packed_layers import PackedLinear
@@ -81,7 +81,9 @@ def engine(path: str, packed: bool, clock: Clock) -> Engine:
             module.forward = clock.wrapped("matrices", module.forward)
     pool = KVPool(GPT2, BLOCKS, BLOCK, torch.float32, CPU)
     runner = ModelRunner(model, pool, "numba")
+    fused = clock.wrapped("attention", FUSED[runner.kernel])
     runner.kernel = clock.wrapped("attention", runner.kernel)
+    FUSED[runner.kernel] = fused
     return Engine(runner)
 
 
