@@ -183,3 +183,15 @@ def test_weights_that_could_not_be_packed_are_told_where_they_should_be(lang: st
     assert kernel_facts(record(silent)) == []
     (text,) = kernel_facts(record([packed(message("packing.fails", detail="no such op"))]))
     assert "no such op" in Translator(lang).message(text)
+
+
+def test_what_graphs_reserve_of_the_device_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = iter([7000, 9500])
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.memory_reserved", lambda device: next(sizes))
+    assert capture(FakeRun(), FakeRunner()).reserved_bytes == 2500
+    # Where no count is kept, or nothing was captured, it is unknown and not nothing.
+    monkeypatch.setattr("torch.cuda.memory_reserved", lambda device: 7000)
+    assert capture(FakeRun(cuda_graphs="off"), FakeRunner()).reserved_bytes is None
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)
+    assert capture(FakeRun(), FakeRunner()).reserved_bytes is None
