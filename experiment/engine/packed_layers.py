@@ -11,7 +11,21 @@ import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 # 768 to 2,304. Empty rows are added up to there.
 _FEWEST_ROWS = 4
 
-_linear: Any = torch.ops.mkldnn._linear_pointwise.default
+
+def _product_of(operations: Any) -> Any:
+    """oneDNN's product; where this torch has none, what says so when weights are to be packed."""
+    try:
+        return operations._linear_pointwise.default
+    except AttributeError as error:
+        why = str(error)
+
+    def missing(*_: Any) -> torch.Tensor:
+        raise NotImplementedError(why)
+
+    return missing
+
+
+_linear = _product_of(torch.ops.mkldnn)
 
 
 class PackedLinear(torch.nn.Module):

@@ -33,7 +33,7 @@ from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.mapped_pages import give_back
 from experiment.engine.model_runner import ModelRunner, plain_logits, probe
-from experiment.engine.packed_layers import PackedEmbedding, PackedLinear
+from experiment.engine.packed_layers import PackedEmbedding, PackedLinear, _product_of
 from experiment.engine.packed_weights import pack, pack_weights, panels_of
 from experiment.memory.tensors import storage_bytes
 from experiment.model.load import load_model
@@ -319,15 +319,18 @@ def _raise(*_: Any) -> Any:
     [
         (packed_weights, {"_reorder_linear_weight": _raise}, "packing.fails"),
         (packed_weights, {"_nbytes": _raise}, "packing.fails"),
-        (packed_layers, {"_linear_pointwise": _raise}, "packing.fails"),
-        (packed_layers, {"_linear_pointwise": lambda x, *_: x.new_zeros(4, 97)}, "packing.wrong"),
+        (packed_layers, _product_of(object()), "packing.fails"),
+        (packed_layers, lambda x, *_: x.new_zeros(4, 97), "packing.wrong"),
     ],
     ids=["no order", "no size", "no product", "another product"],
 )
 def test_without_the_private_operations_weights_stay_and_the_reason_is_told(
-    where: Any, changed: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch
+    where: Any, changed: Any, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(where, "_ops", _Broken(**changed))
+    if where is packed_layers:
+        monkeypatch.setattr(where, "_linear", changed)
+    else:
+        monkeypatch.setattr(where, "_ops", _Broken(**changed))
     model = build(CONFIGS["gpt2"]())
     done = pack_weights(model)
     assert done.layers == 0
@@ -371,7 +374,7 @@ def test_a_fused_activation_that_fails_is_taken_back(monkeypatch: pytest.MonkeyP
             raise RuntimeError
         return torch.ops.mkldnn._linear_pointwise(rows, packed, bias, operation, *rest)
 
-    monkeypatch.setattr(packed_layers, "_ops", _Broken(_linear_pointwise=only_plain))
+    monkeypatch.setattr(packed_layers, "_linear", only_plain)
     model = _Named(ACT2FN["gelu_new"], once=True).requires_grad_(False)
     x = torch.randn(20, 16)
     expected = model(x)
