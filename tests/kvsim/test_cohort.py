@@ -132,6 +132,7 @@ def both(case: Case) -> int:
         assert [op for op in same.ops if op.kind in (OpKind.SWAP_IN, OpKind.SWAP_OUT)] == told
         assert same._replace(ops=work.ops) == work
         same_pools(fast, silent)
+        assert silent.pool.drain_evicted() == ()  # nothing piles up
         assert tally(shape, fast.pool, work.logical_tokens).states == nonzero(ledger.apply(plan))
         assert plain.complete(plan) == fast.settle(work) == silent.settle(same)
         fast.pool.check_integrity()
