@@ -251,7 +251,7 @@ class CohortScheduler(Scheduler):
                 decodes += 1
             else:
                 prefill += chunk.count
-        if not draft.lists:
+        if not self._lists:
             self.pool.forget_evicted()  # in the operations otherwise
         return Work(
             chunks=tuple(draft.chunks),
