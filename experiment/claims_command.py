@@ -51,8 +51,9 @@ def claims(words: list[str], t: Translator) -> int:
     names = needed()
     places: dict[str, Path] = {}
     configs = {name: _config(name, options) for name in names}
+    read = Reader()
     for number, name in enumerate(names, 1):
-        place, there, unused = find_place(directory, name, configs[name])
+        place, there, unused = find_place(directory, name, configs[name], read)
         places[name] = place
         for path, why in unused.items():
             console.not_used(path, why)
@@ -65,7 +66,7 @@ def claims(words: list[str], t: Translator) -> int:
             console.interrupted(directory)
             return ended
         code = ended or code
-    found, unsound = read_found(places)
+    found, unsound = read_found(places, read)
     judged = judge(found, unsound)
     sizes = {name: one.config.experiment.size for name, one in found.items()}
     console.show(judged, sizes)
@@ -75,8 +76,27 @@ def claims(words: list[str], t: Translator) -> int:
     return code
 
 
+class Reader:
+    """Reads and evaluates a run directory once: that takes seconds, and it is asked for twice."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[Record, ExperimentResult | None]] = {}
+
+    def __call__(self, path: Path) -> tuple[Record, ExperimentResult | None]:
+        """The record, and what was found in it; None of an ordinary run.
+
+        Raises:
+            UserError: there is no run.
+        """
+        if path not in self._known:
+            record = read_record(path)
+            cells = cells_of(record)
+            self._known[path] = record, evaluate_experiment(record, cells) if cells else None
+        return self._known[path]
+
+
 def find_place(
-    directory: Path, name: str, config: Config
+    directory: Path, name: str, config: Config, read: Reader
 ) -> tuple[Path, bool, Mapping[Path, Message]]:
     """Where an experiment lies, or will be run: a run that can be used, or the next free name.
 
@@ -87,28 +107,28 @@ def find_place(
         path = directory / (name if number == 1 else f"{name}-{number}")
         if not path.exists() or not any(path.iterdir()):
             return path, False, unused
-        why = why_not(path, config)
+        why = why_not(path, config, read)
         if why is None:
             return path, True, unused
         unused[path] = why
     raise AssertionError
 
 
-def why_not(path: Path, config: Config) -> Message | None:
+def why_not(path: Path, config: Config, read: Reader) -> Message | None:
     """Why a run that is there cannot stand for one of ``config``; None where it can."""
     try:
-        record = read_record(path)
+        record, result = read(path)
     except UserError:
         return message("claims.why.no_run")
     if record.started.version != __version__:
         return message("claims.why.version", version=record.started.version)
     if make_config(record.started.config) != _as_recorded(config):
         return message("claims.why.settings")
-    return _unsound(record, _evaluate(record))
+    return _unsound(record, result)
 
 
 def read_found(
-    places: Mapping[str, Path],
+    places: Mapping[str, Path], read: Reader
 ) -> tuple[dict[str, Found], dict[str, Message]]:
     """What the experiments found that can be believed; of the others, why they cannot."""
     found: dict[str, Found] = {}
@@ -116,19 +136,13 @@ def read_found(
     for name, path in places.items():
         if not (path / EVENTS_FILE).exists():
             continue
-        record = read_record(path)
-        result = _evaluate(record)
+        record, result = read(path)
         why = _unsound(record, result)
         if why is not None or result is None:
             unsound[name] = why or message("claims.why.no_run")
             continue
         found[name] = Found(make_config(record.started.config), result.cells)
     return found, unsound
-
-
-def _evaluate(record: Record) -> ExperimentResult | None:
-    cells = cells_of(record)
-    return evaluate_experiment(record, cells) if cells else None
 
 
 def _unsound(record: Record, result: ExperimentResult | None) -> Message | None:

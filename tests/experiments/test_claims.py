@@ -12,7 +12,7 @@ import pytest
 from in_process import Ran, run, tiny_config
 from rich.console import Console
 
-from experiment.claims_command import _write, find_place, read_found, why_not
+from experiment.claims_command import Reader, _write, find_place, read_found, why_not
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
@@ -43,7 +43,7 @@ def capacity(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 def test_claims_of_a_real_capacity_run(capacity: Ran, tmp_path: Path) -> None:
     places = {"capacity": capacity.record.directory, "context": tmp_path / "context"}
-    found, unsound = read_found(places)
+    found, unsound = read_found(places, Reader())
     assert not unsound
     judged = {one.claim.name: one for one in judge(found)}
     values = {name: one.seen.value for name, one in judged.items() if one.seen is not None}
@@ -107,11 +107,11 @@ def test_a_run_that_cannot_be_believed_is_run_again_beside_it(
     monkeypatch.setattr("experiment.claims_command.__version__", "test")
     config = capacity.config
     path = cut(capacity.record.directory, tmp_path / "capacity", kind)
-    place, there, unused = find_place(tmp_path, "capacity", config)
+    place, there, unused = find_place(tmp_path, "capacity", config, Reader())
     assert (place, there) == (tmp_path / "capacity-2", False)
     assert {p: why.key for p, why in unused.items()} == {path: f"claims.why.{key}"}
     if kind != "version":
-        found, unsound = read_found({"capacity": path})
+        found, unsound = read_found({"capacity": path}, Reader())
         assert not found
         assert {judged.reason.key for judged in judge(found, unsound)  # type: ignore[union-attr]
                 if judged.claim.experiment == "capacity"} == {f"claims.why.{key}"}  # fmt: skip
@@ -122,14 +122,14 @@ def test_a_run_in_another_size_is_not_used_and_the_same_one_is(
 ) -> None:
     monkeypatch.setattr("experiment.claims_command.__version__", "test")
     path = cut(capacity.record.directory, tmp_path / "capacity", "as it is")
-    assert find_place(tmp_path, "capacity", capacity.config) == (path, True, {})
+    assert find_place(tmp_path, "capacity", capacity.config, Reader()) == (path, True, {})
     experiment = capacity.config.experiment.model_copy(update={"size": "full"})
     other = capacity.config.model_copy(update={"experiment": experiment})
-    why = why_not(path, other)
+    why = why_not(path, other, Reader())
     assert why is not None
     assert why.key == "claims.why.settings"
     (tmp_path / "context").mkdir()
-    assert find_place(tmp_path, "context", other) == (tmp_path / "context", False, {})
+    assert find_place(tmp_path, "context", other, Reader()) == (tmp_path / "context", False, {})
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -139,7 +139,7 @@ def test_the_table_names_every_claim_and_what_its_figure_is_made_of(
     console = ClaimsConsole(lang, ascii_only=False)
     out = io.StringIO()
     console._out.console = Console(file=out, width=200)
-    found, _ = read_found({"capacity": capacity.record.directory})
+    found, _ = read_found({"capacity": capacity.record.directory}, Reader())
     console.show(judge(found), {"capacity": "quick"})
     t = console._out.t
     said = [t(f"claims.{claim.name}")[:12] for claim in CLAIMS]
