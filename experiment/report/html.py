@@ -139,7 +139,7 @@ def page_assets(*scripts: str, styles: tuple[str, ...] = ()) -> dict[str, Markup
         "style": style,
         "script": script,
         "early_script": early,
-        "policy": Markup(policy),  # noqa: S704 - digests of files of ours
+        "content_policy": Markup(policy),  # noqa: S704 - digests of files of ours
     }
 
 

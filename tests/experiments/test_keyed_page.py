@@ -10,8 +10,11 @@ from axe_check import WAYS, needs_axe, violations
 from in_process import Ran, run, tiny_config
 from keyed_page import assert_keys_hold, body_of, facts_of, numbers_without_key
 
+from experiment.experiments.results import FigureValue
 from experiment.i18n import Translator
+from experiment.messages import message
 from experiment.record import write_summary
+from experiment.report.experiment import words
 from experiment.report.html import report_html
 
 
@@ -54,6 +57,21 @@ def test_the_experiment_is_the_seventh_part_and_its_finding_the_headline(ran: Ra
     whole = "".join(body.itertext())
     assert "This is one run" not in whole
     assert "every cell was measured 2 times" in whole
+
+
+def test_an_arm_is_named_once_where_nothing_is_foretold_of_it(ran: Ran) -> None:
+    result = ran.results.experiment
+    assert result is not None
+    why = message("experiments.unforetold.stops")
+    figures = {
+        "steps": FigureValue(value=3, unforetold=why),
+        "waste": FigureValue(value=None, reason=why),
+    }
+    arm = result.cells[0].arms[0].model_copy(update={"figures": figures})
+    cells = [cell.model_copy(update={"arms": [arm]}) for cell in result.cells]
+    told = result.model_copy(update={"cells": cells})
+    assert words.unforetold(told) == [([arm.arm], ["steps"], why)]
+    assert words.missing(told) == [([arm.arm], "waste", why)]
 
 
 @needs_axe
