@@ -26,7 +26,7 @@ def message(key: str, **params: Any) -> Message:
 
 
 class ExitCode:
-    """Exit codes of the program, as documented in README.md."""
+    """Exit codes of the program, as documented in docs/reliability.md."""
 
     OK = 0
     INTERNAL = 1

@@ -1,0 +1,202 @@
+"""Arms that are killed, stopped, starved or given a broken model: all the rest stands."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import ARMS, Starter, arm_steps, is_gone, shared_memory
+
+from experiment import runner
+from experiment.cli import main
+from experiment.conclusions import evaluate
+from experiment.config import Config
+from experiment.environment import Environment
+from experiment.events import (
+    ArmFailed,
+    ArmStarted,
+    Event,
+    PoolReserved,
+    RequestFinished,
+    RunStarted,
+    Stage,
+    StageEntered,
+    Step,
+)
+from experiment.launch import Launch, Prepared
+from experiment.messages import ExitCode
+from experiment.record import EVENTS_FILE, EventLog, Record, read_record
+from experiment.resume import as_recorded
+from experiment.runner import Session
+
+FIRST, SECOND = ARMS
+ARM = "paged"
+SEEDS = range(20 if os.environ.get("PAGEDKV_FULL") else 3)
+CONFIG = Config.model_validate(
+    {
+        "model": {"name": "tiny-gpt2"},
+        "workload": {"max_new_tokens": 24},
+        "run": {"arms": [ARM], "device": "cpu", "threads": 1},
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def prepared(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    directory = tmp_path_factory.mktemp("prepare")
+    with EventLog(directory) as log:
+        session = Session(directory, log, lambda event: None)
+        made = session.prepare(CONFIG, environment, ["Hello", "A longer one " * 5])
+    assert isinstance(made, Prepared)
+    return made
+
+
+def run_arm(
+    directory: Path,
+    environment: Environment,
+    prepared: Prepared,
+    listener: Callable[[Event], None] = lambda event: None,
+) -> Record:
+    """A real arm in a process of its own; its log is left as a broken run leaves it."""
+    directory.mkdir()
+    with EventLog(directory) as log:
+        session = Session(directory, log, listener)
+        told = {"version": "t", "wall_ns": 0, "utc_offset_s": 0, "lang": "en", "command": []}
+        session.emit(RunStarted.model_validate({**told, "config": as_recorded(CONFIG)}))
+        session.emit(prepared.model)
+        session.emit(prepared.workload)
+        session.run_arm(ARM, CONFIG, environment, prepared)
+    return read_record(directory)
+
+
+@pytest.fixture(scope="module")
+def whole(
+    environment: Environment, prepared: Prepared, tmp_path_factory: pytest.TempPathFactory
+) -> Record:
+    """What the arm says when nobody kills it."""
+    return run_arm(tmp_path_factory.mktemp("whole") / "run", environment, prepared)
+
+
+def is_moment(event: Event) -> bool:
+    """Whether the arm itself said this, before it stood still to end."""
+    ending = isinstance(event, StageEntered) and event.stage is Stage.RELEASED
+    return isinstance(event, Step | StageEntered | RequestFinished | PoolReserved) and not ending
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_arm_that_is_killed_at_a_random_moment_leaves_all_that_it_said(
+    seed: int, environment: Environment, prepared: Prepared, whole: Record, tmp_path: Path
+) -> None:
+    moments = sum(is_moment(event) for event in whole.events)
+    chosen = random.Random(seed).randrange(moments)
+    seen: list[Event] = []
+    pids: list[int] = []
+    shared = shared_memory()
+
+    def listener(event: Event) -> None:
+        if isinstance(event, ArmStarted):
+            pids.append(event.pid)
+        if is_moment(event):
+            seen.append(event)
+            if len(seen) == chosen + 1:
+                os.kill(pids[0], signal.SIGKILL)
+
+    record = run_arm(tmp_path / "run", environment, prepared, listener)
+    assert record.damaged_lines == 0
+    (failed,) = record.of(ArmFailed)
+    assert (failed.reason.key, failed.exit_code) == ("failure.killed", -signal.SIGKILL)
+    plans = [step.plan for step in whole.of(Step)]
+    mine = [step.plan for step in record.of(Step)]
+    assert mine == plans[: len(mine)]
+    assert sum(is_moment(event) for event in record.events) > chosen
+    known = {r.request: r.tokens for r in whole.of(RequestFinished)}
+    assert all(known[r.request] == r.tokens for r in record.of(RequestFinished))
+    (arm,) = evaluate(record).arms
+    assert (arm.status, arm.problems, arm.generate_s) == ("failed", [], None)
+    assert all(is_gone(pid) for pid in pids)
+    assert shared_memory() <= shared
+    if seed == 0:
+        assert main(["render", str(record.directory), "--lang", "en"]) == ExitCode.OK
+        page = (record.directory / "report.html").read_text(encoding="utf-8")
+        assert "Killed from outside (SIGKILL)" in page
+
+
+def test_an_arm_that_stands_still_is_ended_with_all_below_it(start: Starter) -> None:
+    """Stopped, as by a debugger: it cannot even be asked to end."""
+    program = start("--yes", "--set", "run.arm_timeout_s=4", scripts={FIRST: "hang"})
+    seen = program.wait_for(arm_steps(FIRST))
+    (pid,) = [event.pid for event in seen if isinstance(event, ArmStarted)]
+    os.kill(pid, signal.SIGSTOP)
+    code, _, err = program.end()
+    assert (code, err) == (ExitCode.INCOMPLETE, "")
+    first, second = evaluate(read_record(program.out)).arms
+    assert (first.status, second.status) == ("failed", "finished")
+    assert first.reason is not None
+    assert first.reason.key == "failure.timeout"
+    assert first.steps
+    assert "Stopped after the limit of" in (program.out / "report.html").read_text("utf-8")
+
+
+def test_an_arm_without_memory_says_so_and_the_other_one_runs(start: Starter) -> None:
+    """What torch raises on a GPU that is full, raised by a real process."""
+    program = start(scripts={FIRST: "run out of GPU memory"})
+    code, _, err = program.end()
+    assert (code, err) == (ExitCode.INCOMPLETE, "")
+    first, second = evaluate(read_record(program.out)).arms
+    assert first.reason is not None
+    assert (first.reason.key, second.status) == ("failure.out_of_memory", "finished")
+    assert "Out of memory." in (program.out / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_real_limit_on_memory_is_out_of_memory(
+    environment: Environment,
+    prepared: Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process may have half a gibibyte of addresses more, and the cache asks for two."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    plan = runner.plan_launch
+
+    def limited(*words: Any) -> Any:
+        launch = plan(*words)
+        assert isinstance(launch, Launch)
+        return Launch("limited_arm", launch.task)
+
+    monkeypatch.setattr(runner, "plan_launch", limited)
+    workload = prepared.workload.model_copy(update={"budget_bytes": 2 << 30})
+    greedy = Prepared(prepared.directory, prepared.model, workload)
+    record = run_arm(tmp_path / "run", environment, greedy)
+    (failed,) = record.of(ArmFailed)
+    assert (failed.reason.key, failed.exit_code) == ("failure.out_of_memory", ExitCode.INCOMPLETE)
+    assert record.of(ArmStarted)
+
+
+def test_a_model_file_that_was_cut_short_is_named(
+    environment: Environment, prepared: Prepared, tmp_path: Path
+) -> None:
+    """Before anything runs, and where it is cut while the run goes on."""
+    model = Path(shutil.copytree(prepared.directory, tmp_path / "model"))
+    weights = model / "model.safetensors"
+    with weights.open("r+b") as file:
+        file.truncate(weights.stat().st_size // 2)
+    config = CONFIG.model_copy(
+        update={"model": CONFIG.model.model_copy(update={"name": str(model)})}
+    )
+    place = tmp_path / "prepare"
+    place.mkdir()
+    with EventLog(place) as log:
+        refused = Session(place, log, lambda event: None).prepare(config, environment, ["Hello"])
+    assert isinstance(refused, ArmFailed)
+    assert (refused.reason.key, refused.exit_code) == ("error.model.unreadable", ExitCode.USAGE)
+    assert refused.reason.params["path"] == str(weights)
+    cut = Prepared(str(model), prepared.model, prepared.workload)
+    (failed,) = run_arm(tmp_path / "run", environment, cut).of(ArmFailed)
+    assert failed.exit_code != ExitCode.OK
+    assert (tmp_path / "run" / EVENTS_FILE).stat().st_size
