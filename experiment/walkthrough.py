@@ -41,11 +41,19 @@ from experiment.experiments.evaluate import picture
 from experiment.interrupts import Interrupts
 from experiment.launch import Prepared, adapt, refuse
 from experiment.lead import check_experiment, lead
+from experiment.locks import is_locked
 from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message
 from experiment.model.source import text_warning
 from experiment.os_errors import os_reason
-from experiment.record import EventLog, Record, read_record, remove_parts, write_summary
+from experiment.record import (
+    EVENTS_FILE,
+    EventLog,
+    Record,
+    read_record,
+    remove_parts,
+    write_summary,
+)
 from experiment.report.console import ConsoleReporter
 from experiment.report.files import write_reports
 from experiment.report.index import write_index
@@ -337,10 +345,13 @@ def _finish(
 def _measured_sums(record: Record, ended: bool) -> dict[str, str]:
     """Checksums of what was measured: as they were written down when the run had just ended.
 
-    Whoever draws a run again must not turn a changed log into the true one.
+    Whoever draws a run again must not turn a changed log into the true one. Of a run that another
+    process is still writing nothing is final.
     """
     known = record.summary.get("files")
-    if not ended and isinstance(known, dict):
+    if not ended and is_locked(record.directory / EVENTS_FILE):
+        return {}
+    if not ended and isinstance(known, dict) and EVENTS_FILE in known:
         return {name: digest for name, digest in known.items() if is_measured(name)}
     return checksums(record.directory, measured_files(record.directory))
 

@@ -12,6 +12,7 @@ from event_makers import whole_run
 from experiment.checksums import changed_files
 from experiment.cli import main
 from experiment.events import encode
+from experiment.locks import lock
 from experiment.messages import ExitCode
 from experiment.model.digest import file_sha256
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
@@ -118,6 +119,18 @@ def test_a_missing_log_is_a_change_and_a_missing_report_is_none(run: Path) -> No
     assert changed_files(run, known) == ()
     (run / "logs" / "paged.log").unlink()
     assert changed_files(run, known) == ("logs/paged.log",)
+
+
+def test_a_run_that_is_drawn_while_it_is_written_is_not_called_changed_later(run: Path) -> None:
+    (run / RUN_FILE).unlink()
+    with (run / EVENTS_FILE).open("r+b") as file:
+        assert lock(file)
+        assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
+        file.seek(0, 2)
+        file.write((encode(whole_run()[-1]) + "\n").encode())
+    assert read_record(run).changed_files == ()
+    assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
+    assert sums(run)[EVENTS_FILE] == file_sha256(run / EVENTS_FILE)
 
 
 @pytest.mark.parametrize("known", [None, [], "text", {}])
