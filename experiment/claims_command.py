@@ -26,6 +26,7 @@ from experiment.experiments.evaluate import evaluate_experiment
 from experiment.experiments.found import Found
 from experiment.experiments.measured import cells_of
 from experiment.experiments.results import ExperimentResult
+from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, Message, UserError, message, user_error
 from experiment.os_errors import os_reason
@@ -66,7 +67,8 @@ def claims(words: list[str], t: Translator) -> int:
             console.interrupted(directory)
             return ended
         code = ended or code
-    found, unsound = read_found(places, read)
+    with evaluating(directory):
+        found, unsound = read_found(places, read)
     judged = judge(found, unsound)
     sizes = {name: one.config.experiment.size for name, one in found.items()}
     console.show(judged, sizes)

@@ -17,6 +17,7 @@ from pydantic import (
     ValidationError,
 )
 
+from experiment.foreign import read_bounded
 from experiment.messages import UserError, message, user_error
 from experiment.sampling import SamplingConfig, Section
 
@@ -33,7 +34,8 @@ KNOWN_ARMS = frozenset((*(arm for arms in ARM_GROUPS.values() for arm in arms), 
 MAX_CONFIG_BYTES = 1 << 20
 # Below it, Transformers' logits divided by it are infinite in half precision.
 MIN_TEMPERATURE = 0.01
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([KMGT]?i?B?)\s*", re.IGNORECASE)
+_LONG_NUMBER = re.compile(r"0[xob][0-9a-fA-F_]{1000}")
 _UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40, "KI": 10, "MI": 20, "GI": 30}
 _UNITS |= {"K": 10, "M": 20, "G": 30, "T": 40, "TI": 40}
 
@@ -278,18 +280,29 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         UserError: it is missing, unreadable, too large or not TOML.
     """
+    data = read_bounded(path, MAX_CONFIG_BYTES)
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise user_error("error.file_too_large", path=str(path), limit=MAX_CONFIG_BYTES)
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise user_error("error.file_missing", path=str(path)) from error
-    except (OSError, UnicodeDecodeError) as error:
+        return parse_toml(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
         raise user_error("error.file_unreadable", path=str(path)) from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         place = re.search(r"line (\d+)", str(error))
         line = int(place[1]) if place else None
         raise user_error("error.bad_toml", path=str(path), line=line) from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The table that a TOML text describes.
+
+    Raises:
+        ValueError: it is no TOML, nested too deeply, or holds a number of thousands of digits.
+    """
+    if _LONG_NUMBER.search(text):  # decimal ones are refused by Python itself
+        raise ValueError("a number of thousands of digits")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -302,8 +315,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise user_error("error.bad_assignment", text=text)
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        parsed = parse_toml(f"value = {value}")["value"]
+    except ValueError:
         parsed = value
     return key.strip(), parsed
 
@@ -399,5 +412,8 @@ def _explain(error: ValidationError) -> UserError:
 
 
 def _shown(value: Any) -> str:
-    text = str(value)
+    try:
+        text = str(value)
+    except ValueError:  # thousands of digits, which Python does not write
+        text = hex(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -134,6 +134,8 @@ def refuse(config: Config, environment: Environment) -> Message | None:
     fixed = sorted(FIXED_ARGUMENTS.intersection(config.vllm.args))
     if fixed:
         return message("error.vllm_fixed", argument=fixed[0])
+    if config.vllm.args.get("trust_remote_code"):
+        return message("error.vllm_remote_code")
     ranks, gpus = config.vllm.ranks, sum(gpu.visible for gpu in environment.gpus)
     if ranks > 1 and ranks > gpus:
         return message("error.vllm_ranks", ranks=ranks, gpus=gpus)

@@ -11,6 +11,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 
+_LONG, _HEAD = 2000, 120
+
+
 class Message(BaseModel):
     """A key of the catalogues in ``experiment/i18n`` and the values of its placeholders."""
 
@@ -46,9 +49,17 @@ class UserError(Exception):
     """Something the person can mend: one clear line, then this exit code, never a traceback."""
 
     def __init__(self, text: Message, exit_code: int = ExitCode.USAGE) -> None:
-        super().__init__(f"{text.key} {text.params}")
-        self.text = text
+        short = {name: _shortened(value) for name, value in text.params.items()}
+        self.text = Message(key=text.key, params=short)
+        super().__init__(f"{text.key} {short}")
         self.exit_code = exit_code
+
+
+def _shortened(value: Any) -> Any:
+    """A name that someone else chose may have a million signs; the line that quotes it has not."""
+    if isinstance(value, str) and len(value) > _LONG:
+        return f"{value[:_HEAD]} … {value[-_HEAD:]}"
+    return value
 
 
 def user_error(key: str, **params: Any) -> UserError:

@@ -7,7 +7,18 @@ from typing import Any
 
 from experiment.messages import message
 
-_KNOWN = ("EACCES", "EEXIST", "EFBIG", "EISDIR", "ENOENT", "ENOSPC", "ENOTDIR", "EPERM", "EROFS")
+_KNOWN = (
+    "EACCES",
+    "EEXIST",
+    "EFBIG",
+    "EISDIR",
+    "ELOOP",
+    "ENOENT",
+    "ENOSPC",
+    "ENOTDIR",
+    "EPERM",
+    "EROFS",
+)
 
 
 def os_reason(error: OSError) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from experiment import __version__
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import os_reason
+from experiment.record import write_atomic
 from experiment.words import make_parser, parse
 
 DEFAULT_SEEDS = "5"
@@ -87,7 +88,7 @@ def _write(directory: Path, data: dict[str, Any], lang: str) -> list[Path]:
     }  # fmt: skip
     try:
         for name, text in texts.items():
-            (directory / name).write_text(text, encoding="utf-8", newline="")
+            write_atomic(directory / name, text)
         index = write_index(directory, lang)
     except OSError as error:
         why = os_reason(error)

@@ -22,6 +22,7 @@ import experiment
 import kvsim
 from experiment.events import Event, decode
 from experiment.interrupts import shielded
+from experiment.privacy import clean_log
 from experiment.shared_memory import is_tracker, remove_segments, segments_of
 
 _GRACE_S = 3.0
@@ -170,6 +171,8 @@ class Child:
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
+        with contextlib.suppress(OSError):
+            clean_log(self._log_path)
         if self._packages is not None:
             self._packages.remove()
 

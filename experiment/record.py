@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -23,10 +22,12 @@ import psutil
 
 from experiment.checksums import changed_files
 from experiment.events import OLDEST_SCHEMA, SCHEMA_VERSION, Event, RunStarted, decode, encode
+from experiment.foreign import MAX_JSON_BYTES, log_lines, parse_json, read_bounded
 from experiment.joined import joined
 from experiment.locks import lock
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
+from experiment.privacy import cleaner
 
 EVENTS_FILE = "events.jsonl"
 RUN_FILE = "run.json"
@@ -62,6 +63,7 @@ class EventLog:
         self._waiting: list[Event] | None = [] if resume else None
         self._end = self._file.seek(0, os.SEEK_END)
         self._lock = Lock()
+        self._clean = cleaner()  # whatever an arm says: no home directory, no secret
 
     @property
     def begun(self) -> bool:
@@ -96,7 +98,7 @@ class EventLog:
         if self._waiting is not None:
             self._waiting.append(event)
             return
-        self._append((encode(event) + "\n").encode())
+        self._append((self._clean(encode(event)) + "\n").encode())
 
     def _append(self, line: bytes) -> None:
         with self._lock:
@@ -164,7 +166,7 @@ def read_record(directory: Path) -> Record:
     events: list[Event] = []
     damaged = 0
     try:
-        for line in _lines(path):
+        for line in log_lines(path):
             try:
                 events.append(decode(line))
             except ValueError:
@@ -178,18 +180,9 @@ def read_record(directory: Path) -> Record:
     if not events or not isinstance(events[0], RunStarted):
         raise user_error("error.no_record", path=str(directory))
     _check_version(path, events[0].schema_version)
-    summary = _read_summary(directory)
+    summary = _summary(directory / RUN_FILE)
     changed = changed_files(directory, summary.get("files"))
     return Record(directory, joined(events), damaged, summary, changed)
-
-
-def _read_summary(directory: Path) -> dict[str, Any]:
-    """``run.json``; empty where it is missing or damaged, as all of it is in the log, too."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        summary = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
-        if isinstance(summary, dict):
-            return summary
-    return {}
 
 
 def write_atomic(path: Path, text: str, encoding: str = "utf-8") -> None:
@@ -231,11 +224,12 @@ def _full(path: Path, error: OSError) -> UserError:
     return UserError(text, ExitCode.UNWRITABLE)
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        for line in file:
-            if line.strip():
-                yield line
+def _summary(path: Path) -> dict[str, Any]:
+    """What ``run.json`` holds; nothing where it is missing or cannot be read."""
+    with contextlib.suppress(OSError, ValueError, UserError):
+        found = parse_json(read_bounded(path, MAX_JSON_BYTES)) if path.is_file() else {}
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _ends_a_line(file: IO[bytes], size: int) -> bool:

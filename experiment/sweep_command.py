@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.config import parse_assignment, parse_bytes, read_toml
+from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import os_reason
@@ -46,7 +47,8 @@ def sweep(words: list[str], t: Translator) -> int:
         for done in _computed(missing, workers, options.ray):
             store.put(done)
             advance()
-    rows = cells_summary(store.read(cell) for cell in cells)
+    with evaluating(directory):
+        rows = cells_summary(store.read(cell) for cell in cells)
     console.show(rows, directory)
     return ExitCode.OK
 

@@ -38,6 +38,7 @@ from experiment.events import (
     RunStarted,
 )
 from experiment.experiments.evaluate import picture
+from experiment.foreign import evaluating
 from experiment.interrupts import Interrupts
 from experiment.launch import Prepared, adapt, refuse
 from experiment.lead import check_experiment, lead
@@ -198,7 +199,7 @@ def render(directory: Path, lang: str, ascii_only: bool) -> int:
     """Draw an old run again, in any language, without running anything.
 
     Raises:
-        UserError: there is no run of this schema version.
+        UserError: there is no run of this schema version, or it contradicts itself.
     """
     console = ConsoleReporter(lang, ascii_only)
     record = read_record(directory)
@@ -207,7 +208,8 @@ def render(directory: Path, lang: str, ascii_only: bool) -> int:
     drawn = [name for name in record.changed_files if not is_measured(name)]
     if drawn:
         console.warn(message("note.changed_reports", files=", ".join(drawn)))
-    _finish(directory, console, lang)
+    with evaluating(directory):
+        _finish(directory, console, lang)
     return ExitCode.OK
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from experiment.bench.plan import ARMS, Options
 from experiment.bench.workloads import NAMES, ON_GPU
 from experiment.config import expand_arms
+from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import os_reason
@@ -36,14 +37,19 @@ def bench(words: list[str], t: Translator) -> int:
 
     console = BenchConsole(t.lang, asked.ascii)
     out = Path(asked.out) if asked.out else OUT
+    kept = Path(asked.show) if asked.show else out
     if asked.markdown is not None:
         from experiment.report.bench_markdown import write_page
 
-        write_page(Path(asked.markdown), read_data(Path(asked.show) if asked.show else out))
+        data = read_data(kept)
+        with evaluating(kept):
+            write_page(Path(asked.markdown), data)
         console.written(Path(asked.markdown))
         return ExitCode.OK
     if asked.show is not None:
-        console.show(read_data(Path(asked.show)))
+        data = read_data(kept)
+        with evaluating(kept):
+            console.show(data)
         return ExitCode.OK
     return _measure(options_of(asked, out, t.lang), console)
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
+from experiment.foreign import MAX_JSON_BYTES, read_bounded
 from experiment.messages import Message, UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.record import write_atomic
@@ -99,9 +100,10 @@ def read_data(path: Path) -> BenchData:
         UserError: there is none, or it is no file of a benchmark of this version.
     """
     file = path / FILE if path.is_dir() else path
+    if not file.exists():
+        raise user_error("error.bench.no_file", path=str(file))
+    text = read_bounded(file, MAX_JSON_BYTES)
     try:
-        return BenchData.model_validate_json(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise user_error("error.bench.no_file", path=str(file)) from error
-    except (ValidationError, UnicodeDecodeError) as error:
+        return BenchData.model_validate_json(text)
+    except ValidationError as error:
         raise user_error("error.bench.bad_file", path=str(file)) from error

@@ -19,6 +19,7 @@ from experiment.compare.facts import read_side
 from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
 from experiment.config import MAX_CONFIG_BYTES
+from experiment.foreign import parse_json, read_bounded
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.record import write_atomic
@@ -148,13 +149,10 @@ def _figure(name: str, value: Number) -> Figure:
 
 
 def _json(path: Path) -> Any:
+    data = read_bounded(path, MAX_CONFIG_BYTES)
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise user_error("error.file_too_large", path=str(path), limit=MAX_CONFIG_BYTES)
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise user_error("error.file_missing", path=str(path)) from error
-    except (OSError, UnicodeDecodeError) as error:
+        return parse_json(data, finite=False)
+    except UnicodeDecodeError as error:
         raise user_error("error.file_unreadable", path=str(path)) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise user_error("error.compare.no_baseline", path=str(path)) from error

@@ -23,6 +23,7 @@ from experiment.experiments.results import (
     Number,
     Without,
 )
+from experiment.foreign import evaluating
 from experiment.messages import Message, message
 from experiment.record import Record
 from experiment.results import Results
@@ -36,7 +37,15 @@ def picture(record: Record) -> tuple[Record, Results]:
     """What the reports of a run are drawn from: the record, or the cell that stands for it.
 
     Of an experiment the pages of a single run show its focus, in the first measured repeat.
+
+    Raises:
+        UserError: the record contradicts itself.
     """
+    with evaluating(record.directory):
+        return _picture(record)
+
+
+def _picture(record: Record) -> tuple[Record, Results]:
     cells = cells_of(record)
     if not cells:
         return record, evaluate(record)

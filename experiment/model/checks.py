@@ -6,11 +6,11 @@ would be measured wrongly without anything failing, so it is refused before any 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiment.foreign import parse_json, read_bounded
 from experiment.messages import UserError, user_error
 from experiment.model.load import one_line, quieten
 from kvsim.geometry import geometry_from_config
@@ -84,10 +84,8 @@ def max_positions(config: Mapping[str, Any]) -> int | None:
 
 def _read_json(path: Path, name: str) -> dict[str, Any]:
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise user_error("error.model.bad_config", model=name, path=str(path))
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        data = parse_json(read_bounded(path, MAX_CONFIG_BYTES))
+    except (UserError, ValueError) as error:
         raise user_error("error.model.bad_config", model=name, path=str(path)) from error
     if not isinstance(data, dict):
         raise user_error("error.model.bad_config", model=name, path=str(path))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from experiment.compare.figures import figures_of
 from experiment.compare.results import Better, Figure
+from experiment.foreign import check_inside
 from experiment.record import Record, write_atomic
 from experiment.report.ci_benchmark import FILES, benchmark_json
 from experiment.report.experiment.frame import experiment_frame
@@ -60,7 +61,7 @@ def write_reports(record: Record, results: Results, lang: str) -> list[Path]:
     for file in _files(record, results, lang):
         path = record.directory / file.name
         try:
-            _write(path, file.content(), file.encoding)
+            _write(check_inside(record.directory, path), file.content(), file.encoding)
         except Exception as error:
             failures.append((file.name, error))
         else:

@@ -16,7 +16,6 @@ file counts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -25,7 +24,8 @@ from typing import Any, Literal
 
 from experiment.bench.data import FILE, BenchData
 from experiment.compare.results import Comparison
-from experiment.messages import Message, message
+from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
+from experiment.messages import Message, UserError, message
 from experiment.record import RUN_FILE, write_atomic
 from experiment.report import bench_page, claims_page, compare_words, paper_page
 from experiment.report.bilingual import Bilingual
@@ -104,13 +104,14 @@ def _entry(directory: Path) -> Entry | None:
             continue
         written = path.stat().st_mtime_ns
         try:
-            entry = read(directory.name, json.loads(path.read_text(encoding="utf-8")))
+            entry = read(directory.name, parse_json(read_bounded(path, MAX_JSON_BYTES)))
             entry = replace(entry, page=page)
             if not entry.wall_ns:
                 entry = replace(entry, wall_ns=written, offset_s=_offset(written))
             # What cannot be written down is no better than what cannot be read.
             _ = entry.when, Bilingual("en").message(entry.verdict)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
+                UserError):  # fmt: skip
             unread = message("index.unreadable")
             return Entry(directory.name, "unreadable", written, _offset(written), unread, page=page)
         return entry

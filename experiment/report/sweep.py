@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from rich.text import Text
 from experiment.i18n import DASH
 from experiment.messages import user_error
 from experiment.os_errors import os_reason
+from experiment.record import write_atomic
 from experiment.report.parts_console import Advance, PartsConsole
 
 SUMMARY = "summary.csv"
@@ -117,9 +119,10 @@ def _value(value: float | None, digits: int, suffix: str = "") -> str:
 def _write_csv(path: Path, rows: Sequence[Row]) -> None:
     """One line for each cell in the order of the grid; unknown is empty."""
     try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        file = io.StringIO(newline="")
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomic(path, file.getvalue())
     except OSError as error:
         raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from experiment import __version__
-from experiment.directories import make_run_directory, without_home
+from experiment.directories import make_run_directory
+from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, UserError, user_error
 from experiment.os_errors import os_reason
+from experiment.privacy import without_private
 from experiment.simulate import words
 from experiment.simulate.latency_file import read_latency
 from experiment.simulate.names import gpu_of, listing, model_of, policies_of, refused_models
@@ -66,15 +68,17 @@ def render_simulation(directory: Path, lang: str, ascii_only: bool) -> int:
     """Draw an old simulation again.
 
     Raises:
-        UserError: there is none of this schema version, or its files cannot be written.
+        UserError: there is none of this schema version, it contradicts itself, or its files cannot
+            be written.
     """
     from experiment.report.simulation.console import SimulationConsole
 
     data = read_simulation(directory)
     console = SimulationConsole(lang, ascii_only)
-    console.show_question(data)
-    files = _written(directory, data, lang)
-    console.show_simulation(data, files)
+    with evaluating(directory / SIM_FILE):
+        console.show_question(data)
+        files = _written(directory, data, lang)
+        console.show_simulation(data, files)
     return ExitCode.OK
 
 
@@ -173,7 +177,7 @@ def _head(question: Question, lang: str) -> dict[str, Any]:
         "wall_ns": time.time_ns(),
         "utc_offset_s": int(offset.total_seconds()) if offset else 0,
         "lang": lang,
-        "command": [without_home(word) for word in sys.argv[1:]],
+        "command": [without_private(word) for word in sys.argv[1:]],
         "trace": stream.info.to_json(),
         "facts": stream.facts.to_json(),
         "texts": holds_texts(stream.info),

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from experiment.config import MAX_CONFIG_BYTES
+from experiment.foreign import parse_json, read_bounded
 from experiment.messages import user_error
 from experiment.os_errors import os_reason
 from experiment.record import write_atomic
@@ -18,6 +20,7 @@ _KINDS: dict[str, Callable[..., LinearLatency | Roofline]] = {
     "LinearLatency": LinearLatency,
     "Roofline": Roofline,
 }
+_DIVISORS = {"bandwidth", "flops", "memory_efficiency", "compute_efficiency"}
 SCHEMA_VERSION = 1
 
 
@@ -50,17 +53,14 @@ def read_latency(path: Path) -> Latency:
     Raises:
         UserError: there is no such file, or it is none.
     """
+    text = read_bounded(path, MAX_CONFIG_BYTES)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parse_json(text)
         values = dict(data["latency"])
         kind = _KINDS[values.pop("kind")]
         latency = kind(**{k: math.inf if v is None else v for k, v in values.items()})
         _check(latency)
-    except FileNotFoundError as error:
-        raise user_error("error.file_missing", path=str(path)) from error
-    except OSError as error:
-        raise user_error("error.file_unreadable", path=str(path)) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise user_error("error.sim.no_latency", path=str(path)) from error
     return latency
 
@@ -69,10 +69,17 @@ def _check(latency: LinearLatency | Roofline) -> None:
     """Costs are numbers that are not negative, and a step takes time.
 
     Raises:
-        ValueError: they are not.
+        ValueError, OverflowError: they are not.
     """
-    numbers = [v for v in asdict(latency).values() if not isinstance(v, str)]
-    if any(isinstance(v, bool) or not isinstance(v, int | float) or not v >= 0 for v in numbers):
-        raise ValueError(numbers)
-    if isinstance(latency, LinearLatency) and not any(numbers):
-        raise ValueError(numbers)
+    values = asdict(latency)
+    if values.pop("overlap", "max") not in ("max", "sum"):
+        raise ValueError(values)
+    numbers = {name: value for name, value in values.items() if type(value) in (int, float)}
+    good = all(
+        float(value) > 0 if name in _DIVISORS else 0 <= float(value) < math.inf
+        for name, value in numbers.items()
+    )
+    if len(numbers) < len(values) or not good:
+        raise ValueError(values)
+    if isinstance(latency, LinearLatency) and not any(numbers.values()):
+        raise ValueError(values)

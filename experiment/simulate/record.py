@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.messages import user_error
 from experiment.record import write_atomic
 
@@ -28,11 +29,11 @@ def read_simulation(directory: Path) -> dict[str, Any]:
         UserError: it is missing, damaged, or of another version.
     """
     path = directory / SIM_FILE
+    if not path.is_file():
+        raise user_error("error.no_record", path=str(directory))
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise user_error("error.no_record", path=str(directory)) from error
-    except (OSError, ValueError) as error:
+        data = parse_json(read_bounded(path, MAX_JSON_BYTES))
+    except ValueError as error:
         raise user_error("error.file_unreadable", path=str(path)) from error
     if not isinstance(data, dict) or data.get("kind") != "simulation":
         raise user_error("error.no_record", path=str(directory))

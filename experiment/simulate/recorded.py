@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from experiment.events import Step, WorkloadReady
+from experiment.foreign import evaluating
 from experiment.messages import user_error
 from experiment.record import EVENTS_FILE, read_record
 from kvsim.calibrate import StepRecord
@@ -44,15 +46,9 @@ def step_records(directory: Path, arm: str | None) -> tuple[str, list[StepRecord
     workload = record.first(WorkloadReady)
     prompts = {r.id: len(r.token_ids) for r in workload.requests} if workload else {}
     steps: dict[str, list[StepRecord]] = {}
-    for event in record.of(Step):
-        chunks = plan_from_json(event.plan).chunks
-        work = StepWork.of(
-            (c.start, c.count, c.count == 1 and c.start >= prompts.get(c.request, 0))
-            for c in chunks
-        )
-        seconds = (event.t_ns - event.started_ns) / 1e9
-        if work.tokens and seconds > 0:
-            steps.setdefault(event.arm, []).append(StepRecord(work, seconds))
+    with evaluating(directory):
+        for event in record.of(Step):
+            _add(steps, event, prompts)
     if not steps:
         raise user_error("error.sim.no_steps", path=str(directory))
     name = arm or ("paged" if "paged" in steps else next(iter(steps)))
@@ -60,3 +56,13 @@ def step_records(directory: Path, arm: str | None) -> tuple[str, list[StepRecord
         choices = ", ".join(steps)
         raise user_error("error.sim.no_arm", path=str(directory), arm=name, choices=choices)
     return name, steps[name]
+
+
+def _add(steps: dict[str, list[StepRecord]], event: Step, prompts: Mapping[int, int]) -> None:
+    work = StepWork.of(
+        (c.start, c.count, c.count == 1 and c.start >= prompts.get(c.request, 0))
+        for c in plan_from_json(event.plan).chunks
+    )
+    seconds = (event.t_ns - event.started_ns) / 1e9
+    if work.tokens and seconds > 0:
+        steps.setdefault(event.arm, []).append(StepRecord(work, seconds))

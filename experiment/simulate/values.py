@@ -12,13 +12,15 @@ from experiment.messages import message, user_error
 T = TypeVar("T")
 # One request in eleven days.
 LEAST_RATE = 1e-6
+# Of tokens, requests, blocks: none that is meant comes near it, and arrays hold it.
+MOST = 2**31 - 1
 
 
-def whole(flag: str, text: str | None, least: int = 1) -> int | None:
-    """A whole number of at least ``least``; None where none was given.
+def whole(flag: str, text: str | None, least: int = 1, most: int = MOST) -> int | None:
+    """A whole number from ``least`` to ``most``; None where none was given.
 
     Raises:
-        UserError: it is none, or too small.
+        UserError: it is none, too small or too large.
     """
     if text is None:
         return None
@@ -27,7 +29,9 @@ def whole(flag: str, text: str | None, least: int = 1) -> int | None:
     except ValueError as error:
         raise _not(flag, text, "error.kind.whole") from error
     if value < least:
-        raise user_error("error.limit_ge", config_key=flag, value=text, limit=least)
+        raise user_error("error.limit_ge", config_key=flag, value=text[:60], limit=least)
+    if value > most:
+        raise user_error("error.limit_le", config_key=flag, value=text[:60], limit=most)
     return value
 
 

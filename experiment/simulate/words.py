@@ -59,6 +59,9 @@ SWEEPS = {
     "--sample-counts": "N,...",
     "--capacities": "N,...",
 }
+# Drawn all at once, 24 bytes for each.
+MOST_REQUESTS = 20_000_000
+MOST_CV = 1000.0
 DTYPES = ("float16", "bfloat16", "float32")
 
 
@@ -94,8 +97,8 @@ def trace_of(options: argparse.Namespace, max_length: int | None) -> TraceOption
     return TraceOptions(
         source=options.trace,
         read=read_options(read),
-        requests=whole("--requests", options.requests),
-        cv=number("--cv", options.cv),
+        requests=whole("--requests", options.requests, most=MOST_REQUESTS),
+        cv=number("--cv", options.cv, most=MOST_CV),
         seed=whole("--seed", options.seed, 0) or 0,
         rate=per_second,
         factor=factor,

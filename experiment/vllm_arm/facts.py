@@ -21,7 +21,9 @@ def decoder(wire: Wire, task: VllmTask) -> Callable[[list[int]], str]:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(task.directory, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(
+            task.directory, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # the text is for the reader's eyes alone: tokens are compared
         wire.emit(Notice(text=message("note.vllm_no_text", detail=str(error)[:200])))
         return lambda _: ""

@@ -40,6 +40,10 @@ AXES = (
     "policy", "model", "gpu", "gpus", "budget_bytes", "max_length", *SETTINGS,
     "trace", "requests", "rate", "cv", "seed",
 )  # fmt: skip
+# Far above what is meant; beyond them arrays and floats overflow.
+_MOST, _MOST_NUMBER = 1 << 62, 1e12
+# A cell takes a file, and a second or more.
+MOST_CELLS = 1_000_000
 _NEEDED = ("policy", "model", "gpu", "trace")
 
 
@@ -48,8 +52,8 @@ class SweepError(ValueError):
 
     Attributes:
         code: ``unknown_axis``, ``no_values``, ``missing_axis``, ``bad_value``, ``no_file``,
-            ``no_rate_to_scale``, ``workers_died``, ``no_ray``, ``ray_unreachable``; a key for a
-            translation.
+            ``too_many``, ``no_rate_to_scale``, ``workers_died``, ``no_ray``, ``ray_unreachable``;
+            a key for a translation.
         params: its names and values.
     """
 
@@ -108,6 +112,9 @@ def expand(grid: Mapping[str, Any]) -> list[Cell]:
     for name in _NEEDED:
         if name not in axes:
             raise SweepError("missing_axis", axis=name)
+    count = math.prod(len(values) for values in axes.values())
+    if count > MOST_CELLS:
+        raise SweepError("too_many", count=count, most=MOST_CELLS)
     _check(axes)
     hashes = {name: file_sha256(Path(name)) for name in axes["trace"] if name not in PRESETS}
     code = code_digest()
@@ -143,9 +150,10 @@ def _fits(name: str, value: Any) -> bool:
     if name == "rate" and isinstance(value, str):
         return rate_factor(value) is not None
     if name in _NUMBERS:
-        return isinstance(value, int | float) and value >= 0 and (name != "rate" or value > 0)
+        fits = isinstance(value, int | float) and 0 <= value <= _MOST_NUMBER
+        return fits and (name != "rate" or value > 0)
     least = 0 if name in ("seed", "watermark_blocks", "host_blocks") else 1
-    return isinstance(value, int) and value >= least
+    return isinstance(value, int) and least <= value <= _MOST
 
 
 def rate_factor(rate: float | str | None) -> float | None:

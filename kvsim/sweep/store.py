@@ -7,6 +7,7 @@ OUT/sweep.json         which cells the latest grid has, in order
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ class Store:
         self.directory = directory
         self._cells, self._timing = directory / "cells", directory / "timing"
         for each in (self._cells, self._timing):
+            if each.is_symlink():  # nothing is written outside of the directory
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(each))
             each.mkdir(parents=True, exist_ok=True)
 
     def begin(self, cells: Sequence[Cell]) -> list[Cell]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kvsim.traces.formats import FORMATS, Format
 from kvsim.traces.parse import UNITS
-from kvsim.traces.rows import jsonl_rows, load_json, opened, require_keys, split_csv
+from kvsim.traces.rows import jsonl_rows, lines, load_json, opened, require_keys, split_csv
 from kvsim.traces.types import Source, TraceError
 
 _SAMPLE_ROWS = 200
@@ -97,7 +97,9 @@ def _check_declared(
 
 def _first_line(path: Path) -> tuple[int, str]:
     with opened(path) as (_, stream):
-        for number, data in enumerate(stream, 1):
+        for number, data in lines(stream):
+            if data is None:
+                raise TraceError("unknown_format", file=str(path), line=number, found="")
             try:
                 line = data.decode("utf-8-sig").strip()
             except UnicodeDecodeError as error:

@@ -17,6 +17,7 @@ UNITS = {"s": NANOSECONDS, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A token count beyond this is a damaged row, not a prompt.
 _MOST_TOKENS = 1 << 40
+_MOST_TIME = 10**20
 
 
 class BadRowError(Exception):
@@ -68,7 +69,7 @@ def scaled_time(value: object, unit: str) -> int:
     """
     if value is None or value == "":
         raise BadRowError("time_missing")
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_TIME:
         return value * UNITS[unit]
     number = _decimal(value)
     if number is None:

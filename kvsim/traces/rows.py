@@ -28,6 +28,8 @@ from kvsim.traces.types import TraceError
 Numbered = tuple[int, "dict[str, Any] | BadRowError | None"]
 _CHUNK = 1 << 16
 _SHOWN = 80  # bytes of a row that cannot be read
+# Of a line, or of an element of a list: none that is a request comes near it.
+MAX_ROW_BYTES = 16 << 20
 _GZIP = b"\x1f\x8b"
 
 
@@ -77,6 +79,19 @@ def opened(path: Path) -> Iterator[tuple[Hashed, IO[bytes]]]:
         raise TraceError("unreadable", file=str(path), detail=detail) from error
 
 
+def lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
+    """Numbered lines; None stands for one of more than ``MAX_ROW_BYTES``, which is passed over."""
+    number = 0
+    while data := stream.readline(MAX_ROW_BYTES + 1):
+        number += 1
+        if len(data) <= MAX_ROW_BYTES:
+            yield number, data
+            continue
+        while data and not data.endswith(b"\n"):
+            data = stream.readline(MAX_ROW_BYTES)
+        yield number, None
+
+
 def csv_rows(stream: IO[bytes], path: Path, keys: Sequence[str], name: str) -> Iterator[Numbered]:
     """Rows under the header of the first line; None stands for a blank line.
 
@@ -84,7 +99,10 @@ def csv_rows(stream: IO[bytes], path: Path, keys: Sequence[str], name: str) -> I
         TraceError: ``empty``, or ``other_format``: the header has not all of ``keys``.
     """
     header: list[str] | None = None
-    for number, data in enumerate(stream, 1):
+    for number, data in lines(stream):
+        if data is None:
+            yield number, BadRowError("row_too_long")
+            continue
         try:
             line = data.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
         except UnicodeDecodeError:
@@ -137,7 +155,10 @@ def require_keys(
 
 def jsonl_rows(stream: IO[bytes]) -> Iterator[Numbered]:
     """An object in each line; None stands for a blank line."""
-    for number, data in enumerate(stream, 1):
+    for number, data in lines(stream):
+        if data is None:
+            yield number, BadRowError("row_too_long")
+            continue
         if not data.strip():
             yield number, None
             continue
@@ -242,7 +263,8 @@ class _Text:
                 value, end = _DECODER.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
                 # Half a value looks like a broken one; twice as much each time keeps this linear.
-                if isinstance(error, ValueError) and self._more(size):
+                short = len(self._text) - self._at <= MAX_ROW_BYTES
+                if short and isinstance(error, ValueError) and self._more(size):
                     size *= 2
                     continue
                 raise TraceError(

@@ -30,7 +30,7 @@ REASONS = (
     "hash_ids_not_of_that_length", "no_duration", "not_an_object", "not_json", "not_utf8",
     "output_missing", "output_not_a_number", "output_not_positive", "output_too_large",
     "prompt_missing", "prompt_not_a_number", "prompt_not_positive", "prompt_too_large",
-    "sub_requests_not_supported", "text_missing", "time_missing",
+    "row_too_long", "sub_requests_not_supported", "text_missing", "time_missing",
     "time_not_a_date", "time_not_a_number", "too_few_turns",
 )  # fmt: skip
 

@@ -1,0 +1,138 @@
+"""Files that someone else may have written: read with a limit, refused in one line.
+
+A run directory, a trace or a config may come from anywhere. Nothing in it may make the program
+read without end, write outside of the directory it was given, or end in a traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from experiment.messages import user_error
+
+# As Python's objects, JSON may take over twenty times its bytes; this stays below 1 GiB.
+MAX_JSON_BYTES = 32 << 20
+# A line of an event log: the prompts and token ids of a whole workload stand in one.
+MAX_LINE_BYTES = 256 << 20
+MAX_LOG_BYTES = 4 << 30
+# What reading and evaluating data raises that does not fit together.
+_CONTRADICTIONS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        UserError: it is missing, unreadable, or larger than ``limit`` bytes.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except FileNotFoundError as error:
+        raise user_error("error.file_missing", path=str(path)) from error
+    except (OSError, ValueError) as error:  # a null byte in its name is a ValueError
+        raise user_error("error.file_unreadable", path=str(path)) from error
+    if len(data) > limit:
+        raise user_error("error.file_too_large", path=str(path), limit=limit)
+    return data
+
+
+def parse_json(data: bytes, *, finite: bool = True) -> Any:
+    """A JSON text in UTF-8, as plain objects; lone surrogates are refused, and so is NaN.
+
+    Args:
+        finite: False leaves it to the caller to say which number is none.
+
+    Raises:
+        ValueError: it is none, or nested too deeply.
+    """
+    try:
+        found = json.loads(data.decode("utf-8"), parse_constant=_refuse if finite else None)
+        if b"\\ud" in data or b"\\uD" in data:
+            json.dumps(found, ensure_ascii=False).encode()  # half a pair cannot be written again
+    except (RecursionError, MemoryError) as error:
+        raise ValueError(str(error)) from error
+    return found
+
+
+def log_lines(path: Path) -> Iterator[bytes]:
+    """Lines of an event log that hold anything, without their ends.
+
+    Raises:
+        OSError: it cannot be read.
+        UserError: it is no file, too large, or one of its lines is.
+    """
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):  # a pipe in its place would be waited for without end
+        raise user_error("error.file_unreadable", path=str(path))
+    if about.st_size > MAX_LOG_BYTES:
+        raise user_error("error.file_too_large", path=str(path), limit=MAX_LOG_BYTES)
+    with path.open("rb") as file:
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
+                raise user_error("error.file_too_large", path=str(path), limit=MAX_LINE_BYTES)
+            if line.strip():
+                yield line
+
+
+@contextmanager
+def evaluating(path: Path) -> Iterator[None]:
+    """Evaluate what was read from ``path``; data that contradicts itself is no defect of ours.
+
+    Raises:
+        UserError: something in it does not fit together; where that showed is named.
+    """
+    try:
+        yield
+    except _CONTRADICTIONS as error:
+        detail = f"{type(error).__name__}: {error}"[:160]
+        text = " ".join(detail.split())
+        place = _place(error)
+        raise user_error("error.contradicts", path=str(path), detail=text, place=place) from error
+
+
+def check_inside(root: Path, path: Path) -> Path:
+    """``path``, where no symbolic link between ``root`` and it leads elsewhere.
+
+    The last part may be a link: it is replaced when the file is written, never followed.
+
+    Raises:
+        OSError: ELOOP: a directory on the way is a link.
+    """
+    parts = path.relative_to(root).parts
+    if ".." in parts:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    for number in range(1, len(parts)):
+        if root.joinpath(*parts[:number]).is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return path
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _place(error: BaseException) -> str:
+    """Module and line in which it showed, for a report of a defect."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"

@@ -1,0 +1,98 @@
+"""What a record does not keep: the home directory, secrets of the environment, names in logs.
+
+A record may be sent on. Its events and its logs are cleaned where they are written:
+
+    home directory       ~
+    secret variables     ***    values of HF_TOKEN, API_KEY and the like, 6 signs and longer
+    host and user name   <host> <user>    in the logs of processes, where libraries print them
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_?KEY)(_|$)")
+_LEAST = 6  # shorter values are found in any text
+# Names that are words of programs and machines as well.
+_COMMON = frozenset({"root", "user", "admin", "python", "linux", "localhost", "runner", "ubuntu"})
+_PIECE = 1 << 20
+
+
+def cleaner() -> Callable[[str], str]:
+    """Takes the home directory and the values of secret variables, as set now, out of texts."""
+    home = _home()
+    pairs = [(re.escape(secret), "***") for secret in _secrets(os.environ)]
+    # A home of /home/al is no part of /home/alice.
+    pairs += [(re.escape(home) + r"(?![\w-])", "~")] if home else []
+    if not pairs:
+        return lambda text: text
+    pattern = re.compile("|".join(f"({what})" for what, _ in pairs))
+    instead = [each for _, each in pairs]
+    return lambda text: pattern.sub(lambda found: instead[(found.lastindex or 1) - 1], text)
+
+
+def without_private(text: str) -> str:
+    """``text`` without the home directory and without the values of secret variables."""
+    return cleaner()(text)
+
+
+def clean_log(path: Path) -> None:
+    """Rewrite a process's log without what is private; the process must have ended.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    if path.is_symlink() or not path.is_file():
+        return
+    without, names = cleaner(), _names()
+    clean = path.with_name(f".{path.name}.clean")
+    changed = False
+    try:
+        with path.open("rb") as before, clean.open("wb") as after:
+            for piece in iter(lambda: before.readline(_PIECE), b""):
+                text = piece.decode("utf-8", errors="surrogateescape")
+                told = names.sub(_by_kind, without(text)) if names else without(text)
+                changed = changed or told != text
+                after.write(told.encode("utf-8", errors="surrogateescape"))
+        if changed:
+            clean.replace(path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            clean.unlink()
+
+
+def _home() -> str:
+    with contextlib.suppress(RuntimeError):
+        home = str(Path.home())
+        return home if len(home) > 1 else ""
+    return ""
+
+
+def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Their values as they are and as JSON writes them, the longest first."""
+    found = {value for name, value in environ.items() if _SECRET.search(name.upper())}
+    found = {value for value in found if len(value) >= _LEAST}
+    found |= {json.dumps(value, ensure_ascii=False)[1:-1] for value in found}
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def _names() -> re.Pattern[str] | None:
+    """The names of the machine and of the person, as words."""
+    users = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
+    groups = {"host": {socket.gethostname(), os.environ.get("HOSTNAME", "")}, "user": users}
+    parts = []
+    for kind, names in groups.items():
+        words = sorted(name for name in names if len(name) > 3 and name.lower() not in _COMMON)
+        if words:
+            parts.append(f"(?P<{kind}>{'|'.join(map(re.escape, words))})")
+    return re.compile(rf"(?<![\w-])(?:{'|'.join(parts)})(?![\w-])") if parts else None
+
+
+def _by_kind(found: re.Match[str]) -> str:
+    return f"<{found.lastgroup}>"

@@ -1,0 +1,89 @@
+"""Files are read up to a limit, which the message names; what is nested too deeply is no crash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from experiment import foreign
+from experiment.cli import main
+from experiment.config import MAX_CONFIG_BYTES
+from experiment.messages import ExitCode
+
+DEEP = "[" * 200_000
+
+READERS: dict[str, Callable[[Path], list[str]]] = {
+    "config": lambda file: ["--yes", "--config", str(file)],
+    "gate": lambda file: ["--yes", "--gate", str(file)],
+    "baseline": lambda file: ["--yes", "--baseline", str(file)],
+    "sweep": lambda file: ["sweep", str(file)],
+    "latency": lambda file: [
+        "simulate", "--trace", "sharegpt-like", "--model", "gpt2", "--gpu", "a100-80gb",
+        "--latency", str(file),
+    ],
+    "bench": lambda file: ["bench", "--show", str(file)],
+    "prompts": lambda file: ["--yes", "--prompts", str(file)],
+}  # fmt: skip
+
+
+def said(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
+    assert main([*words, "--lang", "en"]) == ExitCode.USAGE
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_without_end_is_refused(reader: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = READERS[reader](Path("/dev/zero"))
+    assert ("cannot be read" if reader == "baseline" else "is larger than") in said(capsys, words)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_deep_nesting_is_refused(
+    reader: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "deep"
+    file.write_text(("limits = " if reader in ("config", "gate", "sweep") else "") + DEEP)
+    assert str(file) in said(capsys, READERS[reader](file))
+
+
+def test_the_limit_of_a_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "large.toml"
+    file.write_text("#" * (MAX_CONFIG_BYTES + 1))
+    assert "larger than 1 MiB" in said(capsys, ["--config", str(file)])
+
+
+@pytest.mark.parametrize("name", ["sim.json"])
+def test_a_large_simulation_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(foreign.MAX_JSON_BYTES + 1)
+    assert "larger than 32 MiB" in said(capsys, ["render", str(tmp_path)])
+
+
+def test_a_log_without_lines_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign, "MAX_LINE_BYTES", 1 << 20)
+    with (tmp_path / "events.jsonl").open("wb") as file:
+        file.truncate((1 << 20) + 1)
+    assert "larger than 1 MiB" in said(capsys, ["render", str(tmp_path)])
+    monkeypatch.setattr(foreign, "MAX_LOG_BYTES", 1 << 20)
+    assert "larger than 1 MiB" in said(capsys, ["render", str(tmp_path)])
+
+
+@pytest.mark.parametrize("text", ["NaN", "[1, Infinity]", '"\\ud800"', '{"a": "\\uD834"}', "\xff"])
+def test_what_cannot_be_written_again_is_no_json(text: str) -> None:
+    data = text.encode("latin-1") if text == "\xff" else text.encode()
+    with pytest.raises(ValueError, match=r"."):
+        foreign.parse_json(data)
+
+
+def test_plain_json_is_read() -> None:
+    data = {"a": [1, 2.5, None, "\U0001d11e", "\\ud800 in words"]}
+    assert foreign.parse_json(json.dumps(data).encode()) == data

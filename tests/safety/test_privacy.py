@@ -1,0 +1,113 @@
+"""A record keeps no home directory, user name, host name or token of whoever made it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiment.events import ArmFailed
+from experiment.messages import message
+from experiment.model.builtin import build_model
+from experiment.privacy import clean_log, without_private
+from experiment.record import EVENTS_FILE, EventLog, read_record
+
+ROOT = Path(__file__).parents[2]
+MARK = "zqmarker"  # no name of a machine, no word of any text
+SECRETS = ("HF_TOKEN", "GH_TOKEN", "MY_API_KEY", "DB_PASSWORD")
+TOKENS = {name: f"hf_{MARK}{name}" for name in SECRETS}
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose model, prompts and directory all lie in the home of somebody."""
+    home = tmp_path_factory.mktemp("homes") / f"{MARK}home"
+    model = home / "models" / "mine"
+    shutil.copytree(build_model("tiny-gpt2", 0, 0.08), model)
+    (home / "prompts.jsonl").write_text('{"prompt": "Hello"}\n{"prompt": "Good day to you"}\n')
+    out = home / "runs" / "one"
+    names = {"USER": f"{MARK}user", "LOGNAME": f"{MARK}user", "HOSTNAME": f"{MARK}host"}
+    done = subprocess.run(
+        [
+            sys.executable, str(ROOT / "run_experiment.py"), "--yes", "--quiet", "--device", "cpu",
+            "--model", str(model), "--prompts", str(home / "prompts.jsonl"),
+            "--arms", "contiguous.batch,paged", "--max-new-tokens", "4", "--max-length", "64",
+            "--set", "engine.kernel=torch",
+            "--set", "run.vllm_python=" + str(home / "no-python"), "--out", str(out),
+        ],
+        env={**os.environ, **TOKENS, **names, "HOME": str(home)}, cwd=home,
+        capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def holding(directory: Path, text: str) -> list[str]:
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    return [str(p.relative_to(directory)) for p in files if text.encode() in p.read_bytes()]
+
+
+def test_no_file_of_a_run_names_the_person(run_directory: Path) -> None:
+    assert holding(run_directory, MARK) == []
+
+
+def test_the_check_would_find_it(run_directory: Path) -> None:
+    assert "events.jsonl" in holding(run_directory, "~/models/mine")
+
+
+def test_the_host_name_is_in_no_file(run_directory: Path) -> None:
+    name = socket.gethostname()
+    if len(name) < 8:
+        pytest.skip("a name as short as this one is found in any text")
+    assert holding(run_directory, name) == []
+
+
+def test_a_token_in_an_error_is_not_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", 'hf_a"secret')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with EventLog(tmp_path) as log:
+        error = f'401 for hf_a"secret in {tmp_path}/cache'
+        log.write(ArmFailed(arm="paged", reason=message("failure.exception", error=error)))
+    written = (tmp_path / EVENTS_FILE).read_text(encoding="utf-8")
+    assert "secret" not in written
+    assert "401 for *** in ~/cache" in written
+
+
+def test_only_the_whole_home_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/al")
+    assert without_private("/home/al/x /home/alice /home/al") == "~/x /home/alice ~"
+    monkeypatch.setenv("HOME", "/")
+    assert without_private("/home/al/x") == "/home/al/x"
+
+
+def test_short_values_and_plain_variables_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "1")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false1")
+    assert without_private("1 false1") == "1 false1"
+
+
+def test_a_log_is_cleaned_and_otherwise_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("USER", "somebody")
+    monkeypatch.setenv("HOSTNAME", "box-of-mine")
+    monkeypatch.setenv("API_KEY", "k-123456")
+    path = tmp_path / "paged.log"
+    said = b"\xff at /home/somebody/x by somebody@box-of-mine\r\nkey k-123456, somebodyelse"
+    path.write_bytes(said)
+    clean_log(path)
+    assert path.read_bytes() == b"\xff at ~/x by <user>@<host>\r\nkey ***, somebodyelse"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_record_of_the_run_is_whole(run_directory: Path) -> None:
+    assert read_record(run_directory).damaged_lines == 0
