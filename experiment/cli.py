@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 from experiment.config import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator, detect_language
 from experiment.messages import ExitCode, UserError, user_error
+from experiment.os_errors import os_reason
 from experiment.shipped import find_config
 from experiment.words import attribute, make_parser, parse, unknown
 
@@ -65,6 +67,13 @@ def main(arguments: Sequence[str]) -> int:
     except UserError as error:
         _complain(t, error)
         return error.exit_code
+    except OSError as error:
+        # Names that a person gave are looked for in many places; nothing has begun by then.
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        wrong = user_error("error.bad_name", path=str(error.filename), why=os_reason(error))
+        _complain(t, wrong)
+        return wrong.exit_code
     except KeyboardInterrupt:
         print(t("error.interrupted"), file=sys.stderr)
         return ExitCode.INTERRUPTED

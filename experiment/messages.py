@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-_LONG, _HEAD = 2000, 120
+_LONG, _LONG_LIST, _HEAD = 400, 2000, 120
 
 
 class Message(BaseModel):
@@ -56,7 +56,8 @@ class UserError(Exception):
 
 def _shortened(value: Any) -> Any:
     """A name that someone else chose may have a million signs; the line that quotes it has not."""
-    if isinstance(value, str) and len(value) > _LONG:
+    longest = _LONG_LIST if isinstance(value, str) and ", " in value else _LONG
+    if isinstance(value, str) and len(value) > longest:
         return f"{value[:_HEAD]} … {value[-_HEAD:]}"
     return value
 

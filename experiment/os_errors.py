@@ -13,6 +13,7 @@ _KNOWN = (
     "EFBIG",
     "EISDIR",
     "ELOOP",
+    "ENAMETOOLONG",
     "ENOENT",
     "ENOSPC",
     "ENOTDIR",
