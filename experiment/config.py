@@ -388,7 +388,7 @@ def _explain(error: ValidationError) -> UserError:
         choices = ", ".join(part.strip(" ,") for part in choices.split() if part.strip(" ,"))
         if key != "cache.budget":
             return user_error(
-                "error.not_a_choice", config_key=key, value=_shown(first["input"]), choices=choices
+                "error.not_a_choice", config_key=key, value=shown(first["input"]), choices=choices
             )
     limits = first.get("ctx", {})
     for name in ("ge", "gt", "le", "lt"):
@@ -396,22 +396,23 @@ def _explain(error: ValidationError) -> UserError:
             return user_error(
                 f"error.limit_{name}",
                 config_key=key,
-                value=_shown(first["input"]),
+                value=shown(first["input"]),
                 limit=limits[name],
             )
     if key in ("cache.budget", "engine.swap_space"):
-        return user_error("error.not_a_size", config_key=key, value=_shown(first["input"]))
+        return user_error("error.not_a_size", config_key=key, value=shown(first["input"]))
     if first["type"] == "string_too_short":
         return user_error("error.empty", config_key=key)
     kind = _KINDS.get(first["type"].partition("_")[0])
     if kind is None:
-        return user_error("error.bad_value", config_key=key, value=_shown(first["input"]))
+        return user_error("error.bad_value", config_key=key, value=shown(first["input"]))
     return user_error(
-        "error.not_a_kind", config_key=key, value=_shown(first["input"]), kind=message(kind)
+        "error.not_a_kind", config_key=key, value=shown(first["input"]), kind=message(kind)
     )
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value of a config as far as a message quotes it."""
     try:
         text = str(value)
     except ValueError:  # thousands of digits, which Python does not write

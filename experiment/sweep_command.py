@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiment.config import parse_assignment, parse_bytes, read_toml
+from experiment.config import parse_assignment, parse_bytes, read_toml, shown
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
@@ -84,7 +84,7 @@ def _bytes(value: Any) -> int:
     try:
         return parse_bytes(str(value))
     except ValueError as error:
-        raise user_error("error.not_a_size", config_key=_BUDGET, value=value) from error
+        raise user_error("error.not_a_size", config_key=_BUDGET, value=shown(value)) from error
 
 
 def _expand(grid: Mapping[str, Any]) -> list[Cell]:
@@ -92,6 +92,8 @@ def _expand(grid: Mapping[str, Any]) -> list[Cell]:
         return expand(grid)
     except SweepError as error:
         params = dict(error.params)
+        if "value" in params:  # of a file: any kind of object
+            params["value"] = shown(params["value"])
         if error.code == "unknown_axis":
             known = [_BUDGET if name == _BYTES else name for name in params["known"]]  # type: ignore[attr-defined]
             params["known"] = ", ".join(known)

@@ -75,7 +75,9 @@ def read_baseline(path: Path) -> Side:
     if not isinstance(data, dict) or data.get("kind") != KIND:
         raise user_error("error.compare.no_baseline", path=str(path))
     if data.get("format") != FORMAT:
-        raise user_error("error.schema", path=str(path), found=data.get("format"), known=FORMAT)
+        raise user_error(
+            "error.schema", path=str(path), found=str(data.get("format")), known=FORMAT
+        )
     try:
         file = _File.model_validate({**data, "origin": data.get("from")})
     except ValidationError as error:

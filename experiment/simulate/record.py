@@ -38,6 +38,6 @@ def read_simulation(directory: Path) -> dict[str, Any]:
     if not isinstance(data, dict) or data.get("kind") != "simulation":
         raise user_error("error.no_record", path=str(directory))
     if data.get("schema_version") != SCHEMA_VERSION:
-        found = data.get("schema_version")
+        found = str(data.get("schema_version"))  # no value of a file is taken for a message
         raise user_error("error.schema", path=str(path), found=found, known=SCHEMA_VERSION)
     return data

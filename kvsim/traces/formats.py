@@ -152,6 +152,8 @@ def _sharegpt(row: Row, reading: Reading) -> Iterator[Raw]:
             turn += 1
             yield Raw(None, tokens(before, "prompt"), tokens(count, "output"), chat=chat, turn=turn)
         before += count
+    if not turn:
+        raise BadRowError("too_few_turns", len(conversation))
 
 
 def _prompts(row: Row, reading: Reading) -> Iterator[Raw]:

@@ -181,7 +181,7 @@ class _Pass:
     def _check_end(self) -> None:
         if self.accepted:
             return
-        if not self.rows:
+        if not self.rows or not self.first:
             raise TraceError("empty", file=str(self.path))
         reason, (line, value) = next(iter(self.first.items()))
         raise TraceError(

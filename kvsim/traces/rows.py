@@ -18,7 +18,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import IO, Any
 
@@ -186,7 +186,10 @@ def load_json(text: str) -> Any:
     Raises:
         ValueError: not JSON.
     """
-    return _DECODER.decode(text)
+    try:
+        return _DECODER.decode(text)
+    except InvalidOperation as error:  # an exponent beyond what a decimal can hold
+        raise ValueError("a number without bounds") from error
 
 
 def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Numbered]:
@@ -261,7 +264,7 @@ class _Text:
         while True:
             try:
                 value, end = _DECODER.raw_decode(self._text, self._at)
-            except (ValueError, RecursionError) as error:
+            except (ValueError, RecursionError, InvalidOperation) as error:
                 # Half a value looks like a broken one; twice as much each time keeps this linear.
                 short = len(self._text) - self._at <= MAX_ROW_BYTES
                 if short and isinstance(error, ValueError) and self._more(size):

@@ -21,6 +21,7 @@ import seeds
 from experiment.bench import front_door
 from experiment.cli import main
 from experiment.compare.baseline import read_baseline
+from experiment.compare.facts import read_side
 from experiment.compare.gate import judge, read_gate
 from experiment.compare.sides import compare_sides
 from experiment.config import load_config, parse_assignment
@@ -189,6 +190,11 @@ def _log(data: bytes, place: Path) -> None:
     _program("render", str(place), "--ascii")
 
 
+def _record(data: bytes, place: Path) -> None:
+    _file(place, data, "events.jsonl")
+    assert read_side(place).figures is not None
+
+
 def _summary(data: bytes, place: Path) -> None:
     _file(place, seeds.logs()[0], "events.jsonl")
     reports = place / "reports"
@@ -259,6 +265,7 @@ TARGETS: dict[str, Target] = {
     "baseline": Target(_baseline, seeds.baselines, "json"),
     "trace": Target(_trace, seeds.traces, "rows"),
     "log": Target(_log, seeds.logs, "rows"),
+    "record": Target(_record, seeds.logs, "rows"),
     "summary": Target(_summary, lambda: [b'{"results": {}, "config": {}}'], "json"),
     "calibrate": Target(_calibrate, seeds.request_records, "rows"),
     "calibrate-log": Target(_calibrate_log, seeds.logs, "rows"),

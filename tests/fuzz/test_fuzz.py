@@ -55,7 +55,7 @@ def test_damaged_input_ends_well(name: str) -> None:
     for number in range(COUNTS.get(name, 250)):
         choose = random.Random(f"{name} {number}")
         outcomes.add(tried(name, mutated(choose.choice(seeds), TARGETS[name].form, choose)))
-    assert "refused" in outcomes or name in ("log", "simulation", "bench", "words", "summary",
+    assert "refused" in outcomes or name in ("log", "record", "simulation", "bench", "words", "summary",
                                              "calibrate", "calibrate-log")  # fmt: skip
 
 

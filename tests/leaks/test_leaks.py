@@ -1,0 +1,49 @@
+"""Fifteen runs in one process leave nothing behind; tests/full does two hundred real ones."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from leak_checks import leaks, look
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+RUNS = 15
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return look(RUNS, tmp_path_factory.mktemp("leaks"), replayed=True, timeout_s=500)
+
+
+def test_nothing_is_left_of_fifteen_runs(found: list[dict[str, Any]]) -> None:
+    assert leaks(found) == {}
+
+
+def test_no_run_leaves_a_temporary_file(found: list[dict[str, Any]]) -> None:
+    names = {name for each in found for name in each["temporary"]}
+    assert {name for name in names if not name.startswith("torchinductor")} == set()  # a cache
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("files", ["/tmp/x"]), ("threads", ["MainThread", "Thread"]), ("tasks", 99),
+        ("children", [["-m", "x"]]), ("temporary", ["pagedkv-x"]),
+    ],
+)  # fmt: skip
+def test_the_check_sees_what_is_left(found: list[dict[str, Any]], name: str, value: Any) -> None:
+    assert name in leaks([*found[:-1], {**found[-1], name: value}])
+
+
+def test_the_check_sees_shared_memory(found: list[dict[str, Any]]) -> None:
+    late = [{**each, "shared": [*each["shared"], "sem.x"]} for each in found[-3:]]
+    assert leaks([*found[:-3], *late]).get("shared") == ["sem.x"]
+
+
+def test_the_check_sees_memory_grow(found: list[dict[str, Any]]) -> None:
+    growing = [{**each, "uss": each["uss"] + n * (4 << 20)} for n, each in enumerate(found)]
+    assert "uss" in leaks(growing)
+    kept = [{**each, "objects": each["objects"] + 1000 * n} for n, each in enumerate(found)]
+    assert "objects" in leaks(kept)
