@@ -243,7 +243,7 @@ def _ends_a_line(file: IO[bytes], size: int) -> bool:
 def _check_schema(path: Path, line: bytes) -> None:
     """The first line is no event of ours: say so when a later version wrote it."""
     with contextlib.suppress(ValueError, AttributeError):
-        version = json.loads(line).get("schema_version")
+        version = parse_json(line).get("schema_version")
         if isinstance(version, int):
             _check_version(path, version)
 
