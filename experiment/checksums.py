@@ -52,8 +52,11 @@ def _is_changed(directory: Path, name: str, digest: Any) -> bool:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         return True  # no run wrote such a name, and nothing out there is read for it
+    place = directory / path
+    if place.exists() and not place.is_file():
+        return True  # a pipe in its place would be waited for without end
     try:
-        return bool(file_sha256(directory / path) != digest)
+        return bool(file_sha256(place) != digest)
     except FileNotFoundError:
         return is_measured(name)
     except OSError:

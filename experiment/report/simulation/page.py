@@ -38,7 +38,7 @@ def simulation_html(data: Data, tables: Mapping[str, str], lang: str) -> str:
     b = Bilingual(lang)
     cells = cells_of(data)
     env = templates(b)
-    env.globals.update(line_swatch=line_swatch, policy=policy_message)
+    env.globals.update(line_swatch=line_swatch, explained=policy_message)
     context: dict[str, Any] = {
         "lang": lang,
         **page_assets(),
