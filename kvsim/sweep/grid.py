@@ -205,7 +205,11 @@ def file_sha256(path: Path) -> str:
     Raises:
         SweepError: ``no_file``.
     """
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except (OSError, ValueError):  # a name that is none, or too long for one
+        there = False
+    if not there:
         raise SweepError("no_file", path=str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

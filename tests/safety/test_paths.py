@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from written_runs import sample_run
 
-from experiment import paper_command
 from experiment.cli import main
 from experiment.foreign import check_inside
 from experiment.messages import ExitCode
+from experiment.report.sweep import _write_csv as sweep_table
 from kvsim.sweep import Store
 
 SIM = (
@@ -68,11 +68,12 @@ def test_a_simulation_drawn_again_follows_no_link(tmp_path: Path, outside: Path)
     assert snapshot(outside) == before
 
 
-def test_tables_of_the_paper_replace_a_link(tmp_path: Path, outside: Path) -> None:
-    (tmp_path / "paper.json").symlink_to(outside / "kept")
-    paper_command._write(tmp_path, {"program": "1", "claims": [], "seeds": [1]})
+def test_the_table_of_a_sweep_replaces_a_link(tmp_path: Path, outside: Path) -> None:
+    path = tmp_path / "summary.csv"
+    path.symlink_to(outside / "kept")
+    sweep_table(path, [{"policy": "paged"}])
     assert (outside / "kept").read_text() == "kept"
-    assert json.loads((tmp_path / "paper.json").read_text(encoding="utf-8"))
+    assert path.read_text(encoding="utf-8") == "policy\npaged\n"
 
 
 def test_cells_of_a_sweep_stay_in_its_directory(tmp_path: Path, outside: Path) -> None:
