@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment import __version__
-from experiment.analysis import PREPARATION
+from experiment.arm_events import PREPARATION
 from experiment.checksums import checksums, is_measured, measured_files
 from experiment.compare.checks import NO_CHECKS, Checks, check_run
 from experiment.conclusions import reading_notes

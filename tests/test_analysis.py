@@ -18,7 +18,8 @@ from event_makers import (
     whole_run,
 )
 
-from experiment.analysis import arm_results, memory_rows, split_by_arm, timeline
+from experiment.analysis import arm_results, memory_rows
+from experiment.arm_events import split_by_arm
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -38,6 +39,7 @@ from experiment.events import (
 )
 from experiment.messages import message
 from experiment.results import ArmResult
+from experiment.timeline import timeline
 
 
 def results(events: list[Event]) -> dict[str, ArmResult]:

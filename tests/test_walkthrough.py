@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from experiment.analysis import PREPARATION
+from experiment.arm_events import PREPARATION
 from experiment.conclusions import evaluate
 from experiment.events import (
     SCHEMA_VERSION,

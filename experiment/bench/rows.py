@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from experiment.analysis import ArmEvents, arm_result, split_by_arm, timeline
+from experiment.analysis import arm_result
+from experiment.arm_events import ArmEvents, split_by_arm
 from experiment.bench.figures import (
     believed_seconds,
     decode_step,
@@ -34,6 +35,7 @@ from experiment.events import (
 )
 from experiment.messages import Message, message
 from experiment.record import Record
+from experiment.timeline import timeline
 from experiment.variation import largest_process
 
 # Whose tokens the others' are compared with: the first of these that finished in the round.

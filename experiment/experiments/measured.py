@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from experiment.analysis import ArmEvents, arm_results, split_by_arm, timeline
+from experiment.analysis import arm_results
+from experiment.arm_events import ArmEvents, split_by_arm
 from experiment.config import Config, make_config
 from experiment.events import (
     ArmFinished,
@@ -41,6 +42,7 @@ from experiment.experiments.base import Cell, cell_config
 from experiment.messages import Message
 from experiment.record import Record
 from experiment.results import ArmResult, StepRow
+from experiment.timeline import timeline
 
 T = TypeVar("T")
 # What an arm tells of a single repeat; the rest is told once.

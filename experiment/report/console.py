@@ -16,7 +16,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.table import Table
 from rich.text import Text
 
-from experiment.analysis import PREPARATION
+from experiment.arm_events import PREPARATION
 from experiment.environment import Environment
 from experiment.events import (
     ArmFailed,

@@ -21,7 +21,6 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from experiment.analysis import pool_shape
 from experiment.events import (
     ArmStarted,
     Event,
@@ -31,6 +30,7 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.i18n import Translator, format_bytes
+from experiment.timeline import pool_shape
 from kvsim.ledger import Ledger, ReplayError
 from kvsim.step import plan_from_json
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from experiment.analysis import ArmEvents, split_by_arm
+from experiment.arm_events import ArmEvents, split_by_arm
 from experiment.events import Step
 from experiment.record import Record
 from kvsim.step import OpKind, StepPlan, plan_from_json

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from experiment.analysis import ArmEvents, pool_shape, split_by_arm, timeline
+from experiment.arm_events import ArmEvents, split_by_arm
 from experiment.events import Stage, StageEntered
 from experiment.record import Record
 from experiment.results import StepRow
+from experiment.timeline import pool_shape, timeline
 from kvsim.ledger import Holder, Ledger, PoolShape, ReplayError
 from kvsim.step import plan_from_json
 

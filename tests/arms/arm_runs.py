@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from experiment.analysis import split_by_arm, timeline
+from experiment.arm_events import split_by_arm
 from experiment.conclusions import evaluate
 from experiment.config import Config
 from experiment.environment import Environment
@@ -25,6 +25,7 @@ from experiment.events import (
 from experiment.record import EventLog, Record, read_record
 from experiment.results import ArmResult, Results, StepRow
 from experiment.runner import Prepared, Session
+from experiment.timeline import timeline
 from kvsim.step import StepPlan, plan_from_json
 
 # The four prompts of the worked example come to 2, 13, 110 and 2 tokens.

@@ -191,7 +191,8 @@ def test_only_steps_that_leave_others_waiting_count_weighted_by_time() -> None:
     lengths = [(4, 2), (4, 6), (4, 2)]
     steps = scheduled(lengths, blocks=5, step_ms=10)
     events: list[Event] = [pool(5), *steps]
-    from experiment.analysis import split_by_arm, timeline
+    from experiment.arm_events import split_by_arm
+    from experiment.timeline import timeline
 
     rows, _ = timeline(split_by_arm(record(events, asked(*lengths)))[0])
     waiting = [row for row in rows if row.running and row.waiting]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from sample import BLOCK, MAX_LENGTH, make_record
 
-from experiment.analysis import PREPARATION, arm_results
+from experiment.analysis import arm_results
+from experiment.arm_events import PREPARATION
 from experiment.conclusions import evaluate
 from experiment.events import EngineReported, EngineStep, RequestFinished, TokenMargin
 from experiment.messages import message

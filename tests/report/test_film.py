@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from busy_run import make_run, paged_plans, slab_plans
 
-from experiment.analysis import split_by_arm
+from experiment.arm_events import split_by_arm
 from experiment.record import Record
 from experiment.report.player import film as film_module
 from experiment.report.player.film import film, pack

@@ -12,7 +12,7 @@ from busy_run import BLOCK, BLOCKS
 from keyed_page import expected, keyed_nodes, numbers_without_key
 from pages import Opened, until
 
-from experiment.analysis import split_by_arm, timeline
+from experiment.arm_events import split_by_arm
 from experiment.conclusions import evaluate
 from experiment.i18n import LANGUAGES
 from experiment.record import Record
@@ -21,6 +21,7 @@ from experiment.report.keyed import document
 from experiment.report.player import film
 from experiment.report.player.film import KEY_EVERY
 from experiment.report.series import all_series
+from experiment.timeline import timeline
 from kvsim.ledger import Ledger, PoolShape
 from kvsim.step import plan_from_json
 

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config
 from vllm_runs import BLOCK, config, result, run_arms
 
-from experiment.analysis import split_by_arm, timeline
+from experiment.arm_events import split_by_arm
 from experiment.conclusions import evaluate
 from experiment.environment import Environment
 from experiment.events import (
@@ -28,6 +28,7 @@ from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.process import descendants
 from experiment.record import EventLog, Record
 from experiment.runner import Prepared, Session
+from experiment.timeline import timeline
 from kvsim.ledger import SlotState
 
 pytestmark = pytest.mark.vllm

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from experiment.analysis import ArmEvents, pool_shape
+from experiment.arm_events import ArmEvents
 from experiment.events import Step
+from experiment.timeline import pool_shape
 from kvsim.ledger import Holder, Ledger, ReplayError
 from kvsim.step import OpKind, StepPlan, plan_from_json
 

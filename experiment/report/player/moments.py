@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from experiment.analysis import ArmEvents, pool_shape, split_by_arm
+from experiment.arm_events import ArmEvents, split_by_arm
 from experiment.events import PoolReserved
 from experiment.record import Record
+from experiment.timeline import pool_shape
 from kvsim.ledger import Holder, Ledger, ReplayError
 from kvsim.step import OpKind, StepPlan, plan_from_json
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiment.analysis import ArmEvents, split_by_arm
+from experiment.arm_events import ArmEvents, split_by_arm
 from experiment.events import WorkloadReady
 from experiment.i18n import LANGUAGES, catalogue
 from experiment.record import Record

@@ -1,0 +1,167 @@
+"""Steps of an arm from its logged plans: where every slot stood after each, and on average.
+
+The plans are replayed by kvsim's ledger; key frames and counts over the tensors are held against
+it, so that a log that contradicts itself is noticed.
+"""
+
+from __future__ import annotations
+
+from experiment.arm_events import ArmEvents
+from experiment.events import Keyframe, PoolReserved, Step
+from experiment.messages import Message, message
+from experiment.results import SlotFigures, StepRow
+from kvsim.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
+from kvsim.step import OpKind, StepPlan, plan_from_json
+
+
+def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
+    """One row per step, derived by replaying the plans; and what stopped the replay, if anything.
+
+    Key frames and block tables are compared on the way.
+    """
+    if events.pool is None:
+        return [], None
+    shape = pool_shape(events.pool)
+    ledger = Ledger(shape)
+    final = _final_lengths(events.steps)
+    rows: list[StepRow] = []
+    for index, step in enumerate(events.steps):
+        try:
+            plan = plan_from_json(step.plan)
+            counts = ledger.apply(plan)
+            _check_keyframe(ledger, events.keyframes.get(plan.step))
+        except (ReplayError, ValueError) as error:
+            return rows, message("problem.replay", step=index, error=str(error))
+        unwritten = counts[SlotState.UNWRITTEN]
+        rows.append(
+            StepRow(
+                step=plan.step,
+                t_ns=step.t_ns,
+                started_ns=step.started_ns,
+                tokens=plan.tokens,
+                running=_running(ledger, plan),
+                waiting=plan.waiting,
+                preempted=len(plan.preempted),
+                witness=step.written_slots,
+                written=ledger.written_slots,
+                never_written=min(_never_written(ledger, final[index]), unwritten),
+                shared=ledger.shared_blocks,
+                copied=_blocks_of(plan, OpKind.COPY),
+                swapped=_blocks_of(plan, OpKind.SWAP_OUT, OpKind.SWAP_IN),
+                held_blocks=ledger.owned_blocks,
+                table_entries=ledger.table_entries,
+                **_figures(counts).model_dump(),
+            )
+        )
+    return rows, None
+
+
+def pool_shape(pool: PoolReserved) -> PoolShape:
+    """The pool of an arm as kvsim describes it."""
+    return PoolShape(
+        blocks=pool.blocks,
+        block_size=pool.block_size,
+        slot_bytes=pool.slot_bytes,
+        watermark_blocks=pool.watermark_blocks,
+        elastic=pool.elastic,
+        scale_bytes=pool.scale_bytes,
+        engine_blocks=pool.engine_blocks,
+    )
+
+
+def mean_slots(rows: list[StepRow]) -> SlotFigures | None:
+    """Slots in each state on average over the time in which the arm computed."""
+    busy = [row for row in rows if row.running and row.t_ns > row.started_ns]
+    total = sum(row.t_ns - row.started_ns for row in busy)
+    if not total:
+        return None
+    names = SlotFigures.model_fields
+    return SlotFigures(
+        **{
+            name: sum(getattr(row, name) * (row.t_ns - row.started_ns) for row in busy) / total
+            for name in names
+        }
+    )
+
+
+def mean_running(rows: list[StepRow]) -> float | None:
+    """Requests in a step, on average over the time in which the arm computed."""
+    busy = [(row.running, row.t_ns - row.started_ns) for row in rows if row.running]
+    total = sum(time for _, time in busy)
+    return sum(count * time for count, time in busy) / total if total else None
+
+
+def _figures(counts: SlotCounts) -> SlotFigures:
+    return SlotFigures(
+        reserved=counts.reserved,
+        allocated=counts.allocated,
+        wasted=counts.wasted,
+        **{state.value: counts[state] for state in SlotState},
+    )
+
+
+def _final_lengths(steps: list[Step]) -> list[dict[int, int]]:
+    """For each step, the positions that each request will have written before it lets go.
+
+    A preempted request starts again, so its stays are counted one by one, backwards.
+    """
+    final: dict[int, int] = {}
+    table: list[dict[int, int]] = []
+    for step in reversed(steps):
+        try:
+            plan = plan_from_json(step.plan)
+        except ValueError:
+            table.append({})
+            continue
+        for chunk in plan.chunks:
+            final[chunk.request] = max(final.get(chunk.request, 0), chunk.start + chunk.count)
+        table.append(dict(final))
+        # Before this plan, whoever is freed in it was in an earlier stay.
+        for op in plan.ops:
+            if op.request is not None and op.kind.value == "free":
+                final.pop(op.request, None)
+    return table[::-1]
+
+
+def _blocks_of(plan: StepPlan, *kinds: OpKind) -> int:
+    return sum(len(op.blocks) for op in plan.ops if op.kind in kinds)
+
+
+def _never_written(ledger: Ledger, final: dict[int, int]) -> int:
+    """Slots that are handed out now and will be given back without ever being written."""
+    size = ledger.shape.block_size
+    return sum(
+        max(0, len(h.table) * size - h.padding - final.get(request, h.written))
+        for request, h in ledger.holders.items()
+        if not h.finished
+    )
+
+
+def _running(ledger: Ledger, plan: StepPlan) -> int:
+    """Requests that the step computes; rows of a batch that have ended do not count."""
+    return sum(not ledger.holders[chunk.request].finished for chunk in plan.chunks)
+
+
+def _check_keyframe(ledger: Ledger, frame: Keyframe | None) -> None:
+    if frame is None:
+        return
+    tables = {request: list(table) for request, table in ledger.tables().items()}
+    if tables != {request: table for request, table in frame.tables.items() if table}:
+        raise ReplayError(f"block tables differ from the picture taken at step {frame.step}")
+    written = {r: h.written for r, h in ledger.holders.items() if not h.finished}
+    if written != frame.written:
+        raise ReplayError(f"written slots differ from the picture taken at step {frame.step}")
+
+
+def witness_problems(rows: list[StepRow]) -> list[Message]:
+    """Steps at which the tensors themselves disagree with the tables."""
+    wrong = [row for row in rows if row.witness is not None and row.witness != row.written]
+    if not wrong:
+        return []
+    first = wrong[0]
+    return [
+        message(
+            "problem.witness",
+            n=len(wrong), step=first.step, tables=first.written, tensors=first.witness,
+        )
+    ]  # fmt: skip
