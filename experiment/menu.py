@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
-from experiment.shipped import CONFIGS
+from experiment.shipped import CONFIGS, program
 
 
 def shipped() -> list[tuple[str, Path]]:
@@ -19,7 +19,7 @@ def list_experiments(t: Translator) -> None:
     """Print a line for each experiment: its name and what it asks."""
     for name, _ in shipped():
         print(f"{name:<{_width()}}{t(_key(name, 'title'))}")
-    print(t("experiments.command"))
+    print(t("experiments.command", program=" ".join(program())))
 
 
 def choose(t: Translator) -> tuple[Path | None, bool] | None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 import experiment
 from experiment.i18n import Translator
 from experiment.messages import UserError, user_error
+from experiment.shipped import program
 
 
 def make_parser(t: Translator, command: str) -> argparse.ArgumentParser:
@@ -44,8 +43,8 @@ def make_parser(t: Translator, command: str) -> argparse.ArgumentParser:
 
 
 def _program() -> str:
-    """What a person typed: the command of an installation, or the front door of a clone."""
-    return "pagedkv" if Path(sys.argv[0]).stem == "pagedkv" else "run_experiment.py"
+    """The command of an installation, or the front door of a clone."""
+    return program()[-1]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -84,7 +83,7 @@ def parse(
         if rest[0].startswith("-"):
             raise unknown("error.unknown_flag", rest[0].split("=")[0], flags)
         if rest[0] in commands:
-            raise user_error("error.command_first", word=rest[0])
+            raise user_error("error.command_first", program=_program(), word=rest[0])
         raise user_error("error.stray_word", word=rest[0])
     return options
 

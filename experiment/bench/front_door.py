@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import experiment
 from experiment.messages import Message, message
+from experiment.shipped import DOOR
 
-DOOR = Path(experiment.__file__).resolve().parent.parent / "run_experiment.py"
 HELP_RUNS = 5
 _LIMIT_S = 900.0
 

@@ -15,6 +15,7 @@ from experiment.report.paths import bytes_path, of_arm
 from experiment.report.sharing import sampling_message
 from experiment.report.values import readable
 from experiment.results import ArmResult, Claim, RequestResult, Results
+from experiment.shipped import program
 
 MOST_REQUESTS = 60
 MOST_STAGES = 40
@@ -310,4 +311,4 @@ def _request_counts(keys: Keys) -> Said:
 
 def repeat_command(record: Record) -> str:
     """The words that start the same run again."""
-    return shlex.join(["python", "run_experiment.py", *record.started.command])
+    return shlex.join([*program(), *record.started.command])

@@ -20,6 +20,7 @@ from experiment.report.simulation.lines import line_swatch, sweep_chart
 from experiment.report.simulation.sweeps import Sweep, sweeps_of
 from experiment.report.simulation.writing import written
 from experiment.report.svg import patterns
+from experiment.shipped import program
 
 Data = Mapping[str, Any]
 _MOST_CSV = 1_500_000
@@ -121,7 +122,7 @@ def _lists(b: Bilingual, data: Data, cells: list[Cell]) -> dict[str, Any]:
         "limits": limit_facts(data),
         "terms": _TERMS,
         "slot_bytes": data["setup"]["slot_bytes"],
-        "command": shlex.join(["python", "run_experiment.py", *data["command"]]),
+        "command": shlex.join([*program(), *data["command"]]),
         "version": data["version"],
         "schema": data["schema_version"],
     }
