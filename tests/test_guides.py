@@ -73,6 +73,46 @@ def test_names_that_a_guide_gives_are_those_of_the_code(page: str) -> None:
     assert not unknown
 
 
+# A name, or several, and behind it in brackets the file where it is.
+PLACED = re.compile(r"((?:`[\w.]+`(?:,? and |, )?)+)\s+\((?:all in )?`([\w/]+\.py)`\)")
+LIFE = ("Born", "Shared", "Written", "Preempted and moved", "Given back and evicted", "Counted")
+
+
+@pytest.mark.parametrize("page", NAMING)
+def test_a_name_is_in_the_file_that_a_guide_puts_behind_it(page: str) -> None:
+    placed = PLACED.findall(FENCE.sub("", read(page)))
+    assert placed or page == "CONTRIBUTING.md"
+    for names, file in placed:
+        for name in re.findall(r"`([\w.]+)`", names):
+            assert name.split(".")[-1] in defined_in(file), (name, file)
+
+
+def test_the_way_of_a_block_names_functions_and_their_files() -> None:
+    page = read("docs/architecture.md")
+    headings = re.findall(r"^### (.*)$", page, re.MULTILINE)
+    assert headings == list(LIFE)
+    (drawing,) = [block for block in FENCE.findall(page) if "Engine.execute" in block]
+    for line in drawing.splitlines():
+        named, *at = re.split(r"  +(?=\w[\w/]*\.py)", line)
+        names = {a or b for a, b in re.findall(r"\b[A-Z]\w+\.(\w+)|\b([a-z]+_\w+)", named)}
+        assert bool(names) == bool(at), line
+        files = [find(file) for part in at for file in part.split(", ")]
+        assert names <= frozenset[str]().union(*map(defined_in, files)), line
+
+
+def find(file: str) -> str:
+    """A file as it is called from the top; the drawing leaves out the engine's own folder."""
+    return file if "/" in file else f"experiment/engine/{file}"
+
+
+@cache
+def defined_in(file: str) -> frozenset[str]:
+    """Names that one file defines, and those of other files that it is known to hand on."""
+    text = read(file)
+    names = {name for found in DEFINED.findall(text) for name in found if name}
+    return frozenset(names | set(re.findall(r"^    (\w+),$", text, re.MULTILINE)))
+
+
 # Words of programs, files and Transformers that are no names of ours.
 TOOLS = frozenset(
     {
@@ -86,6 +126,8 @@ TOOLS = frozenset(
         "sim.json",
         "generate",
         "StaticCache",
+        "diff",
+        "console",
     }
 )
 
