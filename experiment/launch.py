@@ -253,7 +253,7 @@ def _has_vllm(python: str) -> bool:
         done = subprocess.run(  # noqa: S603 - the person named it, or we built it
             [python, "-c", _PROBE],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=_PROBE_TIMEOUT_S,
             check=True,
         )

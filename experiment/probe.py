@@ -186,7 +186,7 @@ def _cpu_model() -> tuple[str | None, frozenset[str]]:
             return None, frozenset()
     if sys.platform == "darwin":
         command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)  # noqa: S603
         return done.stdout.strip() or None, frozenset()
     return platform.processor() or None, frozenset()
 

@@ -138,7 +138,7 @@ def _known_amount(wire: Wire, size: int, device: str) -> None:
 def _grandchild(wire: Wire) -> None:
     command = [sys.executable, "-c", _GRANDCHILD, str(GRANDCHILD_BYTES)]
     with subprocess.Popen(  # noqa: S603 - our own interpreter, no shell
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
     ) as below:
         assert below.stdin is not None
         assert below.stdout is not None

@@ -95,7 +95,7 @@ def cpu_requirements(requires: Iterable[str]) -> list[str]:
 
 
 def _run(command: Sequence[str]) -> str:
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8")  # noqa: S603
     return done.stdout
 
 

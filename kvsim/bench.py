@@ -103,7 +103,7 @@ def _timed(command: list[str]) -> tuple[float, str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     began = time.perf_counter()
     done = subprocess.run(  # noqa: S603 - our own command
-        command, stdout=subprocess.PIPE, check=True, text=True, env=environment
+        command, stdout=subprocess.PIPE, check=True, encoding="utf-8", env=environment
     )
     return time.perf_counter() - began, done.stdout
 
@@ -137,7 +137,7 @@ def _peak_rss_bytes() -> int:
     """
     status = Path("/proc/self/status")
     if status.exists():
-        for line in status.read_text().splitlines():
+        for line in status.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
@@ -171,7 +171,8 @@ def _write(path: Path, rows: list[dict[str, Any]], asked: argparse.Namespace) ->
         "model": MODEL, "gpu": GPU, "gpus": GPUS, "curve": asked.curve, "cores": os.cpu_count(),
         "python": sys.version.split()[0], "config": configuration("paged").to_json(),
     }  # fmt: skip
-    path.write_text(json.dumps({"about": told, "medians": medians, "rows": rows}, indent=1) + "\n")
+    text = json.dumps({"about": told, "medians": medians, "rows": rows}, indent=1)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,3 +1,5 @@
+"""The files of a report: what each holds, and what happens where one cannot be written."""
+
 from __future__ import annotations
 
 import csv

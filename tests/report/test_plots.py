@@ -1,3 +1,5 @@
+"""The plots: one for each language, drawn from the record, with the right sizes and no warnings."""
+
 from __future__ import annotations
 
 import re

@@ -1,0 +1,142 @@
+"""The tree as its next owner finds it: small files and functions, said once, portable."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from guide_pages import ROOT
+
+FILE_LINES, FUNCTION_LINES = 400, 60
+PACKAGES = ("experiment", "kvsim")
+# What is longer, and why that is better than two of it.
+LONG_FILES = {
+    "experiment/results.py": "the fields of one file, run.json; it computes next to nothing",
+    "experiment/arms/base.py": "one class: all that an arm may do, in the order of doing",
+    "experiment/arms/contiguous.py": "three arms that share hooks into one loop of Transformers",
+    "tests/engine/test_quantized.py": "one format's arithmetic, pool and kernels",
+    "tests/kvsim/test_traces.py": "a few lines for every format of traces, beside each other",
+}
+LONG_FUNCTIONS: dict[str, str] = {}
+# Text goes through one of these; the second says how many positional arguments come before it.
+TEXT_CALLS = {"open": 3, "read_text": 0, "write_text": 1, "fdopen": 3}
+CHILDREN = ("run", "Popen", "check_output")
+MARKERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+
+@cache
+def sources(*folders: str) -> tuple[Path, ...]:
+    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return (*found, ROOT / "run_experiment.py", ROOT / "setup.py")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_no_file_is_long_without_a_reason() -> None:
+    files = sources(*PACKAGES, "tests")
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in files}
+    long = {name(path) for path, count in lines.items() if count > FILE_LINES}
+    assert long <= LONG_FILES.keys()
+    assert all((ROOT / file).is_file() for file in LONG_FILES)
+
+
+def test_no_function_is_long_without_a_reason() -> None:
+    long = {
+        f"{name(path)}:{node.name}"
+        for path in sources(*PACKAGES, "tests")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES
+    }
+    assert long <= LONG_FUNCTIONS.keys()
+
+
+def test_every_file_says_in_its_first_line_what_it_is_for() -> None:
+    silent = [
+        name(path)
+        for path in sources(*PACKAGES, "tests")
+        if not ast.get_docstring(tree(path)) and path.read_text(encoding="utf-8").strip()
+    ]
+    assert not silent
+
+
+def test_nothing_waits_to_be_done() -> None:
+    kinds = (".py", ".md", ".toml", ".js", ".css", ".j2", ".yml")
+    files = [p for folder in (*PACKAGES, "docs", "configs") for p in (ROOT / folder).rglob("*")]
+    marked = [
+        name(path)
+        for path in files
+        if path.suffix in kinds and MARKERS.search(path.read_text(encoding="utf-8"))
+    ]
+    assert not marked
+
+
+def calls(path: Path) -> Iterator[tuple[ast.Call, str]]:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call):
+            yield node, getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
+def is_binary(node: ast.Call) -> bool:
+    modes = [a.value for a in (*node.args, *(k.value for k in node.keywords if k.arg == "mode"))
+             if isinstance(a, ast.Constant) and isinstance(a.value, str)]  # fmt: skip
+    return any(re.fullmatch(r"[rwaxb+]*b[rwaxb+]*", mode) for mode in modes)
+
+
+def lacks_encoding(node: ast.Call, called: str) -> bool:
+    given = {keyword.arg for keyword in node.keywords}
+    if "encoding" in given or None in given:
+        return False
+    if called in CHILDREN:
+        return bool(given & {"text", "universal_newlines"})
+    at = TEXT_CALLS.get(called)
+    return at is not None and len(node.args) <= at and not is_binary(node)
+
+
+# Methods of that name that open no file.
+OWN_OPEN = re.compile(r"(self|_?gpu|webbrowser)\b")
+
+
+def test_every_text_file_is_read_and_written_in_a_named_encoding() -> None:
+    found = [
+        f"{name(path)}:{node.lineno}"
+        for path in sources(*PACKAGES)
+        for node, called in calls(path)
+        if lacks_encoding(node, called)
+        and not (called == "open" and OWN_OPEN.match(ast.unparse(node.func)))
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("word", ["fork", "forkpty"])
+def test_no_process_is_forked(word: str) -> None:
+    found = [
+        f"{name(path)}:{node.lineno}"
+        for path in sources(*PACKAGES)
+        for node, called in calls(path)
+        if (called == word and ast.unparse(node.func).startswith("os."))
+        or (called in ("get_context", "set_start_method") and word in ast.unparse(node))
+        or (called == "ProcessPoolExecutor" and "mp_context" not in ast.unparse(node))
+    ]
+    assert not found
+
+
+def test_signals_that_not_every_system_has_are_asked_for_with_care() -> None:
+    """``signal.SIGTERM`` and ``signal.SIGINT`` are everywhere; others need a guard."""
+    found = [
+        f"{name(path)}: {found}"
+        for path in sources(*PACKAGES)
+        for found in re.findall(r"signal\.(SIG(?!TERM|INT|_)\w+)", path.read_text(encoding="utf-8"))
+    ]
+    assert found == ["experiment/runner.py: SIGKILL"]  # of an exit code below 0, which POSIX has
