@@ -18,7 +18,7 @@ TRANSLATED = {
 }
 WITH_COMMANDS = (
     *TRANSLATED, *TRANSLATED.values(), "CONTRIBUTING.md", "docs/experiments.md",
-    "docs/simulator.md", "docs/performance.md", "docs/vllm.md",
+    "docs/simulator.md", "docs/performance.md", "docs/vllm.md", "docs/compare.md",
 )  # fmt: skip
 
 

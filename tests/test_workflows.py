@@ -1,0 +1,76 @@
+"""Workflows: the one that others copy says what this program takes, ours runs what is promised."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import test_readme
+import yaml
+from guide_pages import read
+
+from experiment.compare.gate import read_gate
+from experiment.shipped import CONFIGS
+
+only_parsed = test_readme.only_parsed
+EXAMPLE, OURS = "docs/ci-example.yml", ".github/workflows/ci.yml"
+
+
+def steps(workflow: str) -> list[dict[str, Any]]:
+    jobs = yaml.safe_load(read(workflow))["jobs"].values()
+    return [step for job in jobs for step in job["steps"]]
+
+
+def commands(workflow: str) -> list[list[str]]:
+    """Words behind our program's name in each command of each step."""
+    ran = [part for step in steps(workflow) for part in step.get("run", "").splitlines()]
+    words = [shlex.split(part, comments=True) for line in ran for part in line.split("&&")]
+    door = re.compile(r"(^|/)(pagedkv|run_experiment\.py)$")
+    found = [[i for i, word in enumerate(one) if door.search(word)] for one in words]
+    return [one[at[0] + 1 :] for one, at in zip(words, found, strict=True) if at]
+
+
+@pytest.mark.usefixtures("only_parsed")
+@pytest.mark.parametrize("workflow", [EXAMPLE, OURS])
+def test_the_program_takes_the_words_of_the_workflow(workflow: str) -> None:
+    given = commands(workflow)
+    assert given
+    for words in given:
+        test_readme.parsed(words)
+
+
+def test_the_workflow_to_copy_holds_a_run_against_limits_and_keeps_its_report() -> None:
+    (words,) = commands(EXAMPLE)
+    given = dict(pairwise(words))
+    assert {"--config", "--gate", "--baseline", "--out", "--yes"} <= given.keys()
+    (kept,) = [step for step in steps(EXAMPLE) if "upload-artifact" in step.get("uses", "")]
+    assert kept["if"] == "always()"
+    assert given["--out"].startswith(kept["with"]["path"])
+
+
+def test_what_the_workflow_to_copy_needs_beside_it_is_explained() -> None:
+    needed = set(re.findall(r"kv/\w+\.\w+", " ".join(commands(EXAMPLE)[0])))
+    assert len(needed) == 3
+    head = read(EXAMPLE).partition("\nname:")[0]
+    rows = re.findall(r"^\| `(kv/[^`]+)` \|", read("docs/compare.md"), re.MULTILINE)
+    assert set(re.findall(r"kv/\w+\.\w+", head)) == needed == set(rows)
+    assert read_gate(CONFIGS / "gate-example.toml")
+
+
+def test_the_workflow_to_copy_installs_this_package_under_its_name() -> None:
+    ran = "\n".join(step.get("run", "") for step in steps(EXAMPLE))
+    assert f"{test_readme.PROJECT['name']} @ git+https" in ran
+    assert set(re.findall(r"\$([A-Z]+)", ran)) == set(yaml.safe_load(read(EXAMPLE))["env"])
+
+
+def test_ours_runs_on_every_python_that_is_promised() -> None:
+    matrix = yaml.safe_load(read(OURS))["jobs"]["test"]["strategy"]["matrix"]["python"]
+    oldest = test_readme.PROJECT["requires-python"].removeprefix(">=")
+    assert matrix[0] == oldest
+    for page in ("README.md", "README.zh.md"):
+        said = re.search(r"Python (3\.\d+)\D{1,4}(3\.\d+)", read(page))
+        assert said is not None
+        assert [said[1], said[2]] == [matrix[0], matrix[-1]]
