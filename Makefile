@@ -120,6 +120,11 @@ fuzz: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e '.[fuzz]'
 	$(BIN)/python tests/fuzz/campaign.py --seconds $(FUZZ_SECONDS)
 
+# The schema of run.json, from the classes that are written there; a test holds that it is up to date.
+.PHONY: schema
+schema: $(VENV)/.ready
+	$(BIN)/python -m experiment.summary > docs/run.schema.json
+
 .PHONY: clean
 clean:
 	rm -rf $(VENV) $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -1,0 +1,84 @@
+"""run.json, its schema and docs/record.md say the same; and so does the file of a real run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from event_makers import whole_run
+from guide_pages import ROOT, read
+from pydantic import BaseModel, ValidationError
+
+from experiment import cli
+from experiment.events import encode
+from experiment.messages import ExitCode
+from experiment.results import ArmResult, Claim, Gain, RequestResult, StepRow, TokenComparison
+from experiment.summary import RunResults, RunSummary, schema
+
+PAGE = "docs/record.md"
+TABLES: dict[str, tuple[type[BaseModel], ...]] = {
+    "The whole file": (RunSummary,),
+    "results": (RunResults,),
+    "results.arms[]": (ArmResult,),
+    "results.arms[].peak and .mean": (StepRow,),
+    "results.arms[].requests[]": (RequestResult,),
+    "results.tokens[]": (TokenComparison,),
+    "results.claims[] and results.gains[]": (Claim, Gain),
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The file that the program writes for a log of two arms."""
+    place = tmp_path_factory.mktemp("run")
+    log = "".join(encode(event) + "\n" for event in whole_run())
+    (place / "events.jsonl").write_text(log, encoding="utf-8")
+    assert cli.main(["render", str(place), "--lang", "en"]) == ExitCode.OK
+    return read_json(place / "run.json")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def as_described(found: dict[str, Any]) -> dict[str, Any]:
+    """What the described fields take from a file; the same again where they take everything."""
+    return RunSummary.model_validate(found).model_dump(mode="json", exclude_unset=True)
+
+
+def test_every_field_that_is_written_is_described(written: dict[str, Any]) -> None:
+    assert as_described(written) == written
+
+
+def test_a_field_that_nobody_described_is_noticed(written: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        as_described(written | {"extra": 1})
+    arms = [arm | {"extra": 1} for arm in written["results"]["arms"]]
+    changed = written | {"results": written["results"] | {"arms": arms}}
+    assert as_described(changed) != changed
+
+
+def test_the_committed_schema_is_that_of_the_classes() -> None:
+    committed = read_json(ROOT / "docs/run.schema.json")
+    assert committed == json.loads(json.dumps(schema())), "it is old: make schema"
+
+
+def test_every_class_of_the_schema_has_a_description() -> None:
+    named = schema()["$defs"]
+    assert len(named) > 30
+    assert [name for name in named if not named[name].get("description")] == ["JsonValue"]
+
+
+@pytest.mark.parametrize("title", TABLES)
+def test_the_page_explains_every_field_and_no_other(title: str) -> None:
+    section = read(PAGE).split(f"\n## {title}\n")[1].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE)
+    explained = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert len(explained) == len(set(explained))
+    fields = [set(each.model_fields) for each in TABLES[title]]
+    assert set(explained) == set().union(*fields)
