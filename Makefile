@@ -125,6 +125,18 @@ fuzz: $(VENV)/.ready-dev
 schema: $(VENV)/.ready
 	$(BIN)/python -m experiment.summary > docs/run.schema.json
 
+# The sample report and the READMEs' pictures of it, from a run of now; best on a quiet machine.
+SAMPLE := docs/sample/report.html
+.PHONY: sample
+sample: $(VENV)/.ready-dev
+	run=$$(mktemp -d) && $(BIN)/python run_experiment.py --yes --quiet --lang en --offline \
+	  --arms contiguous,slabs,paged --out $$run/sample && \
+	PYTHONPATH=tests/report $(BIN)/python tests/report/sample_report.py $$run/sample $(SAMPLE) && rm -rf $$run
+
+.PHONY: pictures
+pictures: $(VENV)/.ready-dev
+	PYTHONPATH=tests $(BIN)/python tests/report/pictures.py $(SAMPLE) docs/pictures
+
 .PHONY: clean
 clean:
 	rm -rf $(VENV) $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

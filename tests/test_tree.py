@@ -18,6 +18,7 @@ LONG_FILES = {
     "experiment/results.py": "the fields of one file, run.json; it computes next to nothing",
     "experiment/arms/base.py": "one class: all that an arm may do, in the order of doing",
     "experiment/arms/contiguous.py": "three arms that share hooks into one loop of Transformers",
+    "experiment/report/console.py": "one reporter: a method for each event, in the order of a run",
     "tests/engine/test_quantized.py": "one format's arithmetic, pool and kernels",
     "tests/kvsim/test_traces.py": "a few lines for every format of traces, beside each other",
 }

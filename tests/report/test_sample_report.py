@@ -1,0 +1,89 @@
+"""Report and pictures that lie in the repository: real, small, and silent on the machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sample import make_record
+from sample_report import without_host
+
+from experiment.config import load_config
+from experiment.events import EnvironmentProbed, RunStarted
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "docs/sample/report.html"
+README = {"en": ROOT / "README.md", "zh": ROOT / "README.zh.md"}
+HOME = re.compile(r"/(home|root|tmp|Users|work|mnt)/")
+
+
+def embedded() -> dict[str, object]:
+    """The data that the page carries."""
+    page = SAMPLE.read_text(encoding="utf-8")
+    found = re.search(
+        r'<script type="application/json" id="run-data">(.*?)</script>', page, re.DOTALL
+    )
+    assert found is not None
+    data = json.loads(found[1])
+    assert isinstance(data, dict)
+    return data
+
+
+def test_the_sample_is_a_whole_default_run_in_both_languages() -> None:
+    page = SAMPLE.read_text(encoding="utf-8")
+    assert len(page.encode()) < 1_500_000
+    assert page.count('lang="zh"') > 200
+    data = embedded()
+    results = data["results"]
+    assert isinstance(results, dict)
+    assert results["status"] == "complete"
+    arms = {arm["arm"]: arm for arm in results["arms"]}
+    assert {"contiguous.batch", "slabs", "paged"} <= arms.keys()
+    length = load_config(None, {}).cache.max_length
+    counted = {name: (arm["peak"]["allocated"], arm["peak"]["live"]) for name, arm in arms.items()}
+    assert counted["contiguous.batch"] == (4 * length, 323)
+    assert counted["paged"] == (352, 323)
+
+
+def test_the_sample_names_no_machine_and_no_place() -> None:
+    page = SAMPLE.read_text(encoding="utf-8")
+    assert not HOME.search(page)
+    results = embedded()["results"]
+    assert isinstance(results, dict)
+    machine = results["environment"]
+    assert machine["cpu"]["model"] is None
+    assert machine["system"]["kernel"] == "–"
+
+
+def test_what_names_a_machine_is_left_out_of_a_sample(tmp_path: Path) -> None:
+    record = make_record(tmp_path)
+    facts = {
+        "system": {"kernel": "6.1-secret", "os": "Linux"}, "device": "cpu",
+        "cpu": {"model": "secret", "usable_cores": 3}, "device_name": "secret",
+    }  # fmt: skip
+    start = record.started.model_copy(update={"command": ["--out", "/secret", "--yes"]})
+    probed = EnvironmentProbed(environment=facts)
+    shown = without_host(replace(record, events=(start, probed, *record.events[2:])))
+    assert "secret" not in str(shown.events[:2])
+    assert shown.first(RunStarted) == start.model_copy(update={"command": ["--yes"]})
+    assert len(shown.events) == len(record.events)
+
+
+@pytest.mark.parametrize("lang", README)
+def test_a_readme_shows_the_picture_in_its_language_before_anything_else_is_said(lang: str) -> None:
+    text = README[lang].read_text(encoding="utf-8")
+    shown = re.search(r"!\[[^\]]+\]\((docs/pictures/[^)]+)\)\]\((docs/sample/[^)]+)\)", text)
+    assert shown is not None
+    assert text[: shown.start()].count("\n") < 20
+    assert ROOT / shown[2] == SAMPLE
+    picture = (ROOT / shown[1]).read_bytes()
+    assert f"-{lang}." in shown[1]
+    assert len(picture) < 300_000
+    width, height = struct.unpack(">II", picture[16:24])
+    assert picture[:4] == b"\x89PNG"
+    assert 800 < width < 1400
+    assert 300 < height <= 900
