@@ -15,10 +15,13 @@ FILE_LINES, FUNCTION_LINES = 400, 60
 PACKAGES = ("experiment", "kvsim")
 # What is longer, and why that is better than two of it.
 LONG_FILES = {
+    "experiment/config.py": "declares every key of a run, section by section",
     "experiment/results.py": "the fields of one file, run.json; it computes next to nothing",
     "experiment/arms/base.py": "one class: all that an arm may do, in the order of doing",
-    "experiment/arms/contiguous.py": "three arms that share hooks into one loop of Transformers",
     "experiment/report/console.py": "one reporter: a method for each event, in the order of a run",
+    "tests/bench/test_bench_parts.py": "each part of a benchmark that needs no engine",
+    "tests/bench/test_bench_rows.py": "each figure of a row, from the same made-up round",
+    "tests/engine/test_packed_weights.py": "one layer packed in each way, and what refuses it",
     "tests/engine/test_quantized.py": "one format's arithmetic, pool and kernels",
     "tests/kvsim/test_traces.py": "a few lines for every format of traces, beside each other",
 }

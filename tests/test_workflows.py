@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import pytest
@@ -26,11 +26,17 @@ def steps(workflow: str) -> list[dict[str, Any]]:
 
 def commands(workflow: str) -> list[list[str]]:
     """Words behind our program's name in each command of each step."""
-    ran = [part for step in steps(workflow) for part in step.get("run", "").splitlines()]
+    ran = [
+        part
+        for step in steps(workflow)
+        for part in step.get("run", "").replace("\\\n", "").splitlines()
+    ]
     words = [shlex.split(part, comments=True) for line in ran for part in line.split("&&")]
     door = re.compile(r"(^|/)(pagedkv|run_experiment\.py)$")
     found = [[i for i, word in enumerate(one) if door.search(word)] for one in words]
-    return [one[at[0] + 1 :] for one, at in zip(words, found, strict=True) if at]
+    ours = [one[at[0] + 1 :] for one, at in zip(words, found, strict=True) if at]
+    # What is behind one of these is another command's.
+    return [list(takewhile(lambda word: word[0] not in "|;", each)) for each in ours]
 
 
 @pytest.mark.usefixtures("only_parsed")
