@@ -148,6 +148,10 @@ def test_a_thinned_run_shows_both_sides_at_the_same_step(
     file.write_text(report_html(busy, evaluate(busy), "en"), encoding="utf-8")
     one = Opened(browser, file)
     assert one.page.evaluate("pagedkv.player.state.end") == -(-longer // 2)
+    thinned = (
+        "JSON.parse(document.getElementById('player-data').textContent).films.map(f => f.every)"
+    )
+    assert one.page.evaluate(thinned) == [2, 2]
     for position in random.Random(5).sample(range(1, -(-longer // 2) + 1), 10):
         one.page.evaluate("at => pagedkv.player.go(at)", position)
         for seen in one.page.evaluate("pagedkv.player.counters()"):
