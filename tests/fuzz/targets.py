@@ -26,7 +26,7 @@ from experiment.compare.gate import judge, read_gate
 from experiment.compare.sides import compare_sides
 from experiment.config import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import UserError
+from experiment.messages import ExitCode, UserError
 from experiment.report.compare import CompareConsole
 from experiment.simulate.errors import said
 from experiment.simulate.latency_file import read_latency
@@ -39,6 +39,7 @@ from kvsim.traces.parse import UNITS
 Run = Callable[[bytes, Path], None]
 # Of every hundred commands two or three go far; nothing heavier than these few may begin.
 _MOST_ROWS = 50
+DOCUMENTED = {code for name, code in vars(ExitCode).items() if name.isupper()} - {ExitCode.INTERNAL}
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,9 @@ def _program(*words: str) -> None:
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else 1
     printed = err.getvalue().strip()
-    if "Traceback" in printed or code not in (0, 2, 3, 4):
+    if "Traceback" in printed or code not in DOCUMENTED:
         raise FindingError(f"code {code}: {printed[-300:]}")
-    if code == 2 and len(printed.splitlines()) != 1:
+    if code == ExitCode.USAGE and len(printed.splitlines()) != 1:
         raise FindingError(f"not one line: {printed[-300:]!r}")
 
 

@@ -40,7 +40,7 @@ def test_drawing_a_run_follows_no_planted_link(tmp_path: Path, outside: Path) ->
         (run / name).symlink_to(outside / "kept")
     (run / "plots").symlink_to(outside, target_is_directory=True)
     before = snapshot(outside)
-    assert main(["render", str(run)]) == ExitCode.USAGE  # the plots could not be written
+    assert main(["render", str(run)]) == ExitCode.UNWRITABLE  # the plots
     assert snapshot(outside) == before
     assert not (run / "report.html").is_symlink()
     assert "<html" in (run / "report.html").read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def test_the_message_names_the_link(
 ) -> None:
     run = sample_run(tmp_path / "run")
     (run / "plots").symlink_to(outside, target_is_directory=True)
-    assert main(["render", str(run), "--lang", "en"]) == ExitCode.USAGE
+    assert main(["render", str(run), "--lang", "en"]) == ExitCode.UNWRITABLE
     said = capsys.readouterr().err.strip()
     assert "plots/" in said
     assert len(said.splitlines()) == 1
