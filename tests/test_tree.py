@@ -140,6 +140,7 @@ def test_no_process_is_forked(word: str) -> None:
 # Where a signal is named that not every system has, and why that is no harm.
 SIGNALS = {
     "experiment/runner.py: SIGKILL": "of an exit code below 0, which such systems alone give",
+    "experiment/wire.py: SIGKILL": "handed to a call that Linux alone has",
     "experiment/interrupts.py: SIGHUP": "of a terminal that is gone, which such systems alone tell",
 }
 
