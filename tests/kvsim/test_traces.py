@@ -18,7 +18,7 @@ import kvsim
 from kvsim.traces import Head, ReadOptions, Tile, TraceError, TraceFile, TraceRequest
 from kvsim.traces.detect import fitting_block_sizes
 from kvsim.traces.parse import BadRowError, date_time, scaled_time
-from kvsim.traces.rows import json_list_rows
+from kvsim.traces.rows import json_list_rows, load_json
 from kvsim.traces.types import ERROR_CODES, REASONS
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
@@ -436,3 +436,9 @@ def test_the_real_traces(name: str, format_: str, rows: int, unit: str) -> None:
     assert info.rejected == ()
     assert info.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert requests[-1].arrival_ns == info.span_ns
+
+
+@pytest.mark.parametrize("text", ['{"a": 1e9999999999999999999}', '{"a": NaN}', "{"])
+def test_what_is_no_json_number_is_refused_as_no_json(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        load_json(text)
