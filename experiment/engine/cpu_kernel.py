@@ -237,12 +237,22 @@ def share_out(
         shape: [2, blocks, kv_heads, block_size, head_dim].
     """
     threads, pieces, tasks, heads_at_once = share(flat, chosen, q.shape[1], shape[2:])
-    if q.stride(2) != 1 or q.stride(1) != q.shape[2]:
-        q = q.contiguous()
+    q, rows = rows_of(q)
     held = (*arrays, *flat, chosen, torch.tensor([scale]))  # until all threads have finished
-    rows = (q.data_ptr(), q.shape[0], q.stride(0))
     job = make_job(pieces, tasks, [heads_at_once], [rows, *map(entry, held)])
     run_job(body, job, threads)
+
+
+def rows_of(q: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
+    """Queries whose heads follow each other, and their entry in a job, [tokens, from one to the next].
+
+    A single token's distance to the next one means nothing to torch, and may be any number.
+    """
+    tokens, heads, dim = q.shape
+    width = heads * dim
+    if q.stride(2) != 1 or q.stride(1) != dim or (tokens > 1 and q.stride(0) < width):
+        q = q.contiguous()
+    return q, (q.data_ptr(), tokens, q.stride(0) if tokens > 1 else width)
 
 
 class Share(NamedTuple):

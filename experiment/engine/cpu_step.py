@@ -27,6 +27,7 @@ from experiment.engine.cpu_kernel import (
     Share,
     _attend,
     _compile,
+    rows_of,
     run_job,
     share,
 )
@@ -106,17 +107,14 @@ def write_and_attend(
     """
     common = _common(inputs, (*kv.shape, q.shape[1]), scale)
     out = q.new_empty(q.shape)
-    dim = q.shape[2]
-    if q.stride(2) != 1 or q.stride(1) != dim:
-        q = q.contiguous()
+    q, rows = rows_of(q)
     keys, values = flat(keys), flat(values)
     threads, pieces, tasks, heads_at_once = common.share
     job = np.array(
         (
             0, pieces, tasks, heads_at_once,
             keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
-            q.data_ptr(), q.shape[0], q.stride(0),
-            keys.data_ptr(), span(keys), values.data_ptr(), span(values),
+            *rows, keys.data_ptr(), span(keys), values.data_ptr(), span(values),
             *entry(kv), *entry(out), _SEQUENCES, *common.entries,
         ),
         np.int64,

@@ -148,6 +148,16 @@ def test_queries_are_read_where_they_stand() -> None:
             torch.testing.assert_close(ours, expected, atol=TOLERANCE, rtol=0)
 
 
+def test_a_single_query_is_read_whatever_torch_says_of_the_next() -> None:
+    step = make_step(Case(((40, 1),), 16, 4, 2, dim=64))
+    expected = reference_kernel(step.q, step.kv, step.inputs, step.scale)
+    for stride in (0, 64, 1000):
+        q = step.q.as_strided(step.q.shape, (stride, 64, 1))
+        for kernel in OTHERS.values():
+            ours = kernel(q, step.kv, step.inputs, step.scale)
+            torch.testing.assert_close(ours, expected, atol=TOLERANCE, rtol=0)
+
+
 def test_gather_reads_in_logical_order_and_stops_at_the_context() -> None:
     step = make_step(Case(((0, 5),), 2, kv_heads=2))
     keys, values = gather(step.kv, step.inputs.sequences[0])
