@@ -30,6 +30,7 @@ import torch
 from experiment.engine import torch_threads
 from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.torch_threads import (
+    BROKEN,
     cube,
     entry,
     layer,
@@ -207,10 +208,13 @@ def _body(address: Any) -> None:
     q, kv, out = matrix(job, 4, _F), layer(job, 7, _F), cube(job, 13, _F)
     tables, contexts, starts = matrix(job, 17, _I), vector(job, 20, _I), vector(job, 22, _I)
     chosen, scale = vector(job, 24, _I), vector(job, 26, _F)[0]
-    begin, end = next_piece(job)
-    while begin >= 0:
-        _attend(q, kv, out, tables, contexts, starts, chosen, scale, job[3], begin, end)
+    try:
         begin, end = next_piece(job)
+        while begin >= 0:
+            _attend(q, kv, out, tables, contexts, starts, chosen, scale, job[3], begin, end)
+            begin, end = next_piece(job)
+    except Exception:
+        job[2] = BROKEN  # nobody sees what leaves a C function
 
 
 def attend(
@@ -244,7 +248,7 @@ def share_out(
 
 
 def rows_of(q: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
-    """Queries whose heads follow each other, and their entry in a job, [tokens, from one to the next].
+    """Queries whose heads follow each other, and what a job says of them.
 
     A single token's distance to the next one means nothing to torch, and may be any number.
     """
@@ -284,7 +288,11 @@ def threads_for(work: int, tasks: int) -> tuple[int, int]:
 
 
 def run_job(body: Any, job: Any, threads: int) -> None:
-    """A body on torch's threads; on plain ones where torch's cannot be had."""
+    """A body on torch's threads; on plain ones where torch's cannot be had.
+
+    Raises:
+        RuntimeError: the body raised: what it was to fill is not filled.
+    """
     address = job.ctypes.data
     alone, together = torch_threads.callable_at(body.address), torch_threads.pool()
     if threads == 1:
@@ -297,6 +305,8 @@ def run_job(body: Any, job: Any, threads: int) -> None:
         for helper in helpers:
             if not helper.cancel():  # one that has not woken up by now has nothing left to do
                 helper.result()
+    if job[2] == BROKEN:
+        raise RuntimeError("a compiled loop broke off")
 
 
 def _threads() -> int:

@@ -30,7 +30,7 @@ from experiment.engine.cpu_kernel import (
 )
 from experiment.engine.quantized import POISON, QuantizedKV
 from experiment.engine.step_inputs import FlatSequences
-from experiment.engine.torch_threads import cube, layer, matrix, next_piece, vector
+from experiment.engine.torch_threads import BROKEN, cube, layer, matrix, next_piece, vector
 
 _I8 = np.int8
 _HALF = _F(0.5)
@@ -139,10 +139,13 @@ def _body(address: Any) -> None:
     q, kv, scales = matrix(job, 4, _F), layer(job, 7, _I8), cube(job, 13, _F)
     out, tables, contexts = cube(job, 17, _F), matrix(job, 21, _I), vector(job, 24, _I)
     starts, chosen, scale = vector(job, 26, _I), vector(job, 28, _I), vector(job, 30, _F)[0]
-    begin, end = next_piece(job)
-    while begin >= 0:
-        _attend(q, kv, scales, out, tables, contexts, starts, chosen, scale, job[3], begin, end)
+    try:
         begin, end = next_piece(job)
+        while begin >= 0:
+            _attend(q, kv, scales, out, tables, contexts, starts, chosen, scale, job[3], begin, end)
+            begin, end = next_piece(job)
+    except Exception:
+        job[2] = BROKEN  # nobody sees what leaves a C function
 
 
 def attend(

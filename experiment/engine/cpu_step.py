@@ -33,7 +33,7 @@ from experiment.engine.cpu_kernel import (
 )
 from experiment.engine.cpu_write import flat, span
 from experiment.engine.step_inputs import StepInputs
-from experiment.engine.torch_threads import cube, entry, layer, matrix, next_piece, vector
+from experiment.engine.torch_threads import BROKEN, cube, entry, layer, matrix, next_piece, vector
 
 _L = np.int64
 _SEQUENCES = 26  # where they begin in a job
@@ -71,12 +71,17 @@ def _body(address: Any) -> None:
     tables, contexts, starts = matrix(job, at, _I), vector(job, at + 3, _I), vector(job, at + 5, _I)
     chosen, scale = vector(job, at + 7, _I), vector(job, at + 9, _F)[0]
     blocks, offsets = vector(job, at + 11, _L), vector(job, at + 13, _L)
-    begin, end = next_piece(job)
-    while begin >= 0:
-        _put(keys, job[4], job[5], kv[0], starts, chosen, blocks, offsets, per_part, begin, end)
-        _put(values, job[6], job[7], kv[1], starts, chosen, blocks, offsets, per_part, begin, end)
-        _attend(q, kv, out, tables, contexts, starts, chosen, scale, per_part, begin, end)
+    try:
         begin, end = next_piece(job)
+        while begin >= 0:
+            _put(keys, job[4], job[5], kv[0], starts, chosen, blocks, offsets, per_part, begin, end)
+            _put(
+                values, job[6], job[7], kv[1], starts, chosen, blocks, offsets, per_part, begin, end
+            )
+            _attend(q, kv, out, tables, contexts, starts, chosen, scale, per_part, begin, end)
+            begin, end = next_piece(job)
+    except Exception:
+        job[2] = BROKEN  # nobody sees what leaves a C function
 
 
 class _Common(NamedTuple):

@@ -17,7 +17,7 @@ import torch
 
 from experiment.engine import torch_threads
 from experiment.engine.cpu_kernel import _F, Floats, Ints, _compile, run_job, threads_for
-from experiment.engine.torch_threads import entry, layer, make_job, next_piece, vector
+from experiment.engine.torch_threads import BROKEN, entry, layer, make_job, next_piece, vector
 
 _L = np.int64
 
@@ -43,11 +43,14 @@ def _body(address: Any) -> None:
     job = numba.carray(address, (torch_threads.LONGEST,))
     keys, values, slots = vector(job, 7, _F), vector(job, 9, _F), layer(job, 11, _F)
     blocks, offsets = vector(job, 17, _L), vector(job, 19, _L)
-    begin, end = next_piece(job)
-    while begin >= 0:
-        _write(keys, job[3], job[4], slots[0], blocks, offsets, begin, end)
-        _write(values, job[5], job[6], slots[1], blocks, offsets, begin, end)
+    try:
         begin, end = next_piece(job)
+        while begin >= 0:
+            _write(keys, job[3], job[4], slots[0], blocks, offsets, begin, end)
+            _write(values, job[5], job[6], slots[1], blocks, offsets, begin, end)
+            begin, end = next_piece(job)
+    except Exception:
+        job[2] = BROKEN  # nobody sees what leaves a C function
 
 
 def write(

@@ -28,6 +28,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+BROKEN = -1  # stands in place of the tasks where a body has raised
 LONGEST = 64  # entries of a job, at most
 _LIBRARIES = ("libgomp", "libomp", "libiomp5")
 _WORD = ir.IntType(64)

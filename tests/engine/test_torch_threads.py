@@ -14,7 +14,15 @@ import torch
 
 from experiment.engine import torch_threads
 from experiment.engine.cpu_kernel import run_job
-from experiment.engine.torch_threads import LONGEST, entry, make_job, next_piece, pool, vector
+from experiment.engine.torch_threads import (
+    BROKEN,
+    LONGEST,
+    entry,
+    make_job,
+    next_piece,
+    pool,
+    vector,
+)
 
 TASKS = 1000
 
@@ -45,6 +53,26 @@ def test_every_task_is_done_once(
         counts = torch.zeros(TASKS, dtype=torch.int64)
         run_job(_count, make_job(pieces, TASKS, [], [entry(counts)]), threads)
         assert counts.eq(1).all()
+
+
+@numba.cfunc("void(CPointer(int64))")  # type: ignore[untyped-decorator]
+def _break_off(address: Any) -> None:
+    """Raise in the third piece."""
+    job = numba.carray(address, (LONGEST,))
+    try:
+        begin, _ = next_piece(job)
+        while begin >= 0:
+            if begin == 2:
+                raise ValueError("broken")
+            begin, _ = next_piece(job)
+    except Exception:
+        job[2] = BROKEN
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_loop_that_breaks_off_is_not_taken_for_done(threads: int) -> None:
+    with pytest.raises(RuntimeError, match="broke off"):
+        run_job(_break_off, make_job(5, 5, [], []), threads)
 
 
 def test_an_array_with_gaps_is_refused() -> None:
