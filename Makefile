@@ -18,6 +18,7 @@ ARGS ?=
 BENCH_ARGS ?=
 TORCH_ARGS ?=
 PYTEST_ARGS ?=
+PYTEST_WORKERS ?= 2
 FUZZ_SECONDS ?= 900
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,$(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
 
@@ -41,9 +42,10 @@ types: $(VENV)/.ready-dev
 contracts: $(VENV)/.ready-dev
 	$(BIN)/lint-imports
 
+# Files are shared among PYTEST_WORKERS processes of one thread each; more would fight for the cores.
 .PHONY: unit
 unit: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: test-full
 test-full: $(VENV)/.ready-dev
