@@ -338,7 +338,8 @@ def _finish(
     names = [str(path) for path in _listed(directory, files)]
     console.show_results(results, names)
     if problem is not None:
-        text = message("error.out_unwritable", path=str(directory), why=os_reason(problem))
+        why = problem.strerror or str(problem)
+        text = message("error.out_unwritable", path=str(directory), why=why)
         raise UserError(text, ExitCode.UNWRITABLE)
     return results.experiment is None or not results.experiment.problems
 
