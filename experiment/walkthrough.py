@@ -56,7 +56,7 @@ from experiment.record import (
     write_summary,
 )
 from experiment.report.console import ConsoleReporter
-from experiment.report.files import write_reports
+from experiment.report.files import ReportError, write_reports
 from experiment.report.index import write_index
 from experiment.report.markdown import markdown, write_step_summary
 from experiment.resolved import resolved_config
@@ -338,7 +338,11 @@ def _finish(
     names = [str(path) for path in _listed(directory, files)]
     console.show_results(results, names)
     if problem is not None:
-        why = problem.strerror or str(problem)
+        why = (
+            problem.reason().model_dump()
+            if isinstance(problem, ReportError)
+            else os_reason(problem)
+        )
         text = message("error.out_unwritable", path=str(directory), why=why)
         raise UserError(text, ExitCode.UNWRITABLE)
     return results.experiment is None or not results.experiment.problems

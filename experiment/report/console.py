@@ -179,6 +179,10 @@ class ConsoleReporter:
             text = Text(wrap(text, self.console.width - indent), style=style)
         self.console.print(Padding(text, (0, 0, 0, indent), expand=False))
 
+    def path(self, name: str) -> None:
+        """Print a path whole, whatever the width: a terminal that folds it lets it be copied."""
+        self.console.print(Text(f"  {name}"), soft_wrap=True)
+
     def table(self, *headers: str, right: tuple[int, ...] = ()) -> Table:
         """An empty table in the house style; columns in ``right`` hold numbers."""
         table = Table(box=self.box, header_style="bold", show_edge=True)

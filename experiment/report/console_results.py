@@ -66,7 +66,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         _explain(out, results)
     out.section("section.files")
     for name in files:
-        out.paragraph(name, indent=2)
+        out.path(name)
 
 
 def _show_missing(out: ConsoleReporter, results: Results) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, partial, reduce
 from pathlib import Path
 
 from experiment.compare.figures import figures_of
 from experiment.compare.results import Better, Figure
 from experiment.foreign import check_inside
+from experiment.messages import Message, message
+from experiment.os_errors import os_reason
 from experiment.record import Record, write_atomic
 from experiment.report.ci_benchmark import FILES, benchmark_json
 from experiment.report.experiment.frame import experiment_frame
@@ -41,6 +43,28 @@ class ReportError(OSError):
         super().__init__(reasons)
         self.written = written
         self.failures = failures
+
+    def reason(self) -> Message:
+        """Which files, and why; files with one reason are named together."""
+        groups: dict[str, tuple[list[str], Message]] = {}
+        for name, error in self.failures:
+            why = _why(error)
+            groups.setdefault(why.model_dump_json(), ([], why))[0].append(name)
+        parts = [
+            message("error.files_because", files=", ".join(names), why=why.model_dump())
+            for names, why in groups.values()
+        ]
+        return reduce(
+            lambda one, two: message("error.both", one=one.model_dump(), two=two.model_dump()),
+            parts,
+        )
+
+
+def _why(error: Exception) -> Message:
+    """A reason of the system in the user's language; a library's own words as they are."""
+    if isinstance(error, OSError) and error.errno:
+        return Message.model_validate(os_reason(error))
+    return message("error.words", name=type(error).__name__, text=" ".join(str(error).split()))
 
 
 @dataclass(frozen=True, slots=True)

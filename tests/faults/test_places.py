@@ -76,17 +76,23 @@ def test_a_directory_that_is_closed_while_it_is_written(start: Starter, closed: 
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """A disk with room for the beginning of a run."""
+def small(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A disk of so many KiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if not ask("mount", "-t", "tmpfs", "-o", "size=32k", "none", str(disk)):
+    if not ask("mount", "-t", "tmpfs", "-o", f"size={request.param}k", "none", str(disk)):
         pytest.skip("we may not mount a file system")
     yield disk
     ask("umount", str(disk))
 
 
-def test_a_disk_that_fills_up(start: Starter, small: Path) -> None:
+# The log of these arms has 23 KiB, run.json 33.
+MID_RUN, WHILE_DRAWING = 16, 40
+
+
+@pytest.mark.parametrize("small", [MID_RUN, WHILE_DRAWING], indirect=True)
+def test_a_disk_that_fills_up(start: Starter, small: Path, request: pytest.FixtureRequest) -> None:
+    measured = request.node.callspec.params["small"] == WHILE_DRAWING
     program = start(pause_s=0.05, out=small / "out")
     code, _, err = program.end()
     assert code == ExitCode.UNWRITABLE
@@ -96,6 +102,7 @@ def test_a_disk_that_fills_up(start: Starter, small: Path) -> None:
     assert text.endswith(b"\n")
     record = read_record(small / "out")
     assert record.damaged_lines == 0
-    assert not record.of(RunFinished)
+    assert bool(record.of(RunFinished)) == measured
+    assert not (small / "out" / "run.json").exists()
     assert ask("mount", "-o", "remount,size=8m", str(small))
     can_be_drawn(small / "out", len(evaluate(record).arms))

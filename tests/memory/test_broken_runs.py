@@ -192,7 +192,7 @@ def draw_it_on_a_full_disk(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(walkthrough, "write_summary", full)
         with pytest.raises(UserError) as caught:
             render(out, "en", ascii_only=False)
-    assert caught.value.text.params["why"] == "No space left on device"
+    assert caught.value.text.params["why"]["key"] == "error.os.ENOSPC"
 
 
 @needs_posix

@@ -47,7 +47,7 @@ def show_experiment(out: ConsoleReporter, result: ExperimentResult, files: list[
         _show_finding(out, result, finding)
     out.section("section.files")
     for name in files:
-        out.paragraph(name, indent=2)
+        out.path(name)
 
 
 def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:

@@ -83,7 +83,7 @@ class SimulationConsole(ConsoleReporter):
         self.speed(data)
         self.section("section.files")
         for file in files:
-            self.paragraph(file, indent=2)
+            self.path(file)
 
     def line_of(self, policy: str, text: Message, style: str) -> None:
         """A line about one policy, quiet or not."""
