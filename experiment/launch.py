@@ -26,6 +26,7 @@ from experiment.vllm_arm.task import FIXED_ARGUMENTS, VllmTask, engine_arguments
 from kvsim.geometry import KVGeometry
 from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
 
+ARM = "experiment.arms"
 VLLM = "vllm"
 TRANSFORMERS_PAGED = "transformers_paged"
 COMPILED = "contiguous.compiled"
@@ -96,7 +97,7 @@ def plan_launch(
         "workload": prepared.workload.model_dump(mode="json"),
         "logs": str(logs),
     }
-    return Launch("experiment.arms", task)
+    return Launch(ARM, task)
 
 
 def _plain_greedy(workload: WorkloadReady) -> bool:

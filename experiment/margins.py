@@ -7,7 +7,6 @@ are that close, the argmax flips, and everything behind it is another text. The 
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -18,7 +17,7 @@ from experiment.launch import Prepared
 from experiment.model.load import load_model
 from experiment.record import read_record
 from experiment.runner import Session
-from experiment.wire import Wire, serve
+from experiment.wire import Wire, leave, serve
 
 _ATTENTION = "sdpa"
 
@@ -106,4 +105,4 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve("margins", main))
+    leave(serve("margins", main))

@@ -7,7 +7,6 @@ and notices, then ModelPrepared, ModelDirectory and WorkloadReady. Of an experim
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from experiment.model.facts import describe
 from experiment.model.load import load_tokenizer
 from experiment.model.precision import slow_on_cpu
 from experiment.model.source import Source, find_model, use_plain_http
-from experiment.wire import Wire, serve
+from experiment.wire import Wire, leave, serve
 from experiment.workload import (
     check_prompts,
     check_stop_tokens,
@@ -59,7 +58,6 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     prompts = task["prompts"] if "prompts" in task else choose_prompts(config)
     arms = expand_arms(task["arms"])
     _check(config, prompts, arms, task["device"])
-    wire.emit(Progress(task=message("prepare.libraries"), done=0))
     model, directory = prepare_model(wire, config, task["device"])
     wire.emit(model)
     wire.emit(ModelDirectory(path=str(directory)))
@@ -68,9 +66,14 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     wire.emit(_workload(config, requests, model, arms))
 
 
+def libraries() -> None:
+    """Import what counting the model's parameters needs; nothing else here takes as long."""
+    import torch  # noqa: F401
+    import transformers.modeling_utils  # noqa: F401
+
+
 def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
     """The workload of each cell; arms that cannot work within it are named beside it."""
-    wire.emit(Progress(task=message("prepare.libraries"), done=0))
     models: dict[object, tuple[ModelPrepared, Path]] = {}
     for index, cell in enumerate(task["cells"]):
         config = Config.model_validate(cell["config"])
@@ -197,4 +200,4 @@ def prepare_model(wire: Wire, config: Config, device: str) -> tuple[ModelPrepare
 
 
 if __name__ == "__main__":
-    sys.exit(serve("prepare", main))
+    leave(serve("prepare", main, libraries))

@@ -40,7 +40,7 @@ from experiment.events import EnvironmentProbed
 from experiment.memory.cgroup import read_cgroup
 from experiment.memory.gpu_probe import probe_gpus, torch_facts
 from experiment.memory.ladder import ladder
-from experiment.wire import Wire, serve
+from experiment.wire import Wire, leave, serve
 
 _CONTAINER_WORDS = ("docker", "kubepods", "containerd", "lxc", "libpod")
 _X86 = ("x86_64", "amd64", "i386", "i686")
@@ -234,4 +234,4 @@ def _pynvml_distributions() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(serve("environment", main))
+    leave(serve("environment", main))

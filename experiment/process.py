@@ -39,7 +39,8 @@ class Child:
 
     Args:
         module: run with ``python -m``.
-        task: sent as the first line.
+        task: sent as the first line; None for a process that is started ahead: :meth:`begin`
+            hands it over.
         log_path: where everything that the child prints is appended.
         timeout_s: wall-clock limit of the whole process.
         env: variables on top of ours.
@@ -50,7 +51,7 @@ class Child:
     def __init__(
         self,
         module: str,
-        task: dict[str, Any],
+        task: dict[str, Any] | None,
         log_path: Path,
         timeout_s: float,
         env: dict[str, str] | None = None,
@@ -63,7 +64,6 @@ class Child:
     def _start(self) -> None:
         self._log: IO[bytes] = self._log_path.open("ab")
         self._packages = _OwnPackages(self._log_path.parent) if self._python else None
-        self._deadline = time.monotonic() + self._timeout_s
         # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
         # the child in order.
         self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
@@ -77,7 +77,13 @@ class Child:
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self._send(json.dumps(self._task))
+        if self._task is not None:
+            self.begin(self._task, self._timeout_s)
+
+    def begin(self, task: dict[str, Any], timeout_s: float) -> None:
+        """Hand over the task; the time limit counts from now on."""
+        self._deadline = time.monotonic() + timeout_s
+        self._send(json.dumps(task))
 
     @property
     def pid(self) -> int:
@@ -141,6 +147,8 @@ class Child:
         remove_segments(shared)
 
     def __enter__(self) -> Child:
+        if "_reader" in vars(self):
+            return self  # started ahead
         try:
             with shielded():
                 self._start()

@@ -28,16 +28,17 @@ from experiment.events import (
     StageEntered,
     WorkloadReady,
 )
-from experiment.launch import Launch, Prepared, plan_launch
+from experiment.launch import ARM, VLLM, Launch, Prepared, plan_launch
 from experiment.memory.monitor import Monitor
 from experiment.memory.settle import DeviceWatch
 from experiment.messages import ExitCode, Message, UserError, message
 from experiment.process import Child, ChildTimeoutError
 from experiment.record import EventLog
-from experiment.thread_env import thread_variables
+from experiment.thread_env import crowded, thread_variables
 
 T = TypeVar("T")
 Listener = Callable[[Event], None]
+PREPARATION = "experiment.prepare"
 _PREPARE_TIMEOUT_S = 4 * 3600.0  # a large model over a slow line
 _PROBE_TIMEOUT_S = 300.0
 
@@ -92,6 +93,51 @@ class Session:
         self._listener = listener
         self.logs = directory / "logs" if stretch == 1 else directory / "logs" / str(stretch)
         self.logs.mkdir(parents=True, exist_ok=True)
+        self._ahead: dict[tuple[str, str], Child] = {}
+
+    def start_preparation(self) -> None:
+        """Let the process that prepares the run import its libraries while the machine is probed.
+
+        How threads wait is settled first, as long as none of ours works.
+        """
+        crowded()
+        self._start_ahead("prepare", PREPARATION)
+
+    def start_arm(self, arms: Sequence[str], config: Config) -> None:
+        """Let the first arm import its libraries while the run is prepared."""
+        if arms and arms[0] != VLLM:
+            self._start_ahead(arms[0], ARM, config)
+
+    def _start_ahead(self, name: str, module: str, config: Config | None = None) -> None:
+        """Start a process that will be needed soon; it imports its libraries meanwhile.
+
+        It is the one that is handed its task later under this name, or :meth:`close` ends it.
+        """
+        log_path, env = self.logs / f"{name}.log", _variables(config, None)
+        child = Child(module, None, log_path, _PREPARE_TIMEOUT_S, env)
+        self._ahead[name, module] = child.__enter__()
+
+    def close(self) -> None:
+        """End what was started ahead and never needed."""
+        while self._ahead:
+            _, child = self._ahead.popitem()
+            child.__exit__(None, None, None)
+
+    def _child(
+        self,
+        name: str,
+        module: str,
+        task: dict[str, Any],
+        timeout_s: float,
+        env: dict[str, str],
+        python: str | None,
+    ) -> Child:
+        """The one that was started ahead for this, or one that ``with`` starts."""
+        child = self._ahead.pop((name, module), None)
+        if child is None:
+            return Child(module, task, self.logs / f"{name}.log", timeout_s, env, python)
+        child.begin(task, timeout_s)
+        return child
 
     def begin(self) -> None:
         """Write down what has waited, where a run is resumed: nothing speaks against it."""
@@ -127,7 +173,7 @@ class Session:
             "prompts": prompts,
             "arms": list(config.arm_names),
         }
-        end = self._run("prepare", "experiment.prepare", task, _PREPARE_TIMEOUT_S, None)
+        end = self._run("prepare", PREPARATION, task, _PREPARE_TIMEOUT_S, None)
         directory, model = end.get(ModelDirectory), end.get(ModelPrepared)
         workload = end.get(WorkloadReady)
         if end.ok and directory and model and workload:
@@ -141,7 +187,7 @@ class Session:
         tasks = [{"config": c.model_dump(mode="json"), "arms": list(arms)} for c, arms in cells]
         task = {"cells": tasks, "device": environment.device}
         seen: list[Event] = []
-        end = self._run("prepare", "experiment.prepare", task, _PREPARE_TIMEOUT_S, None, seen=seen)
+        end = self._run("prepare", PREPARATION, task, _PREPARE_TIMEOUT_S, None, seen=seen)
         found = [event for event in seen if isinstance(event, CellPrepared)]
         if not end.ok or len(found) != len(cells):
             return self._failure("prepare", end)
@@ -202,10 +248,9 @@ class Session:
         seen: list[Event] | None = None,
     ) -> ChildEnd:
         last: dict[type, Event] = {}
-        log_path = self.logs / f"{name}.log"
         python = launch.python if launch else None
         env = _variables(config, launch)
-        with Child(module, task, log_path, timeout_s, env, python) as child:
+        with self._child(name, module, task, timeout_s, env, python) as child:
             watcher = monitor(child.pid) if monitor else None
             if watcher:
                 watcher.start()

@@ -141,6 +141,7 @@ def _measure(
         try:
             status, failure = _attempt(stages, console, interrupts)
         finally:
+            session.close()
             if not log.begun:
                 shutil.rmtree(session.logs, ignore_errors=True)  # the run stays as it was
         code = interrupts.exit_code or _exit_code(failure)
@@ -228,6 +229,7 @@ def _stages(
     """
     console.section("section.environment")
     console.begin_task("progress.environment")
+    session.start_preparation()
     environment = session.probe_environment(config.run.device)
     console.end_task()
     if isinstance(environment, ArmFailed):
@@ -249,14 +251,14 @@ def _stages(
         session.emit(Notice(text=notice))
     console.section("section.model")
     console.begin_task("progress.prepare")
+    arms = list(config.arm_names) if resumption is None else [a for _, a in resumption.missing]
+    session.start_arm(arms, config)
     prepared = session.prepare(config, environment, prompts)
     console.end_task()
     if isinstance(prepared, ArmFailed):
         return prepared
-    arms = list(config.arm_names)
     if resumption is not None:
         resumption.check_prepared(prepared.model, prepared.workload)
-        arms = [arm for _, arm in resumption.missing]
     session.begin()
     return _arms(session, console, config, environment, prepared, options, arms)
 

@@ -7,15 +7,18 @@ child  ──stderr──► the log file (everything that libraries print lands
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from experiment.events import ArmFailed, Event, StageEntered, encode
 from experiment.messages import ExitCode, Message, UserError, message
@@ -31,6 +34,7 @@ class Wire:
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
         os.dup2(2, 1)
         self._in = sys.stdin
+        self.import_s = 0.0
 
     def task(self) -> dict[str, Any]:
         """The task that the runner wrote as the first line.
@@ -61,8 +65,15 @@ class Wire:
             raise EOFError("the runner closed the pipe")
 
 
-def serve(name: str, main: Callable[[Wire, dict[str, Any]], None]) -> int:
+def serve(
+    name: str,
+    main: Callable[[Wire, dict[str, Any]], None],
+    libraries: Callable[[], None] | None = None,
+) -> int:
     """Run ``main`` as a child process; every way to fail becomes an ArmFailed event.
+
+    ``libraries`` imports what ``main`` needs. It does not wait for the task: a process that is
+    started ahead has it behind itself when its turn comes.
 
     Returns the exit code.
     """
@@ -70,8 +81,11 @@ def serve(name: str, main: Callable[[Wire, dict[str, Any]], None]) -> int:
     wire = Wire()
     arm = name
     try:
+        missing = _imported(libraries, wire)
         task = wire.task()
         arm = task.get("arm", name)
+        if missing is not None:
+            raise missing
         main(wire, task)
     except UserError as error:
         return _fail(wire, arm, error.text, error.exit_code)
@@ -89,6 +103,41 @@ def serve(name: str, main: Callable[[Wire, dict[str, Any]], None]) -> int:
             reason = message("failure.exception", error=f"{type(error).__name__}: {error}"[:500])
         return _fail(wire, arm, reason, ExitCode.INCOMPLETE)
     return ExitCode.OK
+
+
+def _imported(libraries: Callable[[], None] | None, wire: Wire) -> Exception | None:
+    """Import large libraries, a fifth faster; what went wrong is to be raised for the task.
+
+    The garbage collector would walk all modules again and again while they come in, and find
+    nothing. What is there afterwards stays for good, so that it need not be walked later either.
+    """
+    if libraries is None:
+        return None
+    begin = time.monotonic()
+    gc.disable()
+    try:
+        libraries()
+    except Exception as error:
+        return error
+    finally:
+        gc.enable()
+        gc.freeze()
+        wire.import_s = time.monotonic() - begin
+    return None
+
+
+def leave(code: int) -> NoReturn:
+    """End the process at once, after what is registered for its end.
+
+    Taking torch and Transformers apart, module by module, takes a second and is of use to nobody:
+    the system takes the memory back as a whole.
+    """
+    with contextlib.suppress(Exception):
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _says_no_memory(error: Exception) -> bool:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment.messages import user_error
-from experiment.wire import Wire, serve
+from experiment.wire import Wire, leave, serve
 
 if TYPE_CHECKING:
     from experiment.arms.base import ArmTask
 
 
+def libraries() -> None:
+    """Import what any arm needs."""
+    import torch  # noqa: F401
+
+    from experiment.arms import registry  # noqa: F401
+
+
 def main(wire: Wire, task_data: dict[str, Any]) -> None:
-    """Import what the arm needs, then run it."""
-    begin = time.monotonic()
+    """Run the arm."""
     import torch
 
     from experiment.arms.base import ArmRun, ArmTask
@@ -30,7 +34,7 @@ def main(wire: Wire, task_data: dict[str, Any]) -> None:
     torch.manual_seed(task.config.run.seed)
     if task.arm not in ARMS:
         raise user_error("error.unknown_arm", arm=task.arm, choices=", ".join(ARMS))
-    run = ArmRun(wire, task, import_s=time.monotonic() - begin)
+    run = ArmRun(wire, task, import_s=wire.import_s)
     run.emit_started(os.getpid())
     with cuda_history(_history_path(task), run.emit):
         ARMS[task.arm](run)
@@ -43,4 +47,4 @@ def _history_path(task: ArmTask) -> Path | None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve("arm", main))
+    leave(serve("arm", main, libraries))

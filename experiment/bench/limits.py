@@ -10,13 +10,12 @@ makes it smaller, nothing makes it larger.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from experiment.events import MachineLimits
-from experiment.wire import Wire, serve
+from experiment.wire import Wire, leave, serve
 
 if TYPE_CHECKING:
     import torch
@@ -103,4 +102,4 @@ def _best_s(work: Callable[[], Any], device: torch.device) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(serve("limits", main))
+    leave(serve("limits", main))
