@@ -110,7 +110,10 @@ def _products(
     q: Floats, keys: Floats, table: Ints, scale: float, head: int, heads: int,
     first: int, count: int, scores: Floats,
 ) -> None:  # fmt: skip
-    """Scores of ``heads`` KV heads from ``head`` on, for positions [first, first + count)."""
+    """Scores of ``heads`` KV heads from ``head`` on, for positions [first, first + count).
+
+    Four slots at a time: their sums do not wait for each other.
+    """
     size, dim = keys.shape[2], keys.shape[3]
     group = q.shape[0] // keys.shape[1]
     done = 0
@@ -118,12 +121,24 @@ def _products(
         block, offset = table[(first + done) // size], (first + done) % size
         run = min(size - offset, count - done)
         for h in range(heads):
-            for slot in range(run):
-                for g in range(h * group, (h + 1) * group):
+            rows = keys[block, head + h, offset : offset + run]
+            for g in range(h * group, (h + 1) * group):
+                query, found = q[head * group + g], scores[g, done : done + run]
+                whole = run - run % 4
+                for i in range(0, whole, 4):
+                    one, two, three, four = _F(0.0), _F(0.0), _F(0.0), _F(0.0)
+                    for c in range(dim):
+                        one += query[c] * rows[i, c]
+                        two += query[c] * rows[i + 1, c]
+                        three += query[c] * rows[i + 2, c]
+                        four += query[c] * rows[i + 3, c]
+                    found[i], found[i + 1] = one * scale, two * scale
+                    found[i + 2], found[i + 3] = three * scale, four * scale
+                for i in range(whole, run):
                     total = _F(0.0)
                     for c in range(dim):
-                        total += q[head * group + g, c] * keys[block, head + h, offset + slot, c]
-                    scores[g, done + slot] = total * scale
+                        total += query[c] * rows[i, c]
+                    found[i] = total * scale
         done += run
 
 
@@ -132,18 +147,28 @@ def _add_values(
     weights: Floats, values: Floats, table: Ints, group: int, head: int, heads: int,
     first: int, count: int, acc: Floats,
 ) -> None:  # fmt: skip
-    """Add weighted values of the same positions to ``acc`` [heads * group, head_dim]."""
+    """Add weighted values of the same positions to ``acc`` [heads * group, head_dim].
+
+    Four slots at a time: a sum is fetched and put back once for them.
+    """
     size, dim = values.shape[2], values.shape[3]
     done = 0
     while done < count:
         block, offset = table[(first + done) // size], (first + done) % size
         run = min(size - offset, count - done)
         for h in range(heads):
-            for slot in range(run):
-                for g in range(h * group, (h + 1) * group):
-                    weight = weights[g, done + slot]
+            rows = values[block, head + h, offset : offset + run]
+            for g in range(h * group, (h + 1) * group):
+                w, total = weights[g, done : done + run], acc[g]
+                whole = run - run % 4
+                for i in range(0, whole, 4):
                     for c in range(dim):
-                        acc[g, c] += weight * values[block, head + h, offset + slot, c]
+                        total[c] += (w[i] * rows[i, c] + w[i + 1] * rows[i + 1, c]) + (
+                            w[i + 2] * rows[i + 2, c] + w[i + 3] * rows[i + 3, c]
+                        )
+                for i in range(whole, run):
+                    for c in range(dim):
+                        total[c] += w[i] * rows[i, c]
         done += run
 
 
