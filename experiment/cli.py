@@ -148,7 +148,7 @@ def _render(words: list[str], t: Translator) -> int:
         from experiment.simulate.command import render_simulation
 
         return render_simulation(Path(options.run), t.lang, options.ascii)
-    from experiment.walkthrough import render
+    from experiment.drawing import render
 
     return render(Path(options.run), t.lang, options.ascii)
 

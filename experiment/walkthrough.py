@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -24,43 +24,21 @@ from typing import Any
 
 from experiment import __version__
 from experiment.arm_events import PREPARATION
-from experiment.checksums import checksums, is_measured, measured_files
 from experiment.compare.checks import NO_CHECKS, Checks, check_run
-from experiment.conclusions import reading_notes
 from experiment.config import Config, group_of
 from experiment.directories import make_run_directory, without_home
+from experiment.drawing import draw
 from experiment.environment import Environment
-from experiment.events import (
-    ArmFailed,
-    Notice,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-)
-from experiment.experiments.evaluate import picture
-from experiment.foreign import evaluating
+from experiment.events import ArmFailed, Notice, RunFinished, RunResumed, RunStarted
 from experiment.interrupts import Interrupts
 from experiment.launch import Prepared, adapt, refuse
 from experiment.lead import check_experiment, lead
-from experiment.locks import is_locked
 from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message
 from experiment.model.source import text_warning
 from experiment.os_errors import os_reason
-from experiment.record import (
-    EVENTS_FILE,
-    EventLog,
-    Record,
-    read_record,
-    remove_parts,
-    write_summary,
-)
+from experiment.record import EventLog
 from experiment.report.console import ConsoleReporter
-from experiment.report.files import ReportError, write_reports
-from experiment.report.index import write_index
-from experiment.report.markdown import markdown, write_step_summary
-from experiment.resolved import resolved_config
-from experiment.results import Results
 from experiment.resume import Resumption, as_recorded, read_resumption
 from experiment.runner import Session
 from experiment.workload import check_prompts, choose_prompts
@@ -106,7 +84,7 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
             return code
         interrupts.draws()
         try:
-            agrees = _finish(directory, console, options.lang, summarise=True, ended=True)
+            agrees = draw(directory, console, options.lang, summarise=True, ended=True)
         except KeyboardInterrupt:
             console.warn(message("note.not_drawn", path=str(directory)))
             return interrupts.exit_code or ExitCode.INTERRUPTED
@@ -193,24 +171,6 @@ def resume(directory: Path, given: Config | None, options: RunOptions) -> int:
         return run(resumption.config, options, resumption)
     console = ConsoleReporter(options.lang, options.ascii)
     console.warn(message("note.resume_complete", path=str(directory)))
-    return ExitCode.OK
-
-
-def render(directory: Path, lang: str, ascii_only: bool) -> int:
-    """Draw an old run again, in any language, without running anything.
-
-    Raises:
-        UserError: there is no run of this schema version, or it contradicts itself.
-    """
-    console = ConsoleReporter(lang, ascii_only)
-    record = read_record(directory)
-    for note in reading_notes(record):
-        console.warn(note)
-    drawn = [name for name in record.changed_files if not is_measured(name)]
-    if drawn:
-        console.warn(message("note.changed_reports", files=", ".join(drawn)))
-    with evaluating(directory):
-        _finish(directory, console, lang)
     return ExitCode.OK
 
 
@@ -306,64 +266,6 @@ def _gate(console: ConsoleReporter, options: RunOptions) -> None:
         raise _LeaveError
 
 
-def _finish(
-    directory: Path,
-    console: ConsoleReporter,
-    lang: str,
-    summarise: bool = False,
-    ended: bool = False,
-) -> bool:
-    """Evaluate the record and write every report; the console shows it last.
-
-    ``summarise``: a CI job that asks for a summary gets one, too. ``ended``: by a run of this
-    process, so that nobody can have changed a file since.
-
-    Returns whether what must agree in an experiment does.
-    """
-    record = read_record(directory)
-    shown, results = picture(record)
-    problem: OSError | None = None
-    files: list[Path] = []
-    try:
-        remove_parts(directory)
-        sums = _measured_sums(record, ended)
-        write_summary(directory, _summary(results, record) | {"files": sums})
-        files = write_reports(shown, results, lang)
-        sums = sums | checksums(directory, files)
-        write_summary(directory, _summary(results, record) | {"files": sums})
-        index = write_index(directory, lang)
-        files += [index] if index else []
-        if summarise:
-            write_step_summary(markdown(results, lang))
-    except OSError as error:
-        problem = error
-    names = [str(path) for path in _listed(directory, files)]
-    console.show_results(results, names)
-    if problem is not None:
-        why = (
-            problem.reason().model_dump()
-            if isinstance(problem, ReportError)
-            else os_reason(problem)
-        )
-        text = message("error.out_unwritable", path=str(directory), why=why)
-        raise UserError(text, ExitCode.UNWRITABLE)
-    return results.experiment is None or not results.experiment.problems
-
-
-def _measured_sums(record: Record, ended: bool) -> dict[str, str]:
-    """Checksums of what was measured: as they were written down when the run had just ended.
-
-    Whoever draws a run again must not turn a changed log into the true one. Of a run that another
-    process is still writing nothing is final.
-    """
-    known = record.summary.get("files")
-    if not ended and is_locked(record.directory / EVENTS_FILE):
-        return {}
-    if not ended and isinstance(known, dict) and EVENTS_FILE in known:
-        return {name: digest for name, digest in known.items() if is_measured(name)}
-    return checksums(record.directory, measured_files(record.directory))
-
-
 @contextlib.contextmanager
 def _disk_errors(directory: Path) -> Iterator[None]:
     """A disk that takes no more is no defect of this program: one clear line.
@@ -388,25 +290,6 @@ def _is_of(directory: Path, error: OSError) -> bool:
         and isinstance(name, str)
         and Path(name).absolute().is_relative_to(directory.absolute())
     )
-
-
-def _listed(directory: Path, files: Iterable[Path]) -> list[Path]:
-    always = [directory / "run.json", directory / "events.jsonl"]
-    there = {path for path in (*always, *files) if path.exists()}
-    return sorted(there, key=lambda path: (path.suffix != ".html", str(path)))
-
-
-def _summary(results: Results, record: Record) -> dict[str, object]:
-    started = record.started
-    return {
-        "schema_version": started.schema_version,
-        "version": started.version,
-        "wall_ns": started.wall_ns,
-        "utc_offset_s": started.utc_offset_s,
-        "command": started.command,
-        "config": resolved_config(record),
-        "results": results.model_dump(mode="json"),
-    }
 
 
 def _first_event(

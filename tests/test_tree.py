@@ -18,7 +18,6 @@ LONG_FILES = {
     "experiment/config.py": "declares every key of a run, section by section",
     "experiment/results.py": "the fields of one file, run.json; it computes next to nothing",
     "experiment/arms/base.py": "one class: all that an arm may do, in the order of doing",
-    "experiment/walkthrough.py": "the stages of a run in their order, and what ends each",
     "experiment/report/console.py": "one reporter: a method for each event, in the order of a run",
     "tests/bench/test_bench_parts.py": "each part of a benchmark that needs no engine",
     "tests/bench/test_bench_rows.py": "each figure of a row, from the same made-up round",

@@ -106,6 +106,6 @@ def test_the_check_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("targets.read_prompts", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         check("prompts", b"")
-    monkeypatch.setattr("experiment.walkthrough.render", lambda *_: 7)
+    monkeypatch.setattr("experiment.drawing.render", lambda *_: 7)
     with pytest.raises(FindingError, match="code 7"):
         check("log", seeds_of("log")[0])

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from experiment import walkthrough
+from experiment import drawing
 from experiment.conclusions import evaluate
 from experiment.config import Config
+from experiment.drawing import render
 from experiment.environment import Environment
 from experiment.events import (
     ArmFailed,
@@ -34,7 +35,6 @@ from experiment.memory.monitor import Monitor
 from experiment.messages import ExitCode, UserError
 from experiment.record import EVENTS_FILE, EventLog, Record, read_record
 from experiment.runner import Prepared, Session
-from experiment.walkthrough import render
 
 ROOT = Path(__file__).parent.parent.parent
 DOOR = ROOT / "run_experiment.py"
@@ -189,7 +189,7 @@ def draw_it_on_a_full_disk(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(walkthrough, "write_summary", full)
+        patch.setattr(drawing, "write_summary", full)
         with pytest.raises(UserError) as caught:
             render(out, "en", ascii_only=False)
     assert caught.value.text.params["why"]["key"] == "error.os.ENOSPC"
