@@ -18,7 +18,8 @@ from itertools import count
 from pathlib import Path
 
 from experiment import __version__
-from experiment.config import Config, load_config, make_config, parse_assignment
+from experiment.config import Config, make_config
+from experiment.config_reading import load_config, parse_assignment
 from experiment.directories import without_home
 from experiment.events import RunFinished
 from experiment.experiments.claims import Judged, judge, needed

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from experiment.config import load_config, parse_assignment
+from experiment.config_reading import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator, detect_language
 from experiment.messages import ExitCode, UserError, user_error
 from experiment.os_errors import os_reason

@@ -1,12 +1,13 @@
-"""What a run is: model, workload, budget, arms. Read from TOML, then ``--set``, then flags."""
+"""What a run is: model, workload, budget, arms; every key with its default, and what is refused.
+
+:mod:`experiment.config_reading` reads one from TOML, ``--set`` and flags.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,7 +18,6 @@ from pydantic import (
     ValidationError,
 )
 
-from experiment.foreign import read_bounded
 from experiment.messages import UserError, message, user_error
 from experiment.sampling import SamplingConfig, Section
 
@@ -31,11 +31,9 @@ ARM_GROUPS = {
 # Arms that are run by their own name alone, and the group that they belong to.
 SINGLE_ARMS = {"contiguous.compiled": "contiguous"}
 KNOWN_ARMS = frozenset((*(arm for arms in ARM_GROUPS.values() for arm in arms), *SINGLE_ARMS))
-MAX_CONFIG_BYTES = 1 << 20
 # Below it, Transformers' logits divided by it are infinite in half precision.
 MIN_TEMPERATURE = 0.01
 _SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([KMGT]?i?B?)\s*", re.IGNORECASE)
-_LONG_NUMBER = re.compile(r"0[xob][0-9a-fA-F_]{1000}")
 _UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40, "KI": 10, "MI": 20, "GI": 30}
 _UNITS |= {"K": 10, "M": 20, "G": 30, "T": 40, "TI": 40}
 
@@ -226,19 +224,6 @@ def group_of(arm: str) -> str:
     return (grouped | SINGLE_ARMS)[arm]
 
 
-def load_config(path: Path | None, overrides: Mapping[str, Any]) -> Config:
-    """Read a TOML file (None: defaults) and put ``overrides`` (dotted keys) on top.
-
-    Raises:
-        UserError: unreadable file, bad TOML, unknown key or a value that does not fit.
-    """
-    data = read_toml(path) if path else {}
-    _make_quick(data, overrides.get("experiment.size"))
-    for key, value in overrides.items():
-        _put(data, key, value)
-    return make_config(data)
-
-
 def make_config(data: Mapping[str, Any]) -> Config:
     """A config of nested tables.
 
@@ -254,16 +239,6 @@ def make_config(data: Mapping[str, Any]) -> Config:
     return config
 
 
-def _make_quick(data: dict[str, Any], size: Any) -> None:
-    """Put the keys of ``[experiment.quick]`` over the others where the quick size is asked for."""
-    section = data.get("experiment")
-    if not isinstance(section, dict) or (size or section.get("size")) != "quick":
-        return
-    smaller = section.get("quick")
-    if isinstance(smaller, dict):
-        put_over(data, smaller)
-
-
 def put_over(data: dict[str, Any], other: Mapping[str, Any]) -> None:
     """Put the values of nested tables over those that are there."""
     for key, value in other.items():
@@ -272,53 +247,6 @@ def put_over(data: dict[str, Any], other: Mapping[str, Any]) -> None:
             put_over(mine, value)
         else:
             data[key] = value
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file of bounded size.
-
-    Raises:
-        UserError: it is missing, unreadable, too large or not TOML.
-    """
-    data = read_bounded(path, MAX_CONFIG_BYTES)
-    try:
-        return parse_toml(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise user_error("error.file_unreadable", path=str(path)) from error
-    except ValueError as error:
-        place = re.search(r"line (\d+)", str(error))
-        line = int(place[1]) if place else None
-        raise user_error("error.bad_toml", path=str(path), line=line) from error
-
-
-def parse_toml(text: str) -> dict[str, Any]:
-    """The table that a TOML text describes.
-
-    Raises:
-        ValueError: it is no TOML, nested too deeply, or holds a number of thousands of digits.
-    """
-    if _LONG_NUMBER.search(text):  # decimal ones are refused by Python itself
-        raise ValueError("a number of thousands of digits")
-    try:
-        return tomllib.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-
-
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """``key=value`` of ``--set``; the value is TOML where it parses as such, text otherwise.
-
-    Raises:
-        UserError: no ``=`` in it.
-    """
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise user_error("error.bad_assignment", text=text)
-    try:
-        parsed = parse_toml(f"value = {value}")["value"]
-    except ValueError:
-        parsed = value
-    return key.strip(), parsed
 
 
 def config_keys() -> tuple[str, ...]:
@@ -330,17 +258,8 @@ def config_keys() -> tuple[str, ...]:
     )
 
 
-def _put(data: dict[str, Any], key: str, value: Any) -> None:
-    *parents, last = key.split(".")
-    table = data
-    for parent in parents:
-        table = table.setdefault(parent, {})
-        if not isinstance(table, dict):
-            raise _unknown_key(key)
-    table[last] = value
-
-
-def _unknown_key(key: str) -> UserError:
+def unknown_key(key: str) -> UserError:
+    """That there is no such key, with the nearest one that there is."""
     near = difflib.get_close_matches(key, config_keys(), n=1, cutoff=0.5)
     if near:
         return user_error("error.unknown_key_near", config_key=key, near=near[0])
@@ -382,7 +301,7 @@ def _explain(error: ValidationError) -> UserError:
     # Below the second part stand pydantic's own names for the branches of a union.
     key = ".".join(str(part) for part in first["loc"][:2])
     if first["type"] == "extra_forbidden":
-        return _unknown_key(key)
+        return unknown_key(key)
     if first["type"] == "literal_error" and "expected" in first.get("ctx", {}):
         choices = re.sub(r"'|\bor\b", "", first["ctx"]["expected"]).replace("  ", " ")
         choices = ", ".join(part.strip(" ,") for part in choices.split() if part.strip(" ,"))

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiment.config import parse_assignment, parse_bytes, read_toml, shown
+from experiment.config import parse_bytes, shown
+from experiment.config_reading import parse_assignment, read_toml
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error

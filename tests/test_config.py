@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiment.config import (
-    Config,
-    config_keys,
-    expand_arms,
-    load_config,
-    parse_assignment,
-    parse_bytes,
-)
+from experiment.config import Config, config_keys, expand_arms, parse_bytes
+from experiment.config_reading import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import UserError
 

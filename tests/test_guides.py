@@ -9,7 +9,8 @@ from functools import cache
 import pytest
 from guide_pages import FENCE, LINK, ROOT, TRANSLATED, read, spans
 
-from experiment.config import Config, config_keys, load_config
+from experiment.config import Config, config_keys
+from experiment.config_reading import load_config
 from experiment.experiments.base import cell_config
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.foretold import _Listed

@@ -13,7 +13,8 @@ import pytest
 from guide_pages import ROOT, TRANSLATED, WITH_COMMANDS, commands, program_words, read, spans
 
 from experiment import cli, words
-from experiment.config import Config, config_keys, load_config
+from experiment.config import Config, config_keys
+from experiment.config_reading import load_config
 from experiment.i18n import Translator
 from experiment.messages import ExitCode
 from experiment.shipped import CONFIGS, find_config

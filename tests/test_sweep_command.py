@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiment.cli import main
-from experiment.config import read_toml
+from experiment.config_reading import read_toml
 from experiment.i18n import LANGUAGES
 from experiment.messages import ExitCode
 from experiment.sweep_command import _expand, _grid

@@ -15,7 +15,6 @@ FILE_LINES, FUNCTION_LINES = 400, 60
 PACKAGES = ("experiment", "kvsim")
 # What is longer, and why that is better than two of it.
 LONG_FILES = {
-    "experiment/config.py": "declares every key of a run, section by section",
     "experiment/results.py": "the fields of one file, run.json; it computes next to nothing",
     "experiment/arms/base.py": "one class: all that an arm may do, in the order of doing",
     "experiment/report/console.py": "one reporter: a method for each event, in the order of a run",

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from experiment.compare.facts import read_side
 from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
-from experiment.config import MAX_CONFIG_BYTES
+from experiment.config_reading import MAX_CONFIG_BYTES
 from experiment.foreign import parse_json, read_bounded
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason

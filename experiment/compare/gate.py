@@ -22,7 +22,7 @@ from typing import Any, Literal
 from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
 from experiment.compare.sides import same, why_not_comparable
-from experiment.config import read_toml
+from experiment.config_reading import read_toml
 from experiment.messages import Message, message, user_error
 from experiment.words import unknown
 

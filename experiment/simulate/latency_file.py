@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from experiment.config import MAX_CONFIG_BYTES
+from experiment.config_reading import MAX_CONFIG_BYTES
 from experiment.foreign import parse_json, read_bounded
 from experiment.messages import user_error
 from experiment.os_errors import os_reason

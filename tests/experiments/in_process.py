@@ -14,7 +14,8 @@ import torch
 
 from experiment.arms.base import ArmRun, ArmTask
 from experiment.arms.registry import ARMS
-from experiment.config import Config, load_config
+from experiment.config import Config
+from experiment.config_reading import load_config
 from experiment.events import (
     TRANSIENT,
     ArmSkipped,

@@ -9,7 +9,8 @@ import pytest
 from in_process import CONFIGS, Ran, run, tiny_config
 
 from experiment.conclusions import evaluate
-from experiment.config import ARM_GROUPS, expand_arms, load_config
+from experiment.config import ARM_GROUPS, expand_arms
+from experiment.config_reading import load_config
 from experiment.events import RepeatFinished, RequestFinished, Step
 from experiment.experiments.base import cell_config
 from experiment.experiments.evaluate import picture

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from experiment.config import load_config
+from experiment.config_reading import load_config
 from experiment.experiments.claims import judge
 from experiment.experiments.found import Found, ratio
 from experiment.experiments.registry import find_experiment

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from in_process import Ran, run, tiny_config
 
-from experiment.config import Config, load_config
+from experiment.config import Config
+from experiment.config_reading import load_config
 from experiment.events import RequestFinished, WorkloadRequest
 from experiment.experiments.load import KEEPS_UP, LATER, in_time, kept_up, later_tokens
 from experiment.experiments.measured import Measured, cells_of, measure

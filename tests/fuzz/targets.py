@@ -24,7 +24,7 @@ from experiment.compare.baseline import read_baseline
 from experiment.compare.facts import read_side
 from experiment.compare.gate import judge, read_gate
 from experiment.compare.sides import compare_sides
-from experiment.config import load_config, parse_assignment
+from experiment.config_reading import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import ExitCode, UserError
 from experiment.report.compare import CompareConsole

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from mini_hub import MiniHub
 
-from experiment.config import Config, load_config
+from experiment.config import Config
+from experiment.config_reading import load_config
 from experiment.events import Event, Notice, Progress
 from experiment.messages import UserError, user_error
 from experiment.model import hub

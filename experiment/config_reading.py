@@ -1,0 +1,96 @@
+"""How a config is read: a TOML file, then ``--set``, then flags."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from experiment.config import Config, make_config, put_over, unknown_key
+from experiment.foreign import read_bounded
+from experiment.messages import user_error
+
+MAX_CONFIG_BYTES = 1 << 20
+_LONG_NUMBER = re.compile(r"0[xob][0-9a-fA-F_]{1000}")
+
+
+def load_config(path: Path | None, overrides: Mapping[str, Any]) -> Config:
+    """Read a TOML file (None: defaults) and put ``overrides`` (dotted keys) on top.
+
+    Raises:
+        UserError: unreadable file, bad TOML, unknown key or a value that does not fit.
+    """
+    data = read_toml(path) if path else {}
+    _make_quick(data, overrides.get("experiment.size"))
+    for key, value in overrides.items():
+        _put(data, key, value)
+    return make_config(data)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file of bounded size.
+
+    Raises:
+        UserError: it is missing, unreadable, too large or not TOML.
+    """
+    data = read_bounded(path, MAX_CONFIG_BYTES)
+    try:
+        return parse_toml(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise user_error("error.file_unreadable", path=str(path)) from error
+    except ValueError as error:
+        place = re.search(r"line (\d+)", str(error))
+        line = int(place[1]) if place else None
+        raise user_error("error.bad_toml", path=str(path), line=line) from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The table that a TOML text describes.
+
+    Raises:
+        ValueError: it is no TOML, nested too deeply, or holds a number of thousands of digits.
+    """
+    if _LONG_NUMBER.search(text):  # decimal ones are refused by Python itself
+        raise ValueError("a number of thousands of digits")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """``key=value`` of ``--set``; the value is TOML where it parses as such, text otherwise.
+
+    Raises:
+        UserError: no ``=`` in it.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise user_error("error.bad_assignment", text=text)
+    try:
+        parsed = parse_toml(f"value = {value}")["value"]
+    except ValueError:
+        parsed = value
+    return key.strip(), parsed
+
+
+def _make_quick(data: dict[str, Any], size: Any) -> None:
+    """Put the keys of ``[experiment.quick]`` over the others where the quick size is asked for."""
+    section = data.get("experiment")
+    if not isinstance(section, dict) or (size or section.get("size")) != "quick":
+        return
+    smaller = section.get("quick")
+    if isinstance(smaller, dict):
+        put_over(data, smaller)
+
+
+def _put(data: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    table = data
+    for parent in parents:
+        table = table.setdefault(parent, {})
+        if not isinstance(table, dict):
+            raise unknown_key(key)
+    table[last] = value
