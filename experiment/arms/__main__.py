@@ -10,7 +10,7 @@ from experiment.messages import user_error
 from experiment.wire import Wire, leave, serve
 
 if TYPE_CHECKING:
-    from experiment.arms.base import ArmTask
+    from experiment.arms.task import ArmTask
 
 
 def libraries() -> None:
@@ -24,8 +24,9 @@ def main(wire: Wire, task_data: dict[str, Any]) -> None:
     """Run the arm."""
     import torch
 
-    from experiment.arms.base import ArmRun, ArmTask
+    from experiment.arms.base import ArmRun
     from experiment.arms.registry import ARMS
+    from experiment.arms.task import ArmTask
     from experiment.memory.cuda_history import cuda_history
 
     task = ArmTask.model_validate(task_data)

@@ -1,4 +1,4 @@
-"""What every arm is given, and the only way in which it reports.
+"""The only way in which an arm reports: its stages, its pool, its steps and its requests.
 
 process starts ─ mark START ─ load model ─ mark LOADED ─ reserve cache ─ mark CACHE_READY
     ─ generate (steps, requests, mark REQUEST_DONE) ─ mark LAST_STEP ─ release ─ mark RELEASED
@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict
 
-from experiment.config import Config
+from experiment.arms.task import ArmTask
 from experiment.events import (
     ArmFinished,
     ArmStarted,
     Channel,
     Keyframe,
-    ModelPrepared,
     PoolReserved,
     Progress,
     Reading,
@@ -32,10 +30,8 @@ from experiment.events import (
     Stage,
     StageEntered,
     Step,
-    WorkloadReady,
     WorkloadRequest,
 )
-from experiment.kv_dtype import cache_geometry
 from experiment.memory.tensors import (
     reset_torch_peaks,
     slack_reading,
@@ -48,46 +44,8 @@ from experiment.model.load import load_model, load_tokenizer
 from experiment.pace import KEYFRAME_EVERY, MAX_REQUEST_MARKS
 from experiment.thread_record import thread_facts, usable_cores
 from experiment.wire import Wire
-from kvsim.geometry import KVGeometry
 from kvsim.ledger import PoolShape
 from kvsim.step import StepPlan, plan_to_json
-
-
-class ArmTask(BaseModel):
-    """What the runner asks of an arm's process."""
-
-    model_config = ConfigDict(frozen=True)
-
-    arm: str
-    config: Config
-    device: str
-    directory: str
-    model: ModelPrepared
-    workload: WorkloadReady
-    logs: str | None = None  # directory for files that are no part of the record
-
-    @property
-    def geometry(self) -> KVGeometry:
-        """Shape of the KV cache."""
-        m = self.model
-        return KVGeometry(m.layers, m.kv_heads, m.head_dim, m.element_bytes)
-
-    @property
-    def cache_geometry(self) -> KVGeometry:
-        """Shape of the cache of the paged engine, in the precision that the config names."""
-        return cache_geometry(self.geometry, self.config.cache.kv_dtype)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of weights, and of the cache where the config names no other."""
-        dtype = getattr(torch, self.model.dtype)
-        assert isinstance(dtype, torch.dtype)
-        return dtype
-
-    @property
-    def slabs(self) -> int:
-        """Slabs of the maximum length that the budget holds."""
-        return self.geometry.blocks_in(self.workload.budget_bytes, self.workload.max_length)
 
 
 @dataclass(frozen=True, slots=True)

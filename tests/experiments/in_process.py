@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from experiment.arms.base import ArmRun, ArmTask
+from experiment.arms.base import ArmRun
 from experiment.arms.registry import ARMS
+from experiment.arms.task import ArmTask
 from experiment.config import Config
 from experiment.config_reading import load_config
 from experiment.events import (
