@@ -16,7 +16,6 @@ PACKAGES = ("experiment", "kvsim")
 # What is longer, and why that is better than two of it.
 LONG_FILES = {
     "experiment/results.py": "the fields of one file, run.json; it computes next to nothing",
-    "experiment/report/console.py": "one reporter: a method for each event, in the order of a run",
     "tests/bench/test_bench_parts.py": "each part of a benchmark that needs no engine",
     "tests/bench/test_bench_rows.py": "each figure of a row, from the same made-up round",
     "tests/engine/test_packed_weights.py": "one layer packed in each way, and what refuses it",

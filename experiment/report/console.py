@@ -1,7 +1,4 @@
-"""The live console: told every event of a run, it prints what a person should see.
-
-Memory lines are printed when an arm has stood still at a stage and all its channels are read.
-"""
+"""The live console: told every event of a run, it prints what a person should see."""
 
 from __future__ import annotations
 
@@ -23,7 +20,6 @@ from experiment.events import (
     ArmFinished,
     ArmSkipped,
     ArmStarted,
-    Channel,
     EnvironmentProbed,
     Event,
     ModelPrepared,
@@ -39,18 +35,18 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.events import Progress as ProgressEvent
-from experiment.i18n import DASH, Translator, format_bytes
+from experiment.i18n import Translator
 from experiment.messages import ExitCode, Message
 from experiment.report.console_environment import show_environment
+from experiment.report.console_memory import MemoryLines
 from experiment.report.console_pool import PoolView, TaskDisplay
 from experiment.report.console_results import show_results
 from experiment.report.experiment.console import show_experiment
 from experiment.report.sharing import sampling_message
-from experiment.report.texts import AsciiFile, arm_name, clock, preview, translator
+from experiment.report.texts import AsciiFile, arm_name, preview, translator
 from experiment.report.wrap import wrap
 from experiment.results import Results
 
-_DEVICE_CHANNELS = (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO, Channel.SYSTEM)
 _PROMPT_CHARACTERS = 44
 
 
@@ -72,11 +68,7 @@ class ConsoleReporter:
         self.quiet = quiet
         self.box = box.ASCII2 if ascii_only else box.ROUNDED
         self._rule = "-" if ascii_only else "─"
-        self._started: RunStarted | None = None
-        self._environment: Environment | None = None
-        self._pending: tuple[StageEntered, dict[Channel, Reading]] | None = None
-        self._own: dict[Channel, Reading] = {}
-        self._largest: dict[Channel, Reading] = {}
+        self._memory = MemoryLines(self)
         self._requests: dict[int, int] = {}
         self._times: list[float] = []
         self._spinner = "line" if ascii_only else "dots"
@@ -90,8 +82,8 @@ class ConsoleReporter:
             ModelPrepared: self._on_model,
             WorkloadReady: self._on_workload,
             ArmStarted: self._on_arm_started,
-            StageEntered: self._on_stage,
-            Reading: self._on_reading,
+            StageEntered: self._memory.enter,
+            Reading: self._memory.read,
             PoolReserved: self._on_pool,
             TokenMapping: self._on_mapping,
             RequestFinished: self._on_request,
@@ -106,7 +98,7 @@ class ConsoleReporter:
         """Take note of one event; prints what belongs to it."""
         # The sampler's thread may speak between a stage and its readings.
         if not isinstance(event, Reading | ProgressEvent | Usage):
-            self._flush()
+            self._memory.flush()
         if self.console.is_terminal and not self.quiet:
             self._pool_view.see(event)
         handler = self._handlers.get(type(event))
@@ -127,7 +119,7 @@ class ConsoleReporter:
         """Heading of a part of the walkthrough."""
         if self.quiet:
             return
-        self._flush()
+        self._memory.flush()
         title = Text(self.t(key, **params), style="bold cyan")
         self.console.print()
         self.console.rule(title, characters=self._rule, align="left", style="cyan")
@@ -155,7 +147,7 @@ class ConsoleReporter:
 
     def end_task(self) -> None:
         """Take the progress display away."""
-        self._flush()
+        self._memory.flush()
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -194,7 +186,7 @@ class ConsoleReporter:
         return table
 
     def _on_run_started(self, event: RunStarted) -> None:
-        self._started = event
+        self._memory.started = event
         self.line("")
         self.line(self.t("console.title"), "bold")
         self.line(self.t("console.goal"))
@@ -210,9 +202,9 @@ class ConsoleReporter:
         self.line(self.t("console.resumed", n=len(event.missing)), "yellow")
 
     def _on_environment(self, event: EnvironmentProbed) -> None:
-        self._environment = Environment.model_validate(event.environment)
+        environment = self._memory.environment = Environment.model_validate(event.environment)
         if not self.quiet:
-            show_environment(self, self._environment)
+            show_environment(self, environment)
 
     def _on_model(self, event: ModelPrepared) -> None:
         self.line(
@@ -254,63 +246,14 @@ class ConsoleReporter:
                     block_size=event.block_size))  # fmt: skip
 
     def _on_arm_started(self, event: ArmStarted) -> None:
-        self._own, self._times, self._largest = {}, [], {}
+        self._times = []
+        self._memory.begin_arm()
         self.line("")
         self.line(arm_name(self.t, event.arm), "bold")
         about = f"arm_about.{event.arm.replace('.', '_')}"
         if self.t.has(about):
             self.line(self.t(about), "dim")
-        if not self.quiet:
-            heads = ("time", "moment", "kv", "process", "device")
-            self._memory_line(*(self.t(f"console.head_{head}") for head in heads), style="bold")
-
-    def _on_stage(self, event: StageEntered) -> None:
-        self._pending = (event, self._own)
-        self._own = {}
-
-    def _on_reading(self, event: Reading) -> None:
-        largest = self._largest.get(event.channel)
-        if event.bytes is not None and event.bytes > ((largest and largest.bytes) or -1):
-            self._largest[event.channel] = event
-        if event.stage is None:
-            return
-        if self._pending and self._pending[0].stage is event.stage:
-            self._pending[1][event.channel] = event
-        else:
-            self._flush()
-            self._own[event.channel] = event
-
-    def _flush(self) -> None:
-        """Print the memory line of a stage whose readings are complete."""
-        if self._pending is None:
-            return
-        stage, readings = self._pending
-        self._pending = None
-        if self.quiet or self._started is None:
-            return
-        primary = self._environment.primary.channel if self._environment else Channel.RSS
-        name = self.t(f"stage.{stage.stage.value}", request=stage.request)
-        self._memory_line(
-            clock(self._started, stage.t_ns),
-            name,
-            _size(readings.get(Channel.TENSORS)),
-            _size(readings.get(primary)),
-            self._device(readings),
-        )
-
-    def _memory_line(self, *cells: str, style: str = "") -> None:
-        grid = Table.grid(padding=(0, 2))
-        for index, width in enumerate((8, 22, 10, 10, 10)):
-            grid.add_column(min_width=width, no_wrap=True, justify="right" if index > 1 else "left")
-        grid.add_row(*cells, style=style)
-        self.console.print(Padding(grid, (0, 0, 0, 2), expand=False))
-
-    def _device(self, readings: dict[Channel, Reading]) -> str:
-        for channel in _DEVICE_CHANNELS:
-            reading = readings.get(channel)
-            if reading is not None and reading.bytes is not None:
-                return format_bytes(reading.bytes)
-        return DASH
+        self._memory.heads()
 
     def _on_pool(self, event: PoolReserved) -> None:
         if event.elastic:
@@ -347,24 +290,11 @@ class ConsoleReporter:
         self.line(Text(preview(event.text, 90), style="dim"), indent=4)
 
     def _on_arm_finished(self, event: ArmFinished) -> None:
-        self._show_largest()
+        self._memory.largest()
         count = len(self._times)
         mean = sum(self._times) / count if count else None
         self.line(self.t("console.arm_done", total=event.generate_s, mean=mean, requests=count),
                   "green", indent=2)  # fmt: skip
-
-    def _show_largest(self) -> None:
-        """The arm's peaks: for each channel the largest of all samples and readings."""
-        if self.quiet:
-            return
-        primary = self._environment.primary.channel if self._environment else Channel.RSS
-        self._memory_line(
-            "",
-            self.t("stage.maximum"),
-            _size(self._largest.get(Channel.TENSORS)),
-            _size(self._largest.get(primary)),
-            self._device(self._largest),
-        )
 
     def _on_failed(self, event: ArmFailed) -> None:
         if event.exit_code == ExitCode.USAGE and event.arm in PREPARATION:
@@ -410,7 +340,3 @@ class ConsoleReporter:
 
     def _name(self, arm: str) -> str:
         return arm_name(self.t, arm)
-
-
-def _size(reading: Reading | None) -> str:
-    return format_bytes(reading.bytes if reading else None)
