@@ -69,7 +69,6 @@ class ConsoleReporter:
         self.box = box.ASCII2 if ascii_only else box.ROUNDED
         self._rule = "-" if ascii_only else "─"
         self._memory = MemoryLines(self)
-        self._requests: dict[int, int] = {}
         self._times: list[float] = []
         self._spinner = "line" if ascii_only else "dots"
         self._progress: TaskDisplay | None = None
@@ -225,7 +224,6 @@ class ConsoleReporter:
 
     def _on_workload(self, event: WorkloadReady) -> None:
         t = self.t
-        self._requests = {r.id: len(r.token_ids) for r in event.requests}
         if self.quiet:
             return
         table = self.table(
