@@ -73,6 +73,6 @@ def test_seeds_that_are_none(text: str) -> None:
 
 
 def test_a_file_where_the_directory_should_be(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "x").write_text("")
+    (tmp_path / "x").write_text("", encoding="utf-8")
     assert main(["paper", "--lang", "en", "--out", str(tmp_path / "x")]) == ExitCode.USAGE
     assert "cannot be written" in capsys.readouterr().err

@@ -155,11 +155,11 @@ def test_precision() -> None:
 
 def test_slow_precision_is_told_from_the_flags_of_the_cpu(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512_bf16\n")
+    cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512_bf16\n", encoding="utf-8")
     assert not slow_on_cpu("bfloat16", cpuinfo)
     assert slow_on_cpu("float16", cpuinfo)
     assert not slow_on_cpu("float32", cpuinfo)
-    cpuinfo.write_text("Features\t: fp asimd asimdhp\n")
+    cpuinfo.write_text("Features\t: fp asimd asimdhp\n", encoding="utf-8")
     assert slow_on_cpu("bfloat16", cpuinfo)
     assert not slow_on_cpu("float16", cpuinfo)
     assert not slow_on_cpu("bfloat16", tmp_path / "absent")

@@ -45,7 +45,7 @@ def test_unlisted_flags_are_unknown_unless_the_architecture_rules_them_out() -> 
 
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
 
 
 def test_container_signs(tmp_path: Path) -> None:
@@ -75,6 +75,7 @@ def run_probe(device: str) -> tuple[subprocess.CompletedProcess[str], list[Any]]
         env=os.environ | dict.fromkeys(("USER", "LOGNAME", "HOSTNAME", "HF_TOKEN"), SENTINEL),
         timeout=300,
         check=False,
+        encoding="utf-8",
     )
     return done, [decode(line) for line in done.stdout.splitlines()]
 

@@ -138,7 +138,7 @@ def test_a_shipped_config_is_found_from_any_directory(
     assert find_config("quick.toml") == Path("quick.toml")
     own = tmp_path / "configs" / "quick.toml"
     own.parent.mkdir()
-    own.write_text("")
+    own.write_text("", encoding="utf-8")
     assert find_config("configs/quick.toml").resolve() == own
 
 

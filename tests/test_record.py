@@ -214,7 +214,7 @@ def test_a_summary_with_nan_is_refused_and_the_old_one_stays(tmp_path: Path) -> 
     write_summary(tmp_path, {"a": 1})
     with pytest.raises(ValueError, match="JSON"):
         write_summary(tmp_path, {"a": float("nan")})
-    assert json.loads((tmp_path / RUN_FILE).read_text()) == {"a": 1}
+    assert json.loads((tmp_path / RUN_FILE).read_text(encoding="utf-8")) == {"a": 1}
 
 
 def test_an_atomic_write_replaces_the_whole_file(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
     write_atomic(target, "old")
     with pytest.raises(UnicodeEncodeError):
         write_atomic(target, "half of it is fine \ud800")
-    assert target.read_text() == "old"
+    assert target.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [target]
 
 
@@ -265,5 +265,5 @@ def test_a_rename_that_fails_leaves_the_old_file_and_nothing_else(
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="no"):
         write_atomic(target, "new")
-    assert target.read_text() == "old"
+    assert target.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [target]

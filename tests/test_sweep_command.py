@@ -30,7 +30,7 @@ CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("sweep-*.toml")
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "grid.toml"
-    path.write_text(CONFIG)
+    path.write_text(CONFIG, encoding="utf-8")
     return path
 
 

@@ -112,7 +112,7 @@ OWN_OPEN = re.compile(r"(self|_?gpu|webbrowser|os)\b")
 def test_every_text_file_is_read_and_written_in_a_named_encoding() -> None:
     found = [
         f"{name(path)}:{node.lineno}"
-        for path in sources(*PACKAGES)
+        for path in sources(*PACKAGES, "tests")
         for node, called in calls(path)
         if lacks_encoding(node, called)
         and not (called == "open" and OWN_OPEN.match(ast.unparse(node.func)))

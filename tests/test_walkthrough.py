@@ -124,7 +124,8 @@ def test_chinese_output_has_no_english_sentence(
 def test_the_record_keeps_no_home_and_no_host(finished: tuple[Path, str]) -> None:
     import socket
 
-    text = (finished[0] / "events.jsonl").read_text() + (finished[0] / "run.json").read_text()
+    files = ("events.jsonl", "run.json")
+    text = "".join((finished[0] / name).read_text(encoding="utf-8") for name in files)
     assert str(Path.home()) + "/" not in text
     assert not re.search(rf"(?<![\w.]){re.escape(socket.gethostname())}(?![\w.])", text)
 

@@ -54,7 +54,7 @@ def test_the_default_prompts_have_the_documented_lengths() -> None:
 
 def test_prompts_come_from_file_then_config_then_default(tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
-    file.write_text('{"prompt": "from file"}\n')
+    file.write_text('{"prompt": "from file"}\n', encoding="utf-8")
     assert choose_prompts(Config()) == list(DEFAULT_PROMPTS)
     section: dict[str, Any] = {"prompts": ["given"]}
     assert choose_prompts(Config.model_validate({"workload": section})) == ["given"]
@@ -110,7 +110,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             read_prompts(path)
         assert _key(caught) == key
     monkeypatch.setattr(workload, "MAX_PROMPTS_BYTES", 10)
-    (tmp_path / "large").write_text('{"prompt": "large"}')
+    (tmp_path / "large").write_text('{"prompt": "large"}', encoding="utf-8")
     with pytest.raises(UserError) as caught:
         read_prompts(tmp_path / "large")
     assert _key(caught) == "file_large"

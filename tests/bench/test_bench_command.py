@@ -112,7 +112,7 @@ def test_some_steps_were_profiled_beside_the_rows(measured: Path, data: dict[str
     assert profile["plain_steps"] > 0
     directory = measured / data["rounds"][0]["directory"]
     trace = directory.with_name(directory.name + "-profile") / "logs" / profile["trace"]
-    with gzip.open(trace) as file:
+    with gzip.open(trace, "rb") as file:
         names = {event.get("name") for event in json.load(file)["traceEvents"]}
     assert {"pagedkv::step", "pagedkv::attention"} <= names
 

@@ -146,7 +146,7 @@ def test_half_a_run_is_compared_as_far_as_it_came(tmp_path: Path) -> None:
     log = events()
     cut = next(i for i, e in enumerate(log) if getattr(e, "arm", None) == "paged")
     half = write(tmp_path / "half", log[: cut + 1])
-    with (half / "events.jsonl").open("a") as file:
+    with (half / "events.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"event": "step", "pl')
     found = compare_sides(read_side(write(tmp_path / "whole", log)), read_side(half))
     assert row(found, "contiguous.batch/live_slots").verdict == "same"
@@ -181,7 +181,7 @@ def test_other_versions_and_simulations_are_refused(tmp_path: Path) -> None:
     old = write(tmp_path / "old", [first.model_copy(update={"schema_version": 99}), *others])
     simulation = tmp_path / "simulation"
     simulation.mkdir()
-    (simulation / "sim.json").write_text("{}")
+    (simulation / "sim.json").write_text("{}", encoding="utf-8")
     for path, key in (
         (old, "error.newer_schema"),
         (simulation, "error.compare.simulation"),

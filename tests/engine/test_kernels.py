@@ -318,6 +318,7 @@ def test_warm_up_imports_numba_and_leaves_compiled_code_in_the_cache(tmp_path: P
             capture_output=True,
             text=True,
             check=True,
+            encoding="utf-8",
         )
         assert int(done.stdout) == hits
     assert list((tmp_path / "numba").rglob("*.nbi"))

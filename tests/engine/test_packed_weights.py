@@ -265,7 +265,7 @@ def test_the_file_of_the_weights_is_let_go(tmp_path: Path) -> None:
 
     def mapped() -> bool:
         gc.collect()
-        return str(tmp_path) in Path("/proc/self/maps").read_text()
+        return str(tmp_path) in Path("/proc/self/maps").read_text(encoding="utf-8")
 
     assert mapped()
     pack_weights(model)
@@ -390,7 +390,11 @@ def test_no_more_than_the_weight_at_hand_is_held_twice(tmp_path: Path) -> None:
     )
     build(config, "sdpa").save_pretrained(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", _PEAK, str(tmp_path)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _PEAK, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        encoding="utf-8",
     )
     size, above = map(int, done.stdout.split())
     assert size > 100 << 20

@@ -116,5 +116,6 @@ def test_no_thread_is_started_beside_those_of_torch() -> None:
         text=True,
         check=True,
         cwd=here.parent.parent,
+        encoding="utf-8",
     )
     assert done.stdout.strip() == "0"

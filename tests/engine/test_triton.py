@@ -23,6 +23,7 @@ def test_the_kernels_are_right_in_the_interpreter(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, *words, f"--rootdir={HERE.parents[1]}"],
         env=environment, cwd=HERE.parents[1], capture_output=True, text=True, check=False,
+        encoding="utf-8",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = re.search(r"(\d+) passed", done.stdout)

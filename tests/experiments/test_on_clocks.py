@@ -213,7 +213,7 @@ def test_what_of_a_trace_is_left_out_is_said(tmp_path: Path) -> None:
     rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
     rows += [f"2023-11-16 18:00:0{second}.0000000,{8 + 900 * second},3" for second in (0, 1, 5)]
     trace = tmp_path / "trace.csv"
-    trace.write_text("\n".join(rows) + "\n")
+    trace.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
     def told(requests: int) -> dict[str, dict[str, object]]:
         options = {"step_s": 0.5, "trace": str(trace), "requests": requests}
@@ -230,7 +230,7 @@ def test_a_trace_keeps_its_own_clock(tmp_path: Path) -> None:
     rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
     rows += [f"2023-11-16 18:00:0{second}.0000000,8,3" for second in (0, 1, 5)]
     trace = tmp_path / "trace.csv"
-    trace.write_text("\n".join(rows) + "\n")
+    trace.write_text("\n".join(rows) + "\n", encoding="utf-8")
     options = {"step_s": 0.5, "trace": str(trace), "requests": 3}
     config = tiny_config("serving", experiment__values=[2], experiment__options=options)
     cells = SERVING.cells(config)
@@ -253,7 +253,7 @@ def test_arrivals_that_do_not_fit_are_refused(arrivals: tuple[float, ...], key: 
 def test_prompts_of_sharegpt(tmp_path: Path) -> None:
     turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "Because."}]
     file = tmp_path / "sharegpt.json"
-    file.write_text(json.dumps([{"conversations": turns}, {"conversations": []}]))
+    file.write_text(json.dumps([{"conversations": turns}, {"conversations": []}]), encoding="utf-8")
     config = tiny_config("serving", experiment__values=[2], workload__prompts_file=str(file))
     cells = SERVING.cells(config)
     assert cells[0].overrides["workload.arrivals"] == [0]

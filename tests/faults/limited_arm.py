@@ -18,7 +18,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     from experiment.arms import registry  # noqa: F401
     from experiment.arms.__main__ import main as run
 
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     limit = pages * resource.getpagesize() + MORE
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     run(wire, task)

@@ -33,7 +33,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if script == "hold shared memory":
         kept = share_with_one_that_stays()
-        Path(task["note"]).write_text(kept.name)
+        Path(task["note"]).write_text(kept.name, encoding="utf-8")
     for event in events(arm):
         if isinstance(event, ArmStarted):
             wire.emit(event.model_copy(update={"pid": os.getpid()}))

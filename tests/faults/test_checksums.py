@@ -25,7 +25,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two small arms, drawn once."""
     directory = tmp_path_factory.mktemp("drawn") / "run"
     (directory / "logs").mkdir(parents=True)
-    (directory / "logs" / "paged.log").write_text("what the arm printed\n")
+    (directory / "logs" / "paged.log").write_text("what the arm printed\n", encoding="utf-8")
     text = "".join(encode(event) + "\n" for event in whole_run())
     (directory / EVENTS_FILE).write_text(text, encoding="utf-8")
     assert main(["render", str(directory), "--lang", "en"]) == ExitCode.OK
@@ -76,13 +76,13 @@ def test_a_changed_log_is_drawn_with_a_warning_that_stays(
 def test_a_changed_report_is_said_and_drawn_anew(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (run / "summary.csv").write_text("arm,best\nmine,always\n")
+    (run / "summary.csv").write_text("arm,best\nmine,always\n", encoding="utf-8")
     capsys.readouterr()
     main(["render", str(run), "--lang", "en"])
     assert "Changed since it was drawn: summary.csv" in " ".join(capsys.readouterr().out.split())
     main(["render", str(run), "--lang", "en"])
     assert "Changed since" not in capsys.readouterr().out
-    assert "always" not in (run / "summary.csv").read_text()
+    assert "always" not in (run / "summary.csv").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", [EVENTS_FILE, "logs/paged.log", "report.html"])
@@ -90,10 +90,10 @@ def test_a_gate_is_not_judged_by_a_changed_run(
     run: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gate = tmp_path / "gate.toml"
-    gate.write_text(GATE)
+    gate.write_text(GATE, encoding="utf-8")
     words = ["compare", str(run), "--gate", str(gate), "--lang", "en"]
     assert main(words) == ExitCode.OK
-    with (run / name).open("a") as file:
+    with (run / name).open("a", encoding="utf-8") as file:
         file.write("\n")
     capsys.readouterr()
     assert main(words) == ExitCode.CHANGED
@@ -140,7 +140,7 @@ def test_a_summary_without_checksums_says_nothing(tmp_path: Path, known: object)
 
 def test_names_in_a_summary_lead_nowhere_else(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
-    outside.write_text("x")
+    outside.write_text("x", encoding="utf-8")
     run = tmp_path / "run"
     run.mkdir()
     known = {"../outside": file_sha256(outside), str(outside): file_sha256(outside)}

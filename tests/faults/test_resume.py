@@ -33,7 +33,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory, environment: Environment) -
     program.wait_for(arm_steps(SECOND))
     program.process.send_signal(signal.SIGKILL)
     program.end()
-    with (program.out / EVENTS_FILE).open("a") as file:
+    with (program.out / EVENTS_FILE).open("a", encoding="utf-8") as file:
         file.write('{"t_ns":17,"event":"rea')
     return program.out
 
@@ -68,7 +68,8 @@ def test_the_missing_arm_is_run_and_the_other_one_is_not(run: Path, start: Start
     (resumed,) = record.of(RunResumed)
     assert resumed.missing == [(None, SECOND)]
     assert {"note.resumed", "note.damaged_lines"} <= {note.key for note in results.notes}
-    assert "The run broke off and was resumed; 1 arms" in (run / "report.html").read_text()
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "The run broke off and was resumed; 1 arms" in page
     assert [event.status for event in record.of(RunFinished)] == ["complete"]
 
     done = content(run)
@@ -149,7 +150,7 @@ def test_what_is_no_run_is_refused(
     if what != "nothing":
         place.mkdir()
     if what == "a simulation":
-        (place / "sim.json").write_text("{}")
+        (place / "sim.json").write_text("{}", encoding="utf-8")
     assert cli.main(["--resume", str(place), "--lang", "en"]) == ExitCode.USAGE
     assert "holds no event log" in capsys.readouterr().err
 

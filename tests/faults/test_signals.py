@@ -113,7 +113,7 @@ def test_a_program_that_is_killed_leaves_a_record_that_can_be_drawn(
     os.kill([e.pid for e in seen if isinstance(e, ArmStarted)][-1], signal.SIGSTOP)
     program.process.send_signal(signal.SIGKILL)
     assert program.end()[0] == -signal.SIGKILL
-    with (program.out / EVENTS_FILE).open("a") as file:
+    with (program.out / EVENTS_FILE).open("a", encoding="utf-8") as file:
         file.write('{"t_ns":17,"event":"rea')
     assert main(["render", str(program.out), "--lang", "en"]) == ExitCode.OK
     printed = " ".join(capsys.readouterr().out.split())
@@ -194,7 +194,7 @@ def test_two_programs_do_not_write_one_run(start: Starter, tmp_path: Path) -> No
 def test_shared_memory_of_processes_that_will_not_go_is_given_back(start: Starter) -> None:
     program = start("--yes", "--set", "run.arm_timeout_s=4", scripts={FIRST: "hold shared memory"})
     program.wait_for(arm_steps(FIRST))
-    name = start.note.read_text()
+    name = start.note.read_text(encoding="utf-8")
     assert Path("/dev/shm", name).exists()
     program.wait_for(arm_steps(SECOND))
     assert not Path("/dev/shm", name).exists()

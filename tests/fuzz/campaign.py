@@ -50,6 +50,7 @@ def campaign(names: Sequence[str], seconds: float) -> int:
             done = subprocess.run(
                 [sys.executable, __file__, *words], cwd=ROOT, check=False,
                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+                encoding="utf-8",
             )  # fmt: skip
             text = told.read()
         data = json.loads(text) if text else {"inputs": 0, "findings": ["died"]}
@@ -84,7 +85,7 @@ def one(name: str, seconds: float, tell: Path) -> None:
     def say() -> None:
         seconds = round(time.monotonic() - begun, 1)
         told = {"inputs": counts.total(), **counts, "seconds": seconds}
-        tell.write_text(json.dumps({**told, "findings": sorted(findings)}))
+        tell.write_text(json.dumps({**told, "findings": sorted(findings)}), encoding="utf-8")
 
     def try_one(data: bytes) -> None:
         signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
@@ -124,7 +125,7 @@ def corpus_of(name: str) -> list[Path]:
 
 
 def _limit() -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     most = pages * resource.getpagesize() + MOST_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
@@ -139,7 +140,7 @@ def _keep(name: str, data: bytes, error: BaseException, findings: set[str]) -> N
     FOUND.mkdir(exist_ok=True)
     (FOUND / f"{name}-{kind}").write_bytes(data)
     text = "".join(traceback.format_exception(error))
-    (FOUND / f"{name}-{kind}.txt").write_text(text[-20_000:], errors="replace")
+    (FOUND / f"{name}-{kind}.txt").write_text(text[-20_000:], errors="replace", encoding="utf-8")
 
 
 def main(words: Sequence[str]) -> int:

@@ -17,7 +17,7 @@ def test_rows_are_written(tmp_path: Path) -> None:
     out = tmp_path / "bench" / "sim.json"
     told = ["--traces", str(FOLDER), "--out", str(out), "--requests", "60", "--rounds", "1"]
     assert main([*told, "--policy", "paged"]) == 0
-    data = json.loads(out.read_text())
+    data = json.loads(out.read_text(encoding="utf-8"))
     assert [row["trace"] for row in data["rows"]] == list(TRACES)
     for row in data["rows"]:
         assert (row["policy"], row["round"], row["requests"]) == ("paged", 0, 60)

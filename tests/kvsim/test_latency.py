@@ -246,7 +246,7 @@ def test_bad_records_are_counted(tmp_path: Path) -> None:
     rows = [good, good | {"first_token_ts": 0}, good | {"output_toks": 0},
             good | {"first_token_ts": 1.5}]  # fmt: skip
     path = tmp_path / "requests.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     records, refused = read_request_records(path)
     assert records == [RequestRecord(5, 2, 1.0, 1.5, 2.0, 3.0)]
     assert [(r.reason, r.count, r.first_line) for r in refused] == [

@@ -66,10 +66,14 @@ def test_a_trace_file_counts_by_content_not_by_place(tmp_path: Path) -> None:
     one, two = tmp_path / "a" / "t.csv", tmp_path / "b" / "t.csv"
     for path in (one, two):
         path.parent.mkdir()
-        path.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,20,5\n1,30,4\n")
+        path.write_text(
+            "arrived_at,num_prefill_tokens,num_decode_tokens\n0,20,5\n1,30,4\n", encoding="utf-8"
+        )
     here, there = (grid(trace=str(path), policy="paged", requests=[1, 2]) for path in (one, two))
     assert by_itself(here) == by_itself(there)
-    two.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,20,5\n1,30,6\n")
+    two.write_text(
+        "arrived_at,num_prefill_tokens,num_decode_tokens\n0,20,5\n1,30,6\n", encoding="utf-8"
+    )
     with pytest.raises(RuntimeError, match="another trace"):
         run_cell(there[0])
     assert not {c.id for c in here} & {
@@ -228,7 +232,7 @@ def test_ray_survives_the_loss_of_a_node(tmp_path: Path) -> None:
 
     trace = tmp_path / "t.csv"
     rows = "".join(f"{n},{20 + n % 90},{5 + n % 70}\n" for n in range(400))
-    trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + rows)
+    trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + rows, encoding="utf-8")
     cells = grid(trace=str(trace), policy="paged", block_size=[1, 8, 16], requests=[400, 399, 398])
     # Long ones, so that a node that is lost was at work.
     cells += grid(requests=2000, seed=list(range(8)), policy="paged", block_size=4)

@@ -183,7 +183,7 @@ def test_the_line_of_an_element_in_a_list(write: Write) -> None:
     path = write(json.dumps(SHAREGPT, indent=1))
     with pytest.raises(TraceError) as caught:
         read(path, count_tokens=words)
-    text = path.read_text().splitlines()
+    text = path.read_text(encoding="utf-8").splitlines()
     line = caught.value.params["line"]
     assert isinstance(line, int)
     assert text[line - 1].strip() == "{"
@@ -390,7 +390,7 @@ def first_arguments(name: str) -> set[str]:
     """The literal codes with which the sources raise ``name``."""
     found = set()
     for path in [*SOURCES.glob("traces/*.py"), SOURCES / "run_records.py"]:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name:
                 first = node.args[0]
                 if isinstance(first, ast.JoinedStr):

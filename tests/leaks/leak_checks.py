@@ -27,6 +27,7 @@ def look(runs: int, place: Path, replayed: bool, timeout_s: float) -> list[dict[
         [sys.executable, str(HERE / "many_runs.py"), *words],
         env={**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=timeout_s, check=False,
+        encoding="utf-8",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]

@@ -35,6 +35,7 @@ def start(*words: str) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        encoding="utf-8",
     )
     assert process.stdout is not None
     process.stdout.readline()

@@ -220,6 +220,7 @@ with EventLog(Path(sys.argv[1])) as log:
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
         capture_output=True, text=True, cwd=ROOT, check=False,
+        encoding="utf-8",
     )  # fmt: skip
     assert done.stdout.split() == ["error.record_unwritable", "True"], done.stderr
     record = read_record(tmp_path)

@@ -17,12 +17,12 @@ MIB, GIB = 2**20, 2**30
 
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
 
 
 def test_cgroup_v2_takes_the_tightest_limit_of_all_ancestors(tmp_path: Path) -> None:
     proc = tmp_path / "cgroup"
-    proc.write_text("0::/outer/inner\n")
+    proc.write_text("0::/outer/inner\n", encoding="utf-8")
     root = tmp_path / "fs"
     write(root / "outer/inner/memory.max", "max\n")
     write(root / "outer/inner/cpu.max", "150000 100000\n")
@@ -37,7 +37,7 @@ def test_cgroup_v2_takes_the_tightest_limit_of_all_ancestors(tmp_path: Path) -> 
 
 def test_cgroup_v2_without_limits(tmp_path: Path) -> None:
     proc = tmp_path / "cgroup"
-    proc.write_text("0::/\n")
+    proc.write_text("0::/\n", encoding="utf-8")
     write(tmp_path / "fs/memory.max", "max\n")
     write(tmp_path / "fs/cpu.max", "max 100000\n")
     assert read_cgroup(proc, tmp_path / "fs") == CgroupLimits(version=2)
@@ -46,7 +46,7 @@ def test_cgroup_v2_without_limits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/docker/0123abcd", "/../../other"])
 def test_cgroup_path_of_the_host_seen_from_inside(tmp_path: Path, path: str) -> None:
     proc = tmp_path / "cgroup"
-    proc.write_text(f"0::{path}\n")
+    proc.write_text(f"0::{path}\n", encoding="utf-8")
     write(tmp_path / "fs/memory.max", f"{512 * MIB}\n")
     limits = read_cgroup(proc, tmp_path / "fs")
     assert limits.memory_bytes == 512 * MIB
@@ -55,7 +55,7 @@ def test_cgroup_path_of_the_host_seen_from_inside(tmp_path: Path, path: str) -> 
 
 def test_cgroup_v1(tmp_path: Path) -> None:
     proc = tmp_path / "cgroup"
-    proc.write_text("5:memory:/job\n4:cpu,cpuacct:/job\n1:name=systemd:/\n")
+    proc.write_text("5:memory:/job\n4:cpu,cpuacct:/job\n1:name=systemd:/\n", encoding="utf-8")
     root = tmp_path / "fs"
     write(root / "memory/job/memory.limit_in_bytes", f"{GIB}\n")
     write(root / "memory/job/memory.usage_in_bytes", f"{GIB // 4}\n")
@@ -71,7 +71,7 @@ def test_cgroup_v1(tmp_path: Path) -> None:
 
 def test_cgroup_v1_without_limits(tmp_path: Path) -> None:
     proc = tmp_path / "cgroup"
-    proc.write_text("5:memory:/\n4:cpu:/\n0::/\n")
+    proc.write_text("5:memory:/\n4:cpu:/\n0::/\n", encoding="utf-8")
     write(tmp_path / "fs/memory/memory.limit_in_bytes", "9223372036854771712\n")
     write(tmp_path / "fs/cpu/cpu.cfs_quota_us", "-1\n")
     assert read_cgroup(proc, tmp_path / "fs") == CgroupLimits(version=1)
@@ -79,7 +79,7 @@ def test_cgroup_v1_without_limits(tmp_path: Path) -> None:
 
 def test_hidden_control_groups_are_unknown_and_not_unlimited(tmp_path: Path) -> None:
     proc = tmp_path / "cgroup"
-    proc.write_text("5:memory:/job\n4:cpu:/job\n0::/job\n")
+    proc.write_text("5:memory:/job\n4:cpu:/job\n0::/job\n", encoding="utf-8")
     (tmp_path / "fs/memory").mkdir(parents=True)
     limits = read_cgroup(proc, tmp_path / "fs")
     assert limits == CgroupLimits(reason=message("memory.cgroup_unreadable"))

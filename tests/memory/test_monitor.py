@@ -49,7 +49,11 @@ class Log:
 def child() -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", CHILD]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
     ) as process:
         yield process
         process.kill()

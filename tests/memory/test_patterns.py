@@ -37,6 +37,7 @@ class Arm:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            encoding="utf-8",
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"

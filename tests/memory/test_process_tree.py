@@ -61,6 +61,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            encoding="utf-8",
         )
 
     @property
@@ -272,6 +273,7 @@ def test_a_grandchild_whose_parent_has_ended_still_counts() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", ORPHAN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         start_new_session=True,
+        encoding="utf-8",
     ) as root:  # fmt: skip
         assert root.stdout is not None
         try:
@@ -307,7 +309,11 @@ sys.stdin.readline()
 def test_a_child_that_a_thread_started_is_found() -> None:
     """Linux keeps a list of children for each thread, and no list of all."""
     with subprocess.Popen(
-        [sys.executable, "-c", THREADED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", THREADED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
     ) as root:
         assert root.stdout is not None
         below = int(root.stdout.readline())

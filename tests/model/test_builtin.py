@@ -106,7 +106,7 @@ def test_a_damaged_model_is_built_again(damage: str) -> None:
     elif damage == "no manifest":
         (place / "manifest.json").unlink()
     else:
-        (place / "manifest.json").write_text("[]")
+        (place / "manifest.json").write_text("[]", encoding="utf-8")
     assert not is_whole(place)
     calls: list[str] = []
     assert build_model("tiny-gpt2", 0, 0.08, lambda: calls.append("built")) == place
@@ -154,7 +154,7 @@ def test_a_faster_process_wins_and_its_model_stays(monkeypatch: pytest.MonkeyPat
 def test_an_unwritable_cache_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / "file"))
     with pytest.raises(UserError) as caught:
         build_model("tiny-gpt2", 0, 0.08)

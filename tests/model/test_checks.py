@@ -17,7 +17,7 @@ GROUPED = {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 1024}
 
 
 def config_of(tmp_path: Path, **values: Any) -> Any:
-    (tmp_path / "config.json").write_text(json.dumps(values))
+    (tmp_path / "config.json").write_text(json.dumps(values), encoding="utf-8")
     return read_model_config(tmp_path, "some/model")
 
 
@@ -125,7 +125,7 @@ def test_a_missing_size_is_named(tmp_path: Path) -> None:
 
 
 def test_code_of_a_repository_is_never_needed(tmp_path: Path) -> None:
-    (tmp_path / "evil.py").write_text("raise SystemExit('ran')")
+    (tmp_path / "evil.py").write_text("raise SystemExit('ran')", encoding="utf-8")
     with pytest.raises(UserError) as caught:
         config_of(tmp_path, model_type="evil", auto_map={"AutoConfig": "evil.EvilConfig"})
     assert caught.value.text.key == "error.model.remote_code"
@@ -142,7 +142,7 @@ def test_code_of_a_repository_is_never_needed(tmp_path: Path) -> None:
     ],
 )
 def test_bad_configs_are_one_clear_error(tmp_path: Path, text: str, key: str) -> None:
-    (tmp_path / "config.json").write_text(text)
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
     with pytest.raises(UserError) as caught:
         check_model(read_model_config(tmp_path, "some/model"), "some/model", 512)
     assert caught.value.text.key == f"error.model.{key}"

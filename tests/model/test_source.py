@@ -248,7 +248,9 @@ def test_a_local_directory_without_all_its_weights(tiny: Path, tmp_path: Path) -
     shutil.copytree(tiny, tmp_path / "mine")
     (tmp_path / "mine" / "model.safetensors").unlink()
     index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
-    (tmp_path / "mine" / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "mine" / "model.safetensors.index.json").write_text(
+        json.dumps(index), encoding="utf-8"
+    )
     assert _refused(str(tmp_path / "mine")).text.key == "error.model.no_safetensors"
 
 

@@ -47,13 +47,15 @@ def test_deep_nesting_is_refused(
     reader: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "deep"
-    file.write_text(("limits = " if reader in ("config", "gate", "sweep") else "") + DEEP)
+    file.write_text(
+        ("limits = " if reader in ("config", "gate", "sweep") else "") + DEEP, encoding="utf-8"
+    )
     assert str(file) in said(capsys, READERS[reader](file))
 
 
 def test_the_limit_of_a_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "large.toml"
-    file.write_text("#" * (MAX_CONFIG_BYTES + 1))
+    file.write_text("#" * (MAX_CONFIG_BYTES + 1), encoding="utf-8")
     assert "larger than 1 MiB" in said(capsys, ["--config", str(file)])
 
 

@@ -30,7 +30,7 @@ def outside(tmp_path: Path) -> Path:
     """A directory that no command names, with a file of its own."""
     path = tmp_path / "outside"
     path.mkdir()
-    (path / "kept").write_text("kept")
+    (path / "kept").write_text("kept", encoding="utf-8")
     return path
 
 
@@ -72,7 +72,7 @@ def test_the_table_of_a_sweep_replaces_a_link(tmp_path: Path, outside: Path) -> 
     path = tmp_path / "summary.csv"
     path.symlink_to(outside / "kept")
     sweep_table(path, [{"policy": "paged"}])
-    assert (outside / "kept").read_text() == "kept"
+    assert (outside / "kept").read_text(encoding="utf-8") == "kept"
     assert path.read_text(encoding="utf-8") == "policy\npaged\n"
 
 

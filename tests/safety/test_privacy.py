@@ -29,7 +29,9 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("homes") / f"{MARK}home"
     model = home / "models" / "mine"
     shutil.copytree(build_model("tiny-gpt2", 0, 0.08), model)
-    (home / "prompts.jsonl").write_text('{"prompt": "Hello"}\n{"prompt": "Good day to you"}\n')
+    (home / "prompts.jsonl").write_text(
+        '{"prompt": "Hello"}\n{"prompt": "Good day to you"}\n', encoding="utf-8"
+    )
     out = home / "runs" / "one"
     names = {"USER": f"{MARK}user", "LOGNAME": f"{MARK}user", "HOSTNAME": f"{MARK}host"}
     done = subprocess.run(
@@ -42,6 +44,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ],
         env={**os.environ, **TOKENS, **names, "HOME": str(home)}, cwd=home,
         capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL,
+        encoding="utf-8",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return out

@@ -128,7 +128,12 @@ def test_the_worker_imports_nothing_that_vllms_environment_has_not(tmp_path: Pat
     )
     root = str(Path(experiment.__file__).parent.parent)
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=root,
+        encoding="utf-8",
     )
     allowed = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions"}
     allowed |= {"experiment", "kvsim", "typing_inspection", "__main__", "__mp_main__"}
@@ -146,7 +151,7 @@ def test_another_interpreter_sees_our_packages_and_no_others(tmp_path: Path) -> 
     with Child("none", {}, tmp_path / "log", 60, None, str(python)) as child:
         assert list(child.events()) == []
         child.wait()
-    path, *names = said.read_text().split()
+    path, *names = said.read_text(encoding="utf-8").split()
     assert names == ["experiment", "kvsim"]
     assert not Path(path).exists()
 
