@@ -13,6 +13,8 @@ from experiment.report.keyed import Said
 
 # A number and its unit belong on one line.
 _UNIT = re.compile(r"(?<=\d) (?=%|s\b|B\b|[KMG]iB\b)")
+# So does an option: browsers break lines behind its hyphens.
+_OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")
 
 
 class Bilingual:
@@ -33,7 +35,7 @@ class Bilingual:
     def message(self, text: Message) -> Markup:
         """Both renderings of a message, as escaped markup."""
         return Markup("").join(
-            Markup('<span lang="{}">{}</span>').format(lang, self.plain(lang, text))
+            Markup('<span lang="{}">{}</span>').format(lang, unbroken(self.plain(lang, text)))
             for lang in self.order
         )
 
@@ -43,7 +45,9 @@ class Bilingual:
         if isinstance(text.text, str):
             return Markup("<span{}>{}</span>").format(about, _UNIT.sub("\u00a0", text.text))
         return Markup("").join(
-            Markup('<span lang="{}"{}>{}</span>').format(lang, about, self.plain(lang, text.text))
+            Markup('<span lang="{}"{}>{}</span>').format(
+                lang, about, unbroken(self.plain(lang, text.text))
+            )
             for lang in self.order
         )
 
@@ -73,6 +77,13 @@ class Bilingual:
     def text(self, lang: str, key: str, **params: Any) -> str:
         """One rendering of a key."""
         return self.plain(lang, message(key, **params))
+
+
+def unbroken(text: str) -> Markup:
+    """A text, escaped, whose options such as ``--max-length`` stay on one line."""
+    option = Markup('<span class="option">{}</span>').format
+    pieces = enumerate(_OPTION.split(text))
+    return Markup("").join(option(piece) if at % 2 else escape(piece) for at, piece in pieces)
 
 
 def arm_message(arm: str) -> Message:

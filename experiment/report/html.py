@@ -24,7 +24,7 @@ from experiment.reconcile import ALLOWED
 from experiment.record import Record
 from experiment.report import html_memory, values
 from experiment.report import html_parts as parts
-from experiment.report.bilingual import Bilingual, arm_message
+from experiment.report.bilingual import Bilingual, arm_message, unbroken
 from experiment.report.charts import (
     OTHER_STATES,
     mark_swatch,
@@ -115,6 +115,7 @@ def templates(b: Bilingual) -> jinja2.Environment:
     env.globals.update(t=b, arm=b.arm, has=b.has, swatch=swatch, mark_swatch=mark_swatch)
     env.filters.update(
         words=b.words,
+        unbroken=unbroken,
         size=format_bytes,
         percent=values.percent,
         count=values.count,

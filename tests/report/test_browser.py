@@ -123,6 +123,17 @@ def test_a_telephone_needs_no_sideways_scroll(browser: Any, report: Path, lang: 
     one.context.close()
 
 
+def test_no_option_is_broken_at_its_hyphens(browser: Any, report: Path) -> None:
+    one = Opened(browser, report)
+    one.page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
+    lines = "nodes => nodes.map(node => node.getClientRects().length)"
+    for width in range(240, 480, 16):
+        one.page.set_viewport_size({"width": width, "height": 800})
+        assert set(one.page.eval_on_selector_all(".option", lines)) <= {0, 1}  # 0: hidden
+        assert 1 in one.page.eval_on_selector_all(".option", lines)
+    one.context.close()
+
+
 def test_the_axis_switch_works(opened: Opened) -> None:
     page = opened.page
     assert page.locator("#over-time-wide").is_visible()

@@ -23,5 +23,13 @@ def test_no_line_begins_with_a_closing_mark_and_units_stay_with_their_number(wid
         assert not line.startswith(("，", "。", "）", "%", "KiB"))
 
 
+@pytest.mark.parametrize("width", range(20, 80))
+def test_an_option_stays_whole(width: int) -> None:
+    told = "请提高 --max-length，或用 --long-prefill-token-threshold 给出较小的值。"
+    lines = wrap(told, width).split("\n")
+    assert sum("--max-length" in line for line in lines) == 1
+    assert not any(line.endswith("-") for line in lines)
+
+
 def test_english_breaks_at_spaces() -> None:
     assert wrap("one two three", 8) == "one two\nthree"
