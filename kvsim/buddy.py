@@ -99,10 +99,6 @@ class BuddyAllocator:
         """Slots of the largest piece that as many free slots could be; 0 when none is free."""
         return 1 << self._free_slots.bit_length() - 1 if self._free_slots else 0
 
-    def free_pieces(self) -> tuple[int, ...]:
-        """How many free pieces there are of each order: at index k of size 2^k."""
-        return tuple(len(starts) for starts in self._free)
-
     def fits(self, slots: int) -> bool:
         """Whether ``slots`` can be handed out now."""
         return slots <= self.capacity and round_up(slots) <= self.largest_free_piece
@@ -115,19 +111,6 @@ class BuddyAllocator:
         """Free slots in pieces too small for a request of ``slots``."""
         order = round_up(slots).bit_length() - 1
         return sum(len(starts) << k for k, starts in enumerate(self._free[:order]))
-
-    def largest_free_run(self) -> int:
-        """Slots of the longest stretch of free ones side by side, whatever pieces it is of.
-
-        Time in proportion to the number of free pieces.
-        """
-        longest = run = end = 0
-        pieces = sorted((start, 1 << k) for k, starts in enumerate(self._free) for start in starts)
-        for start, size in pieces:
-            run = run + size if start == end else size
-            end = start + size
-            longest = max(longest, run)
-        return longest
 
     def allocate(self, slots: int) -> Piece:
         """Hand out a piece that holds ``slots``.

@@ -73,12 +73,6 @@ class KVGeometry:
         """Bytes of one token in one layer."""
         return self.tensors * self.kv_heads * self.head_dim * self.element_bytes
 
-    def sequence_bytes(self, tokens: int) -> int:
-        """Bytes that a sequence of ``tokens`` needs when layers with a window keep just that."""
-        kept = tokens if self.window is None else min(tokens, self.window)
-        full = self.layers - self.sliding_layers
-        return (full * tokens + self.sliding_layers * kept) * self.layer_bytes
-
     @property
     def scales_per_block(self) -> int:
         """Bytes of one block that belong to no slot: layers x (K and V) x KV heads x scale size."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -159,14 +159,6 @@ def replay_prefixes(
         orphaned,
         cache.evicted,
     )
-
-
-def sweep_capacities(
-    references: References, eviction: Eviction, capacities: Iterable[int | None]
-) -> Iterator[PrefixReplay]:
-    """One replay for each capacity."""
-    for capacity in capacities:
-        yield replay_prefixes(references, eviction, capacity)
 
 
 class _Cache(Protocol):

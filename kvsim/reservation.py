@@ -21,7 +21,6 @@ from typing import Literal
 
 from kvsim.buddy import BuddyAllocator, BuddyError, Piece, round_up
 from kvsim.geometry import final_tokens
-from kvsim.slots import SlotCounts, SlotState
 
 ReservationPolicy = Literal["max", "pow2", "oracle"]
 POLICIES: tuple[ReservationPolicy, ...] = ("max", "pow2", "oracle")
@@ -82,18 +81,6 @@ class ReservationCounts:
             + self.hole
             + self.free
         )
-
-    @property
-    def slot_counts(self) -> SlotCounts:
-        """In the states of every ledger; what is written later is told only by the future."""
-        states = {
-            SlotState.LIVE: self.live,
-            SlotState.UNWRITTEN: self.written_later + self.never_written,
-            SlotState.ROUNDING: self.rounding,
-            SlotState.HOLE: self.hole,
-            SlotState.FREE: self.free,
-        }
-        return SlotCounts({state: count for state, count in states.items() if count})
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
 from kvsim.reservation import ReservationPolicy, ReservationPool, reserved_slots
 
@@ -108,25 +107,16 @@ class PagedDemand:
     Attributes:
         blocks: owned; long outputs weigh more, as they are running more often.
         live: slots written.
-        final_blocks: at the end, averaged over requests.
-        final_live: slots written at the end.
     """
 
     block_size: int
     blocks: float
     live: float
-    final_blocks: float
-    final_live: float
 
     @property
     def tail_share(self) -> float:
         """Slots that are owned and not written / slots owned, over time."""
         return 1 - self.live / (self.blocks * self.block_size)
-
-    @property
-    def final_tail_share(self) -> float:
-        """The same at the ends of requests."""
-        return 1 - self.final_live / (self.final_blocks * self.block_size)
 
 
 def paged_demand(lengths: Lengths, block_size: int) -> PagedDemand:
@@ -137,18 +127,13 @@ def paged_demand(lengths: Lengths, block_size: int) -> PagedDemand:
     """
     if not lengths:
         raise ValueError("no lengths to average over")
-    blocks = live = steps = final_blocks = final_live = 0
+    blocks = live = steps = 0
     for prompt, new in lengths:
         last = final_tokens(prompt, new)
         blocks += block_sum(last, block_size) - block_sum(prompt - 1, block_size)
         live += (prompt + last) * new // 2
         steps += new
-        final_blocks += blocks_needed(last, block_size)
-        final_live += last
-    count = len(lengths)
-    return PagedDemand(
-        block_size, blocks / steps, live / steps, final_blocks / count, final_live / count
-    )
+    return PagedDemand(block_size, blocks / steps, live / steps)
 
 
 def block_sum(tokens: int, size: int) -> int:

@@ -4,17 +4,13 @@
     request 1   table [ 3 | 5 | 2 ]      without sharing 6 blocks, with it 4: 2 of 6 are saved
 
 The share is that of Kwon et al. (arXiv 2309.06180, section 6.3): blocks saved by sharing / blocks
-without sharing. Cached blocks count where a request holds them, and only then.
+without sharing, which are ``table_entries`` and ``owned_blocks`` of the ledger. Cached blocks count
+where a request holds them, and only then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-
-from kvsim.ledger import Ledger
-from kvsim.slots import PoolShape
-from kvsim.step import StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +34,3 @@ class Sharing:
     def share(self) -> float | None:
         """Saved / without sharing; None where nothing is held."""
         return self.saved / self.unshared if self.unshared else None
-
-
-def sharing(ledger: Ledger) -> Sharing:
-    """What sharing saves at the moment that ``ledger`` has reached."""
-    return Sharing(ledger.table_entries, ledger.owned_blocks)
-
-
-def mean_sharing(shape: PoolShape, plans: Iterable[StepPlan]) -> Sharing:
-    """Summed over the steps of ``plans``, from an empty pool: its share is the run's mean.
-
-    Raises:
-        kvsim.ledger.ReplayError: a plan contradicts those before it.
-    """
-    ledger = Ledger(shape)
-    unshared = held = 0
-    for plan in plans:
-        ledger.apply(plan)
-        unshared += ledger.table_entries
-        held += ledger.owned_blocks
-    return Sharing(unshared, held)

@@ -12,15 +12,7 @@ with :class:`kvsim.ledger.Ledger`.
 from __future__ import annotations
 
 from kvsim.blocks import BlockPool
-from kvsim.slots import PoolShape, SlotCounts, SlotState
-
-_STATES = (
-    SlotState.LIVE,
-    SlotState.CACHED,
-    SlotState.UNWRITTEN,
-    SlotState.WATERMARK,
-    SlotState.FREE,
-)
+from kvsim.slots import PoolShape
 
 
 class TallyError(Exception):
@@ -51,13 +43,7 @@ def block_levels(
 def tally_slots(
     shape: PoolShape, pool: BlockPool, logical_tokens: int
 ) -> tuple[int, int, int, int, int]:
-    """Slots now, as :func:`block_levels`; arguments and errors as for :func:`tally`."""
-    owned, cached, extra = pool.occupancy()
-    return block_levels(shape, logical_tokens - extra * shape.block_size, owned, cached)
-
-
-def tally(shape: PoolShape, pool: BlockPool, logical_tokens: int) -> SlotCounts:
-    """Slots in each state now; states without any are left out.
+    """Slots now, as :func:`block_levels`.
 
     Args:
         logical_tokens: positions written by running requests; shared ones count for each.
@@ -65,5 +51,5 @@ def tally(shape: PoolShape, pool: BlockPool, logical_tokens: int) -> SlotCounts:
     Raises:
         TallyError: more tokens than slots that hold them.
     """
-    slots = tally_slots(shape, pool, logical_tokens)
-    return SlotCounts({state: count for state, count in zip(_STATES, slots, strict=True) if count})
+    owned, cached, extra = pool.occupancy()
+    return block_levels(shape, logical_tokens - extra * shape.block_size, owned, cached)

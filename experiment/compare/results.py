@@ -23,7 +23,6 @@ Verdict = Literal[
     "better", "worse", "differs", "same", "unclear", "single", "not_comparable", "unknown"
 ]
 Group = Literal["machine", "versions", "model", "config"]
-JUDGED: tuple[Verdict, ...] = ("better", "worse", "differs", "same", "unclear", "single")
 
 
 class _Data(BaseModel):

@@ -7,6 +7,6 @@ Only what lengths and memory decide: what needs the speed of a GPU or a model's 
 """
 
 from kvsim.paper.claims import Claim, Tolerance, Verdict
-from kvsim.paper.parts import UNCHECKED, PaperResult, verify
+from kvsim.paper.parts import UNCHECKED, PaperResult
 
-__all__ = ["UNCHECKED", "Claim", "PaperResult", "Tolerance", "Verdict", "verify"]
+__all__ = ["UNCHECKED", "Claim", "PaperResult", "Tolerance", "Verdict"]

@@ -60,16 +60,6 @@ class PaperResult:
         }
 
 
-def verify(seeds: Sequence[int]) -> PaperResult:
-    """Check every claim over ``seeds``.
-
-    Raises:
-        ValueError: no seeds.
-    """
-    claims = tuple(claim for part in each_part(seeds) for claim in part)
-    return result_of(claims, seeds)
-
-
 def each_part(seeds: Sequence[int]) -> Iterator[list[Claim]]:
     """The claims of one part after another, as they are found; there are ``len(PARTS)``.
 

@@ -149,11 +149,6 @@ class TraceInfo:
     edits: tuple[Edit, ...] = ()
 
     @property
-    def rejected_rows(self) -> int:
-        """Rows that were not accepted, whatever the reason."""
-        return sum(rejection.count for rejection in self.rejected)
-
-    @property
     def has_clock(self) -> bool:
         """Whether requests come at times of their own."""
         return self.unit is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,11 +19,12 @@ from kvsim.request import Request
 from kvsim.roofline import StepWork
 from kvsim.run_pool import RunPool
 from kvsim.scheduler import Scheduler
-from kvsim.slots import PoolShape, SlotCounts, SlotState
+from kvsim.slots import PoolShape, SlotState
 from kvsim.step import OpKind, StepPlan
-from kvsim.tally import tally
+from kvsim.tally import tally_slots
 
 MOST_STEPS = 5000
+TALLIED = tuple(map(SlotState, ("live", "cached", "unwritten", "watermark", "free")))
 
 
 @dataclass(frozen=True)
@@ -133,14 +134,15 @@ def both(case: Case) -> int:
         assert same._replace(ops=work.ops) == work
         same_pools(fast, silent)
         assert silent.pool.drain_evicted() == ()  # nothing piles up
-        assert tally(shape, fast.pool, work.logical_tokens).states == nonzero(ledger.apply(plan))
+        slots = tally_slots(shape, fast.pool, work.logical_tokens)
+        assert nonzero(dict(zip(TALLIED, slots, strict=True))) == nonzero(ledger.apply(plan).states)
         assert plain.complete(plan) == fast.settle(work) == silent.settle(same)
         fast.pool.check_integrity()
     raise AssertionError("no end")
 
 
-def nonzero(counts: SlotCounts) -> dict[SlotState, int]:
-    return {state: count for state, count in counts.states.items() if count}
+def nonzero(states: Mapping[SlotState, int]) -> dict[SlotState, int]:
+    return {state: count for state, count in states.items() if count}
 
 
 def compare(plain: Scheduler, plan: StepPlan, fast: CohortScheduler, work: Work) -> None:

@@ -80,13 +80,13 @@ def test_the_catalogue_s_rule_is_the_size_of_a_real_cache(name: str) -> None:
     assert geometry.layers == len(cache.layers) == 4
     held = cache_bytes(cache)
     if geometry.window is None:
-        assert held == geometry.bytes_per_token * TOKENS == geometry.sequence_bytes(TOKENS)
+        assert held == geometry.bytes_per_token * TOKENS
         return
     # Transformers drops the token that the next one will push out; during a step there are
     # as many as the window says.
     assert geometry.window == WINDOW
-    dropped = geometry.sliding_layers * geometry.layer_bytes
-    assert held == geometry.sequence_bytes(TOKENS) - dropped
+    forgotten = geometry.sliding_layers * (TOKENS - (WINDOW - 1)) * geometry.layer_bytes
+    assert held == geometry.bytes_per_token * TOKENS - forgotten
     sliding = [layer for layer in cache.layers if layer.keys.shape[2] < TOKENS]
     assert geometry.sliding_layers == len(sliding) > 0
 
@@ -134,11 +134,9 @@ def test_bytes_per_token_by_hand(name: str, kib: float) -> None:
     assert find_model(name).geometry().bytes_per_token == kib * 1024
 
 
-def test_windows_bound_what_a_sequence_needs() -> None:
+def test_windows_are_those_of_the_configs() -> None:
     geometry = find_model("gemma-2-9b").geometry()
     assert (geometry.layers, geometry.sliding_layers, geometry.window) == (42, 21, 4096)
-    assert geometry.sequence_bytes(4096) == 4096 * geometry.bytes_per_token
-    assert geometry.sequence_bytes(8192) == 3 * 4096 * 21 * geometry.layer_bytes
     assert find_model("mistral-7b-v0.3").geometry().window is None
 
 

@@ -15,7 +15,6 @@ from kvsim.prefix_replay import (
     References,
     collect,
     replay_prefixes,
-    sweep_capacities,
 )
 from kvsim.traces import TraceFile, TraceRequest
 
@@ -181,7 +180,7 @@ def test_the_mooncake_trace_agrees_with_independent_figures(
 def test_the_curve_of_the_mooncake_trace_rises_to_the_optimum(mooncake: References) -> None:
     sizes = (2_000, 20_000, None)
     curves = {
-        eviction: [found.hit_blocks for found in sweep_capacities(mooncake, eviction, sizes)]
+        eviction: [replay_prefixes(mooncake, eviction, size).hit_blocks for size in sizes]
         for eviction in EVICTIONS
     }
     for curve in curves.values():

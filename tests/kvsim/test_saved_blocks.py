@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from kvsim.blocks import BlockPool
 from kvsim.ledger import Ledger, PoolShape
 from kvsim.request import Request
 from kvsim.scheduler import Scheduler
-from kvsim.sharing import Sharing, mean_sharing, sharing
+from kvsim.sharing import Sharing
 from kvsim.step import StepPlan
+
+
+def sharing(ledger: Ledger) -> Sharing:
+    return Sharing(ledger.table_entries, ledger.owned_blocks)
 
 
 def parallel_samples() -> tuple[PoolShape, list[StepPlan]]:
@@ -43,24 +45,8 @@ def test_three_samples_share_the_full_blocks_of_their_prompt() -> None:
     assert seen[0].share == 0
 
 
-def test_the_mean_of_a_run_is_saved_over_unshared_block_steps() -> None:
-    mean = mean_sharing(*parallel_samples())
-    assert mean == Sharing(3 + 9 + 9 + 12, 3 + 5 + 5 + 8)
-    assert mean.share == float(Fraction(12, 33))
-
-
 def test_nothing_held_has_no_share() -> None:
-    assert mean_sharing(PoolShape(4, 4, 1), []).share is None
-
-
-def test_a_request_alone_saves_nothing() -> None:
-    scheduler = Scheduler(BlockPool(20, 4))
-    scheduler.add(Request(0, 10, 4))
-    plans = []
-    while scheduler.has_work:
-        plans.append(scheduler.schedule())
-        scheduler.complete(plans[-1])
-    assert mean_sharing(PoolShape(20, 4, 1), plans).share == 0
+    assert sharing(Ledger(PoolShape(4, 4, 1))).share is None
 
 
 def test_a_pruned_beam_no_longer_counts() -> None:

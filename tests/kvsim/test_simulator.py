@@ -318,7 +318,9 @@ def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
             budget -= count
             chunks.append((start, count, start >= one.prompt_tokens))
         head = pool.asks(waiting[0].prompt_tokens, waiting[0].output_tokens) if waiting else None
-        levels = {s.value: n for s, n in pool.counts(head).slot_counts.states.items()}
+        at = pool.counts(head)
+        levels = {name: getattr(at, name) for name in ("live", "rounding", "hole", "free")}
+        levels["unwritten"] = at.written_later + at.never_written
         duration = clock.step(StepWork.of(chunks))
         out.append(Seen(now, levels, len(running), len(waiting), duration))
         now += duration
