@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
 from kvsim.reservation import ReservationPolicy, ReservationPool, reserved_slots
 
@@ -107,11 +108,15 @@ class PagedDemand:
     Attributes:
         blocks: owned; long outputs weigh more, as they are running more often.
         live: slots written.
+        final_blocks: at the end, averaged over requests.
+        final_live: slots written at the end.
     """
 
     block_size: int
     blocks: float
     live: float
+    final_blocks: float
+    final_live: float
 
     @property
     def tail_share(self) -> float:
@@ -127,13 +132,18 @@ def paged_demand(lengths: Lengths, block_size: int) -> PagedDemand:
     """
     if not lengths:
         raise ValueError("no lengths to average over")
-    blocks = live = steps = 0
+    blocks = live = steps = final_blocks = final_live = 0
     for prompt, new in lengths:
         last = final_tokens(prompt, new)
         blocks += block_sum(last, block_size) - block_sum(prompt - 1, block_size)
         live += (prompt + last) * new // 2
         steps += new
-    return PagedDemand(block_size, blocks / steps, live / steps)
+        final_blocks += blocks_needed(last, block_size)
+        final_live += last
+    count = len(lengths)
+    return PagedDemand(
+        block_size, blocks / steps, live / steps, final_blocks / count, final_live / count
+    )
 
 
 def block_sum(tokens: int, size: int) -> int:

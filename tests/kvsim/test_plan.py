@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kvsim.blocks import BlockPool, blocks_needed
 from kvsim.budget import ASSUMED_OVERHEAD, kv_copies
-from kvsim.geometry import KVGeometry, final_tokens
+from kvsim.geometry import KVGeometry
 from kvsim.gpus import find_gpu
 from kvsim.models import find_model
 from kvsim.plan import KVBudget, Plan, PlanError, PlanQuestion, full_rate, kv_budget, make_plan
@@ -73,6 +73,9 @@ def test_paged_demand_is_what_counting_every_step_gives(
     blocks = sum(blocks_needed(tokens, size) for tokens in held)
     assert demand.blocks == pytest.approx(blocks / len(held))
     assert demand.tail_share == pytest.approx(1 - sum(held) / (blocks * size), abs=1e-9)
+    ends = [p + n - 1 for p, n in lengths]
+    assert demand.final_live == pytest.approx(fmean(ends))
+    assert demand.final_blocks == pytest.approx(fmean(blocks_needed(end, size) for end in ends))
 
 
 @given(lengths=Pairs, size=st.integers(1, 20))
@@ -298,7 +301,8 @@ def test_what_contiguous_asks_for_on_average(lengths: list[tuple[int, int]]) -> 
 def test_tails_of_the_azure_trace_agree_with_independent_figures() -> None:
     if not AZURE.exists():
         pytest.skip("the public traces are not beside this checkout (../shared/traces)")
-    ends = [final_tokens(r.prompt_tokens, r.output_tokens) for r in TraceFile(AZURE)]
+    lengths = [(r.prompt_tokens, r.output_tokens) for r in TraceFile(AZURE)]
     for size, percent in ((16, 0.37), (32, 0.73), (64, 1.51), (128, 3.03), (256, 6.09)):
-        owned = size * sum(blocks_needed(end, size) for end in ends)
-        assert 100 * (1 - sum(ends) / owned) == pytest.approx(percent, abs=0.02)
+        demand = paged_demand(lengths, size)
+        written = demand.final_live / (demand.final_blocks * size)
+        assert 100 * (1 - written) == pytest.approx(percent, abs=0.02)
