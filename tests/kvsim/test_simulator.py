@@ -321,6 +321,7 @@ def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
         at = pool.counts(head)
         levels = {name: getattr(at, name) for name in ("live", "rounding", "hole", "free")}
         levels["unwritten"] = at.written_later + at.never_written
+        levels = {name: count for name, count in levels.items() if count}
         duration = clock.step(StepWork.of(chunks))
         out.append(Seen(now, levels, len(running), len(waiting), duration))
         now += duration
