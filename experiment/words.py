@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -62,10 +61,6 @@ def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
 
         def __init__(self, prog: str, **kwargs: Any) -> None:
             super().__init__(prog, max_help_position=30, **kwargs)
-
-        def _split_lines(self, text: str, width: int) -> list[str]:
-            # Of argparse itself --max-length would be two words.
-            return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
     return Formatter
 

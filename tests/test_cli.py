@@ -144,13 +144,6 @@ def test_help_is_in_one_language(lang: str, command: tuple[str, ...]) -> None:
         assert not re.search(r"\b(usage|options|show this|exit)\b", done.stdout, re.IGNORECASE)
 
 
-@pytest.mark.parametrize("columns", range(60, 100, 8))
-def test_help_breaks_no_option_at_its_hyphens(columns: int) -> None:
-    for command in ((), ("simulate",), ("bench",)):
-        done = door(*command, "--help", "--lang", "en", env={"COLUMNS": str(columns)})
-        assert not re.search(r"--[a-z-]*-$", done.stdout, re.MULTILINE)
-
-
 @pytest.mark.parametrize("command", [[], ["bench"]])
 def test_help_imports_nothing_heavy(command: list[str]) -> None:
     code = (
