@@ -287,10 +287,6 @@ class BlockPool(PoolState):
         """How many of the blocks that were found nobody owns."""
         return sum(map(self._evictable.__contains__, hits))
 
-    def is_cached(self, block: int) -> bool:
-        """Whether ``block`` has content and no owner."""
-        return block in self._evictable
-
     def forget_evicted(self) -> None:
         """As :meth:`drain_evicted`, where nobody wants to know."""
         self._evicted.clear()

@@ -106,10 +106,6 @@ class RunRecords(BlockPool):
         pieces = (piece.run.blocks[piece.low : piece.high] for piece in self._queue)
         return tuple(block for blocks in pieces for block in reversed(blocks))
 
-    def is_cached(self, block: int) -> bool:
-        """See :class:`BlockPool`."""
-        return block in self.cached
-
     def references(self, block: int) -> int:
         """See :class:`BlockPool`."""
         return sum(block in table for table in self._tables.values())

@@ -154,7 +154,7 @@ def test_12_of_two_equal_blocks_one_is_found_and_the_other_stays_private() -> No
     private = owned(driver, 1)[0]
     driver.run()
     assert driver.found(driver.tokens[0], 1) == kept
-    assert not driver.pool.is_cached(private)
+    assert private not in driver.pool.cached
     assert driver.pool.num_cached == len(driver.found(driver.tokens[0], 2)) == 2
 
 
