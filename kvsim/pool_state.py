@@ -119,7 +119,10 @@ class PoolState:
         return self._tables.get(request, ())
 
     def references(self, block: int) -> int:
-        """How many requests own ``block``; searches the tables unless it is shared."""
+        """How many requests own ``block``, for whoever looks into a pool from outside.
+
+        Searches the tables unless it is shared; the pool itself need not know.
+        """
         if block in self._more:
             return self._more[block] + 1
         return int(any(block in table for table in self._tables.values()))

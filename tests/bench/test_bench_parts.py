@@ -382,7 +382,6 @@ def test_the_outermost_operations_of_a_step_are_counted_once() -> None:
     ]
     first, second = split(reversed(spans))
     assert first == Parts(1.0, pytest.approx(0.5), pytest.approx(0.2), pytest.approx(0.02))
-    assert first.rest == pytest.approx(0.28)
     assert second == Parts(0.1, 0.0, 0.0, pytest.approx(0.01))
 
 
