@@ -1,30 +1,24 @@
-"""Trace files: every format, what is found out and what must be declared, and rows that are bad."""
+"""Trace files: every format, what is found out and what must be declared."""
 
 from __future__ import annotations
 
-import ast
 import gzip
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trace_files import AZURE, Write, hashed, jsonl, lengths, read, words, writer
 
-import kvsim
-from kvsim.traces import Head, ReadOptions, Tile, TraceError, TraceFile, TraceRequest
+from kvsim.traces import Head, Tile, TraceError, TraceFile
 from kvsim.traces.detect import fitting_block_sizes
 from kvsim.traces.parse import BadRowError, date_time, scaled_time
-from kvsim.traces.rows import json_list_rows, load_json
-from kvsim.traces.types import ERROR_CODES, REASONS
+from kvsim.traces.rows import json_list_rows
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
-SOURCES = Path(kvsim.__file__).parent
-Write = Callable[..., Path]
-AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 BURST6 = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
 BURST8 = (
     "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
@@ -33,35 +27,7 @@ BURST8 = (
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    def put(text: str | bytes, name: str = "trace") -> Path:
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return put
-
-
-def read(path: Path, **options: Any) -> tuple[list[TraceRequest], TraceFile]:
-    trace = TraceFile(path, ReadOptions(**options))
-    return list(trace), trace
-
-
-def jsonl(*rows: object) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def hashed(time: float, prompt: int, output: int, ids: list[int], **more: object) -> dict[str, Any]:
-    return {
-        "timestamp": time,
-        "input_length": prompt,
-        "output_length": output,
-        "hash_ids": ids,
-        **more,
-    }
-
-
-def lengths(requests: list[TraceRequest]) -> list[tuple[int, int, int]]:
-    return [(r.arrival_ns, r.prompt_tokens, r.output_tokens) for r in requests]
+    return writer(tmp_path)
 
 
 def test_azure_2023_and_2024_to_the_last_digit(write: Write) -> None:
@@ -160,10 +126,6 @@ SHAREGPT = [
 ]  # fmt: skip
 
 
-def words(text: str) -> int:
-    return len(text.split())
-
-
 def test_sharegpt_first_turns_as_vllm_or_every_answer(write: Write) -> None:
     path = write(json.dumps(SHAREGPT, indent=1))
     requests, trace = read(path, policy="skip", count_tokens=words)
@@ -200,115 +162,6 @@ def test_prompts_take_their_output_length_from_the_row_or_from_the_caller(write:
     with pytest.raises(TraceError) as caught:
         read(path)
     assert caught.value.code == "tokens_needed"
-
-
-BAD_ROWS = [
-    ("2023-11-16 18:17:05,0,10", "prompt_not_positive"),
-    ("2023-11-16 18:17:05,-3,10", "prompt_not_positive"),
-    ("2023-11-16 18:17:05,5,0", "output_not_positive"),
-    ("2023-11-16 18:17:05,5,", "output_missing"),
-    ("2023-11-16 18:17:05,5.5,1", "prompt_not_a_number"),
-    ("2023-11-16 18:17:05,1e400,1", "prompt_not_a_number"),
-    ("2023-11-16 18:17:05,1_0,1", "prompt_not_a_number"),
-    ("2023-11-16 18:17:05,nan,1", "prompt_not_a_number"),
-    ("2023-11-16 18:17:05,99999999999999999999,1", "prompt_too_large"),
-    ("2023-11-16 18:17:05,5,9999999999999999999999999", "output_too_large"),
-    ("2023-11-16 18:17:05,5,1099511627777", "output_too_large"),
-    ("2023-11-16 18:17:02.9,5,1", "clock_backwards"),
-    ("2023-13-16 18:17:05,5,1", "time_not_a_date"),
-    ("2023-11-16 18:17:05.12x,5,1", "time_not_a_date"),
-    (",5,1", "time_missing"),
-    ("2023-11-16 18:17:05,5", "columns"),
-    ("2023-11-16 18:17:05,5,1,9", "columns"),
-]
-
-
-@pytest.mark.parametrize(("row", "reason"), BAD_ROWS)
-def test_a_bad_row_is_an_error_with_its_line_or_counted(
-    write: Write, row: str, reason: str
-) -> None:
-    good = "2023-11-16 18:17:03,4808,10\n"
-    path = write(f"{AZURE}{good}\n{row}\n{row}\n2023-11-16 18:17:06,7,8\n")
-    with pytest.raises(TraceError) as caught:
-        read(path)
-    assert caught.value.code == "bad_row"
-    assert (caught.value.params["line"], caught.value.params["reason"]) == (4, reason)
-    requests, trace = read(path, policy="skip")
-    assert lengths(requests) == [(0, 4808, 10), (3_000_000_000, 7, 8)]
-    assert [r.id for r in requests] == [0, 1]
-    info = trace.info
-    assert [(r.reason, r.count, r.first_line) for r in info.rejected] == [(reason, 2, 4)]
-    assert (info.rows, info.accepted) == (4, 2)
-    assert info.ignored == {"blank_lines": 1}
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b"{", "not_json"),
-        (b'{"timestamp": NaN}', "not_json"),
-        (b"[" * 100_000, "not_json"),
-        (b"[1]", "not_an_object"),
-        (b"\xff\xfe", "not_utf8"),
-        (b'{"timestamp": 3, "input_length": 5}', "output_missing"),
-        (b'{"timestamp": 3, "input_length": true, "output_length": 1}', "prompt_not_a_number"),
-        (b'{"timestamp": "x", "input_length": 5, "output_length": 1}', "time_not_a_number"),
-        (b'{"timestamp": 3, "input_length": 513, "output_length": 1, "hash_ids": [1, 2, 3]}',
-         "hash_ids_not_of_that_length"),
-        (b'{"timestamp": 3, "input_length": 5, "output_length": 1, "hash_ids": "1"}',
-         "hash_ids_not_a_list"),
-    ],
-)  # fmt: skip
-def test_a_bad_line_of_json(write: Write, line: bytes, reason: str) -> None:
-    good = jsonl(hashed(2, 1000, 1, [1, 2])).encode()
-    path = write(good + line + b"\n" + good)
-    requests, trace = read(path, format="mooncake", policy="skip")
-    assert len(requests) == 2
-    assert [(r.reason, r.first_line) for r in trace.info.rejected] == [(reason, 2)]
-
-
-@pytest.mark.parametrize(
-    ("content", "options", "code"),
-    [
-        ("", {}, "empty"),
-        ("\n\n", {}, "empty"),
-        (AZURE, {}, "empty"),
-        ("[]", {"count_tokens": words}, "empty"),
-        ("a,b,c\n1,2,3\n", {}, "unknown_format"),
-        ("<html>", {}, "unknown_format"),
-        ('{"foo": 1}\n', {}, "unknown_format"),
-        (AZURE + "2023-11-16 18:17:05,1,1\n", {"format": "burstgpt"}, "other_format"),
-        (AZURE + "2023-11-16 18:17:05,1,1\n", {"format": "mooncake"}, "other_format"),
-        (
-            AZURE + "2023-11-16 18:17:05,1,1\n",
-            {"format": "sharegpt", "count_tokens": words},
-            "other_format",
-        ),
-        (AZURE + "2023-11-16 18:17:05,1,1\n", {"unit": "ms"}, "no_clock"),
-        (AZURE + "2023-11-16 18:17:05,1,1\n", {"unit": "h"}, "no_such_unit"),
-        (AZURE + "2023-11-16 18:17:05,1,1\n", {"format": "csv"}, "no_such_format"),
-        (AZURE + "2023-11-16 18:17:05,0,1\n", {"policy": "skip"}, "nothing_accepted"),
-        ("[1,", {"count_tokens": words, "policy": "skip"}, "not_json"),
-        ('[{"conversations": []} {}]', {"count_tokens": words, "policy": "skip"}, "not_json"),
-        ('[{"conversations": []}', {"count_tokens": words, "policy": "skip"}, "not_json"),
-    ],
-)
-def test_a_file_that_is_no_trace_says_so(
-    write: Write, content: str, options: dict[str, Any], code: str
-) -> None:
-    with pytest.raises(TraceError) as caught:
-        read(write(content), **options)
-    assert caught.value.code == code
-    assert str(caught.value.params["file"]).endswith("trace")
-
-
-def test_a_missing_and_a_damaged_file(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="unreadable"):
-        read(tmp_path / "nothing")
-    text = gzip.compress((AZURE + "2023-11-16 18:17:05,1,1\n" * 999).encode())
-    (tmp_path / "cut.gz").write_bytes(text[: len(text) // 2])
-    with pytest.raises(TraceError, match="unreadable"):
-        read(tmp_path / "cut.gz")
 
 
 def test_the_hash_is_of_the_file_even_when_reading_stops_early(write: Write) -> None:
@@ -386,28 +239,6 @@ def test_a_block_size_that_would_need_one_block_more_does_not_fit() -> None:
     assert fitting_block_sizes([{"input_length": 64}]) is None
 
 
-def first_arguments(name: str) -> set[str]:
-    """The literal codes with which the sources raise ``name``."""
-    found = set()
-    for path in [*SOURCES.glob("traces/*.py"), SOURCES / "run_records.py"]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name:
-                first = node.args[0]
-                if isinstance(first, ast.JoinedStr):
-                    (_, rest) = first.values
-                    assert isinstance(rest, ast.Constant)
-                    found |= {f"{each}{rest.value}" for each in ("prompt", "output")}
-                else:
-                    assert isinstance(first, ast.Constant)
-                    found.add(first.value)
-    return found
-
-
-def test_the_lists_of_codes_are_all_that_is_ever_raised() -> None:
-    assert first_arguments("TraceError") == set(ERROR_CODES)
-    assert first_arguments("BadRowError") == set(REASONS)
-
-
 def test_times_are_exact() -> None:
     assert date_time("1970-01-02 00:00:00.000000001") == 86_400 * 10**9 + 1
     assert date_time("1970-01-01T02:00:00+02:00") == 0
@@ -436,9 +267,3 @@ def test_the_real_traces(name: str, format_: str, rows: int, unit: str) -> None:
     assert info.rejected == ()
     assert info.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert requests[-1].arrival_ns == info.span_ns
-
-
-@pytest.mark.parametrize("text", ['{"a": 1e9999999999999999999}', '{"a": NaN}', "{"])
-def test_what_is_no_json_number_is_refused_as_no_json(text: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        load_json(text)
