@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -190,6 +191,7 @@ def _stages(
     console.section("section.environment")
     console.begin_task("progress.environment")
     session.start_preparation()
+    threading.Thread(target=_import_late, daemon=True).start()
     environment = session.probe_environment(config.run.device)
     console.end_task()
     if isinstance(environment, ArmFailed):
@@ -221,6 +223,13 @@ def _stages(
         resumption.check_prepared(prepared.model, prepared.workload)
     session.begin()
     return _arms(session, console, config, environment, prepared, options, arms)
+
+
+def _import_late() -> None:
+    """Import what draws at the end, while the machine is looked at."""
+    with contextlib.suppress(ImportError):  # drawing will say so
+        import matplotlib.figure  # noqa: F401
+        import pandas  # noqa: F401
 
 
 def _arms(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from matplotlib import font_manager
-
 LATIN = "DejaVu Sans"  # comes with matplotlib
 CHINESE = (
     "Noto Sans CJK SC",
@@ -52,11 +50,15 @@ def plot_language(lang: str) -> tuple[str, list[str], bool]:
 
 
 def _known() -> str | None:
+    from matplotlib import font_manager  # late, as in experiment.report.plots
+
     installed = set(font_manager.fontManager.get_font_names())
     return next((name for name in CHINESE if name in installed), None)
 
 
 def _look_again() -> None:
+    from matplotlib import font_manager
+
     for path in font_manager.findSystemFonts():
         name = Path(path).stem.lower().replace("-", "").replace("_", "").replace(" ", "")
         if name.startswith(_FILES):

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any, get_args
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, get_args
 
 from experiment.events import RunStarted
 from experiment.messages import message
 from experiment.record import Record
 from experiment.report.series import Series
 from experiment.results import ArmResult, PartName, Results, SlotFigures, StepRow
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SLOT_FIELDS = tuple(SlotFigures.model_fields)
 _SUMMARY_BYTES = ("reserved", "allocated", "live", "wasted")
@@ -185,6 +186,8 @@ def _step(row: StepRow) -> dict[str, Any]:
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Whole numbers stay whole beside empty cells."""
+    import pandas as pd  # late: a run begins before anything is written
+
     frame = pd.DataFrame(rows)
     for name in frame.columns:
         known = [row[name] for row in rows if row[name] is not None]

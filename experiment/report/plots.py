@@ -5,10 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from experiment.i18n import Translator, format_bytes
 from experiment.report.fonts import plot_language
@@ -17,6 +14,9 @@ from experiment.report.svg import binary_ticks
 from experiment.report.texts import arm_name
 from experiment.results import ArmResult, Results, common_bytes
 from kvsim.ledger import ALLOCATED_STATES, SlotState
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart, and hatches for
 # print without colour.
@@ -81,6 +81,8 @@ def _file(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> Callable[[],
 
 
 def _render(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> bytes:
+    import matplotlib as mpl  # half a second that nobody need wait for before a run begins
+
     language, fonts, fallback = plot_language(lang)
     # Few Chinese fonts have a bold face, and a title with two weights in it looks wrong.
     weight = "bold" if len(fonts) == 1 else "normal"
@@ -99,7 +101,7 @@ def _render(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> bytes:
 
 def _over_time(pen: Pen, series: Sequence[Series]) -> Figure:
     count = max(1, len(series))
-    figure = Figure(figsize=(9.2, 1.1 + 1.75 * count), layout="constrained")
+    figure = _figure(figsize=(9.2, 1.1 + 1.75 * count))
     figure.suptitle(pen.t("plot.time.title"), x=0.01, ha="left")
     axes = figure.subplots(count, 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     if not series:
@@ -112,6 +114,12 @@ def _over_time(pen: Pen, series: Sequence[Series]) -> Figure:
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=4)
     return figure
+
+
+def _figure(figsize: tuple[float, float]) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=figsize, layout="constrained")
 
 
 def _panel(pen: Pen, axis: Any, one: Series, top: float) -> None:
@@ -150,7 +158,7 @@ def _bytes_axis(axis: Any, slot_bytes: float, vertical: bool) -> None:
 
 def _at_peak(pen: Pen, arms: Sequence[ArmResult]) -> Figure:
     shown = [arm for arm in arms if arm.peak]
-    figure = Figure(figsize=(9.2, 1.9 + 0.62 * max(1, len(shown))), layout="constrained")
+    figure = _figure(figsize=(9.2, 1.9 + 0.62 * max(1, len(shown))))
     figure.suptitle(pen.t("plot.peak.title"), x=0.01, ha="left")
     axis = figure.subplots()
     if not shown:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from experiment.experiments.results import CellArm, CellResult, ExperimentResult, FigureInfo
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def experiment_frame(result: ExperimentResult) -> pd.DataFrame:
     """Values in the unit of their figure; what is unknown is an empty cell."""
+    import pandas as pd  # late, as in experiment.report.frames
+
     return pd.DataFrame(
         [
             _row(result, cell, arm, info)
