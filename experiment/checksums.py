@@ -22,9 +22,11 @@ def is_measured(name: str) -> bool:
 
 
 def measured_files(directory: Path) -> list[Path]:
-    """The event log and what the processes printed."""
-    logs = sorted(p for p in (directory / LOGS).rglob("*") if p.is_file() and not p.is_symlink())
-    return [directory / "events.jsonl", *logs]
+    """The event log and what the processes printed; nothing that a link leads to."""
+    logs = directory / LOGS
+    found = () if logs.is_symlink() else logs.rglob("*")
+    kept = sorted(path for path in found if path.is_file() and not path.is_symlink())
+    return [directory / "events.jsonl", *kept]
 
 
 def checksums(directory: Path, files: Iterable[Path]) -> dict[str, str]:

@@ -27,11 +27,11 @@ from experiment.experiments.evaluate import evaluate_experiment
 from experiment.experiments.found import Found
 from experiment.experiments.measured import cells_of
 from experiment.experiments.results import ExperimentResult
-from experiment.foreign import evaluating
+from experiment.foreign import check_inside, evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, Message, UserError, message, user_error
 from experiment.os_errors import os_reason
-from experiment.record import EVENTS_FILE, Record, read_record, write_atomic
+from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record, write_atomic
 from experiment.shipped import CONFIGS
 from experiment.words import make_parser, parse
 
@@ -108,13 +108,29 @@ def find_place(
     unused: dict[Path, Message] = {}
     for number in count(1):
         path = directory / (name if number == 1 else f"{name}-{number}")
-        if not path.exists() or not any(path.iterdir()):
+        why = _outside(directory, path)
+        if why is None and _is_free(path):
             return path, False, unused
-        why = why_not(path, config, read)
+        why = why or why_not(path, config, read)
         if why is None:
             return path, True, unused
         unused[path] = why
     raise AssertionError
+
+
+def _outside(directory: Path, path: Path) -> Message | None:
+    """Why nothing is read or written there: a link in it leads elsewhere; None where none does."""
+    try:
+        for name in (EVENTS_FILE, RUN_FILE):
+            check_inside(directory, path / name, opened=True)
+    except OSError as error:
+        return message("claims.why.link", path=str(error.filename))
+    return None
+
+
+def _is_free(path: Path) -> bool:
+    """Whether a run can be written there: nothing is there, or an empty directory."""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
 def why_not(path: Path, config: Config, read: Reader) -> Message | None:

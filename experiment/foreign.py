@@ -107,20 +107,25 @@ def evaluating(path: Path) -> Iterator[None]:
         raise user_error("error.contradicts", path=str(path), detail=text, place=place) from error
 
 
-def check_inside(root: Path, path: Path) -> Path:
+def check_inside(root: Path, path: Path, *, opened: bool = False) -> Path:
     """``path``, where no symbolic link between ``root`` and it leads elsewhere.
 
-    The last part may be a link: it is replaced when the file is written, never followed.
+    Args:
+        root: a directory that a person named; it may be a link of theirs.
+        path: what is to be written below it. The last part may be a link: it is replaced when the
+            file is written, never followed.
+        opened: the file, or the directory, is opened where it lies: it may be no link, either.
 
     Raises:
-        OSError: ELOOP: a directory on the way is a link.
+        OSError: ELOOP: a directory on the way is a link; its name is the error's.
     """
     parts = path.relative_to(root).parts
     if ".." in parts:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-    for number in range(1, len(parts)):
-        if root.joinpath(*parts[:number]).is_symlink():
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    for number in range(1, len(parts) + opened):
+        way = root.joinpath(*parts[:number])
+        if way.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(way))
     return path
 
 

@@ -25,6 +25,7 @@ from experiment.interrupts import shielded
 from experiment.privacy import clean_log
 from experiment.shared_memory import is_tracker, remove_segments, segments_of
 
+PACKAGES = ".packages"
 _GRACE_S = 3.0
 # A child that has said all it had to say takes down libraries and device before it is gone.
 _LINGER_S = 60.0
@@ -261,18 +262,18 @@ class _OwnPackages:
     """A directory with nothing but links to our packages, for another interpreter's path.
 
     It lies beside the log: should we be killed, it is found there, and not lost among temporary
-    files.
+    files. What was left behind is made anew: code is imported from where it leads.
     """
 
     def __init__(self, place: Path) -> None:
-        self._directory = place.absolute() / ".packages"
+        self._directory = place.absolute() / PACKAGES
         self.path = str(self._directory)
-        self._directory.mkdir(exist_ok=True)
+        self.remove()
+        self._directory.mkdir()
         for package in (experiment, kvsim):
             assert package.__file__ is not None
             source = Path(package.__file__).resolve().parent
-            with contextlib.suppress(FileExistsError):  # one that was left behind will do
-                (self._directory / source.name).symlink_to(source, target_is_directory=True)
+            (self._directory / source.name).symlink_to(source, target_is_directory=True)
 
     def remove(self) -> None:
         """Remove it."""

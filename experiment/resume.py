@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from experiment import __version__
-from experiment.checksums import is_measured
+from experiment.checksums import LOGS, is_measured
 from experiment.config import Config, make_config
 from experiment.directories import without_home
 from experiment.environment import Environment
@@ -30,8 +31,11 @@ from experiment.events import (
 )
 from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.registry import find_experiment
+from experiment.foreign import check_inside
 from experiment.locks import is_locked
 from experiment.messages import ExitCode, UserError, message, user_error
+from experiment.os_errors import os_reason
+from experiment.process import PACKAGES
 from experiment.record import EVENTS_FILE, Record, read_record
 
 # An arm of a run: the index of its cell, None where the run is no experiment, and its name.
@@ -110,9 +114,11 @@ def read_resumption(directory: Path, given: Config | None) -> Resumption:
         given: the config of the command line, where it names one; else that of the run is taken.
 
     Raises:
-        UserError: no run there, one that another process is writing, one of another version, one
-            whose files were changed, or one with another config.
+        UserError: no run there, one in which a link leads elsewhere, one that another process is
+            writing, one of another version, one whose files were changed, or one with another
+            config.
     """
+    _check_links(directory)
     if is_locked(directory / EVENTS_FILE):
         raise user_error("error.run_in_use", path=str(directory))
     record = read_record(directory)
@@ -129,6 +135,24 @@ def read_resumption(directory: Path, given: Config | None) -> Resumption:
         raise user_error("error.resume.config", path=path, keys=", ".join(keys))
     missing = tuple(key for key in _planned(config) if key not in finished_arms(record))
     return Resumption(record, config, missing, len(record.of(RunResumed)) + 2)
+
+
+def _check_links(directory: Path) -> None:
+    """Log and logs are appended to where they lie: nothing may be written outside of the run.
+
+    Raises:
+        UserError: a link in its place, or on the way there, leads elsewhere.
+    """
+    logs = directory / LOGS
+    try:
+        for path in chain((directory / EVENTS_FILE, logs), logs.rglob("*")):
+            # Links to our packages are what a killed run leaves; they are made anew.
+            if path.parent.name != PACKAGES:
+                check_inside(directory, path, opened=True)
+    except OSError as error:
+        raise user_error(
+            "error.out_unwritable", path=str(error.filename), why=os_reason(error)
+        ) from error
 
 
 def config_of(record: Record) -> Config:

@@ -16,7 +16,7 @@ from experiment.claims_command import Reader, _write, find_place, read_found, wh
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
-from experiment.record import EVENTS_FILE
+from experiment.record import EVENTS_FILE, RUN_FILE
 from experiment.report.claims import ClaimsConsole
 
 SLOT = 1024
@@ -130,6 +130,34 @@ def test_a_run_in_another_size_is_not_used_and_the_same_one_is(
     assert why.key == "claims.why.settings"
     (tmp_path / "context").mkdir()
     assert find_place(tmp_path, "context", other, Reader()) == (tmp_path / "context", False, {})
+
+
+@pytest.mark.parametrize("planted", ["", EVENTS_FILE, RUN_FILE])
+@pytest.mark.parametrize("there", ["a whole run", "an empty place"])
+def test_nothing_is_read_or_run_where_a_link_leads(
+    capacity: Ran, tmp_path: Path, planted: str, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link in place of the directory, of its log or of its summary."""
+    monkeypatch.setattr("experiment.claims_command.__version__", "test")
+    outside, out = tmp_path / "outside", tmp_path / "out"
+    if there == "a whole run":
+        cut(capacity.record.directory, outside, "as it is")
+    else:
+        outside.mkdir()
+    path = out / "capacity" / planted
+    path.parent.mkdir(parents=True)
+    path.symlink_to(outside / planted)
+    place, used, unused = find_place(out, "capacity", capacity.config, Reader())
+    assert (place, used) == (out / "capacity-2", False)
+    assert [why.key for why in unused.values()] == ["claims.why.link"]
+    assert unused[out / "capacity"].params["path"] == str(path)
+
+
+def test_a_file_where_a_run_would_lie_is_left_alone(capacity: Ran, tmp_path: Path) -> None:
+    (tmp_path / "capacity").write_text("kept")
+    place, used, unused = find_place(tmp_path, "capacity", capacity.config, Reader())
+    assert (place, used) == (tmp_path / "capacity-2", False)
+    assert [why.key for why in unused.values()] == ["claims.why.no_run"]
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

@@ -19,6 +19,7 @@ from experiment.environment import Environment
 from experiment.events import ArmFinished, RunFinished, RunResumed
 from experiment.locks import lock
 from experiment.messages import ExitCode
+from experiment.process import PACKAGES, _OwnPackages
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
 
 ROOT = Path(__file__).parent.parent.parent
@@ -162,6 +163,48 @@ def test_a_run_that_is_being_written_is_left_alone(
         assert lock(file)
         assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
     assert "writing a run into" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", [EVENTS_FILE, "logs", "logs/environment.log", "logs/2", "logs/2/environment.log"]
+)
+def test_nothing_is_appended_where_a_planted_link_leads(
+    run: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The log and what processes print are the files that are not replaced but gone on with."""
+    outside, planted = tmp_path / "outside", run / name
+    planted.parent.mkdir(exist_ok=True)
+    if planted.exists():
+        planted.rename(outside)
+    elif planted.suffix:
+        outside.write_text("kept")
+    else:
+        outside.mkdir()
+    planted.symlink_to(outside, target_is_directory=outside.is_dir())
+    before = content(tmp_path)
+    assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(planted) in line
+    assert "symbolic link" in line
+    assert content(tmp_path) == before
+
+
+def test_links_that_a_killed_run_left_are_made_anew(
+    run: Path, start: Starter, tmp_path: Path
+) -> None:
+    """Another interpreter imports from them, so where they lead is not left to who made them."""
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    packages = run / "logs" / PACKAGES
+    packages.mkdir()
+    (packages / "kvsim").symlink_to(evil)
+    made = _OwnPackages(run / "logs")
+    assert (packages / "kvsim").resolve() == ROOT / "kvsim"
+    assert sorted(path.name for path in packages.iterdir()) == ["experiment", "kvsim"]
+    code, _, err = start("--resume", str(run), "--yes", out=run).end()
+    assert (code, err) == (ExitCode.OK, "")
+    made.remove()
+    assert not packages.exists()
 
 
 def real(out: Path, *words: str) -> Program:

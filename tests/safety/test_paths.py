@@ -115,6 +115,8 @@ def test_a_path_is_checked_below_its_root_alone(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         check_inside(root, root / "link" / "b")
     with pytest.raises(OSError, match="symbolic links"):
+        check_inside(root, root / "link", opened=True)
+    with pytest.raises(OSError, match="symbolic links"):
         check_inside(root, root / ".." / "b")
     with pytest.raises(ValueError, match="subpath"):
         check_inside(root, tmp_path / "other")
