@@ -125,25 +125,20 @@
     // What the pool looks like after its frame `index`; marks only for a single step onwards.
     show(index, now, onwards) {
       const before = this.pool.at;
-      const old = onwards ? this.tables() : null;
+      const next = onwards && index !== before ? this.film.frames[index] : null;
+      // Blocks of those that this frame ends: afterwards nobody knows whose they were.
+      const left = ((next && next.g) || []).map((request) => [request, (this.pool.holders.get(request) || { table: [] }).table]);
       this.pool.seek(index);
       if (still.matches || !onwards) this.canvas.expire(now, true);
-      const frame = this.pool.frame();
-      if (frame && before !== this.pool.at && old) this.mark(frame, old, now);
+      if (next) this.mark(next, left, now);
       return before !== this.pool.at;
     }
 
-    tables() {
-      return new Map([...this.pool.holders].map(([request, holder]) => [request, holder.table]));
-    }
-
-    mark(frame, old, now) {
-      for (const [request, , added] of frame.h || []) {
-        if (old.has(request) || added.length) this.canvas.mark("allocated", pagedkv.unpack(added), now);
-      }
-      for (const request of frame.g || []) {
+    mark(frame, left, now) {
+      for (const [, , added] of frame.h || []) this.canvas.mark("allocated", pagedkv.unpack(added), now);
+      for (const [request, table] of left) {
         const lost = (frame.p || []).includes(request) ? "preempted" : "freed";
-        this.canvas.mark(lost, (old.get(request) || []).filter((block) => !this.pool.owners[block].length), now);
+        this.canvas.mark(lost, table.filter((block) => !this.pool.owners[block].length), now);
       }
       this.canvas.mark("copied", (frame.y || []).map((pair) => pair[2]), now);
       this.canvas.mark("evicted", (frame.e || []).filter((block) => !this.pool.owners[block].length), now);

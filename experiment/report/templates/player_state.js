@@ -45,13 +45,17 @@ pagedkv.Pool = class {
   seek(index) {
     index = Math.max(-1, Math.min(this.length - 1, index));
     if (index === this.at) return;
-    const start = this.pictures.filter((at) => at <= index).pop();
-    if (index < this.at || (start !== undefined && start > this.at + 8)) {
-      this.empty();
-      if (start !== undefined) this.load(start);
-    }
+    if (index < this.at || index > this.at + 8) this.jump(index);
     while (this.at < index) this.apply(this.film.frames[++this.at]);
     this.settle();
+  }
+
+  // To the picture before `index`, where that is nearer than where the pool stands.
+  jump(index) {
+    const start = this.pictures.filter((at) => at <= index).pop();
+    if (index > this.at && (start === undefined || start <= this.at + 8)) return;
+    this.empty();
+    if (start !== undefined) this.load(start);
   }
 
   load(index) {
