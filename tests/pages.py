@@ -25,6 +25,16 @@ class Opened:
         self.page.goto(file.as_uri())
 
 
+def wide_tables(page: Any) -> list[str]:
+    """Names of what must be scrolled sideways to be read, unfolded tables apart."""
+    found: list[str] = page.eval_on_selector_all(
+        ".scroll",
+        "nodes => nodes.filter(n => !n.closest('details') && n.scrollWidth > n.clientWidth)"
+        ".map(n => n.getAttribute('aria-labelledby'))",
+    )
+    return found
+
+
 def until(page: Any, condition: str, seconds: float = 20) -> None:
     """Wait for a condition in the page; its content policy forbids playwright's own way."""
     for _ in range(int(seconds * 20)):

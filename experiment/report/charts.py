@@ -36,7 +36,7 @@ OTHER_STATES = (
     SlotState.WATERMARK,
     SlotState.FREE,
 )
-_MOST_ROWS = 480
+_MOST_ROWS = 480  # on the narrow drawing half of them, which is more than it has pixels
 _MOST_MOMENTS = 24  # more lines than that would hide what they mark
 
 
@@ -88,11 +88,12 @@ def _peak_chart(b: Bilingual, keys: Keys, arms: Sequence[ArmResult], width: Widt
             y += 25
         y += 26
     height = y + 22
-    axis = _slot_axis(b, scale, y - 12, common_bytes(arms))
+    axis = _slot_axis(b, scale, y - 12, common_bytes(arms), width)
     lines = [line(scale(t), 22, scale(t), y - 12, class_="grid") for t in binary_ticks(top, 4)]
     return drawing(
         b, f"peak-{width.name}", (width.pixels, height), message("chart.peak.title"),
-        message("chart.peak.desc"), [*lines, *parts, axis], class_=f"chart {width.name}",
+        message("chart.peak.desc"), [*lines, *parts, axis], table="peak-data",
+        class_=f"chart {width.name}",
     )  # fmt: skip
 
 
@@ -139,12 +140,15 @@ def _bar(
     return Markup("").join(parts)
 
 
-def _slot_axis(b: Bilingual, scale: Scale, y: float, slot_bytes: float | None) -> Markup:
+def _slot_axis(
+    b: Bilingual, scale: Scale, y: float, slot_bytes: float | None, width: Width
+) -> Markup:
     parts = [line(scale.start, y, scale.end, y, class_="axis")]
-    for tick in binary_ticks(scale.top, 4):
+    for place, tick in enumerate(binary_ticks(scale.top, 4)):
         parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
         parts.append(text(b, scale(tick), y + 17, slots(tick), class_="t small middle num tick"))
-        if slot_bytes and tick:
+        # Sizes are longer than numbers of slots.
+        if slot_bytes and tick and not (width.narrow and place % 2):
             size = format_bytes(tick * slot_bytes)
             parts.append(text(b, scale(tick), y + 31, size, class_="t small middle soft tick"))
     parts.append(text(b, scale.start - 8, y + 17, message("chart.slots"), class_="t small end"))
@@ -154,8 +158,18 @@ def _slot_axis(b: Bilingual, scale: Scale, y: float, slot_bytes: float | None) -
 def time_chart(b: Bilingual, series: Sequence[Series], by_step: bool) -> Markup:
     """Slots over time, a panel an arm, both axes shared."""
     chosen = [s.by_step() if by_step else s for s in series]
-    chosen = [s.thinned(_MOST_ROWS) for s in chosen]
-    return both_widths(lambda width: _time_chart(b, chosen, by_step, width))
+
+    def draw(width: Width) -> Markup:
+        most = _MOST_ROWS // 2 if width.narrow else _MOST_ROWS
+        return _time_chart(b, [s.thinned(most) for s in chosen], by_step, width)
+
+    return both_widths(draw)
+
+
+def thinned(series: Sequence[Series]) -> str | None:
+    """The arm with most steps, where they are too many to be drawn one by one."""
+    longest = max(series, key=lambda one: len(one.rows), default=None)
+    return longest.arm if longest and len(longest.rows) > _MOST_ROWS else None
 
 
 _PANEL = 112
@@ -174,11 +188,13 @@ def _time_chart(b: Bilingual, series: Sequence[Series], by_step: bool, width: Wi
         parts += _panel(b, one, (x, scale), width)
         y += _PANEL + _GAP
     bottom = y - _GAP + 18
-    parts += _time_axis(b, x, bottom, by_step)
+    # Without readings, time begins with the first step, as on the time line of requests.
+    marked = any(one.marks for one in series)
+    parts += _time_axis(b, x, bottom, "steps" if by_step else "time" if marked else "life")
     unit = "steps" if by_step else "time"
     return drawing(
         b, f"over-{unit}-{width.name}", (width.pixels, bottom + 44),
-        message(f"chart.{unit}.title"), message(f"chart.{unit}.desc"), parts,
+        message(f"chart.{unit}.title"), message(f"chart.{unit}.desc"), parts, table="time-data",
         class_=f"chart {width.name}",
     )  # fmt: skip
 
@@ -195,8 +211,9 @@ def _panel(b: Bilingual, one: Series, scales: tuple[Scale, Scale], width: Width)
     live = _steps(one, lambda row: row.live)
     allocated = _steps(one, lambda row: row.allocated)
     reserved = _steps(one, lambda row: row.reserved)
-    parts.append(_area(allocated, live, (x, y), "wasted"))
-    parts.append(_area(live, [(e, 0.0) for e, _ in live], (x, y), "live"))
+    # What is live is painted over what is allocated: the rest that is seen is wasted.
+    parts.append(_area(allocated, (x, y), "wasted"))
+    parts.append(_area(live, (x, y), "live"))
     parts.append(_trace(allocated, (x, y), "trace allocated"))
     parts.append(_trace(reserved, (x, y), "trace reserved"))
     few = len(one.marks) <= _MOST_MOMENTS
@@ -219,10 +236,11 @@ def _steps(one: Series, value: Callable[[StepRow], float]) -> Points:
     return points
 
 
-def _area(upper: Points, lower: Points, scales: tuple[Scale, Scale], paint: str) -> Markup:
+def _area(upper: Points, scales: tuple[Scale, Scale], paint: str) -> Markup:
+    """From the axis up to the points."""
     x, y = scales
-    outline = [(x(px), y(py)) for px, py in [*upper, *reversed(lower)]]
-    return path(outline, closed=True, fill=fill(paint))
+    outline = [(upper[0][0], 0.0), *upper, (upper[-1][0], 0.0)]
+    return path([(x(px), y(py)) for px, py in outline], closed=True, fill=fill(paint))
 
 
 def _trace(points: Points, scales: tuple[Scale, Scale], style: str) -> Markup:
@@ -251,20 +269,21 @@ def mark_swatch(stage: str) -> Markup:
     return tag("svg", shape, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
 
 
-def _time_axis(b: Bilingual, x: Scale, y: float, by_step: bool) -> Iterable[Markup]:
+def _time_axis(b: Bilingual, x: Scale, y: float, axis: str) -> Iterable[Markup]:
     yield line(x.start, y, x.end, y, class_="axis")
     ticks = decimal_ticks(x.top, 5)
     for tick in ticks:
         yield line(x(tick), y, x(tick), y + 4, class_="axis")
-        shown = f"{tick:,.0f}" if by_step else f"{tick:g}"
+        shown = f"{tick:,.0f}" if axis == "steps" else f"{tick:g}"
         yield text(b, x(tick), y + 17, shown, class_="t small middle num tick")
-    unit: Message = message("chart.steps.axis" if by_step else "chart.time.axis")
+    unit: Message = message(f"chart.{axis}.axis")
     yield text(b, (x.start + x.end) / 2, y + 36, unit, class_="t small soft middle")
 
 
-def small_bars(
-    b: Bilingual, rows: Sequence[tuple[Message, float | None, str | Message | Said]], paint: str
-) -> Markup:
+Bar = tuple[Message, float | None, str | Message | Said]
+
+
+def small_bars(b: Bilingual, claim: str, rows: Sequence[Bar], paint: str) -> Markup:
     """A few bars with their values: label, length, text of the value. Unknown has no bar."""
     top = max((value for _, value, _ in rows if value), default=1.0) or 1.0
     scale = Scale(top, 0, 236)
@@ -276,6 +295,8 @@ def small_bars(
         if value:
             parts.append(rect(0, y + 20, scale(value), 12, fill=fill(paint)))
         parts.append(text(b, 300, y + 30.5, shown, class_="t num strong end"))
-    return tag(
-        "svg", *parts, viewBox=f"0 0 300 {len(rows) * 42}", class_="bars", aria_hidden="true"
-    )
+    return drawing(
+        b, f"claim-{claim}", (300, len(rows) * 42), message(f"claim.{claim}.title"),
+        message(f"report.claims.{claim}_caption"), parts, table=f"claim-{claim}-data",
+        class_="bars",
+    )  # fmt: skip

@@ -20,8 +20,9 @@ from experiment.report.compare_words import (
     title,
     verdict,
 )
-from experiment.report.embed import safe_json
-from experiment.report.html import page_assets, templates
+from experiment.report.embed import packed, safe_json
+from experiment.report.html import column_heads, page_assets, templates
+from experiment.report.keyed import Paths
 from experiment.report.simulation.writing import written
 from experiment.report.svg import Words
 
@@ -29,6 +30,9 @@ _COLUMNS = (
     "id", "arm", "metric", "unit", "kind", "better", "left", "left_low", "left_high", "right",
     "right_low", "right_high", "difference", "change", "improvement", "verdict", "reason",
 )  # fmt: skip
+
+
+_HEADS = ("left", "right", "change", "verdict_column")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +53,33 @@ def compare_html(comparison: Comparison, table: str, lang: str) -> str:
         table: the text of ``compare.csv``, to be downloaded from the page.
     """
     b = Bilingual(lang)
+    keys = Paths(compare_document(comparison))
     env = templates(b)
     env.globals.update(
-        title=title, verdict=verdict, change=change_text, shown=shown, moment=moment,
-        value=_value, span=_span,
+        title=title, shown=shown,
+        n=lambda path, kind: b.words(keys.number(path, kind)),
+        said=lambda key, **paths: b.said(keys.said(key, **paths)),
+        stored=lambda path: b.words(keys.stored(path)),
     )  # fmt: skip
     context: dict[str, Any] = {
         "lang": lang,
-        **page_assets(),
+        **page_assets(
+            stacked=column_heads(b, side=[message(f"compare.{name}") for name in _HEADS])
+        ),
         "patterns": "",
         "began": moment(comparison.right),
         "data": safe_json(
             {
                 "name": "compare.json",
                 **comparison.model_dump(mode="json"),
-                "tables": {"compare.csv": table},
+                "tables": {"compare.csv": packed(table)},
             }
         ),
         "sides": [("left", comparison.left), ("right", comparison.right)],
-        "headline": counted(comparison),
         "comparison": comparison,
         "groups": _groups(comparison.rows),
-        "reasons": _reasons(comparison.rows),
+        "places": {row.id: place for place, row in enumerate(comparison.rows)},
+        "reasons": len(_reasons(comparison.rows)),
         "sections": ["differences", "figures", "reading", "about"],
         "kinds": _sides_kind(comparison.left),
     }
@@ -95,6 +104,31 @@ def compare_csv(comparison: Comparison) -> str:
     return stream.getvalue()
 
 
+def compare_document(comparison: Comparison) -> dict[str, Any]:
+    """What key paths of the page begin in: compare.json, and the words that are made of it."""
+    return comparison.model_dump(mode="json") | {
+        "headline": counted(comparison).model_dump(),
+        "when": {"left": moment(comparison.left), "right": moment(comparison.right)},
+        "words": [
+            {
+                "change": change_text(row),
+                "verdict": verdict(row).model_dump(),
+                "span": {"left": _span(row.left), "right": _span(row.right)},
+            }
+            for row in comparison.rows
+        ],
+        "reasons": [why.model_dump() for why in _reasons(comparison.rows)],
+        "groups": [
+            {"same": len(group.same), "place": _plain(group.place)}
+            for group in _groups(comparison.rows)
+        ],
+    }
+
+
+def _plain(place: Words) -> Any:
+    return place.model_dump() if isinstance(place, Message) else place
+
+
 def _groups(rows: Sequence[Row]) -> list[_Group]:
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -109,23 +143,26 @@ def _groups(rows: Sequence[Row]) -> list[_Group]:
     ]  # fmt: skip
 
 
-def _reasons(rows: Sequence[Row]) -> list[tuple[Message, Message, int]]:
-    """Each reason once: the verdict, the reason, how many figures."""
-    found: dict[str, tuple[Message, Message, int]] = {}
+def _reasons(rows: Sequence[Row]) -> list[Message]:
+    """Each reason once: the verdict, how many figures, the reason."""
+    found: dict[str, tuple[Row, int]] = {}
     for row in rows:
         if row.reason is not None:
             key = row.verdict + row.reason.model_dump_json()
-            n = found[key][2] if key in found else 0
-            found[key] = (message(f"compare.verdict.{row.verdict}"), row.reason, n + 1)
-    return list(found.values())
+            found[key] = (row, found[key][1] + 1 if key in found else 1)
+    return [
+        message(
+            "compare.why_told",
+            text=message(f"compare.verdict.{row.verdict}").model_dump(),
+            n=n,
+            reason=row.reason.model_dump() if row.reason else None,
+        )
+        for row, n in found.values()
+    ]
 
 
 def _sides_kind(left: Side) -> Message:
     return message(f"compare.lead_{left.kind}")
-
-
-def _value(figure: Figure | None, row: Row) -> str:
-    return written(figure.value if figure else None, row.figure.unit)
 
 
 def _span(figure: Figure | None) -> str | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
 from typing import Any
@@ -19,7 +21,7 @@ from markupsafe import Markup
 
 from experiment.events import WorkloadReady
 from experiment.i18n import format_bytes
-from experiment.messages import Message
+from experiment.messages import Message, message
 from experiment.reconcile import ALLOWED
 from experiment.record import Record
 from experiment.report import html_memory, values
@@ -30,6 +32,7 @@ from experiment.report.charts import (
     mark_swatch,
     peak_chart,
     small_bars,
+    thinned,
     time_chart,
 )
 from experiment.report.embed import safe_json
@@ -47,13 +50,15 @@ from experiment.report.run_data import run_data
 from experiment.report.sections import sections
 from experiment.report.series import MARKED_STAGES, Series, all_series, picture
 from experiment.report.sharing import explanations
-from experiment.report.simulator_check import LINES, check_chart
+from experiment.report.simulator_check import LINES, check_chart, check_rows
 from experiment.report.slotmap import MapOf, map_of, slot_map
-from experiment.report.svg import patterns, swatch
+from experiment.report.svg import Words, patterns, swatch
 from experiment.results import Results
 from kvsim.ledger import ALLOCATED_STATES
 
-_TABLE_ROWS = 60
+_NOTHING = Markup("")
+_GAINS = ("tokens_per_s", "running", "factor", "step")
+_TABLE_ROWS = 120  # of all arms together
 _TERMS = (
     "slot", "block", "block_table", "reserved", "allocated", "live", "wasted", "peak",
     "unwritten", "never_written", "padding", "finished", "rounding", "cached", "hole",
@@ -76,7 +81,17 @@ def report_html(
         "lang": lang,
         "record": record,
         "results": results,
-        **page_assets("player_state.js", "player_draw.js", "player.js", styles=("player.css",)),
+        **page_assets(
+            "player_state.js",
+            "player_draw.js",
+            "player.js",
+            styles=("player.css",),
+            stacked=column_heads(
+                b,
+                arm=[arm_message(arm.arm) for arm in results.arms],
+                gain=[message(f"gains.{name}") for name in _GAINS],
+            ),
+        ),
         "sections": sections(b, record, results),
         "player": stage(b, record),
         "data": safe_json(embedded),
@@ -123,13 +138,15 @@ def templates(b: Bilingual) -> jinja2.Environment:
     return env
 
 
-def page_assets(*scripts: str, styles: tuple[str, ...] = ()) -> dict[str, Markup]:
+def page_assets(
+    *scripts: str, styles: tuple[str, ...] = (), stacked: Markup = _NOTHING
+) -> dict[str, Markup]:
     """Style and scripts that every page carries, those of this page behind them, and the policy.
 
     The policy names them by their digests, so that nothing else in the page can run, and lets
-    nothing be fetched.
+    nothing be fetched. ``stacked`` are the rules of :func:`column_heads`.
     """
-    style = Markup("\n").join(_asset(name) for name in ("report.css", *styles))
+    style = Markup("\n").join([*(_asset(name) for name in ("report.css", *styles)), stacked])
     script = Markup("\n").join(_asset(name) for name in ("report.js", *scripts))
     early = _asset("early.js")
     policy = (
@@ -142,6 +159,26 @@ def page_assets(*scripts: str, styles: tuple[str, ...] = ()) -> dict[str, Markup
         "early_script": early,
         "content_policy": Markup(policy),  # noqa: S704 - digests of files of ours
     }
+
+
+def column_heads(b: Bilingual, **heads: Sequence[Words]) -> Markup:
+    """Rules that write a column's head before its cells, where a narrow screen stacks them.
+
+    ``heads`` are those behind the first column of the tables with the class ``by-<name>``.
+    """
+    rules = [
+        f'html[lang="{lang}"] .by-{name} td:nth-child({place}):not(.nobody)::before'
+        f'{{content:"{_css_text(head if isinstance(head, str) else b.plain(lang, head))}"}}'
+        for name, columns in heads.items()
+        for place, head in enumerate(columns, 2)
+        for lang in b.order
+    ]
+    return Markup("@media screen and (max-width:44rem){\n%s\n}") % Markup("\n".join(rules))  # noqa: S704 - texts are escaped
+
+
+def _css_text(text: str) -> str:
+    """A text inside quotes of a style sheet: all but letters, digits and spaces by its number."""
+    return re.sub(r"[^\w ]", lambda sign: f"\\{ord(sign[0]):x} ", text)
 
 
 def _digest(text: str) -> str:
@@ -190,17 +227,26 @@ def _pictures(
         "map": slot_map(b, maps) if maps else None,
         "over_time": time_chart(b, series, by_step=False) if series else None,
         "over_steps": time_chart(b, series, by_step=True) if series else None,
-        "mark_stages": [stage.value for stage in MARKED_STAGES],
+        "thinned": thinned(series),
+        "mark_stages": [
+            stage.value
+            for stage in MARKED_STAGES
+            if any(mark.stage == stage.value for one in series for mark in one.marks)
+        ],
         "mapping": _mapping(b, record, results),
         "simulator": [(arm, check_chart(b, arm)) for arm in results.arms if arm.simulator],
+        "check_rows": check_rows,
         "simulator_lines": LINES,
         "line_swatch": line_swatch,
         "lives_shown": [replace(one, lines=one.lines[: parts.MOST_REQUESTS]) for one in lives],
         "life": life_chart(b, lives) if lives else None,
         "phases": [p for p in PHASES if any(line.seconds(p) for o in lives for line in o.lines)],
-        "latency_curves": curves(b, results),
+        "latency_curves": curves(b, keys, results),
         "claim_bars": {
-            claim.id: small_bars(b, bars, "wasted" if claim.id == "waste" else "live")
+            claim.id: (
+                small_bars(b, claim.id, bars, "wasted" if claim.id == "waste" else "live"),
+                bars,
+            )
             for claim in results.claims
             if (bars := parts.claim_bars(keys, claim, results))
         },
@@ -244,7 +290,10 @@ def _tables(keys: Keys, record: Record, results: Results, series: list[Series]) 
         "allowed": ALLOWED,
         "memory_parts": html_memory.parts(keys, results),
         "watched": html_memory.watched(results),
-        "steps": [(one.arm, [row.step for row in one.thinned(_TABLE_ROWS).rows]) for one in series],
+        "steps": [
+            (one.arm, [row.step for row in one.thinned(_TABLE_ROWS // len(series)).rows])
+            for one in series
+        ],
         "requests": {arm.arm: parts.requests(keys, record, arm) for arm in results.arms},
         "most_requests": parts.MOST_REQUESTS,
         "readings": {arm.arm: parts.readings(keys, arm) for arm in results.arms},
@@ -254,6 +303,7 @@ def _tables(keys: Keys, record: Record, results: Results, series: list[Series]) 
         "requirements": _as_rows(environment.get("requirements"), ("key", "verdict")),
         "config": json.dumps(record.started.config, ensure_ascii=False, indent=2),
         "command": parts.repeat_command(record),
+        "gain_columns": _GAINS,
     }
 
 

@@ -17,8 +17,8 @@ from experiment.report.values import readable
 from experiment.results import ArmResult, Claim, RequestResult, Results
 from experiment.shipped import program
 
-MOST_REQUESTS = 60
-MOST_STAGES = 40
+MOST_REQUESTS = 40
+MOST_STAGES = 24
 _PROMPT_CHARACTERS = 90
 _TEXT_CHARACTERS = 120
 

@@ -8,12 +8,12 @@
                                                          see player/moments.py
     results.arms[paged].peak.live * model.slot_bytes     a product, quotient, sum or difference
     median results.arms[paged].requests.*.latency_s      of a list: sum, min, max, median,
-                                                         p95, length
+                                                         p1 to p100, length
 
-A name in brackets picks the entry of a list by its ``arm``, ``channel``, ``part``, ``request`` or
-``id``, a number behind a point by its place. The page carries the path in ``data-key`` and how the
-value is written in ``data-as``, so that whoever doubts a number can look it up; a test does that
-for all of them.
+A name in brackets picks the entry of a list by its ``arm``, ``channel``, ``part``, ``request``,
+``id`` or ``policy``, a number behind a point by its place. The page carries the path in
+``data-key`` and how the value is written in ``data-as``, so that whoever doubts a number can look
+it up; a test does that for all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 from experiment.events import ModelPrepared, RunStarted, WorkloadReady
 from experiment.i18n import format_bytes
@@ -33,9 +34,11 @@ from experiment.report.frames import wall_clock
 from experiment.report.lifelines import lifelines
 from experiment.report.player.moments import happenings, moments, pools
 from experiment.report.series import Series
+from experiment.report.simulation.figures import Unit
+from experiment.report.simulation.writing import written
 from experiment.results import Results
 
-_NAMES = ("arm", "channel", "part", "request", "id")
+_NAMES = ("arm", "channel", "part", "request", "id", "policy")
 _SEGMENT = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 
 
@@ -62,6 +65,7 @@ WRITERS: Mapping[str, Callable[[Any], str | None]] = {
     "times": lambda value: f"{value:,.2f} ×",
     "second": lambda value: f"{value:.3f}",
     "text": str,
+    **{f"unit.{unit}": partial(written, unit=unit) for unit in get_args(Unit)},
 }
 MOMENTS = {"clock": "%H:%M:%S.%f", "date": "%Y-%m-%d %H:%M"}
 _OF_LISTS: Mapping[str, Callable[[Sequence[Any]], float]] = {
@@ -69,17 +73,16 @@ _OF_LISTS: Mapping[str, Callable[[Sequence[Any]], float]] = {
     "min": min,
     "max": max,
     "median": statistics.median,
-    "p95": lambda found: sorted(found)[max(0, -(-len(found) * 95 // 100) - 1)],
     "length": len,
 }
+_PERCENTILE = re.compile(r"p(\d+)")
 
 
-class Keys:
-    """Looks key paths up in what a run recorded and what was concluded from it."""
+class Paths:
+    """Looks key paths up in a document."""
 
-    def __init__(self, record: Record, results: Results, series: Sequence[Series]) -> None:
-        self.document = document(record, results, series)
-        self._started = record.started
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
 
     def value(self, expression: str) -> Any:
         """What the expression comes to; None where a part of it is not known."""
@@ -88,10 +91,11 @@ class Keys:
     def number(self, expression: str, kind: str) -> Said | None:
         """The value, written; None where it is unknown."""
         value = self.value(expression)
-        if value is None:
-            return None
-        text = moment(self._started, value, kind) if kind in MOMENTS else WRITERS[kind](value)
+        text = None if value is None else self._written(value, kind)
         return None if text is None else Said(text, expression, kind)
+
+    def _written(self, value: Any, kind: str) -> str | None:
+        return WRITERS[kind](value)
 
     def said(self, key: str, /, **expressions: str) -> Said:
         """A message whose numbers are looked up; an expression ``@key`` is a message itself."""
@@ -106,6 +110,19 @@ class Keys:
         """A message that run.json holds."""
         found = self.value(path)
         return None if found is None else Said(Message.model_validate(found), path, "message")
+
+
+class Keys(Paths):
+    """Looks key paths up in what a run recorded and what was concluded from it."""
+
+    def __init__(self, record: Record, results: Results, series: Sequence[Series]) -> None:
+        super().__init__(document(record, results, series))
+        self._started = record.started
+
+    def _written(self, value: Any, kind: str) -> str | None:
+        if kind in MOMENTS:
+            return moment(self._started, value, kind)
+        return super()._written(value, kind)
 
 
 def document(record: Record, results: Results, series: Sequence[Series]) -> dict[str, Any]:
@@ -170,7 +187,15 @@ def _factor(factor: str, document: Any) -> Any:
     if not path:
         return lookup(factor, document)
     known = [value for value in lookup(path, document) or () if value is not None]
-    return _OF_LISTS[name](known) if known else None
+    return _of_list(name, known) if known else None
+
+
+def _of_list(name: str, known: Sequence[Any]) -> Any:
+    """A percentile is the smallest value that so many of a hundred do not exceed."""
+    percent = _PERCENTILE.fullmatch(name)
+    if percent is None:
+        return _OF_LISTS[name](known)
+    return sorted(known)[max(0, -(-len(known) * int(percent[1]) // 100) - 1)]
 
 
 def _parts(text: str, first: str, second: str) -> list[tuple[str, str]]:

@@ -10,14 +10,16 @@ from markupsafe import Markup
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual, arm_message
 from experiment.report.charts import Width, both_widths
-from experiment.report.html_parts import Row, row
+from experiment.report.html_parts import Row, Shown, row
 from experiment.report.keyed import Keys
+from experiment.report.paths import of_arm
 from experiment.report.svg import Scale, decimal_ticks, drawing, line, path, tag, text
 from experiment.results import ArmResult, RequestResult, Results
 
 FEWEST = 8  # a curve over fewer requests shows the requests, not a distribution
 _HEIGHT = 190
 _MOST_POINTS = 300
+_SHARES = (10, 25, 50, 75, 90, 95, 100)
 
 
 def latency_rows(keys: Keys, results: Results) -> list[Row]:
@@ -37,22 +39,39 @@ def latency_rows(keys: Keys, results: Results) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A chart of the requests' times, and the arms on it in the order of their lines."""
+    """A chart of the requests' times, and the arms on it in the order of their lines.
+
+    ``rows`` says the same in words: by when so many of an arm's requests were served.
+    """
 
     name: str
     chart: Markup
     arms: list[Message]
+    rows: list[tuple[str, list[Shown | None]]]
 
 
-def curves(b: Bilingual, results: Results) -> list[Curve]:
+def curves(b: Bilingual, keys: Keys, results: Results) -> list[Curve]:
     """First token and whole time as shares of the requests, of arms with enough of them."""
     arms = [arm for arm in results.arms if len(arm.requests) >= FEWEST]
     if not arms:
         return []
     return [
-        Curve(name, _curve(b, name, arms), [arm_message(arm.arm) for arm in arms])
+        Curve(
+            name,
+            _curve(b, name, arms),
+            [arm_message(arm.arm) for arm in arms],
+            [
+                (f"{share} %", [_served(keys, name, arm, share) for arm in arms])
+                for share in _SHARES
+            ],
+        )
         for name in ("first_token", "latency")
     ]
+
+
+def _served(keys: Keys, name: str, arm: ArmResult, share: int) -> Shown | None:
+    """The time within which that share of an arm's requests was served."""
+    return keys.number(of_arm(arm, f"p{share} @.requests.*.{name}_s"), "seconds")
 
 
 def _curve(b: Bilingual, name: str, arms: Sequence[ArmResult]) -> Markup:
@@ -76,7 +95,7 @@ def _draw(b: Bilingual, name: str, arms: Sequence[ArmResult], width: Width) -> M
     parts += [path(_stairs(found, x, y), class_=_style(index)) for index, found in enumerate(times)]
     return drawing(
         b, f"{name}-{width.name}", (width.pixels, y(0) + 46), message(f"chart.{name}.title"),
-        message(f"chart.{name}.desc"), parts, class_=f"chart {width.name}",
+        message(f"chart.{name}.desc"), parts, table=f"{name}-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def _chart(b: Bilingual, arms: Sequence[Lifelines], width: Width) -> Markup:
     parts += _axis(b, x, y - 22)
     return drawing(
         b, f"life-{width.name}", (width.pixels, y + 22), message("chart.life.title"),
-        message("chart.life.desc"), parts, class_=f"chart {width.name}",
+        message("chart.life.desc"), parts, table="life-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ class LineChart:
 
     Attributes:
         name: of the drawing, unlike every other one of the page.
+        table: id of what holds the same values in words.
         points: labels of the axis; ``point_pixels`` is what one of them needs.
         lines: a value a point; None is a gap.
         spans: of each line, (least, most) a point, drawn as an upright stroke; None: none.
@@ -36,6 +37,7 @@ class LineChart:
     """
 
     name: str
+    table: str
     title: Message
     about: Message
     axis: Message
@@ -72,7 +74,7 @@ def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
         parts += _line(values, places, y, index)
     return drawing(
         b, f"{chart.name}-{width.name}", (width.pixels, _HEIGHT + 62), chart.title, chart.about,
-        parts, class_=f"chart {width.name}",
+        parts, table=chart.table, class_=f"chart {width.name}",
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def _figure(b: Bilingual, at: Mapping[str, int], seen: Picture, width: Width) ->
     return drawing(
         b, f"mapping-{width.name}", (width.pixels, _POOL_Y + _HEIGHT + 26),
         message("chart.mapping.title"), message("chart.mapping.desc", **at), parts,
-        class_=f"chart {width.name}",
+        table="mapping-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """The run inside its page: what its script reads and a person downloads, in a bounded size.
 
-    run  model  workload  results  tables     as in run.json and the CSV files
+    run  model  workload  results             as in run.json
+    tables                                    the CSV files, packed; see embed.py
     left_out                                  paths that made it too large, each beside the page
 
 What is largest and least read goes first: tokens and texts of requests, then memory readings.
@@ -14,13 +15,13 @@ from typing import Any
 
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.record import Record
+from experiment.report.embed import packed
 from experiment.report.experiment.frame import experiment_frame
 from experiment.report.frames import readings_frame, summary_frame, timeline_frame, to_csv
 from experiment.report.series import Series
 from experiment.results import Results
 
-MOST_BYTES = 700_000
-_MOST_CSV = 400_000
+MOST_BYTES = 500_000
 _MOST_TEXT = 2000
 
 
@@ -28,18 +29,18 @@ def run_data(record: Record, results: Results, series: list[Series]) -> dict[str
     """Everything that fits; ``left_out`` names the rest."""
     workload, model = record.first(WorkloadReady), record.first(ModelPrepared)
     tables = {
-        "summary.csv": to_csv(summary_frame(results)),
+        "summary.csv": packed(to_csv(summary_frame(results))),
         **_experiment_table(results),
-        "readings.csv": to_csv(readings_frame(record, results)),
-        "timeline.csv": to_csv(timeline_frame(series)),
+        "readings.csv": packed(to_csv(readings_frame(record, results))),
+        "timeline.csv": packed(to_csv(timeline_frame(series))),
     }
     data: dict[str, Any] = {
         "run": record.started.model_dump(mode="json"),
         "model": model.model_dump(mode="json") if model else None,
         "workload": _short_workload(workload),
         "results": results.model_dump(mode="json"),
-        "tables": {name: text for name, text in tables.items() if len(text) <= _MOST_CSV},
-        "left_out": [name for name, text in tables.items() if len(text) > _MOST_CSV],
+        "tables": tables,
+        "left_out": [],
     }
     for name, drop in _DROPPED.items():
         if len(json.dumps(data, ensure_ascii=False)) <= MOST_BYTES:
@@ -89,7 +90,7 @@ _DROPPED: dict[str, Callable[[dict[str, Any]], None]] = {
 def _experiment_table(results: Results) -> dict[str, str]:
     if results.experiment is None:
         return {}
-    return {"experiment.csv": to_csv(experiment_frame(results.experiment))}
+    return {"experiment.csv": packed(to_csv(experiment_frame(results.experiment)))}
 
 
 def _short_workload(workload: WorkloadReady | None) -> dict[str, Any] | None:

@@ -73,6 +73,8 @@ def _series(events: ArmEvents, stages: list[StageEntered]) -> Series | None:
     rows, _ = timeline(events)
     if not rows or events.pool is None:
         return None
+    if _of_another_repeat(stages, rows[0].started_ns):
+        stages = []
     ready = (s.t_ns for s in stages if s.stage is Stage.CACHE_READY)
     origin = min(next(ready, rows[0].started_ns), rows[0].started_ns)
     ends = [row.t_ns for row in rows]
@@ -84,6 +86,12 @@ def _series(events: ArmEvents, stages: list[StageEntered]) -> Series | None:
     starts = [(row.started_ns - origin) / 1e9 for row in rows]
     end = max([(ends[-1] - origin) / 1e9, *(mark.seconds for mark in marks)])
     return Series(events.arm, events.pool.bytes_per_slot, (*starts, end), tuple(rows), marks)
+
+
+def _of_another_repeat(stages: list[StageEntered], first_ns: int) -> bool:
+    """Whether the arm was read while it ran before: an experiment reads memory in its warm-up."""
+    during = (Stage.REQUEST_DONE, Stage.LAST_STEP)
+    return any(s.stage in during and s.t_ns < first_ns for s in stages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from experiment.report.svg import Scale, binary_ticks, decimal_ticks, drawing, l
 from experiment.results import ArmResult, SimulatorCheck
 
 _HEIGHT = 180
+_MOST_ROWS = 24
 # Names of the two lines, in the order of their marks in the legend.
 LINES = ("simulator.recorded", "simulator.simulated")
 
@@ -25,6 +26,12 @@ def check_chart(b: Bilingual, arm: ArmResult) -> Markup | None:
     return both_widths(lambda width: _chart(b, arm.arm, found, width))
 
 
+def check_rows(arm: ArmResult) -> list[int]:
+    """Places of the curve's points that the table says: evenly spread, the first and the last."""
+    last = len(arm.simulator.curve) - 1 if arm.simulator else 0
+    return sorted({round(last * row / (_MOST_ROWS - 1)) for row in range(_MOST_ROWS)})
+
+
 def _chart(b: Bilingual, arm: str, check: SimulatorCheck, width: Width) -> Markup:
     left, right = (50, 8) if width.narrow else (64, 20)
     steps = [step for step, _, _ in check.curve]
@@ -33,7 +40,7 @@ def _chart(b: Bilingual, arm: str, check: SimulatorCheck, width: Width) -> Marku
     parts: list[Markup] = []
     for tick in binary_ticks(y.top, 4):
         parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
-        parts.append(text(b, x.start - 8, y(tick) + 4, f"{tick:,}", class_="t small end num"))
+        parts.append(text(b, x.start - 8, y(tick) + 4, f"{tick:,}", class_="t small end num tick"))
     edges = [float(edge) for edge in (*steps, steps[-1] + 1)]
     for index in range(len(LINES)):
         corners = stairs(edges, [float(row[index + 1]) for row in check.curve])
@@ -44,7 +51,8 @@ def _chart(b: Bilingual, arm: str, check: SimulatorCheck, width: Width) -> Marku
     return drawing(
         b, f"simulator-{arm}-{width.name}", (width.pixels, _HEIGHT + 48),
         message("simulator.chart.title", arm=arm_message(arm).model_dump()),
-        message("simulator.chart.desc"), parts, class_=f"chart {width.name}",
+        message("simulator.chart.desc"), parts, table=f"simulator-{arm}-data",
+        class_=f"chart {width.name}",
     )  # fmt: skip
 
 
@@ -52,7 +60,7 @@ def _axis(b: Bilingual, x: Scale) -> list[Markup]:
     parts = [line(x.start, _HEIGHT, x.end, _HEIGHT, class_="axis")]
     for tick in decimal_ticks(x.top, 5):
         parts.append(line(x(tick), _HEIGHT, x(tick), _HEIGHT + 4, class_="axis"))
-        parts.append(text(b, x(tick), _HEIGHT + 18, f"{tick:,g}", class_="t small middle num"))
+        parts.append(text(b, x(tick), _HEIGHT + 18, f"{tick:,g}", class_="t small middle num tick"))
     middle = (x.start + x.end) / 2
     label = message("simulator.chart.steps")
     parts.append(text(b, middle, _HEIGHT + 38, label, class_="t small soft middle"))

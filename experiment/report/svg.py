@@ -59,21 +59,27 @@ def line(x1: float, y1: float, x2: float, y2: float, **attributes: object) -> Ma
 def path(
     points: Iterable[tuple[float, float]], closed: bool = False, **attributes: object
 ) -> Markup:
-    """A polyline through ``points``; level and upright pieces are written short."""
+    """A polyline through ``points`` in tenths of a pixel, each written as the way from the last."""
     steps: list[str] = []
-    last: tuple[str, str] | None = None
+    last: tuple[int, int] | None = None
     for point in points:
-        x, y = _short(point[0]), _short(point[1])
+        x, y = round(point[0] * 10), round(point[1] * 10)
         if last is None:
-            steps.append(f"M{x} {y}")
+            steps.append(f"M{_tenths(x)} {_tenths(y)}")
         elif (x, y) != last:
-            steps.append(f"V{y}" if x == last[0] else f"H{x}" if y == last[1] else f"L{x} {y}")
+            steps.append(_way(x - last[0], y - last[1]))
         last = (x, y)
     return tag("path", d="".join(steps) + ("Z" if closed else ""), **attributes)
 
 
-def _short(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
+def _way(x: int, y: int) -> str:
+    if x and y:
+        return f"l{_tenths(x)} {_tenths(y)}"
+    return f"h{_tenths(x)}" if x else f"v{_tenths(y)}"
+
+
+def _tenths(value: int) -> str:
+    return f"{value / 10:g}"
 
 
 def drawing(
@@ -83,11 +89,14 @@ def drawing(
     title: Message,
     description: Message,
     children: Iterable[Markup],
+    *,
+    table: str,
     **attributes: object,
 ) -> Markup:
-    """An image with its name and description in both languages.
+    """An image with its name and description in both languages, and the table of its data.
 
     ``aria-labelledby`` names those of the run's language; the page's script follows the switch.
+    ``table`` is the id of an element of the page that holds the same figures in words.
     """
     heads = [
         tag(element, b.plain(lang, label), id=f"{name}-{element}-{lang}", lang=lang)
@@ -103,6 +112,7 @@ def drawing(
         role="img",
         aria_labelledby=f"{name}-title-{b.lang}",
         aria_describedby=f"{name}-desc-{b.lang}",
+        aria_details=table,
         **attributes,
     )
 

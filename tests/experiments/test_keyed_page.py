@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from axe_check import WAYS, needs_axe, violations
+from chart_checks import charts_of, untold
 from in_process import Ran, run, tiny_config
 from keyed_page import assert_keys_hold, body_of, facts_of, numbers_without_key
 
@@ -40,6 +41,11 @@ def test_every_number_of_an_experiment_is_what_the_record_says(ran: Ran) -> None
     assert not numbers_without_key(body)
     keys = [node.get("data-key") for node in body.iter() if node.get("data-key")]
     assert sum(key.startswith("results.experiment.cells.1.") for key in keys) > 10
+    assert untold(body) == []
+    drawn = {chart.get("id") for chart in charts_of(body)}
+    assert ran.results.experiment is not None
+    for figure in ran.results.experiment.charts:
+        assert f"experiment-{figure.replace('_', '-')}-wide" in drawn
 
 
 def test_the_experiment_is_the_seventh_part_and_its_finding_the_headline(ran: Ran) -> None:

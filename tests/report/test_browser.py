@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pages import Opened as OpenedFile
+from pages import wide_tables
 
 
 class Opened(OpenedFile):
@@ -113,9 +114,30 @@ def test_text_is_readable_in_both_themes(browser: Any, report: Path, scheme: str
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
+def test_stacked_cells_of_a_telephone_name_their_arms(
+    browser: Any, report: Path, lang: str
+) -> None:
+    one = Opened(browser, report, viewport={"width": 390, "height": 844})
+    one.page.click(f'[data-language="{lang}"]')
+    heads = one.page.eval_on_selector_all(
+        "[aria-labelledby=compare] thead th",
+        "(nodes, lang) => nodes.map(n => n.querySelector(`span[lang=${lang}]`).textContent)",
+        lang,
+    )
+    written = one.page.eval_on_selector_all(
+        "[aria-labelledby=compare] tbody tr:first-child td",
+        "nodes => nodes.map(n => getComputedStyle(n, '::before').content)",
+    )
+    assert len(heads) > 1
+    assert written == [f'"{head}"' for head in heads]
+    one.context.close()
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
 def test_a_telephone_needs_no_sideways_scroll(browser: Any, report: Path, lang: str) -> None:
     one = Opened(browser, report, viewport={"width": 390, "height": 844})
     one.page.click(f'[data-language="{lang}"]')
+    assert wide_tables(one.page) == []
     one.page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
     assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert one.page.locator("#peak-narrow").is_visible()

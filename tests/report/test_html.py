@@ -10,9 +10,11 @@ from typing import Any
 
 import html5lib
 import pytest
+from chart_checks import charts_of, untold
 from sample import PROMPTS, make_record
 
 from experiment.conclusions import evaluate
+from experiment.record import Record
 from experiment.report.embed import safe_json
 from experiment.report.html import report_html
 from experiment.results import Results
@@ -126,7 +128,7 @@ def test_the_first_screen_says_what_was_found_and_what_to_mind(page: str) -> Non
 
 
 def test_unknown_is_a_dash_with_its_reason(page: str) -> None:
-    table = next(n for n in body(page).iter("table") if n.get("class") == "compare")
+    table = next(n for n in body(page).iter("table") if "compare" in (n.get("class") or "").split())
     head = ["".join(th.itertext()) for th in next(table.iter("tr")).iter("th")]
     failed = next(i for i, text in enumerate(head) if "one by one" in text)
     for row in list(table.iter("tr"))[1:]:
@@ -204,13 +206,27 @@ def test_numbers_in_the_chart_are_those_of_the_run(page: str) -> None:
     assert {f"{live}", f"{3 * 64}", f"{(2 + 4 + 2) * 8}"} <= numbers
 
 
-def test_pictures_are_named_in_both_languages_and_followed_by_a_table(page: str) -> None:
+def test_every_chart_has_a_name_a_description_and_a_table(page: str, busy: Record) -> None:
     parsed = body(page)
-    images = [n for n in parsed.iter() if n.get("role") == "img" and name(n) == "svg"]
-    assert len(images) == 12
-    for image in images:
-        children = [(name(c), c.get("lang")) for c in image]
-        assert {("title", "en"), ("title", "zh"), ("desc", "en"), ("desc", "zh")} <= set(children)
-    for label in ("peak", "time", "player", "requests"):
-        section = next(n for n in parsed.iter("section") if n.get("aria-labelledby") == label)
-        assert any(d.find(".//table") is not None for d in section.iter("details"))
+    assert untold(parsed) == []
+    named = {chart.get("id").removesuffix("-wide") for chart in charts_of(parsed)}
+    assert {"peak", "over-time", "over-steps", "map", "mapping", "life", "claim-waste"} <= named
+    assert untold(body((busy.directory / "report.html").read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "missing"),
+    [
+        ('aria-details="peak-data"', "", ["peak-wide: table", "peak-narrow: table"]),
+        ('id="life-data"', "", ["life-wide: table", "life-narrow: table"]),
+        ('<svg id="map-wide"', '<svg aria-hidden="true" id="map-wide"', ["map-wide: is no image"]),
+        ('<desc id="mapping-wide-desc-zh"', "<desc", ["mapping-wide: desc in zh"]),
+    ],
+)
+def test_a_chart_without_one_of_them_is_found(
+    page: str, was: str, becomes: str, missing: list[str]
+) -> None:
+    changed = page.replace(was, becomes)
+    if becomes == "<desc":
+        changed = changed.replace('<desc lang="zh">', '<desc lang="en">', 1)
+    assert untold(html5lib.parse(changed, namespaceHTMLElements=False).find("body")) == missing

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from busy_run import make_run, plans
+from chart_checks import charts_of, untold
 from keyed_page import body_of
 from pages import Opened
 from sample import make_record
@@ -120,11 +121,13 @@ def test_the_page_of_a_run_of_many_requests_stays_small_and_says_what_is_left_ou
     page = report_html(record, results.model_copy(update={"arms": arms}), "en")
     assert len(page.encode()) < 1_500_000
     body = body_of(page)
+    assert untold(body) == []
+    assert {"latency-wide", "first_token-narrow"} <= {c.get("id") for c in charts_of(body)}
     about = next(n for n in body.iter("section") if n.get("aria-labelledby") == "about")
     said = "".join(about.itertext())
     assert "results.arms.*.requests.*.tokens" in said
     data = next(n for n in body.iter("script") if n.get("id") == "run-data")
     assert "tokens" not in json.loads(data.text)["results"]["arms"][0]["requests"][0]
     whole = "".join(body.itertext())
-    assert "1,440 more requests are in run.json." in whole
+    assert "1,460 more requests are in run.json." in whole
     assert "more stages" in whole

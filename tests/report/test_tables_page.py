@@ -9,7 +9,8 @@ from typing import Any
 
 import html5lib
 import pytest
-from keyed_page import name
+from chart_checks import charts_of
+from keyed_page import assert_keys_hold, body_of, name, numbers_without_key
 
 from experiment.bench.data import BenchData, Round, write_data
 from experiment.bench.rows import Row
@@ -20,6 +21,7 @@ from experiment.experiments.claims import CLAIMS, judge
 from experiment.i18n import LANGUAGES, Translator
 from experiment.report.bench_page import bench_html
 from experiment.report.claims_page import claims_html
+from experiment.report.compare_page import compare_csv, compare_document, compare_html
 from experiment.report.index import entries, write_index
 from experiment.report.paper_page import paper_html
 from kvsim.paper.memory import closed
@@ -71,8 +73,8 @@ def test_the_pages_hold_what_they_are_of() -> None:
     t = Translator("en")
     page = html5lib.parse(page_of("claims", "en"), namespaceHTMLElements=False)
     english = next(node for node in page.iter("div") if node.get("lang") == "en")
-    # The claim alone: behind it stands why it has no verdict.
-    said = ["".join(cell.itertext()).split("\n")[0] for cell in english.iter("th")]
+    # The claim alone: below it stands why it has no verdict.
+    said = [(cell.text or "").strip() for cell in english.iter("th")]
     assert [t(f"claims.{claim.name}") for claim in CLAIMS] == said[4:]
     assert "819,200 B" in page_of("paper", "en")
     assert "1,234.5" in page_of("bench", "en")
@@ -87,6 +89,22 @@ def side(value: float) -> Side:
         name=f"run-{value:g}", kind="run", schema_version=1, version="1", wall_ns=10**18,
         utc_offset_s=0, status="complete", command=[], figures={figure.id: figure},
     )  # fmt: skip
+
+
+def test_every_number_of_a_comparison_is_what_it_recorded() -> None:
+    found = compare_sides(side(1), side(3))
+    body = body_of(compare_html(found, compare_csv(found), "en"))
+    assert_keys_hold(body, compare_document(found), None, least=8)
+    assert not numbers_without_key(body)
+    said = {n.get("data-key"): "".join(n.itertext()) for n in body.iter() if n.get("data-key")}
+    assert said["rows.0.left.value"] == "1"
+    assert said["rows.0.right.value"] == "3"
+    assert said["words.0.change"] == "—"
+
+
+@pytest.mark.parametrize("kind", ["claims", "paper", "bench"])
+def test_they_are_tables_and_have_no_chart(kind: str) -> None:
+    assert charts_of(body_of(page_of(kind, "en"))) == []
 
 
 def test_the_index_lists_them_newest_first_with_what_they_found(tmp_path: Path) -> None:

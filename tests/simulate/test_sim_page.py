@@ -9,10 +9,14 @@ from typing import Any
 import html5lib
 import pytest
 from axe_check import WAYS, needs_axe, violations
+from chart_checks import charts_of, untold
+from keyed_page import assert_keys_hold, body_of, numbers_without_key
+from pages import wide_tables
 
 from experiment.i18n import LANGUAGES, Translator
 from experiment.report.simulation.cells import cells_of, spoken
 from experiment.report.simulation.figures import GROUPS
+from experiment.report.simulation.keys import sim_document
 from experiment.report.simulation.writing import written
 from experiment.simulate.record import read_simulation
 
@@ -20,6 +24,7 @@ from experiment.simulate.record import read_simulation
 def test_it_is_valid_and_holds_every_figure_in_both_languages(drawn: Path) -> None:
     page = (drawn / "report.html").read_text(encoding="utf-8")
     html5lib.HTMLParser(strict=True).parse(page)
+    page = page.replace("\u00a0", " ")
     cells = cells_of(read_simulation(drawn))
     for lang in LANGUAGES:
         t = Translator(lang)
@@ -48,6 +53,29 @@ def test_the_ledger_paints_every_state_that_a_slot_was_in(drawn: Path) -> None:
     assert {"live", "padding", "finished", "unwritten", "rounding", "hole"} <= painted
 
 
+@pytest.mark.parametrize("run", ["drawn", "hashed"])
+def test_every_number_says_where_it_came_from_and_every_chart_has_its_table(
+    run: str, request: pytest.FixtureRequest
+) -> None:
+    directory: Path = request.getfixturevalue(run)
+    body = body_of((directory / "report.html").read_text(encoding="utf-8"))
+    assert_keys_hold(body, sim_document(read_simulation(directory)), None)
+    # Names of policies are no numbers.
+    names = re.compile(r"\bpow2\b")
+    assert [t for t in numbers_without_key(body) if re.search(r"\d", names.sub("", t))] == []
+    assert untold(body) == []
+    drawn = {chart.get("id") for chart in charts_of(body)}
+    assert {"ledger-wide", "means-narrow", "load-wide"} < drawn
+
+
+def test_a_wrong_number_is_noticed(drawn: Path) -> None:
+    page = (drawn / "report.html").read_text(encoding="utf-8")
+    changed, n = re.subn(r'(data-key="figures\[paged\]\.arrived"[^>]*>)150<', r"\g<1>151<", page)
+    assert n == 1
+    with pytest.raises(AssertionError, match="arrived"):
+        assert_keys_hold(body_of(changed), sim_document(read_simulation(drawn)), None)
+
+
 @needs_axe
 @pytest.mark.parametrize(("scheme", "lang", "width"), WAYS)
 def test_axe_finds_no_serious_violation(
@@ -70,6 +98,7 @@ def test_a_browser_opens_it_without_a_complaint_or_a_request(
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
     page.goto((directory / "report.html").as_uri())
+    assert wide_tables(page) == []
     page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
     for lang in LANGUAGES:
         page.click(f'[data-language="{lang}"]')

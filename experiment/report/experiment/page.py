@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from markupsafe import Markup
+
 from experiment.experiments.results import CellArm, CellResult, ExperimentResult, FigureInfo
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
@@ -15,7 +17,8 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
     """What the template needs; nothing for an ordinary run."""
     if result is None:
         return {"experiment": None}
-    infos = {info.figure: info for info in result.figures}
+    groups = words.groups(result)
+    infos = {group.info.figure: group.info for group in groups}
     exact, foretold = result.foretold
     return {
         "experiment": result,
@@ -24,11 +27,9 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_reading": words.reading(result.name),
         "experiment_table": words.table(result.name),
         "experiment_axis": words.cell_axis(result.cells[0].values) if result.cells else None,
-        "experiment_groups": words.groups(result),
+        "experiment_groups": groups,
         "experiment_charts": [
-            (words.figure_label(name), line_chart(b, _chart(result, infos[name])))
-            for name in result.charts
-            if result.cells
+            _drawn(b, _chart(result, infos[name])) for name in result.charts if name in infos
         ],
         "experiment_ended_badly": words.ended_badly(result),
         "experiment_left_out": words.left_out(result),
@@ -68,6 +69,12 @@ def _focus(result: ExperimentResult) -> dict[str, Any] | None:
     }
 
 
+def _drawn(b: Bilingual, chart: LineChart) -> tuple[Message, Markup, list[int]]:
+    """A chart with its title, and the places of the arms that it has a line of."""
+    known = [at for at, line in enumerate(chart.lines) if any(v is not None for v in line)]
+    return chart.title, line_chart(b, chart), known
+
+
 def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
     """A point for each cell in which any arm has the figure.
 
@@ -75,8 +82,9 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
     drawn over the rates, without the cells that were run on a clock of steps.
     """
     cells = [cell for cell in result.cells if any(_has(arm, info) for arm in cell.arms)]
-    cells = cells or result.cells
     values = _told_apart(cells)
+    title, axis = words.figure_label(info.figure), words.cell_axis(values[0])
+    about = message("experiments.chart_desc", figure=title.model_dump(), axis=axis.model_dump())
     lines, spans = [], []
     for arm in result.arms:
         found = [cell.arm(arm) for cell in cells]
@@ -92,9 +100,10 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
         )
     return LineChart(
         name=f"experiment-{info.figure.replace('_', '-')}",
-        title=words.figure_label(info.figure),
-        about=words.about(result.name),
-        axis=words.cell_axis(values[0]),
+        table=f"figure-{info.figure}",
+        title=title,
+        about=about,
+        axis=axis,
         points=[words.cell_label(each) for each in values],
         lines=lines,
         unit=info.unit,

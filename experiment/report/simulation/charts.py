@@ -7,10 +7,11 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from experiment.i18n import format_bytes
+from experiment.i18n import DASH, format_bytes
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths, slots
+from experiment.report.keyed import Paths
 from experiment.report.simulation.figures import ALLOCATED, RESERVED, Result, policy_of
 from experiment.report.svg import (
     Scale,
@@ -33,6 +34,7 @@ PARTS = (
 _PANEL, _GAP = 96, 44
 # Narrower pieces would not be seen.
 _MOST_COLUMNS = 260
+_MOST_MOMENTS = 12
 
 
 def states_of(results: Sequence[Result]) -> list[str]:
@@ -64,7 +66,7 @@ def _ledger(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
     parts += time_axis(b, x, bottom)
     return drawing(
         b, f"ledger-{width.name}", (width.pixels, bottom + 44), message("sim.chart.ledger.title"),
-        message("sim.chart.ledger.desc"), parts, class_=f"chart {width.name}",
+        message("sim.chart.ledger.desc"), parts, table="ledger-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
 
@@ -83,10 +85,10 @@ def _panel(b: Bilingual, one: Result, scales: tuple[Scale, Scale], width: Width)
         below = above
     for tick in binary_ticks(y.top, 3):
         parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
-        parts.append(text(b, x.start - 8, y(tick) + 4, slots(tick), class_="t small end num"))
+        parts.append(text(b, x.start - 8, y(tick) + 4, slots(tick), class_="t small end num tick"))
         if not width.narrow:
             size = format_bytes(tick * slot_bytes) if tick else "0"
-            parts.append(text(b, x.end + 8, y(tick) + 4, size, class_="t small soft num"))
+            parts.append(text(b, x.end + 8, y(tick) + 4, size, class_="t small soft num tick"))
     pool = [(x(0), y(one["pool_slots"])), (x(edges[-1]), y(one["pool_slots"]))]
     parts.append(path(pool, class_="trace reserved"))
     return parts
@@ -110,6 +112,12 @@ def _mean(ends: Sequence[float], values: Sequence[float], a: int, z: int) -> flo
     return sum(values[i] * (ends[i + 1] - ends[i]) for i in range(a, z)) / whole if whole else 0.0
 
 
+def moments_of(result: Result) -> list[int]:
+    """Places in the series that the tables say: evenly spread over its pieces, the last as well."""
+    last = len(result["series"]["ends_s"]) - 1
+    return sorted({round(last * row / (_MOST_MOMENTS - 1)) for row in range(_MOST_MOMENTS)})
+
+
 def _band(
     edges: Sequence[float],
     below: Sequence[float],
@@ -130,9 +138,9 @@ def stairs(edges: Sequence[float], values: Sequence[float]) -> list[tuple[float,
     return [point for (start, end), value in steps for point in ((start, value), (end, value))]
 
 
-def means_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
+def means_chart(b: Bilingual, keys: Paths, results: Sequence[Result]) -> Markup:
     """One bar a policy: the pool's mean over time, split as Fig. 2 of the paper splits it."""
-    return both_widths(lambda width: _means(b, results, width))
+    return both_widths(lambda width: _means(b, keys, results, width))
 
 
 def parts_of(result: Result) -> dict[str, float]:
@@ -144,7 +152,7 @@ def parts_of(result: Result) -> dict[str, float]:
     return {name: shares[name] for name in PARTS if shares.get(name)}
 
 
-def _means(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
+def _means(b: Bilingual, keys: Paths, results: Sequence[Result], width: Width) -> Markup:
     left = 8 if width.narrow else 110
     scale = Scale(1, left, width.pixels - 12)
     parts: list[Markup] = []
@@ -155,28 +163,29 @@ def _means(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
             parts.append(text(b, left, y + 12, policy_of(each), class_="t strong"))
         else:
             parts.append(text(b, left - 10, y + 17, policy_of(each), class_="t strong end"))
-        parts += _bar(b, each, y + (18 if width.narrow else 0), scale)
+        parts += _bar(b, keys, each, y + (18 if width.narrow else 0), scale)
         y += step
     for tick in (0, 0.25, 0.5, 0.75, 1):
         parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
         shown = f"{tick:.0%}"
         anchor = "end" if tick == 1 else "middle"
-        parts.append(text(b, scale(tick), y + 18, shown, class_=f"t small num {anchor}"))
+        parts.append(text(b, scale(tick), y + 18, shown, class_=f"t small num tick {anchor}"))
     parts.append(line(scale.start, y, scale.end, y, class_="axis"))
     return drawing(
         b, f"means-{width.name}", (width.pixels, y + 26), message("sim.chart.means.title"),
-        message("sim.chart.means.desc"), parts, class_=f"chart {width.name}",
+        message("sim.chart.means.desc"), parts, table="means-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
 
-def _bar(b: Bilingual, result: Result, y: float, scale: Scale) -> list[Markup]:
+def _bar(b: Bilingual, keys: Paths, result: Result, y: float, scale: Scale) -> list[Markup]:
     parts: list[Markup] = []
     start = 0.0
     for name, share in parts_of(result).items():
         x, span = scale(start), scale(start + share) - scale(start)
         parts.append(rect(x, y, span, 26, fill=fill(name), class_="edge"))
         if span > 44:
-            shown = f"{share * 100:.1f} %"
+            path = f"figures[{policy_of(result)}].{name}_mean"
+            shown = keys.number(path, "unit.share") or DASH
             parts.append(text(b, x + span / 2, y + 17.5, shown, class_="t small halo middle num"))
         start += share
     return parts
@@ -211,7 +220,7 @@ def _load(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
         bottom = y + 54
     return drawing(
         b, f"load-{width.name}", (width.pixels, bottom), message("sim.chart.load.title"),
-        message("sim.chart.load.desc"), parts, class_=f"chart {width.name}",
+        message("sim.chart.load.desc"), parts, table="load-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
 
@@ -246,7 +255,7 @@ def _row(
     elif column == 0:
         parts.append(text(b, 0, y(0) - 22, policy_of(one), class_="t strong"))
     tick = decimal_ticks(y.top, 2)[-1]
-    parts.append(text(b, x.start - 6, y(tick) + 4, f"{tick:,g}", class_="t small end num"))
+    parts.append(text(b, x.start - 6, y(tick) + 4, f"{tick:,g}", class_="t small end num tick"))
     parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
     if kind == "preempted":
         edges, values = _lost(one)
@@ -266,7 +275,7 @@ def time_axis(b: Bilingual, x: Scale, y: float, most: int = 5) -> list[Markup]:
     parts = [line(x.start, y, x.end, y, class_="axis")]
     for tick in decimal_ticks(x.top, most):
         parts.append(line(x(tick), y, x(tick), y + 4, class_="axis"))
-        parts.append(text(b, x(tick), y + 17, f"{tick:,g}", class_="t small middle num"))
+        parts.append(text(b, x(tick), y + 17, f"{tick:,g}", class_="t small middle num tick"))
     unit: Message = message("sim.chart.seconds")
     middle = (x.start + x.end) / 2
     parts.append(text(b, middle, y + 36, unit, class_="t small soft middle"))

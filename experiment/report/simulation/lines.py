@@ -20,6 +20,7 @@ def sweep_chart(b: Bilingual, sweep: Sweep) -> Markup:
         b,
         LineChart(
             name=f"sweep-{sweep.name.replace('_', '-')}",
+            table=f"sweep-{sweep.name}-data",
             title=message(f"{texts}.title"),
             about=message(f"{texts}.about"),
             axis=message(f"{texts}.axis"),

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
-from experiment.report.embed import safe_json
-from experiment.report.html import page_assets, templates
+from experiment.report.embed import packed, safe_json
+from experiment.report.html import column_heads, page_assets, templates
+from experiment.report.keyed import Paths, Said
 from experiment.report.simulation import charts
 from experiment.report.simulation.cells import Cell, cells_of, dashes, spoken
-from experiment.report.simulation.facts import limit_facts, memory_facts, refusals, trace_facts
+from experiment.report.simulation.facts import (
+    Fact,
+    limit_facts,
+    memory_facts,
+    refusals,
+    trace_facts,
+)
 from experiment.report.simulation.figures import GROUPS, Figure
-from experiment.report.simulation.headline import compared, headline, used_share
+from experiment.report.simulation.headline import compared, used_share
+from experiment.report.simulation.keys import sim_document
 from experiment.report.simulation.lines import line_swatch, sweep_chart
 from experiment.report.simulation.sweeps import Sweep, sweeps_of
-from experiment.report.simulation.writing import written
 from experiment.report.svg import patterns
 from experiment.shipped import program
 
 Data = Mapping[str, Any]
-_MOST_CSV = 1_500_000
+_MOST_TABLE = 400_000  # of a packed table, several of which stand in the page
 _TERMS = (
     "slot", "block", "reserved", "allocated", "live", "wasted", "unwritten", "never_written",
     "padding", "finished", "rounding", "cached", "hole", "watermark", "free",
@@ -38,17 +44,24 @@ def simulation_html(data: Data, tables: Mapping[str, str], lang: str) -> str:
     """
     b = Bilingual(lang)
     cells = cells_of(data)
+    keys = Paths(sim_document(data))
     env = templates(b)
-    env.globals.update(line_swatch=line_swatch, explained=policy_message)
+    env.globals.update(
+        line_swatch=line_swatch,
+        explained=policy_message,
+        n=lambda path, kind: b.words(keys.number(path, kind)),
+        said=lambda key, **paths: b.said(keys.said(key, **paths)),
+        stored=lambda path: b.words(keys.stored(path)),
+    )
     context: dict[str, Any] = {
         "lang": lang,
-        **page_assets(),
+        **page_assets(stacked=column_heads(b, policy=[cell.policy for cell in cells])),
         "data": _embedded(data, tables),
-        "began": _began(data),
+        "began": keys.value("began"),
         "cells": cells,
-        **_first_screen(data, cells),
-        **_pictures(b, cells),
-        **_lists(b, data, cells),
+        **_first_screen(keys, data, cells),
+        **_pictures(b, keys, cells),
+        **_lists(b, keys, data, cells),
     }
     page: str = env.get_template("simulate.html.j2").render(context)
     return page
@@ -59,42 +72,51 @@ def policy_message(name: str) -> Message:
     return message(f"sim.policy.{name.replace('+', '_')}")
 
 
-def _began(data: Data) -> str:
-    zone = timezone(timedelta(seconds=data["utc_offset_s"]))
-    moment = datetime.fromtimestamp(data["wall_ns"] / 1e9, UTC).astimezone(zone)
-    return moment.strftime("%Y-%m-%d %H:%M")
-
-
-def _first_screen(data: Data, cells: Sequence[Cell]) -> dict[str, Any]:
-    failed = [(cell.policy, cell.error) for cell in cells if cell.error is not None]
-    notes = [Message.model_validate(note) for note in data["notes"]]
-    if data["interrupted"]:
-        notes.append(message("sim.interrupted"))
-    subject = {label.key.rpartition(".")[2]: (label, value) for label, value in
-               (*trace_facts(data), *memory_facts(data))}  # fmt: skip
+def _first_screen(keys: Paths, data: Data, cells: Sequence[Cell]) -> dict[str, Any]:
+    failed = [
+        (cell.policy, keys.stored(f"cells.{place}.error"))
+        for place, cell in enumerate(cells)
+        if cell.error is not None
+    ]
+    refused = [
+        (policy, keys.stored(f"facts.refused.{place}"))
+        for place, (policy, _) in enumerate(refusals(data))
+    ]
+    facts = [*_facts(keys, "trace", trace_facts(data)), *_facts(keys, "memory", memory_facts(data))]
+    subject = {label.key.rpartition(".")[2]: (label, value) for label, value in facts}
     wanted = ("trace", "rows", "lengths", "arrivals", "model", "gpu", "budget", "max_length")
     return {
-        "headline": headline(data),
-        "figures": [_big(cell) for cell in reversed(compared(cells))],
-        "alarms": [*failed, *refusals(data)],
-        "notes": notes,
+        "figures": [_big(keys, cell) for cell in reversed(compared(cells))],
+        "alarms": [*failed, *refused],
+        "notes": [keys.stored(f"notes.{place}") for place in range(len(data["notes"]))],
+        "interrupted": data["interrupted"],
         "subject": [subject[name] for name in wanted if name in subject],
     }
 
 
-def _big(cell: Cell) -> dict[str, Any]:
-    share = used_share(cell)
-    assert cell.result is not None
+def _facts(keys: Paths, name: str, facts: Sequence[Fact]) -> list[tuple[Message, Said | None]]:
+    """Labels, and values with the keys that they have in the document."""
+    return [
+        (
+            label,
+            keys.stored(f"facts.{name}.{place}")
+            if isinstance(value, Message)
+            else keys.number(f"facts.{name}.{place}", "text"),
+        )
+        for place, (label, value) in enumerate(facts)
+    ]
+
+
+def _big(keys: Paths, cell: Cell) -> dict[str, Any]:
     return {
         "kind": "paged" if cell.policy.startswith("paged") else "contiguous",
         "policy": cell.policy,
-        "share": written(share, "share"),
-        "width": 100 * (share or 0),
-        "running": written(cell.result["running"]["mean"], "mean"),
+        "share": keys.number(f"figures[{cell.policy}].used_of_allocated", "unit.share"),
+        "width": 100 * (used_share(cell) or 0),
     }
 
 
-def _pictures(b: Bilingual, cells: Sequence[Cell]) -> dict[str, Any]:
+def _pictures(b: Bilingual, keys: Paths, cells: Sequence[Cell]) -> dict[str, Any]:
     results = [cell.result for cell in cells if cell.result is not None]
     shown = {name for each in results for name in charts.parts_of(each)}
     return {
@@ -102,50 +124,63 @@ def _pictures(b: Bilingual, cells: Sequence[Cell]) -> dict[str, Any]:
         "states": charts.states_of(results),
         "parts": [name for name in charts.PARTS if name in shown],
         "ledger": charts.ledger_chart(b, results),
-        "means": charts.means_chart(b, results),
+        "means": charts.means_chart(b, keys, results),
         "load": charts.load_chart(b, results),
+        "moments": [(charts.policy_of(each), charts.moments_of(each)) for each in results],
     }
 
 
-def _lists(b: Bilingual, data: Data, cells: list[Cell]) -> dict[str, Any]:
-    sweeps = [_sweep(b, sweep) for sweep in sweeps_of(data)]
+def _lists(b: Bilingual, keys: Paths, data: Data, cells: list[Cell]) -> dict[str, Any]:
+    sweeps = [_sweep(b, keys, sweep) for sweep in sweeps_of(data)]
     sections = ["ledger", "means", "load", "figures", "sweeps", "trace", "memory", "words", "about"]
     if not sweeps:
         sections.remove("sweeps")
     return {
         "sections": sections,
         "sweeps": sweeps,
-        "tables": {name: _rows(spoken(group, cells), cells) for name, group in GROUPS.items()},
+        "tables": {
+            name: _rows(keys, spoken(group, cells), cells) for name, group in GROUPS.items()
+        },
         "dashes": {name: dashes(group, cells) for name, group in GROUPS.items()},
-        "trace": trace_facts(data),
-        "memory": memory_facts(data),
-        "limits": limit_facts(data),
+        "trace": _facts(keys, "trace", trace_facts(data)),
+        "memory": _facts(keys, "memory", memory_facts(data)),
+        "limits": _facts(keys, "limits", limit_facts(data)),
         "terms": _TERMS,
-        "slot_bytes": data["setup"]["slot_bytes"],
         "command": shlex.join([*program(), *data["command"]]),
-        "version": data["version"],
-        "schema": data["schema_version"],
     }
 
 
-def _rows(figures: Sequence[Figure], cells: Sequence[Cell]) -> list[tuple[Message, list[str]]]:
+Row = tuple[Message, list[Said | None]]
+
+
+def _rows(keys: Paths, figures: Sequence[Figure], cells: Sequence[Cell]) -> list[Row]:
     """A label and the value of each policy."""
-    return [(f.label, [written(cell.value(f), f.unit) for cell in cells]) for f in figures]
+    return [
+        (f.label, [keys.number(f"figures[{c.policy}].{f.name}", f"unit.{f.unit}") for c in cells])
+        for f in figures
+    ]
 
 
-def _sweep(b: Bilingual, sweep: Sweep) -> dict[str, Any]:
+def _sweep(b: Bilingual, keys: Paths, sweep: Sweep) -> dict[str, Any]:
+    path, axis_kind = f"sweeps[{sweep.name}]", f"unit.{sweep.axis_unit}"
     return {
         "sweep": sweep,
         "chart": sweep_chart(b, sweep),
         "labels": [sweep.label(name) for name in sweep.lines],
         "rows": [
             (
-                written(x, sweep.axis_unit),
-                [written(values[index], sweep.unit) for values in sweep.lines.values()],
+                keys.number(f"{path}.axis.{index}", axis_kind),
+                [
+                    keys.number(f"{path}.lines[{line}].{index}", f"unit.{sweep.unit}")
+                    for line in sweep.lines
+                ],
             )
-            for index, x in enumerate(sweep.axis)
+            for index in range(len(sweep.axis))
         ],
-        "errors": [(name, written(x, sweep.axis_unit), why) for name, x, why in sweep.errors],
+        "errors": [
+            (name, keys.number(f"{path}.axis.{sweep.axis.index(x)}", axis_kind), why)
+            for name, x, why in sweep.errors
+        ],
     }
 
 
@@ -155,5 +190,6 @@ def _embedded(data: Data, tables: Mapping[str, str]) -> Any:
     for cell in cells:
         if cell["result"]:
             cell["result"] = {k: v for k, v in cell["result"].items() if k != "series"}
-    short = {name: text for name, text in tables.items() if len(text) <= _MOST_CSV}
+    made = {name: packed(text) for name, text in tables.items()}
+    short = {name: table for name, table in made.items() if len(table) <= _MOST_TABLE}
     return safe_json({"name": "sim.json", **data, "cells": cells, "tables": short})

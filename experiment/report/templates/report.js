@@ -50,21 +50,36 @@
   });
   if (dark.addEventListener) dark.addEventListener("change", showTheme);
 
+  function save(name, blob) {
+    var link = document.createElement("a");
+    var address = URL.createObjectURL(blob);
+    link.href = address;
+    link.download = name;
+    document.body.appendChild(link);
+    link.click();
+    link.remove();
+    setTimeout(function () {
+      URL.revokeObjectURL(address);
+    }, 1000);
+  }
+
+  // A table stands in the page as gzip in base64.
+  function unpacked(table) {
+    var bytes = Uint8Array.from(atob(table), function (sign) {
+      return sign.charCodeAt(0);
+    });
+    var stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).text();
+  }
+
   function offer(name, type, text) {
     var button = document.createElement("button");
     button.type = "button";
     button.textContent = name;
     button.addEventListener("click", function () {
-      var link = document.createElement("a");
-      var address = URL.createObjectURL(new Blob([text()], { type: type }));
-      link.href = address;
-      link.download = name;
-      document.body.appendChild(link);
-      link.click();
-      link.remove();
-      setTimeout(function () {
-        URL.revokeObjectURL(address);
-      }, 1000);
+      Promise.resolve(text()).then(function (content) {
+        save(name, new Blob([content], { type: type }));
+      });
     });
     document.getElementById("downloads").appendChild(button);
   }
@@ -76,10 +91,14 @@
       delete copy.tables;
       return JSON.stringify(copy, null, 2);
     });
+    // Browsers from before 2023 cannot unpack them; the files lie beside the page.
+    if (!window.DecompressionStream) return;
     Object.keys(data.tables).forEach(function (name) {
       // The mark at the front lets spreadsheets read the file as UTF-8.
       offer(name, "text/csv;charset=utf-8", function () {
-        return "\ufeff" + data.tables[name];
+        return unpacked(data.tables[name]).then(function (table) {
+          return "\ufeff" + table;
+        });
       });
     });
   }
