@@ -20,7 +20,7 @@ from experiment.report.simulation.facts import (
     refusals,
     trace_facts,
 )
-from experiment.report.simulation.figures import GROUPS, Figure
+from experiment.report.simulation.figures import GROUPS, Figure, policy_of
 from experiment.report.simulation.headline import compared, used_share
 from experiment.report.simulation.keys import sim_document
 from experiment.report.simulation.lines import line_swatch, sweep_chart
@@ -126,7 +126,7 @@ def _pictures(b: Bilingual, keys: Paths, cells: Sequence[Cell]) -> dict[str, Any
         "ledger": charts.ledger_chart(b, results),
         "means": charts.means_chart(b, keys, results),
         "load": charts.load_chart(b, results),
-        "moments": [(charts.policy_of(each), charts.moments_of(each)) for each in results],
+        "moments": [(policy_of(each), charts.moments_of(each)) for each in results],
     }
 
 
