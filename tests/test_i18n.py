@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 import experiment
-from experiment.i18n import DASH, LANGUAGES, Translator, catalogue, detect_language, format_bytes
+from experiment.i18n import (
+    DASH,
+    LANGUAGES,
+    Translator,
+    catalogue,
+    detect_language,
+    format_bytes,
+    format_seconds,
+)
 from experiment.messages import message
 from experiment.report.simulation.figures import FIGURES, GROUPS
 from experiment.report.simulation.sweeps import EVICTIONS, PREEMPTIONS
@@ -185,6 +193,14 @@ def test_sizes_are_binary_and_spelled() -> None:
     assert format_bytes(1010 * 2**20) == "0.99 GiB"
     assert format_bytes(907.55 * 2**20) == "907.5 MiB"
     assert format_bytes(None) == DASH
+
+
+def test_short_times_keep_three_digits() -> None:
+    seen = [0.000231, 0.00334, 0.0349, 0.104, 0.9994, 0.9996, 1.86, 246.1, 0, None]
+    assert [format_seconds(one) for one in seen] == [
+        "0.231 ms", "3.34 ms", "34.9 ms", "104 ms", "999 ms", "1.00 s", "1.86 s", "246 s", "0 s",
+        DASH,
+    ]  # fmt: skip
 
 
 def test_the_language_follows_the_locale() -> None:

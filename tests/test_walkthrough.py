@@ -214,7 +214,7 @@ def test_an_arm_that_cannot_run_leaves_the_others_standing(tmp_path: Path) -> No
                     "--set", "run.arm_timeout_s=0.2")  # fmt: skip
     printed, _ = process.communicate(timeout=120)
     assert process.returncode == ExitCode.INCOMPLETE
-    assert "0.20 s" in printed
+    assert "200 ms" in printed
     arms = evaluate(read_record(out)).arms
     assert [arm.status for arm in arms] == ["failed"]
     assert not [arm for arm in arms if arm.arm in PREPARATION]

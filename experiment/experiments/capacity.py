@@ -73,7 +73,7 @@ def _throughput(found: Found) -> Finding:
     if cell is None or faster is None:
         return untested("throughput")
     factors = [
-        (each.requests, one.factor)
+        (each.requests, one)
         for each in found.cells
         if (one := found.ratio(each, "tokens_per_s", "paged", "slabs")) is not None
     ]

@@ -86,7 +86,7 @@ def _gain(found: Found, name: str, seen: list[tuple[CellResult, Faster]], arm: s
         "concurrency": cell.values["concurrency"],
         "running": found.value(cell, arm, "running_mean"),
         "peak": found.value(cell, arm, "running_peak"),
-        "over": over([(int(c.values["concurrency"]), each.factor) for c, each in seen]),
+        "over": over([(int(c.values["concurrency"]), each) for c, each in seen]),
     }
     return timed(_NAME, name, faster, told)
 

@@ -123,14 +123,28 @@ def speed(faster: Faster | None) -> object:
     return message(f"experiments.speed.{key}", **faster.told).model_dump()
 
 
-def over(factors: Sequence[tuple[Number, float]]) -> object:
-    """For a text that names one cell: the least and the most over all of them, and where."""
+def over(factors: Sequence[tuple[Number, float | Faster]]) -> object:
+    """For a text that names one cell: the least and the most over all of them, and where.
+
+    Of a time it is said where repeats do not tell the factor from none.
+    """
     if len(factors) < 2:
         return ""
-    least, most = (pick(factors, key=lambda pair: pair[1]) for pick in (min, max))
-    return message(
-        "experiments.over", least=least[1], least_at=least[0], most=most[1], most_at=most[0]
-    ).model_dump()
+    ends = {"least": min(factors, key=_factor), "most": max(factors, key=_factor)}
+    told: dict[str, object] = {}
+    for name, pair in ends.items():
+        told |= {name: _factor(pair), f"{name}_at": pair[0], f"{name}_note": _note(pair[1])}
+    return message("experiments.over", **told).model_dump()
+
+
+def _factor(pair: tuple[Number, float | Faster]) -> float:
+    return pair[1].factor if isinstance(pair[1], Faster) else pair[1]
+
+
+def _note(seen: float | Faster) -> object:
+    if not isinstance(seen, Faster) or seen.clear:
+        return ""
+    return message(f"experiments.over_{'meet' if seen.enough else 'few'}").model_dump()
 
 
 def timed(

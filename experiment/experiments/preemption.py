@@ -7,10 +7,13 @@ swap        a victim's blocks are copied   to host memory and back
 
 from __future__ import annotations
 
+from typing import Any
+
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
-from experiment.experiments.found import Faster, Found, fact, judged, ratio, untested
+from experiment.experiments.found import FEWEST, Faster, Found, judged, ratio, untested
 from experiment.experiments.results import CellResult, Finding
+from experiment.messages import Message, message
 
 _NAME = "preemption"
 _WAYS = ("recompute", "swap")
@@ -49,20 +52,45 @@ def _outputs(found: Found) -> Finding:
 
 
 def _cost(found: Found, way: str) -> Finding:
-    """What giving way cost beside the same requests with ample memory, by block size."""
-    costs: list[tuple[int, Faster]] = []
-    for cell, ample in _pairs(found):
-        one = found.figure(cell, "paged", "generate_s")
-        slower = ratio(one, found.figure(ample, "paged", "generate_s"))
-        if cell.values["preemption"] == way and slower is not None:
-            costs.append((cell.block_size, slower))
-    if not costs:
+    """What giving way cost beside the same requests with ample memory, for each block size.
+
+    Counted work first: it is exact, where times may lie too close to be told apart.
+    """
+    texts = [
+        said
+        for cell, ample in _pairs(found)
+        if cell.values["preemption"] == way and (said := _size(found, cell, ample)) is not None
+    ]
+    if not texts:
         return untested(way)
-    cheap = min(costs, key=lambda pair: pair[1].factor)
-    dear = max(costs, key=lambda pair: pair[1].factor)
-    figures = {"least": cheap[1].factor, "most": dear[1].factor}
-    spreads = {"least_spread": cheap[1].told["spread"], "most_spread": dear[1].told["spread"]}
-    return fact(_NAME, way, "cost", least_size=cheap[0], most_size=dear[0], **figures, **spreads)
+    text = texts[0]
+    for other in texts[1:]:
+        both = {"one": text.model_dump(), "other": other.model_dump()}
+        text = message("experiments.preemption.and", **both)
+    return Finding(id=way, verdict=None, text=text)
+
+
+def _size(found: Found, cell: CellResult, ample: CellResult) -> Message | None:
+    """One block size: what was done again, and how long it took."""
+    names = ("preemptions", "recomputed", "swapped_blocks", "steps")
+    counts = {name: found.value(cell, "paged", name) for name in names}
+    without = found.value(ample, "paged", "steps")
+    if None in counts.values() or without is None:
+        return None
+    slower = ratio(
+        found.figure(cell, "paged", "generate_s"), found.figure(ample, "paged", "generate_s")
+    )
+    told = {"size": cell.block_size, "ample": without, "time": _time(slower)}
+    return message("experiments.preemption.size", **told, **counts)
+
+
+def _time(slower: Faster | None) -> dict[str, Any]:
+    """The time beside that with ample memory, as far as repeats allow."""
+    if slower is None or not slower.enough:
+        repeats = slower.repeats if slower else 0
+        return message("experiments.speed.few", n=repeats, least=FEWEST).model_dump()
+    key = "same" if not slower.clear else "longer" if slower.factor > 1 else "shorter"
+    return message(f"experiments.preemption.time_{key}", **slower.told).model_dump()
 
 
 def _pairs(found: Found) -> list[tuple[CellResult, CellResult]]:

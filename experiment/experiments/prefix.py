@@ -63,7 +63,7 @@ def _later(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
     if one is None or base is None:
         return untested("later")
     factors = [
-        (int(cell.values["rows"]), faster.factor)
+        (int(cell.values["rows"]), faster)
         for before, cell in pairs
         if (
             faster := ratio(

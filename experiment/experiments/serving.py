@@ -144,7 +144,7 @@ def _paging(found: Found, cells: list[CellResult]) -> Finding:
     if not seen:
         return untested("paging")
     cell, faster = seen[-1]
-    factors = [(float(each.values["rate"]), one.factor) for each, one in seen]
+    factors = [(float(each.values["rate"]), one) for each, one in seen]
     return timed(_NAME, "paging", faster, {"rate": cell.values["rate"], "over": over(factors)})
 
 

@@ -115,8 +115,17 @@ class _Formatter(string.Formatter):
         return format(readable(value) if isinstance(value, str) else value, format_spec)
 
 
-def _seconds(value: float) -> str:
-    return f"{value:.2f} s" if value < 100 else f"{value:,.0f} s"
+def format_seconds(value: float | None) -> str:
+    """A time, three digits of it at least: 0.231 ms, 34.9 ms, 272 ms, 1.86 s, 12.80 s, 246 s."""
+    if value is None:
+        return DASH
+    if not value:
+        return "0 s"
+    if abs(value) >= 0.9995:
+        return f"{value:.2f} s" if abs(value) < 100 else f"{value:,.0f} s"
+    thousandths = abs(value) * 1000
+    digits = sum(thousandths < limit for limit in (99.95, 9.995, 0.9995))
+    return f"{value * 1000:.{digits}f} ms"
 
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
@@ -124,7 +133,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "percent": lambda value: f"{value * 100:.1f} %",
     "fine_percent": lambda value: f"{value * 100:.2f} %",
     "signed_percent": lambda value: f"{value * 100:+.2f} %",
-    "seconds": _seconds,
+    "seconds": format_seconds,
     "count": lambda value: f"{value:,}",
     "ratio": lambda value: f"{value:.2f}",
     "rate": lambda value: f"{value:,.1f}",

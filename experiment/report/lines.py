@@ -34,6 +34,8 @@ class LineChart:
         lines: a value a point; None is a gap.
         spans: of each line, (least, most) a point, drawn as an upright stroke; None: none.
         mark: place of a point to be set apart.
+        joined: whether neighbours are points of one quantity, with something between them; of
+            words there are marks alone.
     """
 
     name: str
@@ -47,6 +49,7 @@ class LineChart:
     spans: Sequence[Sequence[tuple[float, float] | None]] = ()
     mark: int | None = None
     point_pixels: int = 58
+    joined: bool = True
 
 
 def line_chart(b: Bilingual, chart: LineChart) -> Markup:
@@ -71,7 +74,7 @@ def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
     for index, values in enumerate(chart.lines):
         spans = chart.spans[index] if chart.spans else (None,) * len(values)
         parts += _spans(spans, places, y, index)
-        parts += _line(values, places, y, index)
+        parts += _line(values, places, y, index, chart.joined)
     return drawing(
         b, f"{chart.name}-{width.name}", (width.pixels, _HEIGHT + 62), chart.title, chart.about,
         parts, table=chart.table, class_=f"chart {width.name}",
@@ -80,11 +83,11 @@ def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
 
 def _scale(chart: LineChart) -> Scale:
     known = [value for values in chart.lines for value in values if value is not None]
-    known += [span[1] for spans in chart.spans for span in spans if span is not None]
-    top = max(known, default=0) or 1
-    if chart.unit == "share":
+    known += [end for spans in chart.spans for span in spans if span is not None for end in span]
+    bottom, top = min([0.0, *known]), max([0.0, *known])
+    if chart.unit == "share" and 0 < top <= 1:
         top = min(1.0, top * 1.08)
-    return Scale(top, _HEIGHT, 14)
+    return Scale(top if top > bottom else 1, _HEIGHT, 14, bottom)
 
 
 def _places(count: int, start: float, end: float) -> list[float]:
@@ -95,13 +98,19 @@ def _places(count: int, start: float, end: float) -> list[float]:
 
 def _frame(b: Bilingual, chart: LineChart, y: Scale, span: tuple[float, float]) -> list[Markup]:
     parts = []
-    for tick in decimal_ticks(y.top, 5):
+    for tick in _ticks(y):
         parts.append(line(span[0], y(tick), span[1], y(tick), class_="grid"))
         parts.append(
             text(b, span[0] - 8, y(tick) + 4, _tick(tick, chart), class_="t small end num tick")
         )
     parts.append(line(span[0], y(0), span[1], y(0), class_="axis"))
     return parts
+
+
+def _ticks(y: Scale) -> list[float]:
+    """Round numbers over the whole of the axis, nothing among them."""
+    step = decimal_ticks(y.top - y.bottom, 5)[1]
+    return [step * n for n in range(-int(-y.bottom / step + 1e-9), int(y.top / step + 1e-9) + 1)]
 
 
 def _tick(tick: float, chart: LineChart) -> str:
@@ -133,7 +142,9 @@ def _spans(
     return [line(x, y(low), x, y(high), class_=f"series s{index}") for x, (low, high) in pairs]
 
 
-def _line(values: Sequence[Value], places: Sequence[float], y: Scale, index: int) -> list[Markup]:
+def _line(
+    values: Sequence[Value], places: Sequence[float], y: Scale, index: int, joined: bool
+) -> list[Markup]:
     """A gap where nothing is known."""
     parts: list[Markup] = []
     piece: list[tuple[float, float]] = []
@@ -141,7 +152,7 @@ def _line(values: Sequence[Value], places: Sequence[float], y: Scale, index: int
         if value is not None:
             piece.append((x, y(value)))
             continue
-        if len(piece) > 1:
+        if joined and len(piece) > 1:
             parts.append(path(piece, class_=f"series s{index}"))
         piece = []
     for x, value in zip(places, values, strict=True):

@@ -1,9 +1,13 @@
 """The sections of a run's page behind the verdict, in their order, and where further ones go.
 
-    1        2     3     4       5         6         7                   8            9      10
-    verdict  peak  time  player  requests  readings  found │ experiment  [further …]  terms  about
+    1        2     3     4       5         6         7      8            9      10
+    verdict  peak  time  player  requests  readings  found  [further …]  terms  about
 
-What was seen stands in the section of the experiment where the run is one.
+    1        2           3     4     5       6         7         8
+    verdict  experiment  peak  time  player  requests  readings  simulator  …
+
+An experiment comes first: the other sections look at one of its cells, and its own findings, which
+heed all repeats, stand for what was seen. What its arms did beside the simulator stays.
 A section of this package is a template of its name. Whoever has more to show about a run, such as
 an experiment or a prediction, adds a :data:`Builder` to :data:`FURTHER`; it returns None for runs
 that it has nothing to say of, and its body is markup in both languages (see
@@ -42,15 +46,22 @@ FURTHER: tuple[Builder, ...] = ()
 def sections(b: Bilingual, record: Record, results: Results) -> list[Section]:
     """All sections of a run's page."""
     further = [build(b, record, results) for build in FURTHER]
-    found = _own("found")
-    if results.experiment is not None:
-        found = Section("experiment", message("experiments.nav"))
     return [
-        *(_own(name) for name in BEFORE),
-        found,
+        *_with_findings(results),
         *(section for section in further if section is not None),
         *(_own(name) for name in AFTER),
     ]
+
+
+def _with_findings(results: Results) -> list[Section]:
+    """What the run shows, where it belongs among the sections of its memory and requests."""
+    before = [_own(name) for name in BEFORE]
+    if results.experiment is None:
+        return [*before, _own("found")]
+    found = [Section("experiment", message("experiments.nav")), *before]
+    if any(arm.simulator for arm in results.arms):
+        found.append(Section("simulator", message("simulator.title")))
+    return found
 
 
 def _own(name: str) -> Section:

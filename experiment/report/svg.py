@@ -119,15 +119,18 @@ def drawing(
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps 0 to ``top`` onto ``start`` to ``end``."""
+    """Maps ``bottom`` to ``top`` onto ``start`` to ``end``."""
 
     top: float
     start: float
     end: float
+    bottom: float = 0.0
 
     def __call__(self, value: float) -> float:
         """The place of ``value``."""
-        return self.start + (self.end - self.start) * (value / self.top if self.top else 0.0)
+        span = self.top - self.bottom
+        share = (value - self.bottom) / span if span else 0.0
+        return self.start + (self.end - self.start) * share
 
 
 def binary_ticks(top: float, most: int = 5) -> list[int]:

@@ -249,3 +249,39 @@ def test_steadier_memory_is_measured_and_slabs_stand_beside_it(paged: float, ver
     assert claim.verdict == verdict
     assert claim.seen is not None
     assert [part.value for part in claim.seen.parts] == [0.9, 0.0, paged]
+
+
+def test_what_giving_way_cost_is_counted_and_its_time_heeds_the_spread() -> None:
+    def one(index: int, way: str, steps: int, again: int, times: Sequence[float]) -> CellResult:
+        figures: Figures = {
+            "preemptions": int(again > 0), "recomputed": again, "swapped_blocks": 0,
+            "steps": steps, "generate_s": times,
+        }  # fmt: skip
+        return cell(index, {"block_size": 4, "preemption": way}, paged=figures)
+
+    ample = one(0, "ample", 112, 0, [1.0, 1.1, 1.2])
+
+    def time(times: Sequence[float]) -> str:
+        seen = findings("preemption", ample, one(1, "recompute", 179, 420, times))["recompute"]
+        params = seen.text.params
+        assert (params["steps"], params["ample"], params["recomputed"]) == (179, 112, 420)
+        return str(params["time"]["key"])
+
+    assert time([1.5, 1.6, 1.7]) == "experiments.preemption.time_longer"
+    assert time([1.1, 1.6, 1.7]) == "experiments.preemption.time_same"
+    assert time([0.5, 0.6, 0.7]) == "experiments.preemption.time_shorter"
+    assert time([1.5, 1.6]) == "experiments.speed.few"
+
+
+def test_an_end_of_the_range_that_is_noise_is_called_so() -> None:
+    def one(index: int, at: float, slabs: Sequence[float]) -> CellResult:
+        return cell(
+            index, {"rate": at, "clock": "wall"}, slabs={"latency_s": slabs},
+            paged={"latency_s": [1.0, 1.1, 1.2]},
+        )  # fmt: skip
+
+    seen = findings("serving", one(0, 4, [1.1, 1.4, 1.5]), one(1, 40, [4.0, 4.1, 4.2]))["paging"]
+    over = seen.text.params["over"]["params"]
+    assert over["least_note"]["key"] == "experiments.over_meet"
+    assert over["most_note"] == ""
+    assert "repeats overlap) to 3.73" in Translator("en").message(seen.text)

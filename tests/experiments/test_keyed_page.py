@@ -11,7 +11,7 @@ from chart_checks import charts_of, untold
 from in_process import Ran, run, tiny_config
 from keyed_page import assert_keys_hold, body_of, facts_of, numbers_without_key
 
-from experiment.experiments.results import FigureValue
+from experiment.experiments.results import CellArm, ExperimentResult, FigureValue
 from experiment.i18n import Translator
 from experiment.messages import message
 from experiment.record import write_summary
@@ -48,20 +48,23 @@ def test_every_number_of_an_experiment_is_what_the_record_says(ran: Ran) -> None
         assert f"experiment-{figure.replace('_', '-')}-wide" in drawn
 
 
-def test_the_experiment_is_the_seventh_part_and_its_finding_the_headline(ran: Ran) -> None:
+def test_the_experiment_comes_first_and_its_finding_is_the_headline(ran: Ran) -> None:
     body = body_of(report_html(ran.shown, ran.results, "en"))
     named = [node.get("aria-labelledby") for node in body.iter("section")]
     assert named == [
-        "verdict", "peak", "time", "player", "requests", "readings", "experiment", "terms", "about"
+        "verdict", "experiment", "peak", "time", "player", "requests", "readings", "simulator",
+        "terms", "about",
     ]  # fmt: skip
     numbers = ["".join(h2.find("span").itertext()) for h2 in body.iter("h2")]
-    assert numbers == [str(number) for number in range(2, 10)]
+    assert numbers == [str(number) for number in range(2, 11)]
     contents = [a.get("href") for a in next(body.iter("nav")).iter("a")]
     assert contents == [f"#{name}" for name in named]
     said = "".join(next(body.iter("h1")).itertext()).replace("\u00a0", " ")
     assert Translator("en").message(ran.results.experiment.findings[0].text) in said
     whole = "".join(body.itertext())
     assert "This is one run" not in whole
+    # What a single run is asked is not asked of one repeat of one cell.
+    assert Translator("en")("report.claims.title") not in whole
     assert "every cell was measured 2 times" in whole
 
 
@@ -77,7 +80,31 @@ def test_an_arm_is_named_once_where_nothing_is_foretold_of_it(ran: Ran) -> None:
     cells = [cell.model_copy(update={"arms": [arm]}) for cell in result.cells]
     told = result.model_copy(update={"cells": cells})
     assert words.unforetold(told) == [([arm.arm], ["steps"], why)]
-    assert words.missing(told) == [([arm.arm], "waste", why)]
+    assert words.missing(told) == [([arm.arm], ["waste"], why)]
+
+
+def test_a_reason_is_told_once_and_its_rows_are_left_out(ran: Ran) -> None:
+    """Of two cells on other clocks each lacks what the other has, in many figures alike."""
+    result = ran.results.experiment
+    assert result is not None
+    why = message("experiments.reason.wall")
+    none = FigureValue(value=None, reason=why)
+    first, other = result.cells
+    arm = first.arms[0].model_copy(update={"figures": {"waste": none, "step_s": none}})
+    figures = {"waste": FigureValue(value=0.5), "step_s": FigureValue(value=1)}
+    seen = other.arms[0].model_copy(update={"figures": figures})
+
+    def told(one: CellArm) -> ExperimentResult:
+        cells = [
+            cell.model_copy(update={"arms": [each]}) for cell, each in ((first, one), (other, seen))
+        ]
+        return result.model_copy(update={"cells": cells})
+
+    assert words.missing(told(arm)) == [([arm.arm], ["waste", "step_s"], why)]
+    assert {tuple(group.cells) for group in words.groups(told(arm))} == {(1,)}
+    failed = arm.model_copy(update={"figures": {}, "reason": message("failure.exit", code=1)})
+    # An arm that broke off leaves its row.
+    assert {tuple(group.cells) for group in words.groups(told(failed))} == {(0, 1)}
 
 
 @needs_axe

@@ -81,15 +81,13 @@ def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
         out.line(t(key, arm=arm_name(t, arm.arm), reason=t.message(reason)), "yellow")
     for arms, reason in left_out(result):
         out.line(t("experiments.left_out", arms=_arms(out, arms), reason=t.message(reason)), "dim")
-    for arms, figure, reason in missing(result):
-        label = t.message(figure_label(figure))
-        names = _arms(out, arms)
+    for arms, figures, reason in missing(result):
+        labels, names = _figures(out, figures), _arms(out, arms)
         out.line(
-            t("experiments.missing", figure=label, arms=names, reason=t.message(reason)), "dim"
+            t("experiments.missing", figures=labels, arms=names, reason=t.message(reason)), "dim"
         )
     for arms, figures, reason in unforetold(result):
-        labels = t("console.listed").join(t.message(figure_label(name)) for name in figures)
-        names = _arms(out, arms)
+        labels, names = _figures(out, figures), _arms(out, arms)
         out.line(
             t("experiments.not_foretold", figures=labels, arms=names, reason=t.message(reason)),
             "dim",
@@ -98,6 +96,10 @@ def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
 
 def _arms(out: ConsoleReporter, arms: list[str]) -> str:
     return out.t("console.listed").join(arm_name(out.t, arm) for arm in arms)
+
+
+def _figures(out: ConsoleReporter, figures: list[str]) -> str:
+    return out.t("console.listed").join(out.t.message(figure_label(name)) for name in figures)
 
 
 def _show_finding(out: ConsoleReporter, result: ExperimentResult, finding: Finding) -> None:

@@ -20,6 +20,7 @@ from experiment.events import (
     TokenMapping,
     WorkloadReady,
 )
+from experiment.i18n import format_seconds
 from experiment.messages import Message
 from experiment.report.experiment.words import (
     Values,
@@ -31,7 +32,6 @@ from experiment.report.experiment.words import (
     title,
     value_label,
 )
-from experiment.report.simulation.writing import seconds
 from experiment.report.svg import Words
 from experiment.report.texts import arm_name
 
@@ -105,9 +105,9 @@ class ExperimentConsole:
         if not self._times:
             return
         times = {
-            "median": seconds(median(self._times)),
-            "low": seconds(min(self._times)),
-            "high": seconds(max(self._times)),
+            "median": format_seconds(median(self._times)),
+            "low": format_seconds(min(self._times)),
+            "high": format_seconds(max(self._times)),
         }
         name = arm_name(self.t, event.arm)
         self.console.line(

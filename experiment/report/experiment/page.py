@@ -31,6 +31,7 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_charts": [
             _drawn(b, _chart(result, infos[name])) for name in result.charts if name in infos
         ],
+        "experiment_charts_of_times": any(infos[name].kind == "time" for name in result.charts),
         "experiment_ended_badly": words.ended_badly(result),
         "experiment_left_out": words.left_out(result),
         "experiment_missing": words.missing(result),
@@ -109,6 +110,7 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
         unit=info.unit,
         spans=spans,
         point_pixels=max(58, 110 * (len(values[0]) - 1)),
+        joined=not any(isinstance(one, str) for each in values for one in each.values()),
     )
 
 

@@ -34,10 +34,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A figure over all cells: a row for each cell, an entry for each arm of ``result.arms``."""
+    """A figure over all cells: a row for each cell, an entry for each arm of ``result.arms``.
+
+    ``cells``: places of the rows' cells. A cell has no row where the reason why all of its arms are
+    without the figure is said elsewhere (:func:`missing`).
+    """
 
     info: FigureInfo
     rows: list[tuple[Words, list[Entry]]]
+    cells: list[int]
 
 
 def title(name: str) -> Message:
@@ -104,17 +109,22 @@ def _param(label: Words) -> object:
 
 def groups(result: ExperimentResult) -> list[Group]:
     """Every figure that any arm has."""
-    made = [
-        Group(
-            info,
-            [
-                (cell_label(cell.values), [_of_arm(cell, arm, info) for arm in result.arms])
-                for cell in result.cells
-            ],
-        )
-        for info in result.figures
-    ]
+    made = [_group(result, info) for info in result.figures]
     return [group for group in made if any(e.main for _, row in group.rows for e in row)]
+
+
+def _group(result: ExperimentResult, info: FigureInfo) -> Group:
+    told = {one.key for _, _, one in missing(result)}
+    rows = {
+        place: (cell_label(cell.values), [_of_arm(cell, arm, info) for arm in result.arms])
+        for place, cell in enumerate(result.cells)
+    }
+    kept = {
+        place: row
+        for place, row in rows.items()
+        if not all(e.main is None and e.reason and e.reason.key in told for e in row[1])
+    }
+    return Group(info, list(kept.values()), list(kept))
 
 
 def _of_arm(cell: CellResult, name: str, info: FigureInfo) -> Entry:
@@ -159,12 +169,12 @@ def left_out(result: ExperimentResult) -> list[tuple[list[str], Message]]:
     return list(found.values())
 
 
-def missing(result: ExperimentResult) -> list[tuple[list[str], str, Message]]:
-    """Why figures of arms that ended well are missing: (arms, figure, reason)."""
-    return [
-        (arms, figure, reason)
-        for (figure, _), (arms, reason) in _by_reason(result, forecasts=False).items()
-    ]
+def missing(result: ExperimentResult) -> list[tuple[list[str], list[str], Message]]:
+    """Why figures of arms that ended well are missing: (arms, figures, reason), a reason once."""
+    found: dict[tuple[str, ...], tuple[list[str], list[str], Message]] = {}
+    for (figure, key), (arms, reason) in _by_reason(result, forecasts=False).items():
+        found.setdefault((key, *arms), (arms, [], reason))[1].append(figure)
+    return list(found.values())
 
 
 def unforetold(result: ExperimentResult) -> list[tuple[list[str], list[str], Message]]:

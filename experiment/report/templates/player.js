@@ -18,7 +18,7 @@
     count: (value) => Math.round(value).toLocaleString("en-US"),
     bytes: bytes,
     percent: (value) => fixed(value * 100, 1) + "\u00a0%",
-    seconds: (value) => (value < 100 ? fixed(value, 2) : grouped(value, 0)) + "\u00a0s",
+    seconds: seconds,
   };
 
   // As Python writes it: a tie goes to the even digit, where toFixed takes the larger one.
@@ -31,6 +31,14 @@
 
   function grouped(value, digits) {
     return Number(fixed(value, digits)).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  }
+
+  // Three digits at least: milliseconds below one second.
+  function seconds(value) {
+    if (!value) return "0\u00a0s";
+    if (value >= 0.9995) return (value < 100 ? fixed(value, 2) : grouped(value, 0)) + "\u00a0s";
+    const digits = [99.95, 9.995, 0.9995].filter((limit) => value * 1000 < limit).length;
+    return fixed(value * 1000, digits) + "\u00a0ms";
   }
 
   function bytes(value) {

@@ -1,0 +1,67 @@
+"""Charts of lines: every value within the drawing, marks alone where nothing lies between."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from experiment.messages import message
+from experiment.report.bilingual import Bilingual
+from experiment.report.lines import LineChart, line_chart
+from experiment.report.simulation.figures import Unit
+
+_HEIGHT = 230
+
+
+def drawn(
+    values: list[float | None],
+    unit: Unit = "share",
+    spans: list[tuple[float, float] | None] | None = None,
+    joined: bool = True,
+) -> ElementTree.Element:
+    title = message("experiments.figure.waste")
+    chart = LineChart(
+        name="test", title=title, about=title, axis=title, points=[str(v) for v in values],
+        lines=[values], unit=unit, spans=[spans] if spans else (), joined=joined,
+    )  # fmt: skip
+    return ElementTree.fromstring(f"<div>{line_chart(Bilingual('en'), chart)}</div>")
+
+
+def heights(chart: ElementTree.Element) -> list[float]:
+    """Of all marks and strokes of the series, in both widths."""
+    places = [node.get("transform") or "" for node in chart.iter("path")]
+    marks = [float(found[1]) for p in places if (found := re.match(r"translate\(\S+ (\S+)\)", p))]
+    strokes = [n for n in chart.iter("line") if "series" in (n.get("class") or "")]
+    return marks + [float(one.get(end)) for one in strokes for end in ("y1", "y2")]
+
+
+@pytest.mark.parametrize(
+    ("values", "span"),
+    [
+        ([0.03, 2.4], (0.09, 4.86)),  # a share of more than the whole
+        ([-0.02, 0.03], (-0.3, 0.05)),  # less than nothing: noise around it
+        ([-0.3, -0.1], (-0.4, -0.1)),
+        ([0.0, 0.0], (0.0, 0.0)),
+    ],
+)
+def test_no_value_leaves_the_drawing(values: list[float | None], span: tuple[float, float]) -> None:
+    seen = heights(drawn(values, spans=[None, span]))
+    assert len(seen) == 8
+    assert min(seen) >= 0
+    assert max(seen) <= _HEIGHT
+
+
+def test_numbers_below_nothing_stand_on_the_axis() -> None:
+    said = {"".join(node.itertext()) for node in drawn([-0.2, 0.3]).iter("text")}
+    assert {"-20 %", "0 %", "20 %"} <= said
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_words_are_not_joined(joined: bool) -> None:
+    lines = [
+        node for node in drawn([1.0, 2.0], joined=joined).iter("path")
+        if "series" in (node.get("class") or "")
+    ]  # fmt: skip
+    assert bool(lines) is joined
