@@ -23,6 +23,7 @@ from kvsim.metrics import SimResult
 from kvsim.roofline import LinearLatency
 from kvsim.simulator import SimConfig, simulate
 from kvsim.traces import TraceRequest
+from kvsim.traces.formats import FORMATS
 
 PAGES = sorted(
     str(path.relative_to(ROOT))
@@ -208,6 +209,11 @@ def shown(figure: str, results: Sequence[SimResult]) -> str:
     formats = {"waste": lambda v: f"{v * 100:.1f} %", "table_entries": lambda v: f"{v:.1f}"}
     write = formats.get(figure, lambda v: f"{v:.0f}")
     return "".join(f" {write(value)} |" for value in values)
+
+
+def test_the_page_of_the_simulator_lists_every_format_of_traces() -> None:
+    table = read("docs/simulator.md").partition("| format |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == sorted(FORMATS)
 
 
 @pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/tutorial.zh.md"])
