@@ -18,6 +18,7 @@ from typing import Any
 
 from experiment.config_reading import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator, detect_language
+from experiment.interrupts import Interrupts
 from experiment.messages import ExitCode, UserError, user_error
 from experiment.os_errors import os_reason
 from experiment.shipped import find_config
@@ -61,7 +62,14 @@ def main(arguments: Sequence[str]) -> int:
     words = list(arguments)
     lang = _language(words)
     _prepare_streams(lang, explicit=_asked_language(words) in LANGUAGES)
-    t = Translator(lang)
+    with Interrupts() as interrupts:
+        code = _answer(words, Translator(lang))
+        # A command that keeps what it has found says that it was ended, and not by which signal.
+        return (interrupts.exit_code or code) if code in ExitCode.ENDED else code
+
+
+def _answer(words: list[str], t: Translator) -> int:
+    """Do what the words say; whatever a person can mend is one line."""
     try:
         return _dispatch(words, t)
     except UserError as error:

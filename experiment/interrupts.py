@@ -1,7 +1,7 @@
-"""Ctrl-C, an end that is asked for, a terminal that closes: each ends a run in order, and once.
+"""Ctrl-C, an end that is asked for, a terminal that closes: each ends a command in order, and once.
 
-    first signal    the run is interrupted: its processes are ended, the record is closed, a report
-                    is drawn of what was measured
+    first signal    the command is interrupted: its processes are ended, the record is closed, a
+                    report is drawn of what was measured
     a second one    what is still running is killed at once; a report that is being drawn is left
 
 A signal is raised as an exception wherever the program stands, but for the moments in which a
@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-import psutil
-
 # 128 and the number, as a shell says it; see ExitCode.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
@@ -30,9 +28,10 @@ class EndedError(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Takes the signals of a run while it is entered; one at a time, in the main thread.
+    """Takes the signals of a command while it is entered; one at a time, in the main thread.
 
-    A signal that the parent process has ignored, as nohup does, stays ignored.
+    A run within a command takes them for as long as it lasts. A signal that the parent process has
+    ignored, as nohup does, stays ignored.
     """
 
     def __init__(self) -> None:
@@ -44,7 +43,7 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the signal that ended the run; None where none did."""
+        """The exit code of the signal that ended the command; None where none did."""
         return None if self.signal is None else 128 + self.signal
 
     def draws(self) -> None:
@@ -64,7 +63,7 @@ class Interrupts:
         for name in _NAMES:
             number = getattr(signal, name, None)
             with contextlib.suppress(ValueError):  # not the main thread: nothing is taken
-                if number is not None and signal.getsignal(number) in _USUAL:
+                if number is not None and _is_ours(signal.getsignal(number)):
                     self._before[number] = signal.signal(number, self._take)
         _active.append(self)
         return self
@@ -102,6 +101,12 @@ class Interrupts:
 _active: list[Interrupts] = []
 
 
+def drawing() -> None:
+    """Of the command in progress a report is drawn from now on: the next signal leaves it."""
+    if _active:
+        _active[-1].draws()
+
+
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
     """Signals of the run in progress, if there is one, wait until this is left."""
@@ -112,8 +117,15 @@ def shielded() -> Iterator[None]:
         yield
 
 
+def _is_ours(handler: Any) -> bool:
+    """Whether nobody else wants a signal: it does what it usually does, or a command has it."""
+    return handler in _USUAL or isinstance(getattr(handler, "__self__", None), Interrupts)
+
+
 def _kill_what_runs() -> None:
     """Kill every process below this one, by its own id; who waits for them goes on at once."""
+    import psutil  # not needed to print a help text
+
     with contextlib.suppress(psutil.Error):
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):

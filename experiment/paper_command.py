@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiment import __version__
 from experiment.i18n import Translator
+from experiment.interrupts import drawing
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import os_reason
 from experiment.record import write_atomic
 from experiment.words import make_parser, parse
+
+if TYPE_CHECKING:
+    from kvsim.paper.claims import Claim
 
 DEFAULT_SEEDS = "5"
 
 
 def paper(words: list[str], t: Translator) -> int:
     """Check every claim; non-zero when one is outside of its tolerance.
+
+    Interrupted, it shows and writes what was checked until then, and says how much that is.
 
     Raises:
         UserError: seeds that are none, or files that cannot be written.
@@ -30,15 +37,27 @@ def paper(words: list[str], t: Translator) -> int:
     from kvsim.paper.parts import PARTS, each_part, result_of
 
     console = PaperConsole(t.lang, options.ascii)
-    claims = []
-    with console.progress(len(PARTS)) as advance:
-        for part in each_part(seeds):
-            claims += part
-            advance()
-    result = result_of(claims, seeds)
+    parts: list[list[Claim]] = []
+    try:
+        with console.progress(len(PARTS)) as advance:
+            for part in each_part(seeds):
+                parts.append(part)
+                advance()
+    except KeyboardInterrupt:
+        if not parts:
+            with contextlib.suppress(OSError):
+                directory.rmdir()  # what it holds is not of this command
+            raise
+    drawing()
+    result = result_of([claim for part in parts for claim in part], seeds)
     data = {"program": __version__} | result.to_json()
+    whole = len(parts) == len(PARTS)
+    if not whole:
+        data["interrupted"] = {"done": len(parts), "of": len(PARTS)}
     console.show(data)
     console.show_files(_write(directory, data, t.lang))
+    if not whole:
+        return ExitCode.INTERRUPTED
     return ExitCode.INCOMPLETE if result.failed else ExitCode.OK
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from experiment.config import parse_bytes, shown
 from experiment.config_reading import parse_assignment, read_toml
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
+from experiment.interrupts import drawing
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import os_reason
+from experiment.record import remove_parts
 from experiment.shipped import find_config
 from experiment.simulate.names import unknown_gpu, unknown_model
 from experiment.words import make_parser, parse
@@ -44,17 +47,25 @@ def sweep(words: list[str], t: Translator) -> int:
     console = SweepConsole(t.lang, options.ascii)
     missing = store.begin(cells)
     console.begin(len(cells), len(missing), workers, options.ray)
-    with console.progress(len(missing)) as advance:
-        for done in _computed(missing, workers, options.ray):
-            store.put(done)
-            advance()
+    try:
+        with (
+            console.progress(len(missing)) as advance,
+            closing(_computed(missing, workers, options.ray)) as computed,
+        ):
+            for done in computed:
+                store.put(done)
+                advance()
+    except KeyboardInterrupt:
+        console.interrupted(sum(map(store.has, cells)), len(cells), directory)
+        return ExitCode.INTERRUPTED
+    drawing()
     with evaluating(directory):
         rows = cells_summary(store.read(cell) for cell in cells)
     console.show(rows, directory)
     return ExitCode.OK
 
 
-def _computed(cells: Sequence[Cell], workers: int, address: str | None) -> Iterator[Done]:
+def _computed(cells: Sequence[Cell], workers: int, address: str | None) -> Generator[Done]:
     from kvsim.sweep.by_ray import by_ray
     from kvsim.sweep.processes import by_processes
 
@@ -120,7 +131,9 @@ def _workers(value: str | None) -> int:
 
 def _store(directory: Path) -> Store:
     try:
-        return Store(directory)
+        store = Store(directory)
+        remove_parts(directory)
+        return store
     except OSError as error:
         why = os_reason(error)
         raise user_error("error.out_unwritable", path=str(directory), why=why) from error

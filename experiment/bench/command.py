@@ -12,6 +12,7 @@ from experiment.bench.workloads import NAMES, ON_GPU
 from experiment.config import expand_arms
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
+from experiment.interrupts import drawing
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import os_reason
 from experiment.record import write_atomic
@@ -62,8 +63,12 @@ def _measure(options: Options, console: BenchConsole) -> int:
     try:
         measured.run()
     except KeyboardInterrupt:
+        if measured.written is None:
+            raise
         code = ExitCode.INTERRUPTED
-    console.end()
+    finally:
+        console.end()
+    drawing()
     console.show(measured.data)
     if measured.written is not None:
         console.written(measured.written)

@@ -73,7 +73,7 @@ class Bench:
         """
         try:
             environment, config, prepared = self._prepare()
-        except UserError:
+        except (UserError, KeyboardInterrupt):
             shutil.rmtree(self.runs)  # it was empty when we took it
             raise
         try:

@@ -43,6 +43,8 @@ def facts(t: Translator, data: BenchData) -> list[str]:
     rounds = {name: sum(r.workload == name for r in data.rounds) for name in workload_names(data)}
     done = ", ".join(f"{name} {count}" for name, count in rounds.items())
     told.append(t("bench.fact.rounds", rounds=done or DASH, time=data.seconds))
+    if data.status != "complete":
+        told.append(t("bench.fact.broken_off"))
     return [each for each in told if each]
 
 

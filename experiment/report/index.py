@@ -27,7 +27,7 @@ from experiment.compare.results import Comparison
 from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.messages import Message, UserError, message
 from experiment.record import RUN_FILE, write_atomic
-from experiment.report import bench_page, claims_page, compare_words, paper_page
+from experiment.report import bench_page, claims_page, compare_words, paper, paper_page
 from experiment.report.bilingual import Bilingual
 from experiment.report.embed import safe_json
 from experiment.report.html import page_assets, templates
@@ -156,7 +156,7 @@ def _claims(name: str, data: Mapping[str, Any]) -> Entry:
 
 
 def _paper(name: str, data: Mapping[str, Any]) -> Entry:
-    return Entry(name, "paper", 0, 0, paper_page.counted(data))
+    return Entry(name, "paper", 0, 0, paper.counted(data))
 
 
 def _bench(name: str, data: Mapping[str, Any]) -> Entry:

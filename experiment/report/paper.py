@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiment.i18n import DASH, Translator
+from experiment.messages import Message, message
 from experiment.report.parts_console import Advance, PartsConsole
 
 Data = Mapping[str, Any]
@@ -64,7 +65,7 @@ class PaperConsole(PartsConsole):
         self.console.print(table)
         self.console.print(Text(t("paper.marks"), style="dim"))
         self._lists(data)
-        self._count(data["claims"])
+        self._count(data)
 
     def show_files(self, paths: list[Path]) -> None:
         """Where everything was written."""
@@ -84,12 +85,21 @@ class PaperConsole(PartsConsole):
             self.console.print(f"  · {t('paper.unchecked_' + key)}")
         self.console.print()
 
-    def _count(self, claims: list[Data]) -> None:
-        counts = {
-            verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in _STYLES
-        }
-        style = "bold red" if counts["fails"] else "bold green"
-        self.console.print(Text(self.t("paper.count", **counts), style=style))
+    def _count(self, data: Data) -> None:
+        told = counted(data)
+        style = "bold yellow" if data.get("interrupted") else "bold green"
+        style = "bold red" if told.params["fails"] else style
+        self.console.print(Text(self.t.message(told), style=style))
+
+
+def counted(data: Data) -> Message:
+    """How many claims came out how; of a check that was interrupted, that these are not all."""
+    found = [claim["verdict"] for claim in data["claims"]]
+    counts = {verdict: found.count(verdict) for verdict in _STYLES}
+    parts = data.get("interrupted")
+    if parts:
+        return message("paper.count_so_far", done=parts["done"], of=parts["of"], **counts)
+    return message("paper.count", **counts)
 
 
 def claim_cells(t: Translator, claim: Data) -> list[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from experiment.i18n import Translator
-from experiment.messages import Message, message
 from experiment.report.bench_tables import Cells
-from experiment.report.paper import Data, claim_cells
+from experiment.report.paper import Data, claim_cells, counted
 from experiment.report.tables_page import Told, tables_html
 
 PAGE = "paper.html"
@@ -17,13 +16,6 @@ _COLUMNS = ("claim", "paper", "ours", "tolerance", "verdict")
 def paper_html(data: Data, lang: str) -> str:
     """The page of what ``paper.json`` holds."""
     return tables_html(lambda t: _told(t, data), lang, "paper.json", data)
-
-
-def counted(data: Data) -> Message:
-    """How many claims came out how."""
-    found = [claim["verdict"] for claim in data["claims"]]
-    names = ("holds", "fails", "not_judged")
-    return message("paper.count", **{name: found.count(name) for name in names})
 
 
 def _told(t: Translator, data: Data) -> Told:

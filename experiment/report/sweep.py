@@ -51,6 +51,11 @@ class SweepConsole(PartsConsole):
         with self.bar(self.t("sweep.running"), total) as advance:
             yield advance
 
+    def interrupted(self, finished: int, cells: int, directory: Path) -> None:
+        """What is finished is kept for the next time."""
+        text = self.t("sweep.interrupted", finished=finished, cells=cells, path=str(directory))
+        self.console.print(Text(text, style="yellow"), soft_wrap=True)
+
     def show(self, rows: Sequence[Row], directory: Path) -> None:
         """The table, and the file with everything.
 

@@ -16,6 +16,7 @@ from experiment import __version__
 from experiment.directories import make_run_directory
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
+from experiment.interrupts import drawing
 from experiment.messages import ExitCode, UserError, user_error
 from experiment.os_errors import os_reason
 from experiment.privacy import without_private
@@ -53,14 +54,19 @@ def simulate(arguments: list[str], t: Translator) -> int:
         show_list(options.list, rows, notes, t.lang, options.ascii)
         return ExitCode.OK
     question = _question(options)
-    directory = make_run_directory(Path(options.out) if options.out else None, "simulate-")
     from experiment.report.simulation.console import SimulationConsole
 
     console = SimulationConsole(t.lang, options.ascii, options.quiet)
     head = _head(question, t.lang)
-    console.show_question(head)
-    with console.progress(parts_of(question)) as watcher:
-        found = run(question, watcher)
+    directory = make_run_directory(Path(options.out) if options.out else None, "simulate-")
+    try:
+        console.show_question(head)
+        with console.progress(parts_of(question)) as watcher:
+            found = run(question, watcher)
+    except KeyboardInterrupt:  # before anything was found
+        directory.rmdir()
+        raise
+    drawing()
     return _finish(directory, head | found.to_json(), found, console)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context, parent_process
 
 from kvsim.sweep.cell import Done, compute
 from kvsim.sweep.grid import Cell, SweepError
@@ -36,10 +40,44 @@ def by_processes(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
 
 def _one_pool(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
     # Not forked: threads of the parent hold locks that a copy would never see opened.
-    pool = ProcessPoolExecutor(min(workers, len(cells)), mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(
+        min(workers, len(cells)), mp_context=get_context("spawn"), initializer=_stay_with_parent
+    )
+    others, whole = set(active_children()), False
     try:
-        futures: list[Future[Done]] = [pool.submit(compute, cell) for cell in cells]
+        with _ctrl_c_held():
+            futures: list[Future[Done]] = [pool.submit(compute, cell) for cell in cells]
         for future in as_completed(futures):
             yield future.result()
+        whole = True
     finally:
+        if not whole:  # a cell may take minutes, and nobody is left who wants it
+            for process in set(active_children()) - others:
+                process.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _stay_with_parent() -> None:
+    """Ctrl-C is the parent's to answer; and where it was killed, nobody waits for its next cell."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _ctrl_c_held() -> Iterator[None]:
+    """Processes that are started inherit that it is held: while they import, they are not told."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

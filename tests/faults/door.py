@@ -49,6 +49,14 @@ def arrange(told: dict[str, Any]) -> None:
         session.emit(workload)
         return Prepared("nowhere", model, workload)  # type: ignore[arg-type]
 
+    def prepare_cells(
+        session: runner.Session, cells: list[object], *_: object
+    ) -> list[runner.PreparedCell]:
+        stop_in(session, "prepare")
+        _, model, workload = event_makers.head()
+        given = Prepared("nowhere", model, workload)  # type: ignore[arg-type]
+        return [runner.PreparedCell(given, {}) for _ in cells]
+
     def plan(arm: str, *_: object) -> Launch:
         script = told["scripts"].get(arm, "")
         task = {"arm": arm, "script": script, "pause_s": told["pause_s"], "note": told["note"]}
@@ -58,6 +66,8 @@ def arrange(told: dict[str, Any]) -> None:
     runner.Session._start_ahead = lambda *_: None  # type: ignore[method-assign]
     runner.Session.probe_environment = probe  # type: ignore[method-assign]
     runner.Session.prepare = prepare  # type: ignore[method-assign, assignment]
+    runner.Session.prepare_cells = prepare_cells  # type: ignore[method-assign, assignment]
+    runner.Session.measure_limits = lambda *_: None  # type: ignore[method-assign, assignment]
     runner.plan_launch = plan  # type: ignore[assignment]
 
 

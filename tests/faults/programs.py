@@ -34,21 +34,27 @@ class Program:
     out: Path
     shared: frozenset[str]
     scratch: Path
+    deadline_s: float = DEADLINE_S
 
     def wait_for(self, seen: Callable[[list[Event]], bool]) -> list[Event]:
         """Wait until the log holds what is looked for."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + self.deadline_s
         while time.monotonic() < deadline:
             found = events_of(self.out)
             if seen(found):
                 return found
             assert self.process.poll() is None, self.process.communicate()
             time.sleep(0.01)
+        self.process.kill()
         raise AssertionError("it never came to that")
 
     def end(self) -> tuple[int, str, str]:
         """Exit code and what was printed, once the program and all below it are gone."""
-        out, err = self.process.communicate(timeout=DEADLINE_S)
+        try:
+            out, err = self.process.communicate(timeout=self.deadline_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
         self.nothing_is_left()
         return self.process.returncode, out, err
 
@@ -57,7 +63,8 @@ class Program:
         pids = [event.pid for event in events_of(self.out) if isinstance(event, ArmStarted)]
         assert not [pid for pid in pids if not is_gone(pid)]
         assert shared_memory() <= self.shared
-        assert not list(self.scratch.iterdir())
+        # A cache that torch keeps from one process to the next is no file that was left.
+        assert not [p for p in self.scratch.iterdir() if not p.name.startswith("torchinductor")]
 
 
 def shared_memory() -> frozenset[str]:
@@ -100,6 +107,18 @@ def take_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def real(out: Path, *words: str) -> Program:
+    """The program itself, whose arms load a model: on a busy machine that takes its time."""
+    scratch = out.with_name("tmp")
+    scratch.mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, str(HERE.parents[1] / "run_experiment.py"), *words, "--lang", "en"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        encoding="utf-8", env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)},
+    )  # fmt: skip
+    return Program(process, out, shared_memory(), scratch, deadline_s=3 * DEADLINE_S)
+
+
 class Starter:
     """Starts the program with arms of :mod:`scripted_arm`."""
 
@@ -121,7 +140,10 @@ class Starter:
         out: Path | None = None,
         **options: Any,
     ) -> Program:
-        """Start a run of two arms into ``out``, or go on with one; ``options`` are Popen's."""
+        """Start a run of two arms into ``out``, go on with one, or give a command of its own.
+
+        ``options`` are Popen's.
+        """
         told = self.place / f"told-{len(self.started)}.json"
         data = {"environment": environment or self.environment, "scripts": scripts or {},
                 "pause_s": pause_s, "model": model or {}, "note": str(self.note),
@@ -130,7 +152,7 @@ class Starter:
         out = out or self.place / "out"
         given = (
             words
-            if "--resume" in words
+            if "--resume" in words or (words and not words[0].startswith("-"))
             else (*("--arms", ",".join(ARMS), "--out", str(out)), *(words or ("--yes",)))
         )
         scratch = self.place / f"tmp-{len(self.started)}"
