@@ -154,7 +154,7 @@ def test_nothing_is_read_or_run_where_a_link_leads(
 
 
 def test_a_file_where_a_run_would_lie_is_left_alone(capacity: Ran, tmp_path: Path) -> None:
-    (tmp_path / "capacity").write_text("kept")
+    (tmp_path / "capacity").write_text("kept", encoding="utf-8")
     place, used, unused = find_place(tmp_path, "capacity", capacity.config, Reader())
     assert (place, used) == (tmp_path / "capacity-2", False)
     assert [why.key for why in unused.values()] == ["claims.why.no_run"]

@@ -177,7 +177,7 @@ def test_nothing_is_appended_where_a_planted_link_leads(
     if planted.exists():
         planted.rename(outside)
     elif planted.suffix:
-        outside.write_text("kept")
+        outside.write_text("kept", encoding="utf-8")
     else:
         outside.mkdir()
     planted.symlink_to(outside, target_is_directory=outside.is_dir())
