@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from experiment.bench.data import BenchData
@@ -24,7 +25,8 @@ def facts(t: Translator, data: BenchData) -> list[str]:
         t(
             "bench.fact.machine", name=data.machine.get("device_name"),
             cores=cpu.get("usable_cores") or cpu.get("logical_cores"),
-            threads=settings.get("threads"), date=data.started,
+            threads=settings.get("threads"),
+            date=f"{datetime.fromisoformat(data.started):%Y-%m-%d %H:%M}",
         ),
         t("bench.fact.model", **{name: model.get(name) for name in ("name", "dtype", "source")}),
         t("bench.fact.versions", **{n: data.versions.get(n) for n in _VERSIONS}),

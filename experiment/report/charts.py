@@ -184,6 +184,8 @@ def _time_chart(b: Bilingual, series: Sequence[Series], by_step: bool, width: Wi
     y = 14.0
     for one in series:
         parts.append(text(b, left, y, arm_message(one.arm), class_="t strong"))
+        if one is series[0]:
+            parts.append(text(b, left - 8, y, message("chart.slots"), class_="t small soft end"))
         scale = Scale(top, y + 12 + _PANEL, y + 12)
         parts += _panel(b, one, (x, scale), width)
         y += _PANEL + _GAP

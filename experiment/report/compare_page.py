@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiment.compare.results import Comparison, Figure, Row, Side
+from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.compare_words import (
@@ -32,18 +32,23 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+_FOLDED: tuple[Verdict, ...] = ("same", "not_comparable")
 _HEADS = ("left", "right", "change", "verdict_column")
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The rows of an arm, in a cell where there are cells; ``same`` are those without change."""
+    """The rows of an arm, in a cell where there are cells.
+
+    ``same`` are those without change, ``apart`` those that cannot be compared.
+    """
 
     number: int
     place: Words
     arm: str
     rows: list[Row]
     same: list[Row]
+    apart: list[Row]
 
 
 def compare_html(comparison: Comparison, table: str, lang: str) -> str:
@@ -64,7 +69,11 @@ def compare_html(comparison: Comparison, table: str, lang: str) -> str:
     context: dict[str, Any] = {
         "lang": lang,
         **page_assets(
-            stacked=column_heads(b, side=[message(f"compare.{name}") for name in _HEADS])
+            stacked=column_heads(
+                b,
+                side=[message(f"compare.{name}") for name in _HEADS],
+                pair=[message("compare.left"), message("compare.right")],
+            )
         ),
         "patterns": "",
         "began": moment(comparison.right),
@@ -119,7 +128,11 @@ def compare_document(comparison: Comparison) -> dict[str, Any]:
         ],
         "reasons": [why.model_dump() for why in _reasons(comparison.rows)],
         "groups": [
-            {"same": len(group.same), "place": _plain(group.place)}
+            {
+                "same": len(group.same),
+                "apart": len(group.apart),
+                "place": _plain(group.place),
+            }
             for group in _groups(comparison.rows)
         ],
     }
@@ -136,8 +149,8 @@ def _groups(rows: Sequence[Row]) -> list[_Group]:
     return [
         _Group(
             number, place_words(mine[0].figure), arm,
-            [row for row in mine if row.verdict != "same"],
-            [row for row in mine if row.verdict == "same"],
+            [row for row in mine if row.verdict not in _FOLDED],
+            *([row for row in mine if row.verdict == each] for each in _FOLDED),
         )
         for number, ((_, arm), mine) in enumerate(found.items())
     ]  # fmt: skip

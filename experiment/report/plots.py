@@ -109,7 +109,8 @@ def _over_time(pen: Pen, series: Sequence[Series]) -> Figure:
     top = max((row.reserved for one in series for row in one.rows), default=1)
     for axis, one in zip(axes, series, strict=False):
         _panel(pen, axis, one.thinned(_MOST_ROWS), top)
-    axes[-1].set_xlabel(pen.t("plot.time.axis"))
+    marked = any(one.marks for one in series)
+    axes[-1].set_xlabel(pen.t("plot.time.axis" if marked else "chart.life.axis"))
     if series:
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=4)

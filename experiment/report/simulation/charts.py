@@ -59,6 +59,8 @@ def _ledger(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
     y = 14.0
     for each in results:
         parts.append(text(b, left, y, policy_of(each), class_="t strong"))
+        if each is results[0]:
+            parts.append(text(b, left - 8, y, message("chart.slots"), class_="t small soft end"))
         scale = Scale(top, y + 10 + _PANEL, y + 10)
         parts += _panel(b, each, (x, scale), width)
         y += _PANEL + _GAP
@@ -167,7 +169,7 @@ def _means(b: Bilingual, keys: Paths, results: Sequence[Result], width: Width) -
         y += step
     for tick in (0, 0.25, 0.5, 0.75, 1):
         parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
-        shown = f"{tick:.0%}"
+        shown = f"{tick * 100:.0f}\u00a0%"
         anchor = "end" if tick == 1 else "middle"
         parts.append(text(b, scale(tick), y + 18, shown, class_=f"t small num tick {anchor}"))
     parts.append(line(scale.start, y, scale.end, y, class_="axis"))

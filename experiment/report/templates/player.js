@@ -353,6 +353,8 @@
   // ---- both sides ----
 
   const sides = [...root.querySelectorAll(".side")].map((node, i) => new Side(node, i ? "right" : "left"));
+  // The right side, and the only one of a run with one arm.
+  const main = sides[sides.length - 1];
   const slider = find("#player-position");
   const playButton = find("#player-play");
   const speed = find("#player-speed");
@@ -655,9 +657,9 @@
   for (const input of root.querySelectorAll("[name=player-axis]")) {
     input.addEventListener("change", () => {
       play(false);
-      const frame = sides[1].pool.at;
+      const frame = main.pool.at;
       measure();
-      goTo(sides[1], frame);
+      goTo(main, frame);
     });
   }
   root.addEventListener("keydown", (event) => {
@@ -699,9 +701,9 @@
   root.hidden = false;
   speak();
   open();
-  // It opens at the fullest moment of the right side, which the pictures above show as well.
-  const curve = sides[1].curve;
-  goTo(sides[1], curve.reduce((best, one, i) => (one.live >= curve[best].live ? i : best), 0));
+  // It opens at the fullest moment of that side, which the pictures above show as well.
+  const curve = main.curve;
+  goTo(main, curve.reduce((best, one, i) => (one.live >= curve[best].live ? i : best), 0));
 
   // For the tests and the benchmark.
   pagedkv.player = {
