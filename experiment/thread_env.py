@@ -24,6 +24,7 @@ from experiment.noise import BUSY_CORES, others_cores
 WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 GIVEN = "PAGEDKV_WAITING"  # in the environment: whoever started us has decided how threads wait
 _DECIDED = ("OMP_WAIT_POLICY", GIVEN, *WAITING)
+_LOOKS = 3
 _COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -47,10 +48,10 @@ def crowded() -> bool:
     """Whether other programs keep cores busy; asked once, so that all arms of a run wait alike.
 
     Call it while none of ours works. Where nobody knows, what is right on a busy machine costs
-    less than the other mistake.
+    less than the other mistake. A busy moment is no busy machine: it is looked at again.
     """
-    cores = others_cores()
-    return cores is None or cores > BUSY_CORES
+    looks = (others_cores() for _ in range(_LOOKS))
+    return all(cores is None or cores > BUSY_CORES for cores in looks)
 
 
 def thread_counts(threads: int | None) -> dict[str, str]:
