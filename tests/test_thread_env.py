@@ -1,0 +1,56 @@
+"""How threads wait: decided once a run, by what other programs are seen to use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from experiment import thread_env
+from experiment.thread_env import WAITING, crowded, thread_variables
+
+
+@pytest.fixture(autouse=True)
+def asked_anew() -> Iterator[None]:
+    crowded.cache_clear()
+    yield
+    crowded.cache_clear()
+
+
+def looks(monkeypatch: pytest.MonkeyPatch, *cores: float | None) -> list[float | None]:
+    left = list(cores)
+    monkeypatch.setattr(thread_env, "others_cores", lambda: left.pop(0))
+    return left
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected", "unused"),
+    [
+        ((0.0, 1.0, 1.0), False, 2),
+        ((1.0, 0.1, 1.0), False, 1),
+        ((1.0, 0.5, 0.3), True, 0),
+        ((None, None, None), True, 0),
+    ],
+)
+def test_a_busy_moment_is_no_busy_machine(
+    monkeypatch: pytest.MonkeyPatch,
+    seen: tuple[float | None, ...],
+    expected: bool,
+    unused: int,
+) -> None:
+    left = looks(monkeypatch, *seen)
+    assert crowded() == expected
+    assert len(left) == unused
+
+
+def test_spinning_is_bounded_on_a_busy_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks(monkeypatch, 2.0, 2.0, 2.0)
+    assert WAITING.items() <= thread_variables(2, {}).items()
+    crowded.cache_clear()
+    looks(monkeypatch, 0.0)
+    assert not WAITING.keys() & thread_variables(2, {}).keys()
+
+
+def test_what_the_person_has_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks(monkeypatch)  # nobody looks
+    assert "KMP_BLOCKTIME" not in thread_variables(2, {"OMP_WAIT_POLICY": "active"})
