@@ -68,6 +68,8 @@ class Claim:
         name: its text is ``claims.<name>``.
         experiment: that shows it.
         least: from where on it is shown; of ``at_most`` claims, below which.
+        finding: of the experiment that the figure comes from; where that gives no verdict, its
+            text says why.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Claim:
     least: float
     figure: Figure
     at_most: bool = False
+    finding: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +111,16 @@ def _judge(claim: Claim, found: Found | None, unsound: Mapping[str, Message]) ->
         return Judged(claim, None, "untested", missing)
     seen = claim.figure(found)
     if seen is None:
-        return Judged(claim, None, "untested", message("claims.why.no_figure"))
+        return Judged(claim, None, "untested", _why(claim, found))
     return Judged(claim, seen, "shown" if _reached(claim, seen) else "not_shown")
+
+
+def _why(claim: Claim, found: Found) -> Message:
+    """Why there is no figure: an unclear one says so itself."""
+    finding = _find(found, claim.finding) if claim.finding else None
+    if finding is None or finding.verdict != "untested":
+        return message("claims.why.no_figure")
+    return finding.text
 
 
 def _reached(claim: Claim, seen: Seen) -> bool:
@@ -255,7 +266,7 @@ CLAIMS = (
     Claim("throughput", "concurrency", "ratio", 24.0, _throughput),
     Claim("used", "capacity", "share", 0.96, _used),
     Claim("wasted", "capacity", "share", 0.60, _wasted),
-    Claim("lookup", "lookup", "fine", 0.01, _lookup, at_most=True),
+    Claim("lookup", "lookup", "fine", 0.01, _lookup, at_most=True, finding="of_step"),
     Claim("holes", "holes", "count", 1, _refused),
     Claim("samples", "parallel-sampling", "fine", 0.06,
           _like_paper("samples", "samples", PAPER_SAMPLES)),

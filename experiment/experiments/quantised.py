@@ -15,12 +15,15 @@ def _findings(found: Found) -> list[Finding]:
     others = [cell for cell in found.cells if cell is not own and cell.arm("paged")]
     if own is None or not others:
         return [untested(name) for name in ("bytes", "error", "tokens", "speed")]
-    other = others[0]
     return [
-        _bytes(found, own, other),
-        _error(found, other),
-        _tokens(own, other),
-        _speed(found, own, other),
+        finding
+        for other in others
+        for finding in (
+            _bytes(found, own, other),
+            _error(found, other),
+            _tokens(own, other),
+            _speed(found, own, other),
+        )
     ]
 
 
@@ -53,7 +56,9 @@ def _tokens(own: CellResult, other: CellResult) -> Finding:
     if one is None or two is None or not one.outputs:
         return untested("tokens")
     equal = sum(a == b for a, b in zip(one.outputs, two.outputs, strict=False))
-    figures = {"equal": equal, "requests": len(one.outputs)}
+    figures = {
+        "equal": equal, "requests": len(one.outputs), "kv_dtype": other.values["kv_dtype"]
+    }  # fmt: skip
     return judged(_NAME, "tokens", equal == len(one.outputs), **figures)
 
 

@@ -21,6 +21,7 @@ from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.messages import UserError
 from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.report.console import ConsoleReporter
+from experiment.report.experiment import words
 from experiment.report.files import write_reports
 from experiment.report.markdown import markdown
 
@@ -163,7 +164,9 @@ def test_a_count_that_kvsim_did_not_foretell_fails_the_run(capacity: Ran, tmp_pa
     assert results.status == "incomplete"
 
 
-def test_an_arm_without_room_is_left_out_of_its_cell_alone(tmp_path: Path) -> None:
+def test_an_arm_without_room_is_left_out_of_its_cells_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tiny_config(
         "block-size",
         experiment__values=[4, 16],
@@ -180,6 +183,13 @@ def test_an_arm_without_room_is_left_out_of_its_cell_alone(tmp_path: Path) -> No
         assert slabs.reason.key == "error.workload.no_slab"
         assert cell.arm("paged") is not None
     assert ran.results.status == "complete"
+    # Said once, with all the cells, and where only results are printed, too.
+    assert len(words.ended_badly(ran.result)) == 1
+    ConsoleReporter("en", quiet=True).show_results(ran.results, [])
+    printed = " ".join(capsys.readouterr().out.split())
+    t = Translator("en")
+    skipped = t("console.arm_skipped", arm=t("arm_name.slabs"), reason=t.message(slabs.reason))
+    assert t("experiments.in_cells", axis="block size", cells="4; 16", text=skipped) in printed
 
 
 def test_means_of_the_same_counts_are_equal_however_they_were_divided() -> None:

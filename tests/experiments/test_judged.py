@@ -148,6 +148,8 @@ def test_a_cost_whose_repeats_straddle_zero(
         j for j in judge({"lookup": found_of("lookup", *cells)}) if j.claim.name == "lookup"
     )
     assert claim.verdict == verdict
+    # The claim has no other reason than the finding: too noisy, or too few repeats.
+    assert claim.reason == (seen.text if verdict == "untested" else None)
 
 
 def test_where_one_context_is_clearly_dear_noise_at_another_excuses_nothing() -> None:
@@ -285,3 +287,15 @@ def test_an_end_of_the_range_that_is_noise_is_called_so() -> None:
     assert over["least_note"]["key"] == "experiments.over_meet"
     assert over["most_note"] == ""
     assert "repeats overlap) to 3.73" in Translator("en").message(seen.text)
+
+
+def test_each_smaller_precision_is_told_by_its_name() -> None:
+    figures: Figures = {
+        "block_bytes": 64, "blocks": 8, "running_mean": 2.0, "preemptions": 0,
+        "attention_error": 0.01, "logit_error": 0.02, "same_token": 1.0, "tokens_per_s": [1, 2, 3],
+    }  # fmt: skip
+    names = ("auto", "int8", "fp8")
+    cells = [cell(i, {"kv_dtype": name}, paged=figures) for i, name in enumerate(names)]
+    made = find_experiment("quantised").findings(found_of("quantised", *cells))
+    told = [each.text.params.get("kv_dtype") for each in made if each.verdict != "untested"]
+    assert told == ["int8"] * 3 + ["fp8"] * 3

@@ -74,18 +74,25 @@ def _entry(out: ConsoleReporter, one: Entry) -> Text:
 
 
 def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
-    """Arms that did not end well, figures that are missing, predictions that there are none of."""
+    """Arms that did not end well, figures that are missing, predictions that there are none of.
+
+    What explains a dash of the table is printed where only results are.
+    """
     t = out.t
-    for _, arm, reason in ended_badly(result):
+    for cells, arm, reason in ended_badly(result):
         key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
-        out.line(t(key, arm=arm_name(t, arm.arm), reason=t.message(reason)), "yellow")
+        text = t(key, arm=arm_name(t, arm.arm), reason=t.message(reason))
+        said = [t.message(one) if isinstance(one, Message) else one for one in cells]
+        where = {"axis": t.message(cell_axis(result.cells[0].values)),
+                 "cells": t("console.listed").join(said)}  # fmt: skip
+        out.paragraph(t("experiments.in_cells", text=text, **where), "yellow")
     for arms, reason in left_out(result):
-        out.line(t("experiments.left_out", arms=_arms(out, arms), reason=t.message(reason)), "dim")
+        text = t("experiments.left_out", arms=_arms(out, arms), reason=t.message(reason))
+        out.paragraph(text, "dim")
     for arms, figures, reason in missing(result):
         labels, names = _figures(out, figures), _arms(out, arms)
-        out.line(
-            t("experiments.missing", figures=labels, arms=names, reason=t.message(reason)), "dim"
-        )
+        text = t("experiments.missing", figures=labels, arms=names, reason=t.message(reason))
+        out.paragraph(text, "dim")
     for arms, figures, reason in unforetold(result):
         labels, names = _figures(out, figures), _arms(out, arms)
         out.line(

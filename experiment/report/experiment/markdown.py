@@ -74,8 +74,9 @@ def _not_run(t: Translator, result: ExperimentResult, plain: Plain) -> list[str]
     for arms, reason in words.left_out(result):
         names = t("console.listed").join(arm_name(t, arm) for arm in arms)
         lines.append(t("experiments.left_out", arms=names, reason=t.message(reason)))
-    for where, arm, reason in words.ended_badly(result):
-        place = f"{_said(t, where)}, {arm_name(t, arm.arm)}"
+    for cells, arm, reason in words.ended_badly(result):
+        where = t("console.listed").join(_said(t, one) for one in cells)
+        place = f"{where}, {arm_name(t, arm.arm)}"
         lines.append(place + t("reconcile.colon") + t.message(reason))
     return [plain(line) for line in lines]
 

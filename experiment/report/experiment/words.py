@@ -150,14 +150,15 @@ def entry(info: FigureInfo, value: FigureValue | None) -> Entry:
     return Entry(main, said, wrong=value.exact is False)
 
 
-def ended_badly(result: ExperimentResult) -> list[tuple[Words, CellArm, Message]]:
-    """Arms that were skipped or failed: in which cell, and why; a reason for all cells once."""
-    found: dict[tuple[str, str], tuple[Words, CellArm, Message]] = {}
+def ended_badly(result: ExperimentResult) -> list[tuple[list[Words], CellArm, Message]]:
+    """Arms that were skipped or failed: in which cells, and why; the same reason once."""
+    found: dict[tuple[str, str], tuple[list[Words], CellArm, Message]] = {}
     for cell in result.cells:
         for arm in cell.arms:
             if arm.reason is not None:
                 same = (arm.arm, arm.reason.model_dump_json())
-                found.setdefault(same, (cell_label(cell.values), arm, arm.reason))
+                cells, _, _ = found.setdefault(same, ([], arm, arm.reason))
+                cells.append(cell_label(cell.values))
     return list(found.values())
 
 
