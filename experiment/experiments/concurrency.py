@@ -98,6 +98,8 @@ def _saturation(found: Found, arm: str) -> Finding:
         for cell in found.cells
         if (rate := found.value(cell, arm, "tokens_per_s")) is not None
     ]
+    if len(rates) < 2:  # one number alone neither grows nor stays
+        return untested(f"saturation_{arm.replace('.', '_')}")
     best = max(rates, key=lambda pair: pair[1])
     at_best = found.figure(
         next(cell for cell in found.cells if cell.values["concurrency"] == best[0]),

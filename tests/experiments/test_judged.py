@@ -299,3 +299,15 @@ def test_each_smaller_precision_is_told_by_its_name() -> None:
     made = find_experiment("quantised").findings(found_of("quantised", *cells))
     told = [each.text.params.get("kv_dtype") for each in made if each.verdict != "untested"]
     assert told == ["int8"] * 3 + ["fp8"] * 3
+
+
+def test_one_number_alone_says_nothing_of_saturation() -> None:
+    ran: Figures = {"tokens_per_s": [10, 11, 12], "running_mean": 3.2, "running_peak": 4}
+    more: Figures = {**ran, "tokens_per_s": [20, 21, 22]}
+    seen = findings(
+        "concurrency",
+        cell(0, {"concurrency": 1}, paged=ran),
+        cell(1, {"concurrency": 32}, slabs=ran, paged=more),
+    )
+    assert seen["saturation_slabs"].verdict == "untested"
+    assert seen["saturation_paged"].text.key == "experiments.concurrency.saturation_still"
