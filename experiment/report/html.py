@@ -37,6 +37,7 @@ from experiment.report.charts import (
 )
 from experiment.report.embed import safe_json
 from experiment.report.engine_facts import engine_facts, margin_text
+from experiment.report.experiment import words
 from experiment.report.experiment.page import experiment_context
 from experiment.report.html_environment import environment_rows
 from experiment.report.keyed import Keys, Said, moment
@@ -77,6 +78,7 @@ def report_html(
     series = all_series(record) if series is None else series
     keys = Keys(record, results, series)
     embedded = run_data(record, results, series)
+    cells = results.experiment.cells if results.experiment else []
     context: dict[str, Any] = {
         "lang": lang,
         "record": record,
@@ -88,6 +90,7 @@ def report_html(
             styles=("player.css",),
             stacked=column_heads(
                 b,
+                first=words.cell_axis(cells[0].values) if cells else None,
                 arm=[arm_message(arm.arm) for arm in results.arms],
                 gain=[message(f"gains.{name}") for name in _GAINS],
             ),
@@ -161,19 +164,28 @@ def page_assets(
     }
 
 
-def column_heads(b: Bilingual, **heads: Sequence[Words]) -> Markup:
+def column_heads(b: Bilingual, first: Words | None = None, **heads: Sequence[Words]) -> Markup:
     """Rules that write a column's head before its cells, where a narrow screen stacks them.
 
-    ``heads`` are those behind the first column of the tables with the class ``by-<name>``.
+    ``heads`` are those behind the first column of the tables with the class ``by-<name>``;
+    ``first`` is the first column's in tables of the class ``by-cell``.
     """
-    rules = [
-        f'html[lang="{lang}"] .by-{name} td:nth-child({place}):not(.nobody)::before'
-        f'{{content:"{_css_text(head if isinstance(head, str) else b.plain(lang, head))}"}}'
+    places = [('.by-cell th[scope="row"]', first, " ")] if first is not None else []
+    places += [
+        (f".by-{name} td:nth-child({place}):not(.nobody)", head, "")
         for name, columns in heads.items()
         for place, head in enumerate(columns, 2)
+    ]
+    rules = [
+        f'html[lang="{lang}"] {where}::before{{content:"{_css_text(_plain(b, lang, head))}{end}"}}'
+        for where, head, end in places
         for lang in b.order
     ]
     return Markup("@media screen and (max-width:44rem){\n%s\n}") % Markup("\n".join(rules))  # noqa: S704 - texts are escaped
+
+
+def _plain(b: Bilingual, lang: str, head: Words) -> str:
+    return head if isinstance(head, str) else b.plain(lang, head)
 
 
 def _css_text(text: str) -> str:

@@ -11,12 +11,14 @@ from chart_checks import charts_of, untold
 from in_process import Ran, run, tiny_config
 from keyed_page import assert_keys_hold, body_of, facts_of, numbers_without_key
 
+from experiment.events import Stage, StageEntered
 from experiment.experiments.results import CellArm, ExperimentResult, FigureValue
 from experiment.i18n import Translator
 from experiment.messages import message
 from experiment.record import write_summary
 from experiment.report.experiment import words
 from experiment.report.html import report_html
+from experiment.report.series import all_series
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,16 @@ def test_the_experiment_comes_first_and_its_finding_is_the_headline(ran: Ran) ->
     # What a single run is asked is not asked of one repeat of one cell.
     assert Translator("en")("report.claims.title") not in whole
     assert "every cell was measured 2 times" in whole
+
+
+def test_the_panels_show_the_repeat_without_the_readings_of_its_warm_up(ran: Ran) -> None:
+    series = all_series(ran.shown)
+    done = [s for s in ran.shown.of(StageEntered) if s.stage is Stage.REQUEST_DONE]
+    for one in series:
+        begun, ended = one.rows[0].started_ns, one.rows[-1].t_ns
+        assert any(stage.arm == one.arm and stage.t_ns < begun for stage in done)
+        assert one.marks == ()
+        assert (one.edges[0], one.end) == (0, pytest.approx((ended - begun) / 1e9))
 
 
 def test_an_arm_is_named_once_where_nothing_is_foretold_of_it(ran: Ran) -> None:

@@ -22,7 +22,7 @@ def index_page(_: Path, lang: str) -> str:
     from experiment.messages import message
 
     verdict = message("paper.count", holds=len(closed()), fails=0, not_judged=1)
-    kinds = ("run", "paper", "unreadable")
+    kinds = ("run", "compare", "paper", "unreadable")
     return index_html(
         [Entry(kind, kind, 10**18, 0, verdict, "failed", "gpt2") for kind in kinds],  # type: ignore[arg-type]
         lang,

@@ -100,6 +100,9 @@ def test_every_number_of_a_comparison_is_what_it_recorded() -> None:
     assert said["rows.0.left.value"] == "1"
     assert said["rows.0.right.value"] == "3"
     assert said["words.0.change"] == "—"
+    folded = {n.get("data-key") for one in body.iter("details") for n in one.iter()}
+    assert found.rows[0].verdict == "not_comparable"
+    assert "rows.0.left.value" in folded
 
 
 @pytest.mark.parametrize("kind", ["claims", "paper", "bench"])
