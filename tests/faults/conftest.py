@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from programs import Starter
 from experiment.environment import Environment
 from experiment.record import EventLog
 from experiment.runner import Session
+
+# What runs an experiment without its processes serves here as well.
+sys.path.append(str(Path(__file__).parents[1] / "experiments"))
 
 
 @pytest.fixture(scope="session")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from programs import ARMS, Program, Starter, arm_ended, arm_steps, shared_memory
+from programs import ARMS, Starter, arm_ended, arm_steps, real
 
 from experiment import cli
 from experiment.conclusions import evaluate
@@ -207,26 +204,15 @@ def test_links_that_a_killed_run_left_are_made_anew(
     assert not packages.exists()
 
 
-def real(out: Path, *words: str) -> Program:
-    """The program itself with a tiny model."""
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "run_experiment.py"), *words, "--yes", "--lang", "en"],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, encoding="utf-8", env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    return Program(process, out, shared_memory(), out.parent / "none")
-
-
 def test_a_real_run_that_was_killed_ends_with_the_same_tokens(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    (tmp_path / "none").mkdir()
     words = ("--config", str(ROOT / "configs" / "quick.toml"), "--arms", ",".join(ARMS))
-    program = real(out, *words, "--max-new-tokens", "8", "--out", str(out))
+    program = real(out, *words, "--yes", "--max-new-tokens", "8", "--out", str(out))
     program.wait_for(arm_ended(FIRST))
     program.process.send_signal(signal.SIGKILL)
     program.end()
     first = evaluate(read_record(out)).arms[0]
-    code, _, err = real(out, "--resume", str(out)).end()
+    code, _, err = real(out, "--resume", str(out), "--yes").end()
     assert (code, err) == (ExitCode.OK, "")
     results = evaluate(read_record(out))
     assert results.arms[0].requests == first.requests

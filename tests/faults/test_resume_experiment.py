@@ -1,0 +1,151 @@
+"""An experiment that was killed in the middle goes on with the arms and cells that are missing."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_process import run as run_in_process
+from programs import Starter, real
+
+from experiment import cli
+from experiment.config import load_config
+from experiment.events import ArmStarted, CellStarted, Event, RunFinished, RunResumed
+from experiment.experiments.results import ExperimentResult
+from experiment.messages import ExitCode
+from experiment.record import EVENTS_FILE, RUN_FILE, read_record
+from experiment.resume import ArmKey, finished_arms
+
+ROOT = Path(__file__).parent.parent.parent
+CONFIG = ROOT / "configs" / "capacity.toml"
+SLOT = 1024
+ARMS = ("slabs", "paged")
+# Of the first cell one arm has ended when it is killed; the second cell was never begun.
+VALUES = [2, 12]
+SMALL: dict[str, Any] = {
+    "experiment.values": VALUES, "experiment.repeats": 1, "cache.max_length": 64,
+    "experiment.options.lengths": [[5, 4], [9, 5]], "cache.block_size": 4,
+    "cache.budget": 2 * 64 * SLOT, "run.threads": 1, "run.device": "cpu", "model.offline": True,
+    "run.arms": list(ARMS),
+}  # fmt: skip
+ALL = [(cell, arm) for cell in range(len(VALUES)) for arm in ARMS]
+
+
+def words() -> list[str]:
+    given = [word for key, value in SMALL.items() for word in ("--set", f"{key}={toml(value)}")]
+    return ["--config", str(CONFIG), "--quick", *given]
+
+
+def toml(value: object) -> str:
+    return json.dumps(value)
+
+
+def attempts(run: Path) -> Counter[ArmKey]:
+    """How often each arm was begun, by its cell; as the log has it, every attempt."""
+    begun: Counter[ArmKey] = Counter()
+    cell: int | None = None
+    for line in (run / EVENTS_FILE).read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        if event["event"] == "cell":
+            cell = event["index"]
+        elif event["event"] == "arm_started":
+            begun[cell, event["arm"]] += 1
+    return begun
+
+
+def began(cell: int, arm: str) -> Any:
+    """Seen: an arm of a cell has begun."""
+
+    def seen(events: list[Event]) -> bool:
+        here: int | None = None
+        for event in events:
+            if isinstance(event, CellStarted):
+                here = event.index
+            elif isinstance(event, ArmStarted) and (here, event.arm) == (cell, arm):
+                return True
+        return False
+
+    return seen
+
+
+def counts(result: ExperimentResult) -> dict[tuple[int, str, str], object]:
+    """Every figure that is counted and not timed, and digests of all tokens."""
+    names = [info.figure for info in result.figures if info.kind == "count"]
+    found: dict[tuple[int, str, str], object] = {}
+    for cell in result.cells:
+        for arm in cell.arms:
+            found[cell.index, arm.arm, "outputs"] = arm.outputs
+            found |= {(cell.index, arm.arm, name): arm.figures[name].value for name in names}
+    return found
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, frozenset[ArmKey]]:
+    """Killed in the first cell's second arm, and gone on with; the arms that had ended before."""
+    out = tmp_path_factory.mktemp("killed") / "out"
+    program = real(out, *words(), "--yes", "--out", str(out))
+    program.wait_for(began(0, ARMS[1]))
+    program.process.send_signal(signal.SIGKILL)
+    program.end()
+    before = finished_arms(read_record(out))
+    code, printed, err = real(out, "--resume", str(out), "--yes").end()
+    assert (code, err) == (ExitCode.OK, "")
+    assert f"arms left to run: {len(ALL) - len(before)}" in " ".join(printed.split())
+    return out, before
+
+
+def test_what_had_ended_is_not_run_again_and_the_rest_is(
+    killed: tuple[Path, frozenset[ArmKey]],
+) -> None:
+    out, before = killed
+    assert before == {(0, "slabs")}
+    assert attempts(out) == {key: 2 if key == (0, "paged") else 1 for key in ALL}
+    record = read_record(out)
+    (resumed,) = record.of(RunResumed)
+    assert [tuple(key) for key in resumed.missing] == [key for key in ALL if key not in before]
+    assert [event.status for event in record.of(RunFinished)] == ["complete"]
+    assert [event.index for event in record.of(CellStarted)] == [0, 1]
+
+
+def test_it_counts_what_an_experiment_does_that_nobody_killed(
+    killed: tuple[Path, frozenset[ArmKey]], tmp_path: Path
+) -> None:
+    summary = json.loads((killed[0] / RUN_FILE).read_text(encoding="utf-8"))
+    result = ExperimentResult.model_validate(summary["results"]["experiment"])
+    assert result.problems == []
+    assert [cell.values["requests"] for cell in result.cells] == VALUES
+    whole = run_in_process(load_config(CONFIG, {"experiment.size": "quick"} | SMALL), tmp_path)
+    assert counts(result) == counts(whole.result)
+    assert counts(result)[1, "paged", "running_mean"] != counts(result)[1, "slabs", "running_mean"]
+    assert (result.foretold, result.cells_planned) == (whole.result.foretold, len(VALUES))
+    assert "was resumed" in (killed[0] / "report.html").read_text(encoding="utf-8")
+
+
+def test_one_that_is_whole_is_left_alone(
+    killed: tuple[Path, frozenset[ArmKey]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = killed[0]
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert cli.main(["--resume", str(out), "--lang", "en"]) == ExitCode.OK
+    assert "is complete: nothing is left to run" in " ".join(capsys.readouterr().out.split())
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_one_that_was_killed_before_its_first_cell_runs_all_of_them(
+    start: Starter, tmp_path: Path
+) -> None:
+    """With arms that take no seconds."""
+    out = tmp_path / "out"
+    program = start("run", *words(), "--yes", "--out", str(out), hang_in="prepare", out=out)
+    program.wait_for(lambda events: any(isinstance(event, ArmStarted) for event in events))
+    program.process.send_signal(signal.SIGKILL)
+    program.end()
+    code, printed, _ = start("--resume", str(out), "--yes", out=out).end()
+    assert f"arms left to run: {len(ALL)}" in " ".join(printed.split())
+    assert {key: n for key, n in attempts(out).items() if key in ALL} == dict.fromkeys(ALL, 1)
+    assert finished_arms(read_record(out)) >= set(ALL)
+    assert code in (ExitCode.OK, ExitCode.INCOMPLETE)  # they did not run what the cells ask for
