@@ -89,6 +89,11 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
         except KeyboardInterrupt:
             console.warn(message("note.not_drawn", path=str(directory)))
             return interrupts.exit_code or ExitCode.INTERRUPTED
+        except UserError as error:
+            if interrupts.exit_code is None:
+                raise
+            console.warn(error.text)  # whoever runs this has to end, whatever drawing says
+            return interrupts.exit_code
     code = code if agrees or code != ExitCode.OK else ExitCode.INCOMPLETE
     if not options.checks.any:
         return code

@@ -41,12 +41,17 @@ class Span(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Milliseconds of one step; what is left of ``step`` is under no operation."""
+    """Milliseconds of one step."""
 
     step: float
     matrix: float
     attention: float
     other: float
+
+    @property
+    def rest(self) -> float:
+        """What is under no operation."""
+        return self.step - self.matrix - self.attention - self.other
 
 
 def split(spans: Iterable[Span]) -> list[Parts]:

@@ -28,7 +28,11 @@ def told(out: Path, limit_s: float | None = 600.0) -> list[tuple[str, dict[str, 
     said: list[Any] = []
     bench = Bench(options, lambda text: None, said.append, lambda row: None)
     bench.data = BenchData(
-        version="1", started="now", model=MODEL, machine=MACHINE, settings=SETTINGS
+        version="1",
+        started="2026-11-22T04:33:57+00:00",
+        model=MODEL,
+        machine=MACHINE,
+        settings=SETTINGS,
     )
     bench._say_how_long(Pace(limit_s, 3, 2), {"B": {"paged", "vllm"}}, 0, 0.0)
     assert all(isinstance(event, Notice) for event in said)

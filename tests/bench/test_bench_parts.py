@@ -294,7 +294,9 @@ def test_a_step_shorter_than_its_products_is_noise_and_no_target_met() -> None:
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_a_target_says_in_how_many_rounds_it_was_measured(lang: str) -> None:
     found = outcomes(RATES, [], {})
-    data = BenchData(version="1", started="now", targets=[each.to_json() for each in found])
+    data = BenchData(
+        version="1", started="2026-11-22T04:33:57+00:00", targets=[each.to_json() for each in found]
+    )
     *_, table = all_tables(Translator(lang), data)
     t = Translator(lang)
     spreads = {cells[0]: cells[2] for cells in table.rows}
@@ -343,7 +345,7 @@ def test_policies_are_compared_with_the_default_of_their_round(lang: str) -> Non
     rates = {("default", 0): 20.0, ("passive", 0): 30.0, ("default", 1): 50.0, ("passive", 1): 60.0}
     data = BenchData(
         version="1",
-        started="now",
+        started="2026-11-22T04:33:57+00:00",
         waiting=[
             Waiting(policy=policy, workload="A", round=number, useful_tokens_per_s=rate)
             for (policy, number), rate in rates.items()
@@ -382,6 +384,7 @@ def test_the_outermost_operations_of_a_step_are_counted_once() -> None:
     ]
     first, second = split(reversed(spans))
     assert first == Parts(1.0, pytest.approx(0.5), pytest.approx(0.2), pytest.approx(0.02))
+    assert first.rest == pytest.approx(0.28)
     assert second == Parts(0.1, 0.0, 0.0, pytest.approx(0.01))
 
 
@@ -399,7 +402,7 @@ def test_arms_are_told_apart_by_what_their_threads_had(lang: str) -> None:
         row("A", "contiguous.batch", 0),  # of an older record
     ]
     t, names = Translator(lang), catalogue(lang)
-    told = facts(t, BenchData(version="1", started="now", rows=rows))
+    told = facts(t, BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows))
     (mine,) = [fact for fact in told if "GOMP_SPINCOUNT=1000" in fact]
     assert names["arm_name.slabs"] in mine
     assert names["arm_name.paged"] in mine
@@ -417,7 +420,9 @@ def test_whose_tokens_were_compared_is_told_with_the_rounds(lang: str) -> None:
         row("B", "slabs", 1, requests=2),
     ]
     t, names = Translator(lang), catalogue(lang)
-    speed, memory, _ = all_tables(t, BenchData(version="1", started="now", rows=rows))
+    speed, memory, _ = all_tables(
+        t, BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
+    )
     one, other, unequal = speed.notes
     assert names["arm_name.contiguous_sequential"] in one
     assert t("bench.in_rounds", rounds="1") in one
@@ -432,7 +437,9 @@ def test_whose_tokens_were_compared_is_told_with_the_rounds(lang: str) -> None:
 def test_a_peak_of_loading_stands_apart(lang: str) -> None:
     sizes = {"process_peak_bytes": 3 << 30, "loading_peak_bytes": 5 << 30}
     rows = [row("B", "paged", 0, **sizes), row("B", "slabs", 0, process_peak_bytes=2 << 30)]
-    _, memory, _ = all_tables(Translator(lang), BenchData(version="1", started="now", rows=rows))
+    _, memory, _ = all_tables(
+        Translator(lang), BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
+    )
     assert [cells[3] for cells in memory.rows] == ["3 GiB (5 GiB)", "2 GiB"]
 
 

@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 ARMS = ("contiguous.batch", "paged")
 SHM = Path("/dev/shm")
 DEADLINE_S = 60.0
+LINGER_S = 10.0
 
 
 @dataclass
@@ -62,6 +63,10 @@ class Program:
         """No process that the log names, no shared memory, no temporary file."""
         pids = [event.pid for event in events_of(self.out) if isinstance(event, ArmStarted)]
         assert not [pid for pid in pids if not is_gone(pid)]
+        # Other tests of this machine have segments too, and take them down within seconds.
+        deadline = time.monotonic() + LINGER_S
+        while not shared_memory() <= self.shared and time.monotonic() < deadline:
+            time.sleep(0.2)
         assert shared_memory() <= self.shared
         # A cache that torch keeps from one process to the next is no file that was left.
         assert not [p for p in self.scratch.iterdir() if not p.name.startswith("torchinductor")]

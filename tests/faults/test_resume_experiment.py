@@ -13,7 +13,7 @@ from in_process import run as run_in_process
 from programs import Starter, real
 
 from experiment import cli
-from experiment.config import load_config
+from experiment.config_reading import load_config
 from experiment.events import ArmStarted, CellStarted, Event, RunFinished, RunResumed
 from experiment.experiments.results import ExperimentResult
 from experiment.messages import ExitCode

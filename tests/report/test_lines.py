@@ -23,7 +23,8 @@ def drawn(
 ) -> ElementTree.Element:
     title = message("experiments.figure.waste")
     chart = LineChart(
-        name="test", title=title, about=title, axis=title, points=[str(v) for v in values],
+        name="test", table="test-data", title=title, about=title, axis=title,
+        points=[str(v) for v in values],
         lines=[values], unit=unit, spans=[spans] if spans else (), joined=joined,
     )  # fmt: skip
     return ElementTree.fromstring(f"<div>{line_chart(Bilingual('en'), chart)}</div>")

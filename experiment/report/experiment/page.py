@@ -31,7 +31,9 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_charts": [
             _drawn(b, _chart(result, infos[name])) for name in result.charts if name in infos
         ],
-        "experiment_charts_of_times": any(infos[name].kind == "time" for name in result.charts),
+        "experiment_charts_of_times": any(
+            infos[name].kind == "time" for name in result.charts if name in infos
+        ),
         "experiment_ended_badly": words.ended_badly(result),
         "experiment_left_out": words.left_out(result),
         "experiment_missing": words.missing(result),
