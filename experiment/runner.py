@@ -206,8 +206,10 @@ class Session:
         try:
             launch = plan_launch(arm, config, environment.device, prepared, self.logs.absolute())
         except UserError as error:
+            self.close()  # no idle process beside one that is measured
             return self._fail({}, arm, error.text, error.exit_code)
         if isinstance(launch, Message):
+            self.close()
             self.emit(ArmSkipped(arm=arm, reason=launch))
             return None
 
