@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -148,3 +149,14 @@ def test_signals_that_not_every_system_has_are_asked_for_with_care() -> None:
         for found in re.findall(r"signal\.(SIG(?!TERM|INT|_)\w+)", path.read_text(encoding="utf-8"))
     ]
     assert set(found) <= SIGNALS.keys()
+
+
+def test_the_repository_holds_plain_files_alone() -> None:
+    """A link points out of it, into the machine of whoever committed it."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "--stage", "-z"], cwd=ROOT, capture_output=True, check=True,
+        encoding="utf-8",
+    ).stdout.split("\0")  # fmt: skip
+    assert [entry for entry in listed if entry and not entry.startswith("100")] == []

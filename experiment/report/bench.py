@@ -15,6 +15,7 @@ from rich.text import Text
 from experiment.bench.data import BenchData
 from experiment.bench.rows import Row
 from experiment.events import Event, Notice
+from experiment.interrupts import shielded
 from experiment.messages import Message
 from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import Cells, all_tables
@@ -45,8 +46,10 @@ class BenchConsole:
             self.console.print(line, soft_wrap=True)
             return
         if self._status is None:
-            self._status = self.console.status(line)
-            self._status.start()
+            status = self.console.status(line)
+            with shielded():
+                status.start()  # one that broke off in this (the terminal went) cannot be stopped
+                self._status = status
         self._status.update(Text(line))
 
     def handle(self, event: Event) -> None:
@@ -68,9 +71,10 @@ class BenchConsole:
 
     def end(self) -> None:
         """Take away the line of what happens."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        status, self._status = self._status, None
+        if status is not None:
+            with shielded():
+                status.stop()
 
     def show(self, data: BenchData) -> None:
         """Facts and tables of a benchmark."""

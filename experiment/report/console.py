@@ -36,6 +36,7 @@ from experiment.events import (
 )
 from experiment.events import Progress as ProgressEvent
 from experiment.i18n import Translator
+from experiment.interrupts import shielded
 from experiment.messages import ExitCode, Message
 from experiment.report.console_environment import show_environment
 from experiment.report.console_memory import MemoryLines
@@ -130,7 +131,7 @@ class ConsoleReporter:
         if self.quiet or not self.console.is_terminal:
             return
         self.end_task()
-        self._progress = TaskDisplay(
+        display = TaskDisplay(
             SpinnerColumn(self._spinner),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -140,16 +141,19 @@ class ConsoleReporter:
             transient=True,
             refresh_per_second=8,
         )
-        self._progress.view = self._pool_view
-        self._task = self._progress.add_task(self.t(key, **params), total=None, amount="")
-        self._progress.start()
+        display.view = self._pool_view
+        self._task = display.add_task(self.t(key, **params), total=None, amount="")
+        with shielded():
+            display.start()  # one that broke off in this (the terminal went) cannot be stopped
+            self._progress = display
 
     def end_task(self) -> None:
         """Take the progress display away."""
         self._memory.flush()
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
+        display, self._progress = self._progress, None
+        if display is not None:
+            with shielded():
+                display.stop()
 
     def show_results(self, results: Results, files: list[str]) -> None:
         """The comparison, what was seen, and where it was written."""
