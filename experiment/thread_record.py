@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,12 +19,18 @@ def thread_facts(given: Mapping[str, str] | None = None) -> dict[str, str]:
         given: an environment; None: this process's.
     """
     there = os.environ if given is None else given
-    home = str(Path.home())
     return {
-        name: value.replace(home, "~")
+        name: without_places(name, value)
         for name, value in sorted(there.items())
         if name.startswith(_PREFIXES) or name in _NAMES
     }
+
+
+def without_places(name: str, value: str) -> str:
+    """A variable's value for the record: libraries by their names, no home directory."""
+    if name == "LD_PRELOAD":
+        return " ".join(Path(path).name for path in re.split("[ :]+", value) if path)
+    return value.replace(str(Path.home()), "~")
 
 
 def usable_cores() -> list[int] | None:

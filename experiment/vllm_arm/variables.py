@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+
+from experiment.thread_record import without_places
 
 # Before vLLM is imported; the arm cannot do without.
 SET = {
@@ -34,7 +35,7 @@ def prepare_variables(device: str) -> None:
 def recorded_variables() -> dict[str, str]:
     """Every variable of vLLM's and of the thread pools, for the record; no secrets."""
     return {
-        name: value.replace(str(Path.home()), "~")
+        name: without_places(name, value)
         for name, value in sorted(os.environ.items())
         if name.startswith(_SHOWN) and not name.endswith(("_KEY", "_TOKEN"))
     }

@@ -447,3 +447,8 @@ def test_variables_of_thread_pools_are_written_down_and_no_others() -> None:
     given = {"OMP_NUM_THREADS": "2", "KMP_BLOCKTIME": "0", "HOME": "x", "SECRET": "y"}
     given |= {"GOMP_SPINCOUNT": "9", "VLLM_CPU_OMP_THREADS_BIND": "0", "MKL_NUM_THREADS": "2"}
     assert thread_facts(given).keys() == given.keys() - {"HOME", "SECRET"}
+
+
+def test_a_library_that_is_loaded_before_is_named_without_its_place() -> None:
+    given = {"LD_PRELOAD": "/home/anna/env/lib/libgomp.so.1:/opt/x/libtcmalloc.so /y/libz.so"}
+    assert thread_facts(given) == {"LD_PRELOAD": "libgomp.so.1 libtcmalloc.so libz.so"}
