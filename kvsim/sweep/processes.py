@@ -9,11 +9,17 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process, resource_tracker
 
 from kvsim.sweep.cell import Done, compute
 from kvsim.sweep.grid import Cell, SweepError
 
+# What ends a command; where a system cannot hold signals back, none.
+_HELD = {
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, "pthread_sigmask") and hasattr(signal, name)
+}
 # Pools in a row that break before any of their cells has ended.
 _MOST_BROKEN = 3
 
@@ -39,13 +45,16 @@ def by_processes(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
 
 
 def _one_pool(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
+    # It gives back what a killed process leaves, so it must not go with the terminal of that one.
+    with _signals_held():
+        resource_tracker.ensure_running()
     # Not forked: threads of the parent hold locks that a copy would never see opened.
     pool = ProcessPoolExecutor(
         min(workers, len(cells)), mp_context=get_context("spawn"), initializer=_stay_with_parent
     )
     others, whole = set(active_children()), False
     try:
-        with _ctrl_c_held():
+        with _signals_held():
             futures: list[Future[Done]] = [pool.submit(compute, cell) for cell in cells]
         for future in as_completed(futures):
             yield future.result()
@@ -60,6 +69,8 @@ def _one_pool(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
 def _stay_with_parent() -> None:
     """Ctrl-C is the parent's to answer; and where it was killed, nobody waits for its next cell."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if _HELD:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
     parent = parent_process()
     assert parent is not None
 
@@ -71,12 +82,12 @@ def _stay_with_parent() -> None:
 
 
 @contextmanager
-def _ctrl_c_held() -> Iterator[None]:
-    """Processes that are started inherit that it is held: while they import, they are not told."""
-    if not hasattr(signal, "pthread_sigmask"):
+def _signals_held() -> Iterator[None]:
+    """No process is half started when a signal comes, and none hears of one while it imports."""
+    if not _HELD:
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
         yield
     finally:
