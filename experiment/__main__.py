@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 
-from experiment.cli import main
-
 
 def entry() -> int:
     """Run the program on the words of the command line; returns its exit code."""
+    try:
+        from experiment.cli import main
+    except KeyboardInterrupt:  # nothing has begun yet
+        return 130
     return main(sys.argv[1:])
 
 

@@ -7,7 +7,6 @@ taken as text and checked by :mod:`experiment.config`, which knows how to say wh
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import os
 import sys
@@ -22,6 +21,7 @@ from experiment.interrupts import Interrupts
 from experiment.messages import ExitCode, UserError, user_error
 from experiment.os_errors import os_reason
 from experiment.shipped import find_config
+from experiment.streams import readers_may_go
 from experiment.words import attribute, make_parser, parse, unknown
 
 Command = Callable[[list[str], Translator], int]
@@ -62,10 +62,14 @@ def main(arguments: Sequence[str]) -> int:
     words = list(arguments)
     lang = _language(words)
     _prepare_streams(lang, explicit=_asked_language(words) in LANGUAGES)
-    with Interrupts() as interrupts:
-        code = _answer(words, Translator(lang))
-        # A command that keeps what it has found says that it was ended, and not by which signal.
-        return (interrupts.exit_code or code) if code in ExitCode.ENDED else code
+    interrupts = Interrupts()
+    try:
+        with interrupts, readers_may_go():
+            code = _answer(words, Translator(lang))
+    except KeyboardInterrupt:  # in its last moment
+        code = ExitCode.INTERRUPTED
+    # A command that keeps what it has found says that it was ended, and not by which signal.
+    return (interrupts.exit_code or code) if code in ExitCode.ENDED else code
 
 
 def _answer(words: list[str], t: Translator) -> int:
@@ -85,11 +89,6 @@ def _answer(words: list[str], t: Translator) -> int:
     except KeyboardInterrupt:
         print(t("error.interrupted"), file=sys.stderr)
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`); nothing is wrong.
-        with contextlib.suppress(OSError):
-            sys.stdout.close()
-        return ExitCode.OK
 
 
 def _dispatch(words: list[str], t: Translator) -> int:

@@ -4,6 +4,9 @@
                     report is drawn of what was measured
     a second one    what is still running is killed at once; a report that is being drawn is left
 
+That a terminal closed is told more than once, by the system, by the shell and by whoever ends a
+session behind another signal: it is nobody's second wish, and a report is drawn all the same.
+
 A signal is raised as an exception wherever the program stands, but for the moments in which a
 process is started or ended: behind :func:`shielded` it waits, so that none is left behind.
 """
@@ -11,12 +14,13 @@ process is started or ended: behind :func:`shielded` it waits, so that none is l
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
+
+from experiment.streams import to_nobody
 
 # 128 and the number, as a shell says it; see ExitCode.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -51,13 +55,11 @@ class Interrupts:
         self._drawing = True
 
     def hang_up(self) -> None:
-        """The terminal is gone: whatever is printed from here on, nobody can read."""
+        """The terminal is gone: whatever is printed to it from here on, nobody can read."""
         self.signal = self.signal or signal.SIGHUP
-        with contextlib.suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            for stream in (sys.stdin, sys.stdout, sys.stderr):
-                os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            if stream is not None:
+                to_nobody(stream, terminals_alone=True)
 
     def __enter__(self) -> Interrupts:
         for name in _NAMES:
@@ -68,34 +70,38 @@ class Interrupts:
         _active.append(self)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         _active.remove(self)
+        if _active and kind is not None and issubclass(kind, KeyboardInterrupt):
+            _active[-1].signal = _active[-1].signal or self.signal  # it ends that one, too
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     @contextlib.contextmanager
     def shield(self) -> Iterator[None]:
-        """Signals wait until this is left."""
+        """Signals wait until this is left, however it is left."""
         self._shields += 1
         try:
             yield
         finally:
             self._shields -= 1
-        if self._waiting and not self._shields:
-            self._waiting = False
-            raise EndedError
+            if self._waiting and not self._shields:
+                self._waiting = False
+                raise EndedError
 
     def _take(self, number: int, _: FrameType | None) -> None:
         first = self.signal is None
         self.signal = self.signal or signal.Signals(number)
         if number == getattr(signal, "SIGHUP", None):
             self.hang_up()
-        if first and self._shields:
-            self._waiting = True
-        elif first or self._drawing:
-            raise EndedError
-        else:
+            if not first or self._drawing:
+                return  # what is left to be done is done, to nobody
+        if not (first or self._drawing):
             _kill_what_runs()
+        elif self._shields:
+            self._waiting = True
+        else:
+            raise EndedError
 
 
 _active: list[Interrupts] = []
@@ -105,6 +111,12 @@ def drawing() -> None:
     """Of the command in progress a report is drawn from now on: the next signal leaves it."""
     if _active:
         _active[-1].draws()
+
+
+def hung_up() -> None:
+    """The terminal of the command in progress is gone, as whoever read from it found."""
+    if _active:
+        _active[-1].hang_up()
 
 
 @contextlib.contextmanager
@@ -126,7 +138,7 @@ def _kill_what_runs() -> None:
     """Kill every process below this one, by its own id; who waits for them goes on at once."""
     import psutil  # not needed to print a help text
 
-    with contextlib.suppress(psutil.Error):
+    with contextlib.suppress(psutil.Error, OSError):
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 process.kill()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
+from experiment.interrupts import hung_up
 from experiment.shipped import CONFIGS, program
 
 
@@ -50,6 +52,11 @@ def _ask(question: str) -> str:
         return input(question + " ").strip().lower()
     except EOFError:
         return ""
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        hung_up()  # the terminal went before its signal came
+        raise KeyboardInterrupt from error
 
 
 def _key(name: str, part: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,6 +114,33 @@ def arm_ended(arm: str) -> Callable[[list[Event]], bool]:
 def take_interrupts() -> None:
     """Whoever runs the tests in the background has them ignored, and so would the program."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def take_the_terminal() -> None:
+    """Lead the session of the terminal that is printed to, so that its end is told to us."""
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+    take_interrupts()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as under `nohup` it is not
+
+
+def in_a_terminal(start: Starter, *words: str, **options: Any) -> tuple[Program, int]:
+    """A program that leads the session of a new terminal; closing our end closes it."""
+    ours, theirs = pty.openpty()
+    ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    program = start(*words, preexec_fn=take_the_terminal, env={"CI": ""}, **ends, **options)
+    os.close(theirs)
+    return program, ours
+
+
+def read_until(terminal: int, text: str) -> None:
+    """Read what is printed to a terminal until a text is there."""
+    seen = ""
+    while text not in seen:
+        ready, _, _ = select.select([terminal], [], [], DEADLINE_S)
+        assert ready, seen
+        seen += os.read(terminal, 65536).decode("utf-8", "replace")
 
 
 def real(out: Path, *words: str) -> Program:

@@ -6,6 +6,7 @@ bench, claims              the program with arms of :mod:`scripted_arm`, in the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -21,7 +22,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from programs import ARMS, Starter, arm_steps, is_gone, shared_memory, take_interrupts
+from programs import (
+    ARMS,
+    Starter,
+    arm_steps,
+    in_a_terminal,
+    is_gone,
+    shared_memory,
+    take_the_terminal,
+)
 
 from experiment.bench.data import read_data
 from experiment.cli import main
@@ -32,7 +41,11 @@ from kvsim.whole_files import PART
 
 ROOT = Path(__file__).parent.parent.parent
 FIRST, SECOND = ARMS
-CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
+CODES = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.HUNG_UP,
+}
 MODEL = ("--model", "gpt2", "--gpu", "a100-80gb")
 GRID = {"trace": "'sharegpt-like'", "policy": "'paged'", "model": "'gpt2'", "gpu": "'a100-80gb'"}
 DEADLINE_S = 60.0
@@ -59,15 +72,28 @@ class Command:
             except OSError:  # it has ended
                 return
 
+    def close(self) -> None:
+        """Close our end of the terminal."""
+        if self.terminal >= 0:
+            os.close(self.terminal)
+        self.terminal = -1
+
     def end(self, number: signal.Signals, group: bool = False) -> tuple[int, str]:
         """Send a signal; the code, and all that was printed. Nothing may be left.
 
-        ``group``: to every process of it, as Ctrl-C in a terminal does.
+        ``group``: to every process of it, as Ctrl-C in a terminal does. SIGHUP is not sent: the
+        terminal closes, and then, as a shell does, the processes are told once more.
         """
         below = psutil.Process(self.process.pid).children(recursive=True)
-        os.killpg(self.process.pid, number) if group else self.process.send_signal(number)
-        self.read_until(lambda: self.process.poll() is not None)
-        self.read_until(lambda: not select.select([self.terminal], [], [], 0)[0])
+        if number == signal.SIGHUP:
+            self.close()
+            group = True
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number) if group else self.process.send_signal(number)
+        if self.terminal >= 0:
+            self.read_until(lambda: self.process.poll() is not None)
+            self.read_until(lambda: not select.select([self.terminal], [], [], 0)[0])
+        self.process.wait(DEADLINE_S)
         assert [process for process in below if not is_gone(process.pid)] == []
         assert shared_memory() <= self.shared
         assert list(self.scratch.iterdir()) == []
@@ -89,7 +115,7 @@ def command(tmp_path: Path) -> Iterator[Commanding]:
         process = subprocess.Popen(
             [sys.executable, str(ROOT / "run_experiment.py"), *words, "--lang", "en"],
             stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, cwd=tmp_path,
-            start_new_session=True, preexec_fn=take_interrupts,
+            preexec_fn=take_the_terminal,
             env={**os.environ, "TMPDIR": str(scratch), "TERM": "xterm", "COLUMNS": "200"},
         )  # fmt: skip
         os.close(theirs)
@@ -101,7 +127,7 @@ def command(tmp_path: Path) -> Iterator[Commanding]:
         if each.process.poll() is None:
             os.killpg(each.process.pid, signal.SIGKILL)
             each.process.wait()
-        os.close(each.terminal)
+        each.close()
 
 
 def parts_in(directory: Path) -> list[str]:
@@ -119,7 +145,7 @@ def test_a_simulation_that_is_ended_keeps_the_policies_that_are_done(
     code, printed = begun.end(number)
     assert code == CODES[number]
     assert "Traceback" not in printed
-    assert "The simulation was interrupted" in printed
+    assert "The simulation was interrupted" in printed or number == signal.SIGHUP
     data = json.loads((out / "sim.json").read_text(encoding="utf-8"))
     assert [cell["policy"] for cell in data["cells"]] == ["max"]
     assert data["interrupted"]
@@ -147,7 +173,7 @@ def grid(requests: str) -> list[str]:
     return [word for name, value in axes.items() for word in ("--set", f"{name}={value}")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [*CODES, signal.SIGKILL])
 def test_a_sweep_that_is_ended_keeps_its_cells_and_goes_on(
     command: Commanding, tmp_path: Path, number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,7 +185,7 @@ def test_a_sweep_that_is_ended_keeps_its_cells_and_goes_on(
     code, printed = begun.end(number, group=number == signal.SIGINT)
     assert code == CODES.get(number, -number)
     assert "Traceback" not in printed
-    if number != signal.SIGKILL:
+    if number not in (signal.SIGKILL, signal.SIGHUP):
         assert "Interrupted: 1 of 2 cells are finished and kept in" in printed
     assert parts_in(out) == []
     assert main(["sweep", *grid("[20]"), "--out", str(out), "--lang", "en"]) == ExitCode.OK
@@ -183,7 +209,7 @@ def test_checks_of_the_paper_that_are_ended_say_how_many_there_were(
     begun.read_until(lambda: "1/6" in begun.printed)
     code, printed = begun.end(number)
     assert code == CODES[number]
-    assert "Interrupted after 1 of 6 parts: so far" in printed
+    assert "Interrupted after 1 of 6 parts: so far" in printed or number == signal.SIGHUP
     data = json.loads((out / "paper.json").read_text(encoding="utf-8"))
     assert data["interrupted"] == {"done": 1, "of": 6}
     assert data["claims"]
@@ -228,7 +254,7 @@ def test_a_benchmark_that_is_ended_before_it_measures_leaves_nothing(
     assert [path for path in out.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_claims_that_are_ended_close_the_run_that_was_going(
     start: Starter, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -243,6 +269,25 @@ def test_claims_that_are_ended_close_the_run_that_was_going(
     assert record.events[-1].model_dump()["status"] == "interrupted"
     assert (program.out / "report.html").exists()
     assert [path.name for path in out.iterdir()] == [needed()[0]]
+    assert parts_in(out) == []
+
+
+@pytest.mark.parametrize("command", ["bench", "claims"])
+def test_a_terminal_that_closes_ends_what_runs_arms_in_order(
+    start: Starter, tmp_path: Path, command: str
+) -> None:
+    out = tmp_path / "out"
+    words = ("--arms", ",".join(ARMS), "--workloads", "A") if command == "bench" else ()
+    program, terminal = in_a_terminal(
+        start, command, "--quick", *words, "--out", str(out), pause_s=0.5
+    )
+    program.out = first_of(out, "runs/*/A-0" if command == "bench" else needed()[0])
+    program.wait_for(arm_steps(FIRST))
+    os.close(terminal)
+    assert program.process.wait(60) == ExitCode.HUNG_UP
+    program.nothing_is_left()
+    assert read_record(program.out).events[-1].model_dump()["status"] == "interrupted"
+    assert (out / "bench.html" if command == "bench" else program.out / "report.html").exists()
     assert parts_in(out) == []
 
 

@@ -5,17 +5,13 @@ Killed outright, the program draws nothing; the record is whole up to its last l
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import select
 import signal
-import termios
 import time
 from pathlib import Path
 
 import pytest
-from programs import ARMS, Program, Starter, arm_steps, events_of, is_gone
+from programs import ARMS, Starter, arm_steps, events_of, in_a_terminal, is_gone, read_until
 
 from experiment.cli import main
 from experiment.conclusions import evaluate
@@ -125,31 +121,10 @@ def test_a_program_that_is_killed_leaves_a_record_that_can_be_drawn(
     assert "The log breaks off before this arm" in page
 
 
-def in_a_terminal(start: Starter, *words: str) -> tuple[Program, int]:
-    """A program that leads the session of a new terminal; closing our end closes it."""
-    ours, theirs = pty.openpty()
-
-    def take_the_terminal() -> None:
-        os.setsid()
-        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
-
-    ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    program = start(*words, preexec_fn=take_the_terminal, env={"CI": ""}, pause_s=0.2, **ends)
-    os.close(theirs)
-    return program, ours
-
-
-def read_until(terminal: int, text: str) -> None:
-    seen = ""
-    while text not in seen:
-        ready, _, _ = select.select([terminal], [], [], 60)
-        assert ready, seen
-        seen += os.read(terminal, 65536).decode("utf-8", "replace")
-
-
 @pytest.mark.parametrize("where", ["an arm", "the gate"])
 def test_a_terminal_that_closes_ends_the_run_in_order(where: str, start: Starter) -> None:
-    program, terminal = in_a_terminal(start, *(["--yes"] if where == "an arm" else ["--ascii"]))
+    words = ["--yes"] if where == "an arm" else ["--ascii"]
+    program, terminal = in_a_terminal(start, *words, pause_s=0.2)
     if where == "an arm":
         read_until(terminal, "Reserved:")
     else:
@@ -159,6 +134,30 @@ def test_a_terminal_that_closes_ends_the_run_in_order(where: str, start: Starter
     program.nothing_is_left()
     is_interrupted(program.out, (FIRST,))
     assert said_of_the_end(program.out) == [{"signal": "SIGHUP"}]
+
+
+def test_a_shell_tells_of_a_closed_terminal_once_more(start: Starter) -> None:
+    """At the gate nothing runs any more, so that a report is being drawn by then."""
+    program, terminal = in_a_terminal(start, "--ascii")
+    read_until(terminal, "Press Enter")
+    os.close(terminal)
+    program.wait_for(lambda events: any(isinstance(e, RunFinished) for e in events))
+    while program.process.poll() is None:
+        program.process.send_signal(signal.SIGHUP)
+        time.sleep(0.02)
+    # What comes behind the last report is not the program's any more, and ends it as it ends all.
+    assert program.process.returncode in (ExitCode.HUNG_UP, -signal.SIGHUP)
+    is_interrupted(program.out, (FIRST,))
+
+
+def test_a_terminal_that_closes_while_the_report_is_drawn_does_not_leave_it(start: Starter) -> None:
+    program, terminal = in_a_terminal(start, "--yes", "--quiet")
+    program.wait_for(lambda events: any(isinstance(e, RunFinished) for e in events))
+    time.sleep(0.05)
+    assert not (program.out / "report.html").exists()
+    os.close(terminal)
+    assert program.process.wait(60) == ExitCode.OK
+    assert (program.out / "report.html").exists()
 
 
 def test_signals_that_were_ignored_stay_ignored(start: Starter) -> None:

@@ -39,7 +39,7 @@ ALLOWED = {
     ("experiment/arms/step_profile.py", "StepProfiler._write", "export_chrome_trace"): "whole",
     ("experiment/memory/cuda_history.py", "cuda_history", "_dump_snapshot"): "read by people",
     # Nobody's result.
-    ("experiment/interrupts.py", "Interrupts.hang_up", "os.open"): "nowhere",
+    ("experiment/streams.py", "to_nobody", "os.open"): "nowhere",
     ("experiment/memory/process_tree.py", "ProcessTree.reset_high_water", "write_text"): "/proc",
     ("experiment/process.py", "_OwnPackages.__init__", "symlink_to"): "links for one process",
     ("experiment/report/plots.py", "_render", "savefig"): "into memory",

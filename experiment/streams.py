@@ -1,0 +1,98 @@
+"""What is printed when nobody reads it any more: no error of whoever prints.
+
+a terminal that closes    whoever prints meets an error, in any thread, and there is a signal;
+                          the error is answered by that signal, so that both are one end
+a pipe without a reader   `| head` has what it wanted: the command goes on, and tells nobody
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, TextIO, cast
+
+
+class _Stream:
+    """A text stream whose reader may go at any moment."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write ``text``, or nothing where nobody is left to read it."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._is_left(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """Hand over what was written."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._is_left(error)
+
+    def _is_left(self, error: OSError) -> None:
+        """Print to nobody from now on.
+
+        Raises:
+            OSError: it is another error, or that of a disk.
+        """
+        terminal = error.errno == errno.EIO and _is_device(self._stream)
+        if not terminal and error.errno != errno.EPIPE:
+            raise error
+        to_nobody(self._stream)
+        if terminal:
+            _tell_the_main_thread()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def readers_may_go() -> Iterator[None]:
+    """Within this, whatever is printed to somebody who went is printed to nobody."""
+    before = sys.stdout, sys.stderr
+    ours = [stream and _Stream(stream) for stream in before]  # None under a windowed Python
+    sys.stdout, sys.stderr = (cast("TextIO", stream) for stream in ours)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for stream in ours:
+            with contextlib.suppress(OSError, ValueError):  # a full disk, or closed meanwhile
+                if stream:
+                    stream.flush()
+
+
+def to_nobody(stream: TextIO, *, terminals_alone: bool = False) -> None:
+    """Let a stream lead nowhere; a file or pipe may be left as it is."""
+    if terminals_alone and not _is_device(stream):
+        return
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _is_device(stream: TextIO) -> bool:
+    """Whether it may be a terminal; one that is gone does not say so any more."""
+    with contextlib.suppress(OSError, ValueError):
+        return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
+    return False
+
+
+def _tell_the_main_thread() -> None:
+    """Its terminal is gone, whether or not the system says so, unless that is ignored."""
+    number = getattr(signal, "SIGHUP", None)
+    if number is not None and callable(signal.getsignal(number)):
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, number)

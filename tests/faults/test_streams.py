@@ -1,0 +1,162 @@
+"""Whoever reads what is printed goes: a terminal that closes, a pipe that is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import ARMS, Starter, arm_steps, take_interrupts
+
+from experiment import cli
+from experiment.conclusions import evaluate
+from experiment.events import RunFinished
+from experiment.interrupts import EndedError, Interrupts
+from experiment.messages import ExitCode
+from experiment.record import read_record
+from experiment.streams import readers_may_go
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def printing_to(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Our output is a file of its own while this lasts; a terminal's is written line by line."""
+    with os.fdopen(descriptor, "w", encoding="utf-8", buffering=1) as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        try:
+            yield file
+        finally:
+            monkeypatch.undo()
+            with Path(os.devnull).open(
+                "wb"
+            ) as nowhere:  # what could not be written stays unwritten
+                os.dup2(nowhere.fileno(), file.fileno())
+
+
+def a_closed_terminal() -> int:
+    ours, theirs = pty.openpty()
+    os.close(ours)
+    return theirs
+
+
+@pytest.fixture(autouse=True)
+def _nobody_wants_sighup() -> Iterator[None]:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_an_error_of_a_terminal_that_is_gone_is_its_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    with printing_to(a_closed_terminal(), monkeypatch), Interrupts() as interrupts:
+        with readers_may_go():
+            with pytest.raises(EndedError):
+                print("nobody reads this", flush=True)
+            print("nor this, and that is no error", flush=True)
+        assert interrupts.exit_code == ExitCode.HUNG_UP
+
+
+def test_what_a_thread_prints_to_it_ends_the_command_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Displays are drawn by a thread; the error would end that one alone."""
+
+    def wait_for_the_end() -> None:
+        thread = threading.Thread(target=lambda: print("nobody reads this", flush=True))
+        thread.start()
+        thread.join()
+        threading.Event().wait(10)
+
+    with (
+        printing_to(a_closed_terminal(), monkeypatch),
+        Interrupts() as interrupts,
+        readers_may_go(),
+    ):
+        with pytest.raises(EndedError):
+            wait_for_the_end()
+        assert interrupts.exit_code == ExitCode.HUNG_UP
+
+
+def test_where_its_signal_is_ignored_the_command_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with (
+        printing_to(a_closed_terminal(), monkeypatch),
+        Interrupts() as interrupts,
+        readers_may_go(),
+    ):
+        print("nobody reads this", flush=True)
+        print("nor this", flush=True)
+        assert interrupts.exit_code is None
+
+
+def test_a_full_disk_is_no_reader_who_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    with printing_to(os.open(full, os.O_WRONLY), monkeypatch), readers_may_go():
+        say = partial(print, "this is not kept", flush=True)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            say()
+
+
+def test_a_file_goes_on_being_written_when_the_terminal_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+    with printing_to(os.open(kept, os.O_WRONLY | os.O_CREAT), monkeypatch), Interrupts():
+        with pytest.raises(EndedError):
+            signal.raise_signal(signal.SIGHUP)
+        print("what was found until then")
+    assert kept.read_text(encoding="utf-8") == "what was found until then\n"
+
+
+def test_a_run_whose_reader_has_seen_enough_goes_on(start: Starter) -> None:
+    """As `| head` does."""
+    program = start("--yes", pause_s=0.1)
+    program.wait_for(arm_steps(ARMS[0]))
+    assert program.process.stdout is not None
+    program.process.stdout.close()
+    program.process.stdout = None
+    code, _, err = program.end()
+    assert (code, err) == (ExitCode.OK, "")
+    record = read_record(program.out)
+    assert record.of(RunFinished)[-1].status == "complete"
+    assert [arm.status for arm in evaluate(record).arms] == ["finished"] * 2
+    assert (program.out / "report.html").exists()
+
+
+def test_a_terminal_that_goes_while_the_menu_asks_ends_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reading from it may fail before its signal is there."""
+
+    def gone(question: str) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("builtins.input", gone)
+    monkeypatch.setattr(cli, "_asked_for_nothing", lambda *_: True)
+    assert cli.main(["--lang", "en"]) == ExitCode.HUNG_UP
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--list-experiments"], ["simulate", "--list", "models"]]
+)
+def test_what_is_listed_for_nobody_is_no_error(words: list[str]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "run_experiment.py"), *words, "--lang", "en"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=take_interrupts,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (ExitCode.OK, b"")
