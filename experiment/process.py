@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import queue
@@ -22,6 +23,7 @@ import experiment
 import kvsim
 from experiment.events import Event, decode
 from experiment.interrupts import shielded
+from experiment.messages import ExitCode, UserError, message
 from experiment.privacy import clean_log
 from experiment.shared_memory import is_tracker, remove_segments, segments_of
 
@@ -33,6 +35,10 @@ _LINGER_S = 60.0
 
 class ChildTimeoutError(Exception):
     """The child took longer than it may."""
+
+
+class ChildStartError(UserError):
+    """The system makes no such process."""
 
 
 class Child:
@@ -65,9 +71,25 @@ class Child:
     def _start(self) -> None:
         self._log: IO[bytes] = self._log_path.open("ab")
         self._packages = _OwnPackages(self._log_path.parent) if self._python else None
+        try:
+            self._process = self._made()
+        except OSError as error:  # no memory, no process more, no such interpreter
+            self._log.close()
+            if self._packages is not None:
+                self._packages.remove()
+            code = errno.errorcode.get(error.errno or 0, type(error).__name__)
+            text = message("failure.not_started", code=code)
+            raise ChildStartError(text, ExitCode.INCOMPLETE) from error
+        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if self._task is not None:
+            self.begin(self._task, self._timeout_s)
+
+    def _made(self) -> subprocess.Popen[bytes]:
         # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
         # the child in order.
-        self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
+        return subprocess.Popen(  # noqa: S603 - our own module, no shell
             [self._python or sys.executable, "-m", self._module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -75,11 +97,6 @@ class Child:
             env=_environment(self._env, self._packages.path if self._packages else None),
             start_new_session=True,
         )
-        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        if self._task is not None:
-            self.begin(self._task, self._timeout_s)
 
     def begin(self, task: dict[str, Any], timeout_s: float) -> None:
         """Hand over the task; the time limit counts from now on."""

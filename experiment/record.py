@@ -60,7 +60,7 @@ class EventLog:
             self._file.close()
             raise user_error("error.run_in_use", path=str(directory))
         self._waiting: list[Event] | None = [] if resume else None
-        self._end = self._file.seek(0, os.SEEK_END)
+        self._size = self._file.seek(0, os.SEEK_END)
         self._lock = Lock()
         self._clean = cleaner()  # whatever an arm says: no home directory, no secret
 
@@ -82,7 +82,7 @@ class EventLog:
             return
         waiting, self._waiting = self._waiting, None
         (self.path.parent / RUN_FILE).unlink(missing_ok=True)
-        if not _ends_a_line(self._file, self._end):
+        if not _ends_a_line(self._file, self._size):
             self._append(b"\n")
         for event in waiting:
             self.write(event)
@@ -101,16 +101,19 @@ class EventLog:
 
     def _append(self, line: bytes) -> None:
         with self._lock:
+            begin = self._file.tell()
             rest = memoryview(line)
             try:
                 while rest:
                     rest = rest[self._file.write(rest) :]
-            except OSError as error:
-                with contextlib.suppress(OSError):
-                    self._file.truncate(self._end)
-                    self._file.seek(self._end)
-                raise _full(self.path, error) from error
-            self._end += len(line)
+            except BaseException as error:  # the disk, or a signal that came between two parts
+                if self._file.tell() != begin + len(line):
+                    with contextlib.suppress(OSError):
+                        self._file.truncate(begin)
+                        self._file.seek(begin)
+                if isinstance(error, OSError):
+                    raise _full(self.path, error) from error
+                raise
 
     def __enter__(self) -> EventLog:
         return self

@@ -5,6 +5,7 @@ The session is the only writer of the record. Whatever an arm emitted before it 
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,11 +29,12 @@ from experiment.events import (
     StageEntered,
     WorkloadReady,
 )
+from experiment.interrupts import shielded
 from experiment.launch import ARM, VLLM, Launch, Prepared, plan_launch
 from experiment.memory.monitor import Monitor
 from experiment.memory.settle import DeviceWatch
 from experiment.messages import ExitCode, Message, UserError, message
-from experiment.process import Child, ChildTimeoutError
+from experiment.process import Child, ChildStartError, ChildTimeoutError
 from experiment.record import EventLog
 from experiment.thread_env import crowded, thread_variables
 
@@ -115,13 +117,16 @@ class Session:
         """
         log_path, env = self.logs / f"{name}.log", _variables(config, None)
         child = Child(module, None, log_path, _PREPARE_TIMEOUT_S, env)
-        self._ahead[name, module] = child.__enter__()
+        # Whoever is started is known here. What cannot be started now is tried again in its turn.
+        with contextlib.suppress(ChildStartError), shielded():
+            self._ahead[name, module] = child.__enter__()
 
     def close(self) -> None:
         """End what was started ahead and never needed."""
-        while self._ahead:
-            _, child = self._ahead.popitem()
-            child.__exit__(None, None, None)
+        with shielded():
+            while self._ahead:
+                _, child = self._ahead.popitem()
+                child.__exit__(None, None, None)
 
     def _child(
         self,
@@ -132,8 +137,11 @@ class Session:
         env: dict[str, str],
         python: str | None,
     ) -> Child:
-        """The one that was started ahead for this, or one that ``with`` starts."""
-        child = self._ahead.pop((name, module), None)
+        """The one that was started ahead for this, or one that ``with`` starts.
+
+        Until then it stays among those that :meth:`close` ends.
+        """
+        child = self._ahead.get((name, module))
         if child is None:
             return Child(module, task, self.logs / f"{name}.log", timeout_s, env, python)
         child.begin(task, timeout_s)
@@ -141,7 +149,8 @@ class Session:
 
     def begin(self) -> None:
         """Write down what has waited, where a run is resumed: nothing speaks against it."""
-        self._log.begin()
+        with shielded():  # all of it or nothing: what follows is read by how it begins
+            self._log.begin()
 
     def refuse(self, reason: Message) -> ArmFailed:
         """Write down why the run cannot be what was asked for, before anything is loaded."""
@@ -149,9 +158,12 @@ class Session:
 
     def emit(self, event: Event) -> None:
         """Write an event down, unless it is transient, and tell the listener."""
+        self._write(event)
+        self._listener(event)
+
+    def _write(self, event: Event) -> None:
         if not isinstance(event, TRANSIENT):
             self._log.write(event)
-        self._listener(event)
 
     def probe_environment(self, device: str) -> Environment | ArmFailed:
         """Find out what the machine has."""
@@ -252,31 +264,52 @@ class Session:
         last: dict[type, Event] = {}
         python = launch.python if launch else None
         env = _variables(config, launch)
-        with self._child(name, module, task, timeout_s, env, python) as child:
-            watcher = monitor(child.pid) if monitor else None
-            if watcher:
-                watcher.start()
-            try:
-                for event in child.events():
-                    last[type(event)] = event
-                    if seen is not None:
-                        seen.append(event)
-                    self.emit(event)
-                    if isinstance(event, StageEntered):
-                        if watcher:
-                            watcher.mark(event.stage, event.request)
-                        child.acknowledge()
-            except ChildTimeoutError:
-                child.kill()
-                self._fail(last, name, message("failure.timeout", seconds=timeout_s))
-            finally:
+        try:
+            with self._child(name, module, task, timeout_s, env, python) as child:
+                self._ahead.pop((name, module), None)
+                watcher = monitor(child.pid) if monitor else None
+                try:
+                    if watcher:
+                        watcher.start()
+                    self._follow(child, watcher, last, seen)
+                except ChildTimeoutError:
+                    child.kill()
+                    self._fail(last, name, message("failure.timeout", seconds=timeout_s))
+                finally:
+                    if watcher:
+                        self._stop(watcher)
+                code = child.wait()
+                if child.lingered:
+                    self.emit(Notice(text=message("failure.lingered", name=name)))
+                pids = watcher.pids if watcher else frozenset()
+                return ChildEnd(code, last, pids, child.lingered)
+        except ChildStartError as error:
+            self._fail(last, name, error.text, error.exit_code)
+            return ChildEnd(error.exit_code, last)
+
+    def _follow(
+        self,
+        child: Child,
+        watcher: Monitor | None,
+        last: dict[type, Event],
+        seen: list[Event] | None,
+    ) -> None:
+        """Write down what a child says until it has ended.
+
+        Raises:
+            ChildTimeoutError: its time is over.
+        """
+        for event in child.events():
+            last[type(event)] = event
+            if seen is not None:
+                seen.append(event)
+            with shielded():  # out of the pipe it is nowhere else
+                self._write(event)
+            self._listener(event)
+            if isinstance(event, StageEntered):
                 if watcher:
-                    self._stop(watcher)
-            code = child.wait()
-            if child.lingered:
-                self.emit(Notice(text=message("failure.lingered", name=name)))
-            pids = watcher.pids if watcher else frozenset()
-            return ChildEnd(code, last, pids, child.lingered)
+                    watcher.mark(event.stage, event.request)
+                child.acknowledge()
 
     def _stop(self, watcher: Monitor) -> None:
         """End sampling; say what it cost and, where samples are missing, that they are."""

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from experiment.cli import main
 from experiment.events import (
     OLDEST_SCHEMA,
     SCHEMA_VERSION,
@@ -21,7 +23,8 @@ from experiment.events import (
     RunStarted,
     encode,
 )
-from experiment.messages import UserError, message
+from experiment.interrupts import EndedError
+from experiment.messages import ExitCode, UserError, message
 from experiment.record import (
     EVENTS_FILE,
     RUN_FILE,
@@ -178,6 +181,8 @@ def test_what_older_versions_wrote_is_read(tmp_path: Path) -> None:
     assert [event.event for event in record.events] == [
         "run_started", "arm_started", "run_finished"
     ]  # fmt: skip
+    assert main(["render", str(tmp_path), "--lang", "en"]) == ExitCode.OK
+    assert (tmp_path / "report.html").exists()
 
 
 def test_a_later_version_is_told_apart_even_if_its_events_are_unknown_here(tmp_path: Path) -> None:
@@ -195,6 +200,40 @@ def test_a_file_that_is_no_log_is_no_record(tmp_path: Path, lines: list[str]) ->
 def test_a_directory_without_a_log_is_no_record(tmp_path: Path) -> None:
     assert refusal(tmp_path)[0] == "error.no_record"
     assert refusal(tmp_path / "nowhere")[0] == "error.no_record"
+
+
+@pytest.mark.parametrize("part", [0, 9, None])
+def test_a_signal_in_the_middle_of_a_line_leaves_it_whole_or_not_there(
+    tmp_path: Path, part: int | None
+) -> None:
+    """Before it is written, between two parts of it, and behind it."""
+
+    class Interrupted:
+        def write(self, line: memoryview) -> int:
+            whole.write(line[:part])
+            raise EndedError
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(whole, name)
+
+    with EventLog(tmp_path) as log:
+        log.write(started())
+        whole: Any = log._file
+        log._file = Interrupted()  # type: ignore[assignment]
+        with pytest.raises(EndedError):
+            log.write(notice(1))
+        log._file = whole
+        log.write(notice(2))
+        # A disk that fills up afterwards takes nothing with it of what stands.
+        log._file = Interrupted()  # type: ignore[assignment]
+        given, part = part, 3
+        with pytest.raises(EndedError):
+            log.write(notice(3))
+        log._file = whole
+    kept = [1, 2] if given is None else [2]
+    record = read_record(tmp_path)
+    assert record.damaged_lines == 0
+    assert [event.text.params["load"] for event in record.of(Notice)] == kept
 
 
 def test_a_log_that_is_a_directory_is_unreadable(tmp_path: Path) -> None:

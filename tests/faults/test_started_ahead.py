@@ -1,0 +1,264 @@
+"""Processes that are started before their turn, and signals in the moments around a process.
+
+Whoever was started is ended, and what a process said is written down, whenever a signal comes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from event_makers import head
+from programs import is_gone
+
+from experiment import runner
+from experiment.config import Config
+from experiment.environment import Environment
+from experiment.events import ArmFailed, ArmSkipped, Event, Notice, RunStarted
+from experiment.interrupts import EndedError, Interrupts
+from experiment.launch import Prepared
+from experiment.memory.monitor import Monitor
+from experiment.messages import ExitCode, Message, message, user_error
+from experiment.process import Child
+from experiment.record import EventLog, read_record
+from experiment.runner import Session
+
+MODULE = "scripted_child"
+ARM = "paged"
+CONFIG = Config.model_validate({"run": {"arms": [ARM], "device": "cpu", "threads": 1}})
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Arms are scripted children, and a signal is ours to answer."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setattr(runner, "ARM", MODULE)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with EventLog(tmp_path) as log:
+        made = Session(tmp_path, log, lambda event: None)
+        started = {"version": "1", "wall_ns": 0, "utc_offset_s": 0, "lang": "en"}
+        made.emit(RunStarted.model_validate({**started, "command": [], "config": {}}))
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def prepared() -> Prepared:
+    _, model, workload = head()
+    return Prepared("nowhere", model, workload)  # type: ignore[arg-type]
+
+
+def ahead(session: Session) -> list[int]:
+    return [child.pid for child in session._ahead.values()]
+
+
+def below() -> list[int]:
+    return [process.pid for process in psutil.Process().children(recursive=True)]
+
+
+def run(session: Session, script: str, **more: Any) -> runner.ChildEnd:
+    return session._run(ARM, MODULE, {"arm": ARM, "script": script}, 60, None, **more)
+
+
+def at(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, and a signal as soon as it is done."""
+
+    def and_then(*words: Any, **more: Any) -> Any:
+        found = function(*words, **more)
+        signal.raise_signal(signal.SIGTERM)
+        return found
+
+    return and_then
+
+
+@pytest.mark.parametrize("how", ["skipped", "refused"])
+def test_an_arm_that_is_not_run_leaves_no_process_that_was_started_ahead_for_it(
+    how: str, session: Session, environment: Environment, prepared: Prepared,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def plan(*_: object) -> Message:
+        if how == "refused":
+            raise user_error("error.no_arms")
+        return message("skip.compiled")
+
+    session.start_arm([ARM], CONFIG)
+    (pid,) = ahead(session)
+    assert psutil.pid_exists(pid)
+    monkeypatch.setattr(runner, "plan_launch", plan)
+    failed = session.run_arm(ARM, CONFIG, environment, prepared)
+    assert (failed is not None) == (how == "refused")
+    assert ahead(session) == []
+    assert is_gone(pid)
+    if how == "skipped":
+        assert [e.arm for e in read_record(session.directory).of(ArmSkipped)] == [ARM]
+
+
+def test_the_process_that_was_started_ahead_is_the_one_that_runs(session: Session) -> None:
+    session.start_arm([ARM], CONFIG)
+    before = below()
+    end = run(session, "rubbish")
+    assert end.ok
+    assert ahead(session) == []
+    assert set(below()) <= set(before)
+    assert not (session.logs / "scripted.log").exists()
+
+
+def test_vllm_is_not_started_ahead(session: Session) -> None:
+    """Another interpreter runs it."""
+    session.start_arm(["vllm", ARM], CONFIG)
+    session.start_arm([], CONFIG)
+    assert ahead(session) == []
+
+
+def test_a_signal_while_one_is_started_ahead_leaves_it_to_be_ended(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Child, "__enter__", at(Child.__enter__))
+    with Interrupts(), pytest.raises(EndedError):
+        session.start_arm([ARM], CONFIG)
+    (pid,) = ahead(session)
+    session.close()
+    assert is_gone(pid)
+
+
+def test_a_signal_before_its_turn_leaves_it_to_be_ended(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.start_arm([ARM], CONFIG)
+    (pid,) = ahead(session)
+    monkeypatch.setattr(Child, "begin", at(Child.begin))
+    with Interrupts(), pytest.raises(EndedError):
+        run(session, "hang")
+    session.close()
+    assert is_gone(pid)
+
+
+def test_a_signal_while_they_are_ended_leaves_none(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.start_arm([ARM], CONFIG)
+    session.start_arm(["slabs"], CONFIG)
+    pids = ahead(session)
+    assert len(pids) == 2
+    monkeypatch.setattr(Child, "__exit__", at(Child.__exit__))
+    with Interrupts(), pytest.raises(EndedError):
+        session.close()
+    assert ahead(session) == []
+    assert all(is_gone(pid) for pid in pids)
+
+
+def test_a_signal_while_a_process_is_started_leaves_none(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(below())
+    monkeypatch.setattr(runner.Child, "_start", at(Child._start))
+    with Interrupts(), pytest.raises(EndedError):
+        run(session, "hang")
+    assert all(is_gone(pid) for pid in set(below()) - before)
+
+
+def test_a_signal_while_a_process_is_ended_waits_until_it_has(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids: list[int] = []
+
+    kill = Child._kill
+
+    def late(self: Child) -> None:
+        pids.append(self.pid)
+        signal.raise_signal(signal.SIGTERM)
+        kill(self)
+
+    monkeypatch.setattr(Child, "_kill", late)
+    with Interrupts(), pytest.raises(EndedError):
+        session._run(ARM, MODULE, {"arm": ARM, "script": "hang"}, 1, None)
+    (pid,) = pids  # the first time was enough
+    assert is_gone(pid)
+
+
+def test_a_signal_as_sampling_begins_ends_it(
+    session: Session, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Monitor] = []
+
+    def monitor(pid: int) -> Monitor:
+        made.append(Monitor(ARM, pid, environment, session.emit, 20))
+        return made[0]
+
+    monkeypatch.setattr(Monitor, "start", at(Monitor.start))
+    with Interrupts(), pytest.raises(EndedError):
+        session._run(ARM, MODULE, {"arm": ARM, "script": "hang"}, 60, monitor)
+    assert not made[0]._thread.is_alive()
+
+
+def test_what_a_process_said_is_written_down_though_a_signal_comes(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is out of the pipe and not yet in the log."""
+    write = EventLog.write
+
+    def late(self: EventLog, event: Event) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        write(self, event)
+
+    monkeypatch.setattr(EventLog, "write", late)
+    with Interrupts(), pytest.raises(EndedError):
+        run(session, "hang")
+    monkeypatch.undo()
+    assert [e.text.key for e in read_record(session.directory).of(Notice)] == ["said"]
+
+
+def test_a_signal_while_a_run_goes_on_does_not_tear_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was waiting is written whole: the arms behind it belong to another stretch."""
+    with EventLog(tmp_path) as log:
+        log.write(head()[0])
+    with EventLog(tmp_path, resume=True) as log:
+        session = Session(tmp_path, log, lambda event: None, 2)
+        for number in range(3):
+            session.emit(Notice(text=message("note.busy", load=number)))
+        append = EventLog._append
+
+        def late(self: EventLog, line: bytes) -> None:
+            append(self, line)
+            signal.raise_signal(signal.SIGTERM)
+
+        monkeypatch.setattr(EventLog, "_append", late)
+        with Interrupts(), pytest.raises(EndedError):
+            session.begin()
+        assert log.begun
+    assert len(read_record(tmp_path).of(Notice)) == 3
+
+
+def test_a_process_that_the_system_does_not_make_is_an_arm_that_failed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No memory for one more, or an interpreter that was removed: the other arms run."""
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", "/nowhere/python")
+        session.start_arm([ARM], CONFIG)
+        assert ahead(session) == []
+        failed = session._failure(ARM, run(session, "rubbish"))
+    assert (failed.reason.key, failed.exit_code) == ("failure.not_started", ExitCode.INCOMPLETE)
+    assert read_record(session.directory).of(ArmFailed) == [failed]
+    assert run(session, "rubbish").ok
+
+
+def test_children_of_these_tests_are_in_sessions_of_their_own(session: Session) -> None:
+    """So Ctrl-C in a terminal reaches the runner alone."""
+    session.start_arm([ARM], CONFIG)
+    (pid,) = ahead(session)
+    assert os.getsid(pid) == pid != os.getsid(0)
