@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiment import __version__
 from experiment.i18n import Translator
-from experiment.interrupts import drawing
+from experiment.interrupts import drawing, shielded
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import os_reason
 from experiment.record import write_atomic
@@ -48,14 +48,18 @@ def paper(words: list[str], t: Translator) -> int:
             with contextlib.suppress(OSError):
                 directory.rmdir()  # what it holds is not of this command
             raise
-    drawing()
-    result = result_of([claim for part in parts for claim in part], seeds)
-    data = {"program": __version__} | result.to_json()
-    whole = len(parts) == len(PARTS)
-    if not whole:
-        data["interrupted"] = {"done": len(parts), "of": len(PARTS)}
-    console.show(data)
-    console.show_files(_write(directory, data, t.lang))
+    with shielded():  # it took minutes
+        drawing()
+        result = result_of([claim for part in parts for claim in part], seeds)
+        data = {"program": __version__} | result.to_json()
+        whole = len(parts) == len(PARTS)
+        if not whole:
+            data["interrupted"] = {"done": len(parts), "of": len(PARTS)}
+        try:
+            files = _write(directory, data, t.lang)
+        finally:
+            console.show(data)
+    console.show_files(files)
     if not whole:
         return ExitCode.INTERRUPTED
     return ExitCode.INCOMPLETE if result.failed else ExitCode.OK

@@ -16,6 +16,7 @@ from experiment.config import Config
 from experiment.directories import without_home
 from experiment.environment import Environment
 from experiment.events import EnvironmentProbed, Event, MachineLimits, RunFinished, RunStarted
+from experiment.interrupts import shielded
 from experiment.launch import Prepared
 from experiment.noise import load_average, others_cores
 from experiment.record import EventLog, read_record
@@ -82,12 +83,16 @@ def run_round(
         status: Literal["interrupted", "complete"]
         status = "interrupted" if result.interrupted else "complete"
         session.emit(RunFinished(status=status))
-    record = read_record(directory)
-    result.rows = [
-        row.model_copy(update=noise[row.arm] | {"wall_s": result.seconds.get(row.arm)})
-        for row in rows_of(record, workload, number)
-    ]
-    result.profiles = profiles_of(record, workload, number)
+    try:
+        with shielded():  # a round takes minutes
+            record = read_record(directory)
+            result.rows = [
+                row.model_copy(update=noise[row.arm] | {"wall_s": result.seconds.get(row.arm)})
+                for row in rows_of(record, workload, number)
+            ]
+            result.profiles = profiles_of(record, workload, number)
+    except KeyboardInterrupt:
+        result.interrupted = True
     return result
 
 

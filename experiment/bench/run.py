@@ -217,10 +217,10 @@ class Bench:
         name = f"{workload.name}-{number}"
         here = with_run(config, order, workload.max_length)
         result = run_round(self.runs / name, ground, here, workload.name, number, order)
+        self.data.rows += result.rows
         for row in result.rows:
             self._shown(row)
             self._warn_if_busy(row.others_cores)
-        self.data.rows += result.rows
         limits = result.limits.model_dump(mode="json") if result.limits else None
         self.data.rounds.append(
             Round(

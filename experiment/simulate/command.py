@@ -16,8 +16,8 @@ from experiment import __version__
 from experiment.directories import make_run_directory
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
-from experiment.interrupts import drawing
-from experiment.messages import ExitCode, UserError, user_error
+from experiment.interrupts import drawing, shielded
+from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.privacy import without_private
 from experiment.simulate import words
@@ -59,15 +59,16 @@ def simulate(arguments: list[str], t: Translator) -> int:
     console = SimulationConsole(t.lang, options.ascii, options.quiet)
     head = _head(question, t.lang)
     directory = make_run_directory(Path(options.out) if options.out else None, "simulate-")
+    found = Found()
     try:
         console.show_question(head)
         with console.progress(parts_of(question)) as watcher:
-            found = run(question, watcher)
-    except KeyboardInterrupt:  # before anything was found
-        directory.rmdir()
-        raise
-    drawing()
-    return _finish(directory, head | found.to_json(), found, console)
+            run(question, watcher, found)
+    except KeyboardInterrupt:
+        if not found.cells:
+            directory.rmdir()
+            raise
+    return _finish(directory, head, found, console)
 
 
 def render_simulation(directory: Path, lang: str, ascii_only: bool) -> int:
@@ -191,15 +192,21 @@ def _head(question: Question, lang: str) -> dict[str, Any]:
     }
 
 
-def _finish(directory: Path, data: dict[str, Any], found: Found, console: Any) -> int:
+def _finish(directory: Path, head: dict[str, Any], found: Found, console: Any) -> int:
     if not any(cell["result"] for cell in found.cells):
         directory.rmdir()
         if found.interrupted:
             raise KeyboardInterrupt
         raise UserError(found.failed[0])
-    with _disk(directory):
-        write_simulation(directory, data)
-    console.show_simulation(data, _written(directory, data, console.t.lang))
+    data = head | found.to_json()
+    try:
+        with shielded(), _disk(directory):  # it may have taken an hour
+            write_simulation(directory, data)
+            drawing()
+        console.show_simulation(data, _written(directory, data, console.t.lang))
+    except KeyboardInterrupt:
+        console.warn(message("note.not_drawn", path=str(directory)))
+        return ExitCode.INTERRUPTED
     if found.interrupted:
         return ExitCode.INTERRUPTED
     return ExitCode.INCOMPLETE if found.failed else ExitCode.OK

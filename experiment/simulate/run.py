@@ -110,9 +110,12 @@ def _replay_weight(q: Question) -> int:
     return -(-q.stream.facts.requests // _REPLAYS_OF_ONE)
 
 
-def run(question: Question, watcher: Watcher) -> Found:
-    """Run everything; an interruption keeps what was found until then."""
-    found = Found()
+def run(question: Question, watcher: Watcher, found: Found | None = None) -> Found:
+    """Run everything; an interruption keeps what was found until then.
+
+    ``found`` is filled where it is given: an interruption behind all of it loses nothing, either.
+    """
+    found = Found() if found is None else found
     try:
         _cells(question, found, watcher)
         if any(cell["result"] for cell in found.cells):
