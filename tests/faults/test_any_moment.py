@@ -1,0 +1,92 @@
+"""A run that breaks off behind any of its events: it is evaluated, drawn, and says what is missing.
+
+Whatever ended it, a log is whole up to some line. Here it ends at each line of another kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from programs import Starter
+
+from experiment.cli import main
+from experiment.conclusions import evaluate
+from experiment.environment import Environment
+from experiment.events import (
+    ArmFinished,
+    ArmStarted,
+    Event,
+    RequestFinished,
+    RunFinished,
+    StageEntered,
+    encode,
+)
+from experiment.messages import ExitCode
+from experiment.record import EVENTS_FILE, read_record
+from experiment.report import files
+
+
+@pytest.fixture(scope="module")
+def whole(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
+    """Every event of a run of two arms, with its readings and stages."""
+    place = tmp_path_factory.mktemp("whole")
+    program = Starter(place, environment.model_dump(mode="json"))("--yes")
+    assert program.end()[0] == ExitCode.OK
+    return list(read_record(program.out).events)
+
+
+def moments(events: list[Event]) -> Iterator[int]:
+    """How many events stand where a kind of event, or a stage, is there anew.
+
+    Behind the first arm there are few new ones: where it ends, and where the other one begins.
+    """
+    seen = set()
+    for number, event in enumerate(events, 1):
+        stage = event.stage if isinstance(event, StageEntered) else None
+        kind = (event.event, stage)
+        if kind not in seen or isinstance(event, ArmStarted):
+            yield number
+        seen.add(kind)
+
+
+@pytest.fixture
+def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "draw_plots", lambda *_: iter(()))  # seconds for each
+
+
+@pytest.mark.usefixtures("_no_plots")
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_run_that_breaks_off_anywhere_is_drawn_with_what_it_has(
+    ended: bool, whole: list[Event], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed, and interrupted: then the log has an end."""
+    tried = list(moments(whole[:-1]))
+    assert len(tried) > 18
+    for number in tried[ended::2]:  # each of them once, in one of the two ways
+        events = [*whole[:number], *([RunFinished(status="interrupted")] if ended else [])]
+        run = tmp_path / str(number)
+        run.mkdir()
+        text = "".join(encode(event) + "\n" for event in events)
+        (run / EVENTS_FILE).write_text(text, encoding="utf-8")
+        last = events[number - 1].event
+        assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK, last
+        assert "Traceback" not in capsys.readouterr().err
+        results = evaluate(read_record(run))
+        assert results.status == ("interrupted" if ended else "failed")
+        begun = [event.arm for event in events if isinstance(event, ArmStarted)]
+        whole_arms = [event.arm for event in events if isinstance(event, ArmFinished)]
+        statuses = {arm.arm: arm.status for arm in results.arms}
+        assert {arm: statuses.get(arm) for arm in begun} == {
+            arm: "finished" if arm in whole_arms else "failed" for arm in begun
+        }, last
+        requests = sum(isinstance(event, RequestFinished) for event in events)
+        assert sum(len(arm.requests) for arm in results.arms) == requests, last
+        page = (run / "report.html").read_text(encoding="utf-8")
+        told = (
+            "This run was interrupted"
+            if ended
+            else "This run failed"
+        )
+        assert told in page, last
