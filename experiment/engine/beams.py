@@ -89,7 +89,7 @@ class Beams:
         generation.search = self.searches[request] = LiveSearch(request, search, {request: 0.0})
 
     def move(self, requests: Sequence[int], logits: torch.Tensor) -> BeamMoves:
-        """Choose what becomes of the beams among ``requests``; one row of logits for each."""
+        """Choose what becomes of the beams among ``requests``, by [requests, vocabulary]."""
         rows: dict[int, dict[int, int]] = {}
         for row, request in enumerate(requests):
             live = self._generations[request].search

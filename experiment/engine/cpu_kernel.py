@@ -275,7 +275,8 @@ def share_out(
 def rows_of(q: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
     """Queries whose heads follow each other, and what a job says of them.
 
-    A single token's distance to the next one means nothing to torch, and may be any number.
+    Those are [tokens, heads, head_dim]; that is address, tokens, and the distance from one to the
+    next. A single token's distance means nothing to torch, and may be any number.
     """
     tokens, heads, dim = q.shape
     width = heads * dim

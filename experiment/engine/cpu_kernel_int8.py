@@ -152,6 +152,9 @@ def attend(
     q: torch.Tensor, kv: QuantizedKV, out: torch.Tensor, flat: FlatSequences,
     chosen: torch.Tensor, scale: float,
 ) -> None:  # fmt: skip
-    """Fill the rows of ``out`` that belong to the ``chosen`` sequences (int32 indices)."""
+    """Fill the rows of ``out`` that belong to the ``chosen`` sequences (int32 indices).
+
+    ``q`` and ``out`` are [tokens, heads, head_dim]; ``scale`` multiplies the scores.
+    """
     assert kv.scales is not None
     share_out(_body, q, (kv.values, kv.scales, out), kv.shape, flat, chosen, scale)

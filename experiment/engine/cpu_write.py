@@ -70,7 +70,7 @@ def write(
 
 
 def flat(rows: torch.Tensor) -> torch.Tensor:
-    """Rows whose heads are each one run of memory.
+    """Rows [tokens, kv_heads, head_dim] whose heads are each one run of memory.
 
     Keys are often parts of a wider tensor; read so, they need not be copied out of it.
     """

@@ -141,7 +141,7 @@ def probe(
 
 @torch.inference_mode()
 def plain_logits(model: torch.nn.Module) -> torch.Tensor:
-    """Last logits of the tokens that :func:`probe` runs, with Transformers' own attention."""
+    """Last logits [vocabulary] of :func:`probe`'s tokens, with Transformers' own attention."""
     device = next(model.parameters()).device
     input_ids = torch.tensor([_PROBED], device=device)
     set_attention = model.set_attn_implementation

@@ -66,7 +66,7 @@ def scale_of(largest: torch.Tensor) -> torch.Tensor:
 
 
 def quantize(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """``floor(x / scale)`` as int8; -128 where the scale is NaN."""
+    """``floor(x / scale)`` as int8; -128 where the scale is NaN. Any shapes that broadcast."""
     ratio = (x / scale).floor_().clamp_(-LARGEST, LARGEST)
     return ratio.nan_to_num_(nan=POISON).to(torch.int8)
 
@@ -132,8 +132,8 @@ def _rescale(values: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> torc
 def from_blocks(kv: torch.Tensor, dtype: torch.dtype) -> QuantizedKV:
     """A whole layer in the model's precision, NaN where nothing was written, in eight bits.
 
-    By the order in which a block was written nothing changes, so this is what a pool of ``dtype``
-    would hold.
+    ``kv`` is [2, blocks, kv_heads, block_size, head_dim]. By the order in which a block was written
+    nothing changes, so this is what a pool of ``dtype`` would hold.
     """
     if dtype == FP8:
         return QuantizedKV(kv.float().clamp(-FP8_LARGEST, FP8_LARGEST).to(FP8), None)
@@ -146,14 +146,14 @@ def from_blocks(kv: torch.Tensor, dtype: torch.dtype) -> QuantizedKV:
 
 
 def to_blocks(kv: QuantizedKV, dtype: torch.dtype) -> torch.Tensor:
-    """Every slot of some blocks in ``dtype``, NaN where nothing was written."""
+    """Every slot of some blocks in ``dtype``, NaN where nothing was written; shape as ``kv``."""
     if kv.scales is None:
         return kv.values.to(dtype)
     return dequantize(kv.values, kv.scales[..., None, None], dtype)
 
 
 def take(kv: QuantizedKV, blocks: torch.Tensor) -> QuantizedKV:
-    """Some blocks of a layer, in the order given."""
+    """Some blocks of a layer in the order given: [2, chosen, kv_heads, block_size, head_dim]."""
     scales = None if kv.scales is None else kv.scales.index_select(1, blocks)
     chosen = bits(kv.values).index_select(1, blocks)
     return QuantizedKV(chosen.view(kv.values.dtype), scales)

@@ -82,7 +82,10 @@ class StepInputs:
 
     @cached_property
     def touched(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Blocks that the step writes, each once, and for each token which of them it goes to."""
+        """Blocks that the step writes, each once, [written blocks]; for each token which of them.
+
+        The second is [tokens], indices into the first.
+        """
         blocks, which = torch._unique(self.slot_blocks, sorted=True, return_inverse=True)
         return blocks, which
 
@@ -98,7 +101,7 @@ class StepInputs:
 
     @cached_property
     def decoding(self) -> torch.Tensor:
-        """Indices of the sequences that have one query, int32."""
+        """[sequences that have one query], their indices, int32."""
         return self._int32([i for i, s in enumerate(self.sequences) if s.queries == 1])
 
     def tiles(self, queries: int) -> torch.Tensor:
@@ -130,7 +133,7 @@ class StepInputs:
 
     @cached_property
     def by_size(self) -> tuple[torch.Tensor, list[PackedSequence]]:
-        """Sequences to read in place, as int32 indices on the CPU, and the larger ones."""
+        """Indices of the sequences to read in place, [those], int32 on the CPU; the larger ones."""
         small: list[int] = []
         large: list[PackedSequence] = []
         for index, sequence in enumerate(self.sequences):
@@ -163,6 +166,8 @@ def build_inputs(
     Args:
         tokens: known token ids of each request, prompt first.
         tables: block table of each request.
+        block_size: slots of a block.
+        device: where the tensors go.
     """
     ids: list[int] = []
     positions: list[int] = []
