@@ -147,7 +147,9 @@ def test_a_sound_machine_needs_nothing() -> None:
         ("quiet", {"load": load_facts(None, 8)}, "warn", "load_unknown"),
     ],
 )
-def test_what_is_lacking(name: str, changes: dict[str, Any], verdict: str, advice: str) -> None:
+def test_what_is_lacking_has_a_verdict_and_advice(
+    name: str, changes: dict[str, Any], verdict: str, advice: str
+) -> None:
     found = requirement(name, **changes)
     assert found.verdict == verdict
     assert found.advice == message(f"requirement.advice.{advice}")
@@ -273,7 +275,7 @@ def test_every_channel_stands_in_the_ladder_once_with_a_reason_if_unusable(
     assert unusable == expected[platform]
 
 
-def test_channels_without_torch() -> None:
+def test_without_torch_tensors_cannot_be_read_and_the_formula_can() -> None:
     found = assemble(machine(torch=torch_facts(None)), "auto")
     assert found.status(Channel.TENSORS).reason == message("memory.torch_missing")
     assert found.status(Channel.FORMULA).usable

@@ -62,7 +62,7 @@ def test_every_text_of_a_result_is_in_the_catalogues() -> None:
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("3", (0, 1, 2)), ("7,9", (7, 9)), ("4, 2", (4, 2))])
-def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
+def test_seeds_are_a_number_of_them_or_a_list(text: str, seeds: tuple[int, ...]) -> None:
     assert parse_seeds(text) == seeds
 
 

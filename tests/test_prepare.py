@@ -147,7 +147,7 @@ def test_what_a_person_can_mend(
     assert (code, _failure(events)) == (2, key)
 
 
-def test_precision() -> None:
+def test_auto_precision_follows_the_device() -> None:
     assert resolve_dtype("auto", "cpu") == "float32"
     assert resolve_dtype("auto", "cuda") == "float16"
     assert resolve_dtype("bfloat16", "cpu") == "bfloat16"

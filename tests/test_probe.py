@@ -23,14 +23,14 @@ from experiment.probe import cpu_flags, in_container, parse_cpuinfo
 ROOT = Path(__file__).parent.parent
 
 
-def test_cpuinfo() -> None:
+def test_a_processor_is_told_by_its_name_and_flags() -> None:
     text = "processor\t: 0\nmodel name\t: Fast CPU 9\nflags\t\t: fpu avx2 avx512f amx_tile\n"
     model, flags = parse_cpuinfo(text * 2)
     assert model == "Fast CPU 9"
     assert cpu_flags(flags, "x86_64") == {"avx2": True, "avx512": True, "bf16": False, "amx": True}
 
 
-def test_cpuinfo_of_arm() -> None:
+def test_an_arm_processor_is_told_by_its_features() -> None:
     model, flags = parse_cpuinfo("processor : 0\nFeatures : fp asimd bf16\n")
     assert model is None
     expected = {"avx2": False, "avx512": False, "bf16": True, "amx": False}
@@ -48,7 +48,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def test_container_signs(tmp_path: Path) -> None:
+def test_a_container_is_told_by_environment_or_control_group(tmp_path: Path) -> None:
     assert not in_container(tmp_path, {})
     assert in_container(tmp_path, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
     write(tmp_path / "proc/1/cgroup", "0::/init.scope\n")
@@ -57,7 +57,7 @@ def test_container_signs(tmp_path: Path) -> None:
     assert in_container(tmp_path, {})
 
 
-def test_container_marker_file(tmp_path: Path) -> None:
+def test_a_container_is_told_by_its_marker_file(tmp_path: Path) -> None:
     write(tmp_path / "run/.containerenv", "")
     assert in_container(tmp_path, {})
 

@@ -91,7 +91,7 @@ def test_a_request_does_not_depend_on_the_batch() -> None:
 
 
 @pytest.mark.parametrize(("kv_heads", "seed"), [(2, 0), (1, 1), (4, 2)])
-def test_random_steps(kv_heads: int, seed: int) -> None:
+def test_random_steps_give_the_reference(kv_heads: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     pairs = torch.randint(0, 20, (6, 2), generator=generator).tolist()
     sequences = tuple((earlier, 1 + queries // 2) for earlier, queries in pairs)
@@ -110,7 +110,9 @@ def test_blocks_may_be_shared() -> None:
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)], ids=str
 )
-def test_half_precision(dtype: torch.dtype, tolerance: float) -> None:
+def test_half_precision_gives_the_reference_within_its_own(
+    dtype: torch.dtype, tolerance: float
+) -> None:
     step = make_step(Case(((100, 1), (0, 1), (20, 9)), 16, 4, 2, 32))
     step.q, step.kv = step.q.to(dtype), step.kv.to(dtype)
     agrees(step, step.kv, tolerance)
@@ -124,7 +126,7 @@ def test_a_cache_in_eight_bits(dtype: torch.dtype, heads: tuple[int, int]) -> No
 
 
 @pytest.mark.parametrize("size", [1e-4, 1000.0])
-def test_extreme_scores(size: float) -> None:
+def test_extreme_scores_give_the_reference(size: float) -> None:
     step = make_step(Case(((100, 1), (30, 3)), 16, dim=16))
     step.q *= size
     agrees(step, step.kv, TOLERANCE * max(1.0, size))

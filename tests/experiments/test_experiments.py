@@ -25,7 +25,7 @@ def assert_only_repeats_are_missing(ran: Ran) -> None:
     assert untested <= {"experiments.repeats_one"}
 
 
-def test_block_size(tmp_path: Path) -> None:
+def test_block_size_wastes_nothing_at_one_and_shortens_tables(tmp_path: Path) -> None:
     config = tiny_config(
         "block-size",
         experiment__values=[1, 16, 32],
@@ -124,7 +124,7 @@ def test_quantised_counts_blocks_and_measures_the_error(tmp_path: Path) -> None:
     assert ran.figure(own, "paged", "attention_error").value is None
 
 
-def test_context_beside_others(tmp_path: Path) -> None:
+def test_context_says_how_long_one_may_be_beside_others(tmp_path: Path) -> None:
     config = tiny_config(
         "context",
         model__name="tiny-qwen2",

@@ -250,7 +250,7 @@ def test_arrivals_that_do_not_fit_are_refused(arrivals: tuple[float, ...], key: 
     assert raised.value.text.key == key
 
 
-def test_prompts_of_sharegpt(tmp_path: Path) -> None:
+def test_arrivals_are_those_of_the_usable_prompts_of_sharegpt(tmp_path: Path) -> None:
     turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "Because."}]
     file = tmp_path / "sharegpt.json"
     file.write_text(json.dumps([{"conversations": turns}, {"conversations": []}]), encoding="utf-8")

@@ -93,7 +93,7 @@ def test_any_value_under_any_key(table: dict[str, object]) -> None:
 
 @settings(max_examples=300, **SETTINGS)
 @given(st.sampled_from([name for name in TARGETS if name not in COUNTS]), st.binary(max_size=200))
-def test_any_bytes(name: str, data: bytes) -> None:
+def test_any_bytes_end_in_a_result_or_one_clear_line(name: str, data: bytes) -> None:
     tried(name, data)
 
 

@@ -125,7 +125,7 @@ def test_every_group_has_a_beginning_of_its_own() -> None:
     assert len({(request.hash_ids or ())[:2] for request in trace}) == 3
 
 
-def test_head_and_rate() -> None:
+def test_edits_take_the_first_requests_and_change_their_rate() -> None:
     source = small()
     head = Head(source, 3)
     assert list(head) == list(source)[:3]
@@ -167,7 +167,7 @@ def test_tiles_keep_the_rate() -> None:
     assert out[-1].arrival_ns == pytest.approx(10 * one, rel=0.01)
 
 
-def test_other_arrivals() -> None:
+def test_arrivals_are_replaced_by_as_many_in_order() -> None:
     source = small(3)
     moved = WithArrivals(source, [0, 5, 5], rate=2.0)
     assert [r.arrival_ns for r in moved] == [0, 5, 5]

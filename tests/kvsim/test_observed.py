@@ -36,7 +36,7 @@ def chunk(request: int, start: int, count: int) -> Chunk:
     return Chunk(request, start, count, True)
 
 
-def test_growth_and_release() -> None:
+def test_tables_that_grow_or_end_become_allocations_and_frees() -> None:
     trace = ScheduleTrace(4)
     trace.plan(Decision({0: [1], 1: [2]}, (), (chunk(0, 0, 4), chunk(1, 0, 2)), 1))
     trace.finished(1, FinishReason.LENGTH)

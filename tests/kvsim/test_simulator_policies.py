@@ -35,7 +35,9 @@ def rows(seen: Watched, name: str) -> list[float]:
     return list(seen.result.rows[name])
 
 
-def test_static(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_static_slabs_are_held_until_the_longest_row_of_the_batch_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two slabs of 8. The short row keeps its slab until the long one ends; the third waits.
 
     slab 0   - - a a a a . .      prompt of 2, padded to 4, then 2 decoded
@@ -65,7 +67,9 @@ def test_every_row_of_a_padded_batch_pays_for_the_longest_prompt() -> None:
     assert list(result.rows["finished_s"]) == [20.0 + 10.0 + 12.0, 20.0]
 
 
-def test_growing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growing_takes_as_many_rows_as_its_last_copy_leaves_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """16 slots do not hold both: at its last growth a batch of two would take 2 x (6 + 5)."""
     seen = run(monkeypatch, [(0, 2, 3), (0, 4, 1)], config("growing", 16))
     assert seen.of("live") == [2, 3, 4, 4]
@@ -74,7 +78,7 @@ def test_growing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen.result.copies.peak_slots == 3 + 4
 
 
-def test_growing_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_have_ended_grow_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """22 slots hold both at the last copy; the ended row grows with the other one."""
     seen = run(monkeypatch, [(0, 2, 3), (0, 4, 1)], config("growing", 22))
     assert seen.of("live") == [6, 3, 4]
@@ -96,7 +100,7 @@ def test_growing_by_three_slots_and_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     assert seen.result.copies.peak_slots == 8 + 1
 
 
-def test_max(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_reserves_the_maximum_length_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pieces of the maximum length; the third request takes the one that comes free."""
     seen = run(monkeypatch, [(0, 2, 3), (0, 4, 1), (0, 2, 2)], config("max", 16))
     assert seen.of("live") == [6, 5, 7]
@@ -106,7 +110,9 @@ def test_max(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows(seen, "finished_s") == [3.0, 1.0, 3.0]
 
 
-def test_pow2(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pow2_reserves_the_output_rounded_up_to_a_power_of_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """5 new tokens are foreseen as 8: 12 slots, a piece of 16. The next needs 32 in a row."""
     seen = run(monkeypatch, [(0, 5, 5), (0, 10, 8)], config("pow2", 32, max_length=20))
     first = seen.steps[0].levels
@@ -116,7 +122,7 @@ def test_pow2(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows(seen, "scheduled_s") == [0.0, 5.0]
 
 
-def test_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oracle_reserves_no_slot_that_is_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """The output is known: 9 slots, a piece of 16, of which every slot asked for is written."""
     seen = run(monkeypatch, [(0, 5, 5)], config("oracle", 32, max_length=20))
     assert seen.of("live") == [5, 6, 7, 8, 9]
@@ -127,7 +133,9 @@ def test_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen.result.free_run.mean_slots == 16.0
 
 
-def test_paged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paged_takes_blocks_as_tokens_come_and_gives_them_back_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Blocks of 4 for a prompt of 5 and 4 new tokens; another request comes when it has ended."""
     seen = run(monkeypatch, [(0, 5, 4), (10 * SECOND, 1, 1)], config("paged", 16))
     assert seen.of("live") == [5, 6, 7, 8, 0, 1, 0]
@@ -165,7 +173,9 @@ def test_percentiles_of_who_runs_are_over_time(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
-def test_preemption(monkeypatch: pytest.MonkeyPatch, preemption: Any) -> None:
+def test_the_newer_request_gives_way_and_is_recomputed_or_swapped_in(
+    monkeypatch: pytest.MonkeyPatch, preemption: Any
+) -> None:
     """3 blocks of 4, two requests of 4 + 3: the newer gives way and comes back."""
     told = config(
         "paged", 12, preemption=preemption, host_blocks=4,
@@ -206,7 +216,7 @@ def test_a_pool_that_hands_out_another_number_of_blocks_ends_the_run(
         simulate(Listed([(0, 5, 1)]), config("paged", 16))
 
 
-def test_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_blocks_under_equal_hash_ids_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hash blocks of 8 tokens, pool blocks of 4: of 9 equal tokens two blocks are found."""
     requests = [
         TraceRequest(0, 0, 9, 1, (1, 2), 8),
@@ -239,7 +249,9 @@ def test_samples_share_their_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("branching", "held", "copies"), [(0.0, 18, 0), (1.0, 17, 3)])
-def test_beams(monkeypatch: pytest.MonkeyPatch, branching: float, held: int, copies: int) -> None:
+def test_beams_share_what_they_have_in_common_and_copy_what_they_write(
+    monkeypatch: pytest.MonkeyPatch, branching: float, held: int, copies: int
+) -> None:
     """Two beams of 4 + 6 in blocks of 4: apart from the first token, or forked at every one.
 
     step           1   2   3   4   5   6

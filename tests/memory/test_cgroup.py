@@ -53,7 +53,7 @@ def test_cgroup_path_of_the_host_seen_from_inside(tmp_path: Path, path: str) -> 
     assert limits.memory_free_bytes is None
 
 
-def test_cgroup_v1(tmp_path: Path) -> None:
+def test_limits_of_cgroup_v1_are_read_from_its_controllers(tmp_path: Path) -> None:
     proc = tmp_path / "cgroup"
     proc.write_text("5:memory:/job\n4:cpu,cpuacct:/job\n1:name=systemd:/\n", encoding="utf-8")
     root = tmp_path / "fs"
@@ -85,7 +85,7 @@ def test_hidden_control_groups_are_unknown_and_not_unlimited(tmp_path: Path) -> 
     assert limits == CgroupLimits(reason=message("memory.cgroup_unreadable"))
 
 
-def test_no_cgroups(tmp_path: Path) -> None:
+def test_without_control_groups_nothing_is_known(tmp_path: Path) -> None:
     assert read_cgroup(tmp_path / "none", tmp_path) == CgroupLimits(version=None)
 
 

@@ -132,7 +132,7 @@ def test_no_reading_after_stop_and_the_cost_is_known(
     assert not any(thread.name == "memory-paged" for thread in threading.enumerate())
 
 
-def test_stop_without_start(log: Log) -> None:
+def test_stopping_what_never_started_reads_nothing(log: Log) -> None:
     monitor(os.getpid(), log).stop()
     assert log.readings == []
 

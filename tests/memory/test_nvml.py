@@ -44,7 +44,9 @@ def test_a_failed_start_says_why(code: int, key: str) -> None:
     assert caught.value.code == code
 
 
-def test_no_binding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_binding_nvml_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(NvmlError) as caught:
         open_nvml()
@@ -58,7 +60,7 @@ def test_an_unknown_code_is_told() -> None:
     assert figure.reason.params == {"code": 999}
 
 
-def test_device_memory() -> None:
+def test_used_memory_of_a_device_comes_with_its_total() -> None:
     fake = FakeNvml()
     assert device(fake).memory() == Figure(fake.used, total_bytes=fake.total)
 
@@ -190,7 +192,9 @@ def test_a_slice_is_found_by_the_uuid_that_torch_gives() -> None:
         ([], "memory.nvml_gpu_not_found"),
     ],
 )
-def test_no_handle(codes: int | list[int], key: str) -> None:
+def test_a_gpu_that_cannot_be_opened_is_refused_with_the_reason(
+    codes: int | list[int], key: str
+) -> None:
     fake = FakeNvml({"nvmlDeviceGetHandleByUUID": codes})
     fake.uuids = set()
     with pytest.raises(NvmlError) as caught:

@@ -93,7 +93,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize("values", ACCEPTED, ids=lambda values: values["model_type"])
-def test_accepted(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_a_model_that_may_run_is_accepted(tmp_path: Path, values: dict[str, Any]) -> None:
     check_model(config_of(tmp_path, **values), "some/model", 512)
 
 

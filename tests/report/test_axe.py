@@ -44,13 +44,15 @@ PAGES: dict[str, Callable[[Path, str], str]] = {
 
 
 @pytest.mark.parametrize(("scheme", "lang", "width"), WAYS)
-def test_a_run(browser: Any, report: Path, scheme: str, lang: str, width: int) -> None:
+def test_axe_finds_nothing_on_the_page_of_a_run(
+    browser: Any, report: Path, scheme: str, lang: str, width: int
+) -> None:
     assert not violations(browser, report / "report.html", scheme, lang, width)
 
 
 @pytest.mark.parametrize("kind", PAGES)
 @pytest.mark.parametrize(("scheme", "lang", "width"), WAYS)
-def test_other_pages(
+def test_axe_finds_nothing_on_any_other_page(
     browser: Any, tmp_path: Path, kind: str, scheme: str, lang: str, width: int
 ) -> None:
     file = tmp_path / f"{kind}.html"

@@ -79,7 +79,7 @@ def test_no_shell_no_pickle_no_foreign_code() -> None:
         "numpy.load(f, allow_pickle=True)",
     ],
 )  # fmt: skip
-def test_the_check_sees(line: str) -> None:
+def test_a_line_that_is_not_safe_is_seen(line: str) -> None:
     assert list(faults(ast.parse(line)))
 
 

@@ -156,7 +156,7 @@ def test_nothing_is_written_but_by_the_writer_of_whole_files() -> None:
         "def f():\n  class A:\n    x = lambda: p.open('w')",
     ],
 )  # fmt: skip
-def test_the_check_sees(line: str) -> None:
+def test_a_line_that_writes_past_the_writer_is_seen(line: str) -> None:
     assert list(found_in(ast.parse(line)))
 
 
