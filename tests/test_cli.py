@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,20 @@ def test_before_anything_is_installed_one_line_says_what_to_do() -> None:
         assert done.returncode == ExitCode.USAGE
         assert len(done.stderr.strip().splitlines()) == 1
         assert part in done.stderr
+
+
+def test_the_front_door_misses_each_package_that_the_program_depends_on() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    packages = [re.split(r"[<>=]", wanted)[0] for wanted in project["dependencies"]]
+    imported = {"nvidia-ml-py": "pynvml"}
+    names = {imported.get(package, package.replace("-", "_")) for package in packages}
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(DOOR), "--lang", "en"],
+        capture_output=True, encoding="utf-8", check=False,
+        env={**os.environ, "PAGEDKV_IN_VENV": "1"},
+    )  # fmt: skip
+    missing = done.stderr.partition(": ")[2].partition(".")[0]
+    assert set(missing.split(", ")) == names
 
 
 def test_an_old_python_can_read_the_front_door() -> None:
