@@ -4,23 +4,66 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from guide_pages import read
 
 from experiment.cli import main
 from experiment.i18n import LANGUAGES, catalogue
 from experiment.messages import ExitCode, UserError
 from experiment.paper_command import parse_seeds
-from kvsim.paper import UNCHECKED
+from experiment.report.paper import PaperConsole
+from kvsim.paper import UNCHECKED, Verdict
 from kvsim.paper.memory import closed
-from kvsim.paper.parts import result_of
+from kvsim.paper.parts import PaperResult, each_part, result_of
 
 
 @pytest.fixture
 def closed_forms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvsim.paper.parts.PARTS", (lambda _: closed(),))
+
+
+@pytest.fixture(scope="module")
+def five() -> PaperResult:
+    """All claims over the seeds that docs/paper.md shows."""
+    return result_of([claim for part in each_part(range(5)) for claim in part], range(5))
+
+
+def test_all_claims_hold_over_five_seeds(five: PaperResult) -> None:
+    result = five
+    assert not [(c.id, c.mean, c.paper) for c in result.failed]
+    judged = {c.id for c in result.claims if c.verdict is Verdict.HOLDS}
+    for figure in ("kv.", "table1.", "fig2.", "fig13.", "fig15.", "fig17.", "fig18b.", "fig19."):
+        assert any(name.startswith(figure) for name in judged), figure
+    assert all(len(c.ours) >= 5 for c in result.claims if c.seeds)
+    # Token states of one policy are parts of one pool.
+    for policy in ("max", "pow2", "oracle"):
+        parts = [c.mean for c in result.claims if c.id.startswith(f"fig2.{policy}.")]
+        assert len(parts) == 4
+        assert sum(parts) == pytest.approx(100)
+
+
+def test_the_guide_shows_what_the_command_prints(
+    five: PaperResult, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    PaperConsole("en").show(five.to_json())
+    printed = " ".join(capsys.readouterr().out.split())
+    page = read("docs/paper.md")
+    result = page[page.index("## Result") :]
+    (table, *_) = [part for part in result.split("\n\n") if part.startswith("|")]
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()[2:]]
+    assert len(rows) == len(five.claims)
+    for source, *cells in rows:
+        assert source in printed
+        assert " ".join(cells) in printed
+    counts = re.search(r"^\d+ hold, .*$", result, re.MULTILINE)
+    assert counts is not None
+    for line in (counts[0], *re.findall(r"^- (.*)$", result, re.MULTILINE)):
+        assert line in printed
 
 
 @pytest.mark.usefixtures("closed_forms_alone")

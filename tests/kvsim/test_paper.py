@@ -1,4 +1,4 @@
-"""The paper's numbers over five seeds, and that a wrong simulator would not get them."""
+"""A wrong simulator would not get the paper's numbers; they are in tests/test_paper_command.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from kvsim.buddy import BuddyAllocator, Piece
 from kvsim.paper import Claim, Tolerance, Verdict
 from kvsim.paper.claims import within
-from kvsim.paper.parts import each_part, result_of
 from kvsim.paper.sharing import samples_sharing
 from kvsim.paper.steady import NotSteadyError, config, steady
 from kvsim.paper.structure import chat_claims
@@ -27,20 +26,6 @@ from kvsim.simulator import simulate
 
 def claim(ours: tuple[float, ...], tolerance: Tolerance, paper: float | None = 10.0) -> Claim:
     return Claim("x", "Fig. 0", "live", "nobody", "percent", paper, ours, tolerance)
-
-
-def test_all_claims_hold_over_five_seeds() -> None:
-    result = result_of([claim for part in each_part(range(5)) for claim in part], range(5))
-    assert not [(c.id, c.mean, c.paper) for c in result.failed]
-    judged = {c.id for c in result.claims if c.verdict is Verdict.HOLDS}
-    for figure in ("kv.", "table1.", "fig2.", "fig13.", "fig15.", "fig17.", "fig18b.", "fig19."):
-        assert any(name.startswith(figure) for name in judged), figure
-    assert all(len(c.ours) >= 5 for c in result.claims if c.seeds)
-    # Token states of one policy are parts of one pool.
-    for policy in ("max", "pow2", "oracle"):
-        parts = [c.mean for c in result.claims if c.id.startswith(f"fig2.{policy}.")]
-        assert len(parts) == 4
-        assert sum(parts) == pytest.approx(100)
 
 
 def test_without_rounding_up_the_orca_variants_are_not_alike(
