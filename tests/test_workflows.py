@@ -76,6 +76,9 @@ def test_ours_runs_on_every_python_that_is_promised() -> None:
     matrix = yaml.safe_load(read(OURS))["jobs"]["test"]["strategy"]["matrix"]["python"]
     oldest = test_readme.PROJECT["requires-python"].removeprefix(">=")
     assert matrix[0] == oldest
+    kinds = [kind.rpartition(" :: ") for kind in test_readme.PROJECT["classifiers"]]
+    versions = [last for first, _, last in kinds if first == "Programming Language :: Python"]
+    assert versions == matrix
     for page in ("README.md", "README.zh.md"):
         said = re.search(r"Python (3\.\d+)\D{1,4}(3\.\d+)", read(page))
         assert said is not None
