@@ -86,6 +86,8 @@ def report_html(
         **page_assets(
             "player_state.js",
             "player_draw.js",
+            "player_words.js",
+            "player_side.js",
             "player.js",
             styles=("player.css",),
             stacked=column_heads(

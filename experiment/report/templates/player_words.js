@@ -1,0 +1,87 @@
+// The words and numbers of the player, written as Python writes them, with where each came from.
+pagedkv.write = function (node, text) {
+  if (node.said === text) return;
+  node.said = text;
+  const only = node.firstChild;
+  if (only && only === node.lastChild && only.nodeType === Node.TEXT_NODE) only.data = text;
+  else node.textContent = text;
+};
+
+// A tie goes to the even digit, where toFixed takes the larger one.
+pagedkv.fixed = function (value, digits) {
+  const scaled = value * 10 ** digits;
+  const low = Math.floor(scaled);
+  const tie = Number.isInteger(value * 2 ** (digits + 1)) && scaled - low === 0.5;
+  return (tie && low % 2 === 0 ? low / 10 ** digits : value).toFixed(digits);
+};
+
+pagedkv.grouped = function (value, digits) {
+  return Number(pagedkv.fixed(value, digits)).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+};
+
+pagedkv.WRITERS = {
+  count: (value) => Math.round(value).toLocaleString("en-US"),
+  percent: (value) => pagedkv.fixed(value * 100, 1) + "\u00a0%",
+
+  bytes: (value) => {
+    for (const [unit, scale] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+      if (value >= (scale * 1000) / 1024) {
+        const scaled = value / scale;
+        const digits = Number.isInteger(scaled) ? 0 : scaled >= 100 ? 1 : 2;
+        return pagedkv.grouped(scaled, digits) + "\u00a0" + unit;
+      }
+    }
+    return pagedkv.grouped(value, 0) + "\u00a0B";
+  },
+
+  // Three digits at least: milliseconds below one second.
+  seconds: (value) => {
+    if (!value) return "0\u00a0s";
+    if (value >= 0.9995) return (value < 100 ? pagedkv.fixed(value, 2) : pagedkv.grouped(value, 0)) + "\u00a0s";
+    const digits = [99.95, 9.995, 0.9995].filter((limit) => value * 1000 < limit).length;
+    return pagedkv.fixed(value * 1000, digits) + "\u00a0ms";
+  },
+};
+
+// What the player says in the language of the page. `state.playing`: nobody looks numbers up in a
+// film that plays; then the page carries no keys, rather than those of another step.
+pagedkv.Teller = class {
+  constructor(texts, state) {
+    this.texts = texts;
+    this.state = state;
+  }
+
+  say(key, values) {
+    const text = this.texts[document.documentElement.lang][key] || key;
+    return text.replace(/\{(\w+)(?::(\w+))?\}/g, (whole, name, writer) => {
+      const value = (values || {})[name];
+      if (value === null || value === undefined) return "—";
+      return writer ? pagedkv.WRITERS[writer](value) : String(value);
+    });
+  }
+
+  // Where a number came from and how it is written.
+  key(node, path, kind) {
+    if (this.state.playing) return;
+    node.dataset.key = path;
+    node.dataset.as = kind;
+  }
+
+  unkey(within) {
+    for (const node of within.querySelectorAll("[data-key]")) node.removeAttribute("data-key");
+  }
+
+  // A text that has no number of the run.
+  plain(node, text) {
+    pagedkv.write(node, text);
+    node.removeAttribute("data-key");
+  }
+
+  // A sentence of the catalogue whose numbers are looked up by these paths.
+  tell(node, name, values, paths) {
+    pagedkv.write(node, this.say(name, values));
+    if (this.state.playing) return;
+    const key = Object.entries(paths).map(([name, path]) => `${name}=${path}`).join("; ");
+    this.key(node, key, "player." + name);
+  }
+};
