@@ -13,14 +13,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from itertools import count
 from pathlib import Path
 
 from experiment import __version__
 from experiment.config import Config, make_config
 from experiment.config_reading import load_config, parse_assignment
-from experiment.directories import without_home
+from experiment.directories import place_of_now, without_home
 from experiment.events import RunFinished
 from experiment.experiments.claims import Judged, judge, needed
 from experiment.experiments.evaluate import evaluate_experiment
@@ -44,8 +43,7 @@ def claims(words: list[str], t: Translator) -> int:
     """
     options = parse(_parser(t), words, ())
     began = time.monotonic()
-    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    directory = Path(options.out) if options.out else Path("reports") / f"claims-{stamp}"
+    directory = Path(options.out) if options.out else place_of_now("claims-")
     from experiment.report.claims import ClaimsConsole
 
     console = ClaimsConsole(t.lang, options.ascii)

@@ -22,7 +22,7 @@ from experiment.events import (
 )
 from experiment.gains import gains
 from experiment.kernel_facts import kernel_facts
-from experiment.messages import Message, message
+from experiment.messages import Message, arm_message, message
 from experiment.record import Record
 from experiment.results import ArmResult, Claim, Margin, Results, TokenComparison
 from experiment.sampling import SamplingConfig
@@ -105,7 +105,7 @@ def quantized_caches(record: Record, arms: list[ArmResult]) -> list[Message]:
 
 
 def _arm_name(arm: ArmResult) -> dict[str, Any]:
-    return message(f"arm_name.{arm.arm.replace('.', '_')}").model_dump()
+    return arm_message(arm.arm).model_dump()
 
 
 def headline(results: Results) -> Message:

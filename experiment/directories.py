@@ -12,14 +12,18 @@ from experiment.os_errors import os_reason
 from experiment.record import EVENTS_FILE
 
 
+def place_of_now(prefix: str = "", within: Path = Path("reports")) -> Path:
+    """Where what begins now is written unless somebody names a place; nothing is made."""
+    return within / (prefix + datetime.now().astimezone().strftime("%Y%m%d-%H%M%S"))
+
+
 def make_run_directory(out: Path | None, prefix: str = "") -> Path:
     """Create the directory of a run: ``out``, or one named after the time under ``reports/``.
 
     Raises:
         UserError: ``out`` holds a run already, or cannot be created.
     """
-    time = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    path = out or Path("reports") / f"{prefix}{time}"
+    path = out or place_of_now(prefix)
     try:
         if out is None:
             return _new_directory(path)

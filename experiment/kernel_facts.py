@@ -7,7 +7,7 @@ packed, which should work there, is told.
 from __future__ import annotations
 
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, WeightsPacked
-from experiment.messages import Message, message
+from experiment.messages import Message, arm_message, message
 from experiment.record import Record
 
 # Nobody asked for it, and the machine is one on which it should work.
@@ -35,11 +35,11 @@ def _fell_back(packed: WeightsPacked) -> bool:
 
 def _not_packed(packed: WeightsPacked) -> Message:
     reason = packed.reason.model_dump() if packed.reason else None
-    return message("packing.told", arm=_name(packed.arm), reason=reason)
+    return message("packing.told", arm=arm_message(packed.arm), reason=reason)
 
 
 def _kernel(chosen: KernelChosen) -> Message:
-    figures = {"arm": _name(chosen.arm), "kernel": chosen.kernel}
+    figures = {"arm": arm_message(chosen.arm), "kernel": chosen.kernel}
     if chosen.reason is None:
         return message("kernel.chosen", **figures)
     return message("kernel.chosen_why", **figures, reason=chosen.reason.model_dump())
@@ -48,10 +48,10 @@ def _kernel(chosen: KernelChosen) -> Message:
 def _graphs(ready: DecodeGraphsReady, used: DecodeGraphsUsed | None) -> Message:
     if not ready.sizes:
         reason = ready.reason.model_dump() if ready.reason else None
-        return message("graphs.none", arm=_name(ready.arm), reason=reason)
+        return message("graphs.none", arm=arm_message(ready.arm), reason=reason)
     return message(
         "graphs.used",
-        arm=_name(ready.arm),
+        arm=arm_message(ready.arm),
         sizes=", ".join(map(str, ready.sizes)),
         seconds=ready.capture_s,
         bytes=ready.static_bytes,
@@ -60,7 +60,3 @@ def _graphs(ready: DecodeGraphsReady, used: DecodeGraphsUsed | None) -> Message:
         rows=used.rows if used else None,
         padding=used.padding_rows if used else None,
     )
-
-
-def _name(arm: str) -> Message:
-    return message(f"arm_name.{arm.replace('.', '_')}")

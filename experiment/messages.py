@@ -27,6 +27,11 @@ def message(key: str, **params: Any) -> Message:
     return Message(key=key, params=params)
 
 
+def arm_message(arm: str) -> Message:
+    """The message that names an arm; for one that nobody knows its key is in no catalogue."""
+    return message(f"arm_name.{arm.replace('.', '_')}")
+
+
 class ExitCode:
     """Exit codes of the program, as documented in docs/reliability.md."""
 

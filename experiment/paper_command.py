@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment import __version__
+from experiment.directories import place_of_now
 from experiment.i18n import Translator
 from experiment.interrupts import drawing, shielded
 from experiment.messages import ExitCode, user_error
@@ -92,8 +92,7 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
 
 
 def _directory(out: str | None) -> Path:
-    time = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    path = Path(out) if out else Path("reports") / f"paper-{time}"
+    path = Path(out) if out else place_of_now("paper-")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

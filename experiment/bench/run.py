@@ -28,11 +28,11 @@ from experiment.bench.vllm_mode import faster_mode
 from experiment.bench.waiting import ARM, POLICIES, WORKLOADS, waiting_as
 from experiment.bench.workloads import Workload, ready
 from experiment.config import Config
-from experiment.directories import make_run_directory, without_home
+from experiment.directories import make_run_directory, place_of_now, without_home
 from experiment.environment import Environment
 from experiment.events import ArmFailed, Event, Notice, RunStarted
 from experiment.launch import VLLM, Prepared, refuse
-from experiment.messages import Message, UserError, message
+from experiment.messages import Message, UserError, arm_message, message
 from experiment.noise import BUSY_CORES, load_average, others_cores
 from experiment.record import EventLog
 from experiment.runner import Session
@@ -62,8 +62,7 @@ class Bench:
         self._say, self._listener, self._shown = say, listener, shown
         self.written: Path | None = None
         self._began = time.monotonic()
-        stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-        self.runs = make_run_directory(options.out / "runs" / stamp)
+        self.runs = make_run_directory(place_of_now(within=options.out / "runs"))
 
     def run(self) -> None:
         """Run everything; :attr:`data` has what was found, however it ends.
@@ -282,8 +281,8 @@ class Bench:
         return Ground(ground.environment, prepared, ground.listener, ground.starting)
 
     def _starting(self, arm: str) -> None:
-        named = "bench.limits" if arm == "limits" else f"arm_name.{arm.replace('.', '_')}"
-        self._say(message("bench.arm", arm=message(named).model_dump()))
+        named = message("bench.limits") if arm == "limits" else arm_message(arm)
+        self._say(message("bench.arm", arm=named.model_dump()))
 
     def _warn_if_busy(self, cores: float | None) -> None:
         if cores is None or cores < BUSY_CORES:

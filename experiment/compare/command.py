@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
 from pathlib import Path
 
 from experiment.compare.baseline import read_any, read_baseline, write_baseline
 from experiment.compare.checks import Checks, judge_gate, read_checks, write_comparison
 from experiment.compare.results import Side
 from experiment.compare.sides import compare_sides
+from experiment.directories import place_of_now
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
 from experiment.report.compare import CompareConsole
@@ -35,7 +35,8 @@ def compare(words: list[str], t: Translator) -> int:
     if left is not None:
         comparison = compare_sides(left, right)
         console.show(comparison)
-        console.written(write_comparison(_directory(options.out), comparison, t.lang))
+        out = Path(options.out) if options.out else place_of_now("compare-")
+        console.written(write_comparison(out, comparison, t.lang))
     code: int = ExitCode.OK
     if checks.limits is not None:
         code = judge_gate(Checks(checks.baseline or left, checks.limits), right, console)
@@ -61,11 +62,6 @@ def _left(paths: list[Path], checks: Checks, new: Path | None) -> Side | None:
     if checks.baseline is None and new is not None and new.exists():
         return read_baseline(new)
     return checks.baseline
-
-
-def _directory(out: str | None) -> Path:
-    time = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    return Path(out) if out else Path("reports") / f"compare-{time}"
 
 
 def _parser(t: Translator) -> argparse.ArgumentParser:

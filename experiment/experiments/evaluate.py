@@ -24,7 +24,7 @@ from experiment.experiments.results import (
     Without,
 )
 from experiment.foreign import evaluating
-from experiment.messages import Message, message
+from experiment.messages import Message, arm_message, message
 from experiment.record import Record
 from experiment.results import Results
 from kvsim.metrics import SimResult
@@ -241,7 +241,7 @@ def _problems(cells: Sequence[CellResult]) -> list[Message]:
     for cell in cells:
         for arm in cell.arms:
             for problem in (*arm.problems, *_missed(arm)):
-                place = {"cell": cell.index + 1, "arm": _arm_name(arm.arm)}
+                place = {"cell": cell.index + 1, "arm": arm_message(arm.arm).model_dump()}
                 text = problem.model_dump()
                 found.append(message("experiments.problem.at", text=text, **place))
     return found
@@ -281,7 +281,3 @@ def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
     if config.experiment.size == "quick":
         notes.append(message("experiments.note.quick", repeats=config.experiment.repeats))
     return notes
-
-
-def _arm_name(arm: str) -> dict[str, object]:
-    return message(f"arm_name.{arm.replace('.', '_')}").model_dump()

@@ -23,7 +23,7 @@ from experiment.experiments.base import Cell, Experiment, drawn_lengths, other_e
 from experiment.experiments.found import Found, fact, over, timed, untested
 from experiment.experiments.load import KEEPS_UP, LATER
 from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, message
+from experiment.messages import Message, arm_message, message
 from experiment.simulate.errors import said
 from experiment.workload import choose_prompts
 from kvsim.traces import ReadOptions, TraceFile
@@ -188,22 +188,21 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
 
 
 def _listed(arms: list[str]) -> dict[str, Any]:
-    text = message(f"arm_name.{arms[0].replace('.', '_')}")
+    text = arm_message(arms[0])
     for arm in arms[1:]:
-        other = message(f"arm_name.{arm.replace('.', '_')}").model_dump()
+        other = arm_message(arm).model_dump()
         text = message("experiments.and", one=text.model_dump(), other=other)
     return text.model_dump()
 
 
 def _limit(arm: str, rates: list[_Rate]) -> Finding:
     """The lowest rate at which an arm is saturated, or the highest one that it bore."""
-    name = arm.replace(".", "_")
     over_it = next((each for each in rates if each.saturated), None)
     key, at = ("gave", over_it) if over_it is not None else ("kept", rates[-1])
     told = {"rate": at.rate, "kept_up": at.kept_up, "later": at.later}
-    arm_name = message(f"arm_name.{name}").model_dump()
-    text = message(f"experiments.serving.limit_{key}", arm=arm_name, **told)
-    return Finding(id=f"limit_{name}", verdict=None, text=text)
+    name = arm_message(arm).model_dump()
+    text = message(f"experiments.serving.limit_{key}", arm=name, **told)
+    return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text)
 
 
 SERVING = Experiment(

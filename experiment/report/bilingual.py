@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import Message, message
+from experiment.messages import Message, arm_message, message
 from experiment.report.keyed import Said
 
 # A number and its unit belong on one line.
@@ -84,8 +84,3 @@ def unbroken(text: str) -> Markup:
     option = Markup('<span class="option">{}</span>').format
     pieces = enumerate(_OPTION.split(text))
     return Markup("").join(option(piece) if at % 2 else escape(piece) for at, piece in pieces)
-
-
-def arm_message(arm: str) -> Message:
-    """The message that names an arm; an arm that is not known shows its key."""
-    return message(f"arm_name.{arm.replace('.', '_')}")

@@ -9,8 +9,8 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from experiment.i18n import DASH, format_bytes
-from experiment.messages import Message, message
-from experiment.report.bilingual import Bilingual, arm_message
+from experiment.messages import Message, arm_message, message
+from experiment.report.bilingual import Bilingual
 from experiment.report.keyed import Keys, Said
 from experiment.report.paths import bytes_path, of_arm
 from experiment.report.series import Series

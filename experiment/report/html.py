@@ -21,12 +21,12 @@ from markupsafe import Markup
 
 from experiment.events import WorkloadReady
 from experiment.i18n import format_bytes
-from experiment.messages import Message, message
+from experiment.messages import Message, arm_message, message
 from experiment.reconcile import ALLOWED
 from experiment.record import Record
 from experiment.report import html_memory, values
 from experiment.report import html_parts as parts
-from experiment.report.bilingual import Bilingual, arm_message, unbroken
+from experiment.report.bilingual import Bilingual, unbroken
 from experiment.report.charts import (
     OTHER_STATES,
     mark_swatch,

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
 from experiment.i18n import DASH
-from experiment.messages import Message, message
+from experiment.messages import Message, arm_message, message
 from experiment.record import Record
-from experiment.report.bilingual import arm_message
 from experiment.report.keyed import Keys, Said
 from experiment.report.paths import bytes_path, of_arm
 from experiment.report.sharing import sampling_message

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from experiment.messages import Message, message
-from experiment.report.bilingual import Bilingual, arm_message
+from experiment.messages import Message, arm_message, message
+from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
 from experiment.report.html_parts import Row, Shown, row
 from experiment.report.keyed import Keys

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from experiment.messages import message
-from experiment.report.bilingual import Bilingual, arm_message
+from experiment.messages import arm_message, message
+from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
 from experiment.report.keyed import Said
 from experiment.report.lifelines import Lifeline, Lifelines

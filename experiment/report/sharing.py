@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiment.messages import Message, message
+from experiment.messages import Message, arm_message, message
 from experiment.results import ArmResult, Results
 from experiment.sampling import SamplingConfig
 
@@ -41,7 +41,7 @@ def explanations(results: Results) -> dict[str, list[Message]]:
 
 def _copies(arm: ArmResult) -> Message:
     figures = {"shared": arm.shared_peak, "copied": arm.copied_blocks}
-    return message("explain.cow.on", arm=_name(arm), **figures)
+    return message("explain.cow.on", arm=arm_message(arm.arm), **figures)
 
 
 def _hits(arm: ArmResult) -> Message:
@@ -50,8 +50,4 @@ def _hits(arm: ArmResult) -> Message:
         "queried": found["queried"],
         "hits": found["hit_cross"] + found["hit_batch"],
     }
-    return message("explain.prefix.on", arm=_name(arm), **figures)
-
-
-def _name(arm: ArmResult) -> Message:
-    return message(f"arm_name.{arm.arm.replace('.', '_')}")
+    return message("explain.prefix.on", arm=arm_message(arm.arm), **figures)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from experiment.messages import message
-from experiment.report.bilingual import Bilingual, arm_message
+from experiment.messages import arm_message, message
+from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
 from experiment.report.simulation.charts import stairs
 from experiment.report.svg import Scale, binary_ticks, decimal_ticks, drawing, line, path, text

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from experiment.messages import message
-from experiment.report.bilingual import Bilingual, arm_message
+from experiment.messages import arm_message, message
+from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
 from experiment.report.series import Picture
 from experiment.report.svg import drawing, fill, rect, tag, text

@@ -7,6 +7,7 @@ from typing import Any, TextIO
 
 from experiment.events import RunStarted
 from experiment.i18n import Translator
+from experiment.messages import arm_message
 
 _ASCII = str.maketrans({"—": "-", "·": "-", "×": "x", "→": "->", "…": "...", "÷": "/", "≥": ">=",
                         "≤": "<=",
@@ -42,8 +43,8 @@ class AsciiFile:
 
 def arm_name(t: Translator, arm: str) -> str:
     """Name of an arm in the translator's language; an unknown arm under its own name."""
-    key = f"arm_name.{arm.replace('.', '_')}"
-    return t(key) if t.has(key) else arm
+    named = arm_message(arm)
+    return t.message(named) if t.has(named.key) else arm
 
 
 def preview(text: str, limit: int) -> str:

@@ -14,8 +14,9 @@ from markupsafe import Markup
 from experiment.arm_events import ArmEvents, split_by_arm
 from experiment.events import WorkloadReady
 from experiment.i18n import LANGUAGES, catalogue
+from experiment.messages import arm_message
 from experiment.record import Record
-from experiment.report.bilingual import Bilingual, arm_message
+from experiment.report.bilingual import Bilingual
 from experiment.report.embed import safe_json
 from experiment.report.player.film import Film, films
 
