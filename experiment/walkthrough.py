@@ -80,9 +80,14 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
     directory = resumption.directory if resumption else make_run_directory(options.out)
     console = ConsoleReporter(options.lang, options.ascii, options.quiet)
     with Interrupts() as interrupts:
-        code, begun = _measure(config, options, resumption, prompts, console, interrupts, directory)
-        if not begun:
-            return code
+        try:
+            code, begun = _measure(
+                config, options, resumption, prompts, console, interrupts, directory
+            )
+            if not begun:
+                return code
+        except KeyboardInterrupt:  # between what is measured and the end of the log
+            code = interrupts.exit_code or ExitCode.INTERRUPTED
         interrupts.draws()
         try:
             agrees = draw(directory, console, options.lang, summarise=True, ended=True)
@@ -117,29 +122,34 @@ def _measure(
     with _disk_errors(directory), EventLog(directory, resume=resumption is not None) as log:
         stretch = resumption.stretch if resumption else 1
         session = Session(directory, log, console.handle, stretch)
-        session.emit(_first_event(config, options, resumption))
-        warning = text_warning(config)
-        if warning is not None:
-            console.warn(warning)  # on the first screen; the record has it with the model
-        stages = partial(_stages, session, console, config, prompts, options, resumption)
+        first = _first_event(config, options, resumption)
+
+        def stages() -> ArmFailed | None:
+            with interrupts.shield():  # a run that has a log has its first line
+                session.emit(first)
+            return _stages(session, console, config, prompts, options, resumption)
+
         try:
             status, failure = _attempt(stages, console, interrupts)
         finally:
-            session.close()
-            if not log.begun:
-                shutil.rmtree(session.logs, ignore_errors=True)  # the run stays as it was
-        code = interrupts.exit_code or _exit_code(failure)
+            with contextlib.suppress(KeyboardInterrupt), interrupts.shield():
+                session.close()
+                if not log.begun:
+                    shutil.rmtree(session.logs, ignore_errors=True)  # the run stays as it was
         if not log.begun:
+            code = interrupts.exit_code or _exit_code(failure)
             if failure is not None:
                 raise UserError(failure.reason, code)
             return code, False
-        if interrupts.signal not in (None, signal.SIGINT):
-            session.emit(Notice(text=message("note.ended_by", signal=interrupts.signal.name)))
-        session.emit(RunFinished.model_validate({"status": status}))
+        # What comes now waits until the log has its end; whatever ended the run stands in it.
+        with contextlib.suppress(KeyboardInterrupt), interrupts.shield():
+            if interrupts.signal not in (None, signal.SIGINT):
+                session.emit(Notice(text=message("note.ended_by", signal=interrupts.signal.name)))
+            session.emit(RunFinished.model_validate({"status": status}))
     if failure and failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
         shutil.rmtree(directory)  # nothing was measured; it was empty when we took it
         raise UserError(failure.reason)
-    return code, True
+    return interrupts.exit_code or _exit_code(failure), True
 
 
 def _attempt(
@@ -193,6 +203,9 @@ def _stages(
     Raises:
         UserError: a run that is to go on cannot go on here.
     """
+    warning = text_warning(config)
+    if warning is not None:
+        console.warn(warning)  # on the first screen; the record has it with the model
     console.section("section.environment")
     console.begin_task("progress.environment")
     session.start_preparation()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -62,6 +63,20 @@ def arrange(told: dict[str, Any]) -> None:
         task = {"arm": arm, "script": script, "pause_s": told["pause_s"], "note": told["note"]}
         return Launch("scripted_arm", task)
 
+    def raises(signal_in: str, place: str, method: str) -> None:
+        """Send SIGTERM to ourselves where that was told, in the middle of a method."""
+        wanted = getattr(runner.Session, method)
+
+        def and_ends(session: runner.Session, *words: object) -> object:
+            if signal_in == place:
+                signal.raise_signal(signal.SIGTERM)
+            return wanted(session, *words)
+
+        if signal_in == place:
+            setattr(runner.Session, method, and_ends)
+
+    raises(told["signal_in"], "the first line", "emit")
+    raises(told["signal_in"], "the last process", "close")
     files.draw_plots = lambda *_: iter(())  # type: ignore[assignment] # seconds for each run
     runner.Session._start_ahead = lambda *_: None  # type: ignore[method-assign]
     runner.Session.probe_environment = probe  # type: ignore[method-assign]

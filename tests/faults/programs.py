@@ -172,6 +172,7 @@ class Starter:
         model: dict[str, Any] | None = None,
         environment: dict[str, Any] | None = None,
         hang_in: str = "",
+        signal_in: str = "",
         clock_jumps: bool = False,
         out: Path | None = None,
         **options: Any,
@@ -183,7 +184,7 @@ class Starter:
         told = self.place / f"told-{len(self.started)}.json"
         data = {"environment": environment or self.environment, "scripts": scripts or {},
                 "pause_s": pause_s, "model": model or {}, "note": str(self.note),
-                "hang_in": hang_in, "clock_jumps": clock_jumps}  # fmt: skip
+                "hang_in": hang_in, "signal_in": signal_in, "clock_jumps": clock_jumps}  # fmt: skip
         told.write_text(json.dumps(data), encoding="utf-8")
         out = out or self.place / "out"
         given = (

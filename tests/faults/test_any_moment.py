@@ -84,9 +84,5 @@ def test_a_run_that_breaks_off_anywhere_is_drawn_with_what_it_has(
         requests = sum(isinstance(event, RequestFinished) for event in events)
         assert sum(len(arm.requests) for arm in results.arms) == requests, last
         page = (run / "report.html").read_text(encoding="utf-8")
-        told = (
-            "This run was interrupted"
-            if ended
-            else "This run failed"
-        )
+        told = "This run was interrupted" if ended else "This run failed"
         assert told in page, last

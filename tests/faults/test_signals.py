@@ -100,6 +100,24 @@ def test_ctrl_c_while_the_report_is_drawn_leaves_it_undrawn(start: Starter) -> N
     assert (program.out / "report.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("moment", "status", "arms"),
+    [("the first line", "interrupted", ()), ("the last process", "complete", ARMS)],
+)
+def test_a_signal_at_either_end_of_the_log_waits_until_it_is_whole(
+    moment: str, status: str, arms: tuple[str, ...], start: Starter
+) -> None:
+    program = start(signal_in=moment)
+    code, _, err = program.end()
+    assert (code, err) == (ExitCode.TERMINATED, "")
+    record = read_record(program.out)
+    assert isinstance(record.events[0], RunStarted)
+    assert [end.status for end in record.of(RunFinished)] == [status]
+    assert tuple(arm.arm for arm in evaluate(record).arms) == arms
+    assert said_of_the_end(program.out) == [{"signal": "SIGTERM"}]
+    assert (program.out / "report.html").exists()
+
+
 def test_a_program_that_is_killed_leaves_a_record_that_can_be_drawn(
     start: Starter, capsys: pytest.CaptureFixture[str]
 ) -> None:
