@@ -215,7 +215,7 @@ def _write(
     from experiment.report.claims_page import PAGE, claims_html
     from experiment.report.index import write_index
 
-    data = {"version": __version__, "claims": [_row(one, places) for one in judged]}
+    data = {"version": __version__, "claims": [claim_row(one, places) for one in judged]}
     path, page = directory / "claims.json", directory / PAGE
     try:
         write_atomic(path, json.dumps(data, indent=1) + "\n")
@@ -228,7 +228,8 @@ def _write(
     return [path, page, *([index] if index else [])]
 
 
-def _row(one: Judged, places: Mapping[str, Path]) -> dict[str, object]:
+def claim_row(one: Judged, places: Mapping[str, Path]) -> dict[str, object]:
+    """What claims.json holds of a claim."""
     claim, seen = one.claim, one.seen
     return {
         "claim": claim.name,

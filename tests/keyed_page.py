@@ -49,14 +49,17 @@ def body_of(page: str) -> Any:
 
 
 def assert_keys_hold(
-    body: Any, facts: dict[str, Any], record: Record | None, least: int = 100
+    body: Any, facts: dict[str, Any], record: Record | None, least: int = 100, lang: str = "en"
 ) -> None:
-    """Each number with a key is what the record says."""
+    """Each number with a key is what the record says; ``lang`` is that of texts which name none."""
     nodes = keyed_nodes(body)
     assert len(nodes) > least
     for node in nodes:
         shown = _UNIT.sub(" ", "".join(node.itertext()))
-        assert shown == expected(node, facts, record), (node.get("data-key"), node.get("data-as"))
+        assert shown == expected(node, facts, record, lang), (
+            node.get("data-key"),
+            node.get("data-as"),
+        )
 
 
 def numbers_without_key(body: Any) -> set[str]:
@@ -126,13 +129,22 @@ def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
     if family == "environment":
         return dict(environment_rows(value))[rest]  # type: ignore[return-value]
     numbers = dict(one.split("=", 1) for one in key.split("; "))
-    return message(
-        kind,
-        **{
-            n: message(p[1:]) if p.startswith("@") else evaluate(p, facts)
-            for n, p in numbers.items()
-        },
-    )
+    return message(kind, **{name: _of_sentence(path, facts) for name, path in numbers.items()})
+
+
+def _of_sentence(expression: str, facts: dict[str, Any]) -> Any:
+    """What a sentence has for an expression."""
+    if expression.startswith("@"):
+        return message(expression[1:])
+    if expression.startswith("'"):
+        return expression[1:]
+    if not expression.startswith("#"):
+        return evaluate(expression, facts)
+    kind, path = expression[1:].split(" ", 1)
+    value = evaluate(path, facts)
+    if kind in WRITERS:
+        return None if value is None else WRITERS[kind](value)
+    return message(kind, value=value)
 
 
 def loose(node: Any, inside: bool = False) -> Iterator[str]:

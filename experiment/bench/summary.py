@@ -1,50 +1,30 @@
-"""Rows of all rounds → one line for each workload and arm: medians, smallest and largest."""
+"""Rows of all rounds → one line for each workload and arm."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from experiment.bench.rows import Row
 from experiment.bench.targets import OURS, RATE, ratios
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Median, smallest and largest of some rounds; None where no round has the figure."""
-
-    median: float | None
-    lowest: float | None
-    highest: float | None
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Line:
-    """An arm in a workload over all rounds; ``factor`` is the paged arm's rate over this one's."""
+    """An arm in a workload over all rounds.
+
+    ``factors`` are the paged arm's rate over this one's, of each round that has both.
+    """
 
     workload: str
     arm: str
     rows: list[Row]
-    factor: Spread
+    factors: list[float]
 
     @property
     def finished(self) -> list[Row]:
         """Rounds that it finished."""
         return [row for row in self.rows if row.status == "finished"]
-
-    def spread(self, figure: str) -> Spread:
-        """A figure over the rounds."""
-        return spread(getattr(row, figure) for row in self.finished)
-
-
-def spread(values: Iterable[float | None]) -> Spread:
-    """Median, smallest and largest of what is known."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return Spread(None, None, None, 0)
-    return Spread(median(known), min(known), max(known), len(known))
 
 
 def lines(rows: Sequence[Row]) -> list[Line]:
@@ -52,8 +32,7 @@ def lines(rows: Sequence[Row]) -> list[Line]:
     grouped: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         grouped.setdefault((row.workload, row.arm), []).append(row)
-    found = []
-    for (workload, arm), some in grouped.items():
-        factor = [] if arm == OURS else ratios(rows, workload, arm, RATE)
-        found.append(Line(workload, arm, some, spread(factor)))
-    return found
+    return [
+        Line(workload, arm, some, [] if arm == OURS else ratios(rows, workload, arm, RATE))
+        for (workload, arm), some in grouped.items()
+    ]

@@ -2,111 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
-
 from experiment.bench.data import BenchData
-from experiment.bench.rows import Row
-from experiment.bench.summary import spread
-from experiment.i18n import DASH, Translator
-from experiment.messages import Message
-from experiment.report.bench_tables import ranged, vllm_bind, vllm_mode, workload_names
+from experiment.i18n import Translator
+from experiment.report.bench_keys import bench_document
+from experiment.report.sourced import Teller
 from experiment.report.texts import arm_name
 
 _VERSIONS = ("python", "torch", "transformers", "numba")
+_MODEL = ("name", "dtype", "source")
+_BUSY = "warnings[key:bench.busy].*.params.cores"
 
 
 def facts(t: Translator, data: BenchData) -> list[str]:
     """What the figures stand on, a sentence each."""
-    cpu = data.machine.get("cpu", {})
-    settings, model = data.settings, data.model
+    k = Teller(t, bench_document(data))
     told = [
-        t(
-            "bench.fact.machine", name=data.machine.get("device_name"),
-            cores=cpu.get("usable_cores") or cpu.get("logical_cores"),
-            threads=settings.get("threads"),
-            date=f"{datetime.fromisoformat(data.started):%Y-%m-%d %H:%M}",
-        ),
-        t("bench.fact.model", **{name: model.get(name) for name in ("name", "dtype", "source")}),
-        t("bench.fact.versions", **{n: data.versions.get(n) for n in _VERSIONS}),
-        _limits(t, data),
-        _vllm(t, data),
-        t("bench.fact.load", average=data.machine.get("load_average"),
-          cores=data.machine.get("others_cores")),
-    ]  # fmt: skip
-    told += [*_packing(t, data.rows), *_threads(t, data.rows)]
+        _machine(k),
+        k.said("bench.fact.model", **{name: f"model.{name}" for name in _MODEL}),
+        k.said("bench.fact.versions", **{name: f"versions.{name}" for name in _VERSIONS}),
+        *_limits(k),
+        *_vllm(k, data),
+        k.said("bench.fact.load", average="machine.load_average", cores="machine.others_cores"),
+        *_packing(k, data),
+        *_threads(k, data),
+    ]
     if data.settings.get("poisoned") is False:
         told.append(t("bench.fact.no_poison"))
-    told += [_left_out(t, each) for each in data.left_out]
-    busy = [w.params["cores"] for w in data.warnings if w.key == "bench.busy"]
-    if busy:
-        told.append(t("bench.busy_arms", n=len(busy), cores=max(busy)))
-    rounds = {name: sum(r.workload == name for r in data.rounds) for name in workload_names(data)}
-    done = ", ".join(f"{name} {count}" for name, count in rounds.items())
-    told.append(t("bench.fact.rounds", rounds=done or DASH, time=data.seconds))
+    for place, each in enumerate(data.left_out):
+        at = f"left_out.{place}"
+        told.append(
+            k.said("bench.left_out", arm=k.arm(each.arm), workload=f"{at}.workload",
+                   text=f"{at}.reason")
+        )  # fmt: skip
+    if k.value(f"length {_BUSY}"):
+        told.append(k.said("bench.busy_arms", n=f"length {_BUSY}", cores=f"max {_BUSY}"))
+    told.append(k.said("bench.fact.rounds", rounds="rounds_done", time="seconds"))
     if data.status != "complete":
         told.append(t("bench.fact.broken_off"))
-    return [each for each in told if each]
+    return told
 
 
-def _limits(t: Translator, data: BenchData) -> str:
-    limits = [each.limits for each in data.rounds if each.limits]
-    if not limits:
-        return ""
-    read = spread(each["read_bytes_per_s"] / 1e9 for each in limits)
-    rate = spread(each["flops_per_s"] / 1e9 for each in limits)
-    return t("bench.fact.limits", read=ranged(read, 1), rate=ranged(rate, 0))
+def _machine(k: Teller) -> str:
+    cores = [f"machine.cpu.{name}_cores" for name in ("usable", "logical")]
+    return k.said(
+        "bench.fact.machine", name="machine.device_name", threads="settings.threads", date="began",
+        cores=cores[0] if k.value(cores[0]) else cores[1],
+    )  # fmt: skip
 
 
-def _vllm(t: Translator, data: BenchData) -> str:
-    told = data.vllm
-    if told is None:
-        return ""
-    tried = [probe for probe in told.get("probes", []) if any(probe["rates"])]
-    if not tried:
-        why = told.get("reason")
-        text = t.message(Message.model_validate(why)) if why else DASH
-        return t("bench.fact.vllm_why", text=text)
-    mode, bind = vllm_mode(t, told["eager"]), vllm_bind(t, told["bind"])
-    return t("bench.fact.vllm", mode=mode, bind=bind, n=len(tried))
+def _limits(k: Teller) -> list[str]:
+    if not k.value("limits.read"):
+        return []
+    return [k.said("bench.fact.limits", read="#ranged.1 limits.read", rate="#ranged.0 limits.rate")]
 
 
-def _packing(t: Translator, rows: Sequence[Row]) -> list[str]:
+def _vllm(k: Teller, data: BenchData) -> list[str]:
+    if data.vllm is None:
+        return []
+    if not k.value("vllm_taken.of"):
+        return [k.said("bench.fact.vllm_why", text="vllm.reason")]
+    at = "vllm_taken"
+    return [k.said("bench.fact.vllm", mode=f"{at}.mode", bind=f"{at}.bind", n=f"{at}.of")]
+
+
+def _packing(k: Teller, data: BenchData) -> list[str]:
     """How long it took, and which arms went without."""
-    seconds = spread(row.pack_s for row in rows)
-    told = [t("bench.fact.packed", time=ranged(seconds, 2))] if seconds.count else []
-    without = {row.arm: row.packing["reason"] for row in rows if row.packing}
+    seconds = "#ranged.2 rows.*.pack_s"
+    any_known = any(row.pack_s is not None for row in data.rows)
+    told = [k.said("bench.fact.packed", time=seconds)] if any_known else []
+    last = {row.arm: place for place, row in enumerate(data.rows) if row.packing}
     return told + [
-        t("bench.fact.not_packed", arm=arm_name(t, arm),
-          text=t.message(Message.model_validate(reason)))
-        for arm, reason in without.items()
-        if reason
-    ]  # fmt: skip
-
-
-def _threads(t: Translator, rows: Sequence[Row]) -> list[str]:
-    """Variables of each arm's thread pools; arms that had the same stand together."""
-    arms: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        if row.variables is None:
-            continue
-        variables = " ".join(f"{k}={v}" for k, v in row.variables.items() if not _ours(k))
-        key = (variables or DASH, ", ".join(map(str, row.cores or [])) or DASH)
-        names = arms.setdefault(key, [])
-        if arm_name(t, row.arm) not in names:
-            names.append(arm_name(t, row.arm))
-    return [
-        t("bench.fact.variables", arm=", ".join(names), variables=variables, cores=cores)
-        for (variables, cores), names in arms.items()
+        k.said("bench.fact.not_packed", arm=k.arm(arm), text=f"rows.{place}.packing.reason")
+        for arm, place in last.items()
+        if k.value(f"rows.{place}.packing.reason")
     ]
 
 
-def _ours(variable: str) -> bool:
-    """Variables of vLLM's that say nothing of threads."""
-    return variable.startswith("VLLM_") and "THREADS" not in variable
-
-
-def _left_out(t: Translator, each: Any) -> str:
-    name = arm_name(t, each.arm)
-    return t("bench.left_out", arm=name, workload=each.workload, text=t.message(each.reason))
+def _threads(k: Teller, data: BenchData) -> list[str]:
+    """Variables of each arm's thread pools; arms that had the same stand together."""
+    arms: dict[int, list[str]] = {}
+    settings = [(each["variables"], each["cores"]) for each in k.value("threads")]
+    for place, row in enumerate(data.rows):
+        if row.variables is None:
+            continue
+        names = arms.setdefault(settings.index(settings[place]), [])
+        if arm_name(k.t, row.arm) not in names:
+            names.append(arm_name(k.t, row.arm))
+    return [
+        k.said(
+            "bench.fact.variables", arm=f"'{', '.join(names)}",
+            variables=f"threads.{place}.variables", cores=f"threads.{place}.cores",
+        )
+        for place, names in arms.items()
+    ]  # fmt: skip

@@ -7,6 +7,7 @@ from experiment.i18n import Translator
 from experiment.messages import Message, message
 from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import all_tables
+from experiment.report.sourced import Teller
 from experiment.report.tables_page import Told, tables_html
 
 PAGE = "bench.html"
@@ -29,4 +30,5 @@ def counted(data: BenchData) -> Message:
 
 
 def _told(t: Translator, data: BenchData) -> Told:
-    return Told(t("bench.title"), t.message(counted(data)), facts(t, data), all_tables(t, data))
+    headline = Teller(t, {"headline": counted(data).model_dump()}).stored("headline")
+    return Told(t("bench.title"), headline, facts(t, data), all_tables(t, data))

@@ -74,6 +74,10 @@ class Bilingual:
         named = arm_message(arm)
         return self.message(named) if self.has(named.key) else escape(arm)
 
+    def titles(self, key: str, *behind: str) -> dict[str, str]:
+        """What a page is called in each language, with what stands behind it in all of them."""
+        return {lang: ", ".join([self.text(lang, key), *behind]) for lang in self.order}
+
     def text(self, lang: str, key: str, **params: Any) -> str:
         """One rendering of a key."""
         return self.plain(lang, message(key, **params))

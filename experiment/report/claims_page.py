@@ -10,6 +10,8 @@ from experiment.experiments.claims import Judged, Part
 from experiment.i18n import DASH, Translator
 from experiment.messages import Message, message
 from experiment.report.bench_tables import Cells
+from experiment.report.keyed import Said
+from experiment.report.sourced import in_lines, told
 from experiment.report.tables_page import Told, tables_html
 
 PAGE = "claims.html"
@@ -32,36 +34,50 @@ def figure(t: Translator, one: Judged) -> str:
     """The figure that was found here; of a time, how far its repeats lie apart below it."""
     if one.seen is None:
         return DASH
-    kind, seen = one.claim.kind, one.seen
-    text = _written(t, kind, seen.value)
+    kind, seen, at = one.claim.kind, one.seen, f"claims[{one.claim.name}]"
+    text = _figure(t, kind, seen.value, f"{at}.value")
     if seen.low is None or seen.high is None:
         return text
-    low, high = (_written(t, kind, value) for value in (seen.low, seen.high))
-    return text + "\n" + t("experiments.span", low=low, high=high)
+    low, high = (_said(kind, value).model_dump() for value in (seen.low, seen.high))
+    key = f"low=#claims.figure_{kind} {at}.low; high=#claims.figure_{kind} {at}.high"
+    span = message("experiments.span", low=low, high=high)
+    return in_lines(text, told(t, Said(span, key, span.key)))
 
 
 def details(t: Translator, one: Judged) -> list[str]:
     """What the figure is made of, or why there is none: a line each."""
-    lines = [_part(t, one, part) for part in one.seen.parts] if one.seen else []
-    return [*lines, *([t.message(one.reason)] if one.reason else [])]
+    parts = one.seen.parts if one.seen else ()
+    lines = [_part(t, one, part, place) for place, part in enumerate(parts)]
+    at = f"claims[{one.claim.name}].reason"
+    return [*lines, *([told(t, Said(one.reason, at, "message"))] if one.reason else [])]
 
 
-def _part(t: Translator, one: Judged, part: Part) -> str:
-    kind = one.claim.kind
-    figures: dict[str, Any] = {"value": _written(t, kind, part.value), "of": part.of}
+def _part(t: Translator, one: Judged, part: Part, place: int) -> str:
+    kind, at = one.claim.kind, f"claims[{one.claim.name}].parts.{place}"
+    figures: dict[str, Any] = {"value": _said(kind, part.value).model_dump(), "of": part.of}
+    keys = [f"value=#claims.figure_{kind} {at}.value", f"of={at}.of"]
     if part.least is not None:
-        figures["least"] = _written(t, kind, part.least)
-    return t(f"claims.part.{part.name}", **figures)
+        figures["least"] = _said(kind, part.least).model_dump()
+        keys.append(f"least=#claims.figure_{kind} {at}.least")
+    text = message(f"claims.part.{part.name}", **figures)
+    return told(t, Said(text, "; ".join(keys), text.key))
 
 
-def _written(t: Translator, kind: str, value: float) -> str:
-    return t(f"claims.figure_{kind}", value=int(value) if kind == "count" else value)
+def _said(kind: str, value: float) -> Message:
+    """A count comes as a float, and is written as the whole number that it is."""
+    whole = kind == "count" and float(value).is_integer()
+    return message(f"claims.figure_{kind}", value=int(value) if whole else value)
+
+
+def _figure(t: Translator, kind: str, value: float, at: str) -> str:
+    text = _said(kind, value)
+    return told(t, Said(text, f"value={at}", text.key))
 
 
 def _told(t: Translator, judged: Sequence[Judged], sizes: Mapping[str, str]) -> Told:
     rows = [
         [
-            "\n".join([t(f"claims.{one.claim.name}"), *details(t, one)]),
+            in_lines(t(f"claims.{one.claim.name}"), *details(t, one)),
             figure(t, one),
             t(f"claims.verdict_{one.verdict}"),
             one.claim.experiment,
@@ -73,7 +89,7 @@ def _told(t: Translator, judged: Sequence[Judged], sizes: Mapping[str, str]) -> 
     notes = [t("claims.note"), *([t("claims.quick")] if "quick" in sizes.values() else [])]
     return Told(
         kicker=t("claims.title"),
-        headline=t.message(counted([one.verdict for one in judged])),
+        headline=told(t, Said(counted([one.verdict for one in judged]), "headline", "message")),
         facts=notes,
         tables=[Cells(t("claims.title"), header, rows, left=(0, 2, 3), styles=styles)],
     )

@@ -27,7 +27,7 @@ from experiment.compare.results import Comparison
 from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.messages import Message, UserError, message
 from experiment.record import RUN_FILE, write_atomic
-from experiment.report import bench_page, claims_page, compare_words, paper, paper_page
+from experiment.report import bench_page, claims_page, compare_words, paper, paper_page, sweep_page
 from experiment.report.bilingual import Bilingual
 from experiment.report.embed import safe_json
 from experiment.report.html import page_assets, templates
@@ -41,7 +41,7 @@ _NAME = "reports"
 
 
 Kind = Literal[
-    "run", "experiment", "simulation", "compare", "claims", "paper", "bench", "unreadable"
+    "run", "experiment", "simulation", "sweep", "compare", "claims", "paper", "bench", "unreadable"
 ]
 
 
@@ -142,6 +142,10 @@ def _simulation(name: str, data: Mapping[str, Any]) -> Entry:
     )
 
 
+def _sweep(name: str, data: Mapping[str, Any]) -> Entry:
+    return Entry(name, "sweep", 0, 0, sweep_page.counted(data), None, sweep_page.subject(data))
+
+
 def _compare(name: str, data: Mapping[str, Any]) -> Entry:
     found = Comparison.model_validate(data)
     return Entry(
@@ -177,4 +181,5 @@ _READERS: Mapping[str, tuple[str, Callable[[str, Mapping[str, Any]], Entry]]] = 
     "claims.json": (claims_page.PAGE, _claims),
     "paper.json": (paper_page.PAGE, _paper),
     FILE: (bench_page.PAGE, _bench),
+    sweep_page.FILE: (sweep_page.PAGE, _sweep),
 }

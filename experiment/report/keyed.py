@@ -10,10 +10,15 @@
     median results.arms[paged].requests.*.latency_s      of a list: sum, min, max, median,
                                                          p1 to p100, length
 
-A name in brackets picks the entry of a list by its ``arm``, ``channel``, ``part``, ``request``,
-``id`` or ``policy``, a number behind a point by its place. The page carries the path in
-``data-key`` and how the value is written in ``data-as``, so that whoever doubts a number can look
-it up; a test does that for all of them.
+    rows[workload:A,arm:paged].*.generate_s              of the entries of a list that have these
+
+A name in brackets picks the entry of a list by its ``arm``, ``channel``, ``claim``, ``part``,
+``request``, ``id`` or ``policy``, a number behind a point by its place. The page carries the path
+in ``data-key`` and how the value is written in ``data-as``, so that whoever doubts a number can
+look it up; a test does that for all of them.
+
+A sentence names its numbers, ``n=path; rate=#ranged.1 path``: behind ``#`` stands how the number is
+written where the sentence does not say it; ``@key`` is a text without numbers, ``'`` begins a name.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ from experiment.report.simulation.figures import Unit
 from experiment.report.simulation.writing import written
 from experiment.results import Results
 
-_NAMES = ("arm", "channel", "part", "request", "id", "policy")
+_NAMES = ("arm", "channel", "claim", "part", "request", "id", "policy")
 _SEGMENT = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 
 
@@ -65,7 +70,16 @@ WRITERS: Mapping[str, Callable[[Any], str | None]] = {
     "times": lambda value: f"{value:,.2f} ×",
     "second": lambda value: f"{value:.3f}",
     "text": str,
+    "whole_percent": lambda value: f"{value * 100:,.0f} %",
+    "general": lambda value: f"{value:.6g}",
     **{f"unit.{unit}": partial(written, unit=unit) for unit in get_args(Unit)},
+    **{f"ranged.{digits}": partial(values.ranged, digits=digits) for digits in range(4)},
+    **{f"fixed.{digits}": partial(values.fixed, digits=digits) for digits in range(4)},
+    **{
+        f"fixed.{digits}:{unit}": partial(values.fixed, digits=digits, unit=f" {unit}")
+        for digits in range(4)
+        for unit in ("s", "ms", "%", "B", "GB", "GiB")
+    },
 }
 MOMENTS = {"clock": "%H:%M:%S.%f", "date": "%Y-%m-%d %H:%M"}
 _OF_LISTS: Mapping[str, Callable[[Sequence[Any]], float]] = {
@@ -98,13 +112,25 @@ class Paths:
         return WRITERS[kind](value)
 
     def said(self, key: str, /, **expressions: str) -> Said:
-        """A message whose numbers are looked up; an expression ``@key`` is a message itself."""
-        numbers = {
-            name: message(path[1:]) if path.startswith("@") else self.value(path)
-            for name, path in expressions.items()
-        }
+        """A message whose numbers are looked up; see the description of the module."""
+        numbers = {name: self._named(each) for name, each in expressions.items()}
         where = "; ".join(f"{name}={path}" for name, path in expressions.items())
         return Said(message(key, **numbers), where, key)
+
+    def _named(self, expression: str) -> Any:
+        """What stands in a sentence for an expression: a value, a message or a name."""
+        sign, rest = expression[:1], expression[1:]
+        if sign == "@":
+            return message(rest)
+        if sign == "'":
+            return rest
+        if sign != "#":
+            return self.value(expression)
+        kind, _, path = rest.partition(" ")
+        value = self.value(path)
+        if kind in WRITERS:
+            return None if value is None else WRITERS[kind](value)
+        return message(kind, value=value)
 
     def stored(self, path: str) -> Said | None:
         """A message that run.json holds."""
@@ -233,10 +259,16 @@ def _entry(value: Any, name: str) -> Any:
 
 
 def _named(value: Any, name: str) -> Any:
-    """The entry of a list or table with this name."""
+    """The entry of a list or table with this name; of ``a:1,b:2`` a list of all that have these."""
     if isinstance(value, Mapping):
         return value.get(name, value.get(int(name)) if name.isdigit() else None)
     for entry in value or ():
         if isinstance(entry, Mapping) and any(str(entry.get(n)) == name for n in _NAMES):
             return entry
-    return None
+    wanted = [each.partition(":") for each in name.split(",")]
+    if not all(sign for _, sign, _ in wanted):
+        return None
+    return [
+        entry for entry in value or ()
+        if isinstance(entry, Mapping) and all(str(entry.get(k)) == v for k, _, v in wanted)
+    ]  # fmt: skip

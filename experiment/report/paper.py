@@ -16,17 +16,18 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from experiment.i18n import DASH, Translator
+from experiment.i18n import DASH
 from experiment.messages import Message, message
 from experiment.report.parts_console import Advance, PartsConsole
+from experiment.report.sourced import Teller, joined
 
 Data = Mapping[str, Any]
 _STYLES = {"holds": "green", "fails": "bold red", "not_judged": "dim"}
-# Digits behind the point.
-_DIGITS = {
-    "bytes": 0, "slots": 0, "gib": 2, "gb": 1, "percent": 1, "requests": 2, "ratio": 2,
+# How figures are written, by their unit.
+_KINDS = {
+    "bytes": "fixed.0:B", "slots": "fixed.0", "gib": "fixed.2:GiB", "gb": "fixed.1:GB",
+    "percent": "fixed.1:%", "requests": "fixed.2", "ratio": "fixed.2",
 }  # fmt: skip
-_SUFFIX = {"bytes": " B", "gib": " GiB", "gb": " GB", "percent": " %"}
 _CSV = (
     "id", "source", "item", "subject", "unit", "basis", "paper", "mean", "deviation", "lowest",
     "highest", "tolerance", "tolerance_value", "verdict", "fitted", "assumed", "seeds",
@@ -47,7 +48,7 @@ class PaperConsole(PartsConsole):
 
     def show(self, data: Data) -> None:
         """The table of claims, what was fitted, and what cannot be checked."""
-        t = self.t
+        t, k = self.t, Teller(self.t, paper_document(data))
         seeds = data["seeds"]
         self.console.print(Text(t("paper.title"), style="bold cyan"))
         self.console.print(Text(t("paper.about", n=len(seeds)), style="dim"))
@@ -60,11 +61,11 @@ class PaperConsole(PartsConsole):
             if claim["source"] != source:
                 source = claim["source"]
                 table.add_row(Text(source, style="bold"))
-            *cells, verdict = claim_cells(t, claim)
+            *cells, verdict = claim_cells(k, claim)
             table.add_row(*map(Text, cells), Text(verdict, style=_STYLES[claim["verdict"]]))
         self.console.print(table)
         self.console.print(Text(t("paper.marks"), style="dim"))
-        self._lists(data)
+        self._lists(k, data)
         self._count(data)
 
     def show_files(self, paths: list[Path]) -> None:
@@ -72,13 +73,12 @@ class PaperConsole(PartsConsole):
         for path in paths:
             self.console.print(self.t("paper.written", path=str(path)), soft_wrap=True)
 
-    def _lists(self, data: Data) -> None:
+    def _lists(self, k: Teller, data: Data) -> None:
         t = self.t
         self.console.print()
         self.console.print(Text(t("paper.fitted_title"), style="bold cyan"))
-        for each in data["fitted"]:
-            value = f"{each['value']:.6g}"
-            self.console.print(f"  · {t('paper.fitted_' + each['item'], value=value)}")
+        for line in fitted_lines(k, data):
+            self.console.print(f"  · {line}")
         self.console.print()
         self.console.print(Text(t("paper.unchecked_title"), style="bold cyan"))
         for key in data["unchecked"]:
@@ -102,48 +102,59 @@ def counted(data: Data) -> Message:
     return message("paper.count", **counts)
 
 
-def claim_cells(t: Translator, claim: Data) -> list[str]:
+def paper_document(data: Data) -> dict[str, Any]:
+    """What key paths of the page begin in: paper.json, and the sentence that is made of it."""
+    return {**data, "headline": counted(data).model_dump()}
+
+
+def claim_cells(k: Teller, claim: Data) -> list[str]:
     """A claim: what it is, the paper's figure, ours, the tolerance, the verdict."""
     return [
-        _title(t, claim), _paper(t, claim), _ours(claim), _tolerance(t, claim),
-        t(f"paper.verdict_{claim['verdict']}"),
+        _title(k, claim), _paper(k, claim), _ours(k, claim), _tolerance(k, claim),
+        k.t(f"paper.verdict_{claim['verdict']}"),
     ]  # fmt: skip
 
 
-def _title(t: Translator, claim: Data) -> str:
-    title = t(f"paper.item_{claim['item']}", subject=claim["subject"])
+def fitted_lines(k: Teller, data: Data) -> list[str]:
+    """What was chosen because the paper does not print it."""
+    return [
+        k.said(f"paper.fitted_{each['item']}", value=f"#general fitted.{place}.value")
+        for place, each in enumerate(data["fitted"])
+    ]
+
+
+def _title(k: Teller, claim: Data) -> str:
+    title = k.said(f"paper.item_{claim['item']}", subject=f"{_at(claim)}.subject")
     mark = " (1)" if claim["fitted"] else " (2)" if claim["assumed"] else ""
-    return title + mark
+    return joined(title, mark)
 
 
-def _paper(t: Translator, claim: Data) -> str:
+def _paper(k: Teller, claim: Data) -> str:
     if claim["paper"] is None:
-        return t("paper.in_words") if claim["basis"] == "said" else DASH
-    return _number(claim["paper"], claim["unit"])
+        return k.t("paper.in_words") if claim["basis"] == "said" else DASH
+    return k.number(f"{_at(claim)}.paper", _KINDS[claim["unit"]])
 
 
-def _ours(claim: Data) -> str:
-    ours, unit = claim["ours"], claim["unit"]
+def _ours(k: Teller, claim: Data) -> str:
+    at, kind = f"{_at(claim)}.ours", _KINDS[claim["unit"]]
     if claim["tolerance"]["kind"] == "covers":
-        return f"{_number(ours['lowest'], unit)} … {_number(ours['highest'], unit)}"
-    if ours["deviation"] is None:
-        return _number(ours["mean"], unit)
-    mean = f"{ours['mean']:,.{_DIGITS[unit]}f} ± {ours['deviation']:.{_DIGITS[unit]}f}"
-    return mean + _SUFFIX.get(unit, "")
+        return joined(k.number(f"{at}.lowest", kind), " … ", k.number(f"{at}.highest", kind))
+    if claim["ours"]["deviation"] is None:
+        return k.number(f"{at}.mean", kind)
+    plain, _, _ = kind.partition(":")
+    return joined(k.number(f"{at}.mean", plain), " ± ", k.number(f"{at}.deviation", kind))
 
 
-def _tolerance(t: Translator, claim: Data) -> str:
-    kind, value = claim["tolerance"]["kind"], claim["tolerance"]["value"]
-    if kind in ("absolute", "covers"):
-        # All of these are of shares.
-        value = f"{value:.1f}"
-    elif kind in ("at_least", "at_most"):
-        value = _number(value, claim["unit"])
-    return t(f"paper.tolerance_{kind}", value=value)
+def _tolerance(k: Teller, claim: Data) -> str:
+    kind, at = claim["tolerance"]["kind"], f"{_at(claim)}.tolerance.value"
+    # Points are those of shares.
+    written = {"absolute": "#fixed.1 ", "covers": "#fixed.1 "}
+    written |= dict.fromkeys(("at_least", "at_most"), f"#{_KINDS[claim['unit']]} ")
+    return k.said(f"paper.tolerance_{kind}", value=f"{written.get(kind, '')}{at}")
 
 
-def _number(value: float, unit: str) -> str:
-    return f"{value:,.{_DIGITS[unit]}f}{_SUFFIX.get(unit, '')}"
+def _at(claim: Data) -> str:
+    return f"claims[{claim['id']}]"
 
 
 def paper_json(data: Data) -> str:

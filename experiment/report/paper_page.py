@@ -6,7 +6,8 @@ from itertools import groupby
 
 from experiment.i18n import Translator
 from experiment.report.bench_tables import Cells
-from experiment.report.paper import Data, claim_cells, counted
+from experiment.report.paper import Data, claim_cells, fitted_lines, paper_document
+from experiment.report.sourced import Teller
 from experiment.report.tables_page import Told, tables_html
 
 PAGE = "paper.html"
@@ -19,25 +20,28 @@ def paper_html(data: Data, lang: str) -> str:
 
 
 def _told(t: Translator, data: Data) -> Told:
+    k = Teller(t, paper_document(data))
     tables = [
         Cells(
-            source,
+            k.number(f"claims[{claims[0]['id']}].source", "text"),
             [t(f"paper.column_{name}") for name in _COLUMNS],
-            [claim_cells(t, claim) for claim in claims],
+            [claim_cells(k, claim) for claim in claims],
             left=(0, 4),
         )
-        for source, claims in groupby(data["claims"], lambda claim: claim["source"])
-    ]
-    fitted = [
-        t(f"paper.fitted_{each['item']}", value=f"{each['value']:.6g}") for each in data["fitted"]
+        for claims in _by_source(data)
     ]
     return Told(
         kicker=t("paper.title"),
-        headline=t.message(counted(data)),
-        facts=[t("paper.about", n=len(data["seeds"])), t("paper.marks")],
+        headline=k.stored("headline"),
+        facts=[k.said("paper.about", n="length seeds"), t("paper.marks")],
         tables=tables,
         lists={
-            t("paper.fitted_title"): fitted,
+            t("paper.fitted_title"): fitted_lines(k, data),
             t("paper.unchecked_title"): [t(f"paper.unchecked_{key}") for key in data["unchecked"]],
         },
     )
+
+
+def _by_source(data: Data) -> list[list[Data]]:
+    found = groupby(data["claims"], lambda claim: claim["source"])
+    return [list(claims) for _, claims in found]

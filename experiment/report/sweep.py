@@ -1,11 +1,10 @@
-"""Cells of a sweep: progress with time left, a table, and one CSV over all of them."""
+"""Cells of a sweep: progress with time left, a table on the console, and the files."""
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,23 @@ from experiment.i18n import DASH
 from experiment.messages import user_error
 from experiment.os_errors import os_reason
 from experiment.record import write_atomic
+from experiment.report.index import write_index
 from experiment.report.parts_console import Advance, PartsConsole
+from experiment.report.sweep_page import (
+    FILE,
+    PAGE,
+    TABLE,
+    Row,
+    sweep_csv,
+    sweep_data,
+    sweep_html,
+    varied,
+)
 
-SUMMARY = "summary.csv"
 # Of a large grid the console shows the beginning.
 _MOST_ROWS = 40
 # Without a terminal, seconds between two lines of progress.
 _LINE_EVERY_S = 30.0
-
-Row = Mapping[str, Any]
 
 
 class SweepConsole(PartsConsole):
@@ -57,31 +64,29 @@ class SweepConsole(PartsConsole):
         self.console.print(Text(text, style="yellow"), soft_wrap=True)
 
     def show(self, rows: Sequence[Row], directory: Path) -> None:
-        """The table, and the file with everything.
+        """The table, and the files with everything.
 
         Raises:
-            UserError: it cannot be written.
+            UserError: they cannot be written.
         """
         t = self.t
-        path = directory / SUMMARY
-        _write_csv(path, rows)
+        paths = write_sweep(directory, rows, t.lang)
         self.console.print(self._table(rows[:_MOST_ROWS]))
         if len(rows) > _MOST_ROWS:
-            self.console.print(t("sweep.more", n=len(rows) - _MOST_ROWS, path=str(path)))
+            self.console.print(t("sweep.more", n=len(rows) - _MOST_ROWS, path=str(paths[0])))
         refused = sum(row["error"] is not None for row in rows)
         self.console.print(Text(t("sweep.done", cells=len(rows), refused=refused), style="bold"))
-        self.console.print(t("sweep.written", path=str(path)), soft_wrap=True)
+        for path in paths:
+            self.console.print(t("sweep.written", path=str(path)), soft_wrap=True)
 
     def _table(self, rows: Sequence[Row]) -> Table:
-        from kvsim.sweep import AXES
-
-        varied = [name for name in AXES if len({row[name] for row in rows}) > 1]
+        differ = varied(rows)
         table = Table(box=self.box, pad_edge=False)
         table.add_column(self.t("sweep.column_settings"))
         for name in ("live", "running", "preemptions", "latency", "rate"):
             table.add_column(self.t(f"sweep.column_{name}"), justify="right")
         for row in rows:
-            given = [f"{name} {row[name]}" for name in varied if row[name] is not None]
+            given = [f"{name} {row[name]}" for name in differ if row[name] is not None]
             what = ", ".join(given) or row["id"]
             if row["error"] is not None:
                 code = Text(self.t("sweep.refused", code=row["error"]), style="yellow")
@@ -121,13 +126,23 @@ def _value(value: float | None, digits: int, suffix: str = "") -> str:
     return DASH if value is None else f"{value:,.{digits}f}{suffix}"
 
 
-def _write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """One line for each cell in the order of the grid; unknown is empty."""
+def write_sweep(directory: Path, rows: Sequence[Row], lang: str) -> list[Path]:
+    """Write all files, and the index beside the directory where that is one of ours.
+
+    Raises:
+        UserError: one cannot be written.
+    """
+    data, table = sweep_data(rows), sweep_csv(rows)
+    texts = {
+        TABLE: table,
+        FILE: json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n",
+        PAGE: sweep_html(data, table, lang),
+    }
     try:
-        file = io.StringIO(newline="")
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_atomic(path, file.getvalue())
+        for name, text in texts.items():
+            write_atomic(directory / name, text)
+        index = write_index(directory, lang)
     except OSError as error:
-        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
+        why = os_reason(error)
+        raise user_error("error.out_unwritable", path=str(directory), why=why) from error
+    return [*(directory / name for name in texts), *([index] if index else [])]

@@ -1,7 +1,8 @@
 """A page of tables: the claims, the paper's numbers, a benchmark. Both languages, nothing loaded.
 
 What these commands print is made of text for one language at a time, so the page holds it twice,
-and shows the one that is chosen.
+and shows the one that is chosen. Its numbers say where they came from: see
+:mod:`experiment.report.sourced`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from experiment.report.bench_tables import Cells
 from experiment.report.bilingual import Bilingual
 from experiment.report.embed import safe_json
 from experiment.report.html import page_assets, templates
+from experiment.report.sourced import cell_markup, lines_markup, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +37,29 @@ class Told:
 
 
 def tables_html(
-    tell: Callable[[Translator], Told], lang: str, name: str, data: Mapping[str, Any]
+    tell: Callable[[Translator], Told],
+    lang: str,
+    name: str,
+    data: Mapping[str, Any],
+    tables: Mapping[str, str] | None = None,
 ) -> str:
     """The whole page; ``lang`` is what it shows until someone switches.
 
     Args:
         tell: the page's texts in a language.
         name: of the file that holds ``data``, offered for download.
+        tables: packed CSV files by name, offered too.
     """
     b = Bilingual(lang)
-    page: str = (
-        templates(b)
-        .get_template("tables.html.j2")
-        .render(
-            lang=lang,
-            **page_assets(),
-            patterns="",
-            told=[(each, tell(Translator(each))) for each in b.order],
-            data=safe_json({"name": name, **data, "tables": {}}),
-        )
+    env = templates(b)
+    env.filters.update(sourced=shown, lines=lines_markup, cell=cell_markup)
+    told = [(each, tell(Translator(each))) for each in b.order]
+    page: str = env.get_template("tables.html.j2").render(
+        lang=lang,
+        **page_assets(),
+        patterns="",
+        told=told,
+        titles={each: page.kicker for each, page in told},
+        data=safe_json({"name": name, **data, "tables": tables or {}}),
     )
     return page

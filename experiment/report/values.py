@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from statistics import median
 
 from experiment.i18n import format_bytes
 
@@ -45,6 +47,20 @@ def seconds(value: float | None) -> str | None:
 def rate(value: float | None) -> str | None:
     """Something per second."""
     return None if value is None else f"{value:,.1f}"
+
+
+def fixed(value: float | None, digits: int, unit: str = "") -> str | None:
+    """A number with so many digits behind the point, and its unit."""
+    return None if value is None else f"{value:,.{digits}f}{unit}"
+
+
+def ranged(found: Iterable[float | None], digits: int) -> str | None:
+    """The median of what is known, with the smallest and the largest where there are several."""
+    known = [value for value in found if value is not None]
+    if not known:
+        return None
+    middle, low, high = (f"{f(known):,.{digits}f}" for f in (median, min, max))
+    return middle if len(known) < 2 else f"{middle} ({low} … {high})"
 
 
 def readable(text: str, limit: int) -> str:

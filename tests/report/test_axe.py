@@ -40,6 +40,7 @@ PAGES: dict[str, Callable[[Path, str], str]] = {
     "claims": lambda _, lang: page_of("claims", lang),
     "paper": lambda _, lang: page_of("paper", lang),
     "bench": lambda _, lang: page_of("bench", lang),
+    "sweep": lambda _, lang: page_of("sweep", lang),
 }
 
 

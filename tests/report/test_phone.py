@@ -11,9 +11,10 @@ from sample import make_record
 from test_axe import PAGES
 
 from experiment.conclusions import evaluate
-from experiment.i18n import LANGUAGES
+from experiment.i18n import LANGUAGES, Translator
 from experiment.report.html import report_html
 
+TITLES = {kind: f"{kind}.title" for kind in PAGES} | {"sweep": "sweep.name"}
 TELEPHONE = {"width": 390, "height": 844}
 
 
@@ -26,6 +27,7 @@ def test_a_page_is_as_wide_as_a_telephone(
     file.write_text(PAGES[kind](tmp_path, "en"), encoding="utf-8")
     one = Opened(browser, file, viewport=TELEPHONE)
     one.page.click(f'[data-language="{lang}"]')
+    assert one.page.title().startswith(Translator(lang)(TITLES[kind]))
     assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert wide_tables(one.page) == []
     assert one.complaints == []

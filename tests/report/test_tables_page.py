@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import html5lib
 import pytest
 from chart_checks import charts_of
+from full_tables import full_bench, full_claims, full_paper, full_sweep
 from keyed_page import assert_keys_hold, body_of, name, numbers_without_key
 
 from experiment.bench.data import BenchData, Round, write_data
 from experiment.bench.rows import Row
+from experiment.claims_command import claim_row
 from experiment.compare.checks import write_comparison
 from experiment.compare.results import Figure, Side
 from experiment.compare.sides import compare_sides
-from experiment.experiments.claims import CLAIMS, judge
+from experiment.experiments.claims import CLAIMS, Judged, judge
 from experiment.i18n import LANGUAGES, Translator
+from experiment.report import bench_page
+from experiment.report.bench_keys import bench_document
 from experiment.report.bench_page import bench_html
-from experiment.report.claims_page import claims_html
+from experiment.report.bench_tables import all_tables
+from experiment.report.claims_page import claims_html, counted
 from experiment.report.compare_page import compare_csv, compare_document, compare_html
 from experiment.report.index import entries, write_index
+from experiment.report.paper import paper_document
 from experiment.report.paper_page import paper_html
+from experiment.report.sweep_page import sweep_csv, sweep_data, sweep_document, sweep_html
 from kvsim.paper.memory import closed
 from kvsim.paper.parts import result_of
 
@@ -45,14 +53,21 @@ def paper() -> dict[str, Any]:
     return {"program": "1"} | result_of(closed(), (0,)).to_json()
 
 
+def claims(judged: Sequence[Judged], lang: str) -> str:
+    rows = [claim_row(one, {}) for one in judged]
+    return claims_html(judged, {}, json.loads(json.dumps({"claims": rows})), lang)
+
+
 def page_of(kind: str, lang: str) -> str:
     if kind == "claims":
-        return claims_html(judge({}), {}, {"claims": []}, lang)
+        return claims(judge({}), lang)
+    if kind == "sweep":
+        return sweep(lang)
     return paper_html(paper(), lang) if kind == "paper" else bench_html(BENCH, lang)
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-@pytest.mark.parametrize("kind", ["claims", "paper", "bench"])
+@pytest.mark.parametrize("kind", ["claims", "paper", "bench", "sweep"])
 def test_a_page_of_tables_holds_both_languages_and_shows_one(kind: str, lang: str) -> None:
     text = page_of(kind, lang)
     parser = html5lib.HTMLParser(namespaceHTMLElements=False)
@@ -105,7 +120,57 @@ def test_every_number_of_a_comparison_is_what_it_recorded() -> None:
     assert "rows.0.left.value" in folded
 
 
-@pytest.mark.parametrize("kind", ["claims", "paper", "bench"])
+def sweep(lang: str) -> str:
+    rows = full_sweep()
+    return sweep_html(sweep_data(rows), sweep_csv(rows), lang)
+
+
+def claims_document(data: dict[str, Any]) -> dict[str, Any]:
+    return data | {"headline": counted([one["verdict"] for one in data["claims"]]).model_dump()}
+
+
+def whole_bench_document(data: dict[str, Any]) -> dict[str, Any]:
+    found = BenchData.model_validate(data)
+    return bench_document(found) | {"headline": bench_page.counted(found).model_dump()}
+
+
+# What the page is made of, what its keys begin in, and how many there are at least.
+FULL: dict[str, tuple[Callable[[str], str], Callable[[dict[str, Any]], dict[str, Any]], int]] = {
+    "claims": (lambda lang: claims(full_claims(), lang), claims_document, 30),
+    "paper": (lambda lang: paper_html(full_paper(), lang), paper_document, 60),
+    "bench": (lambda lang: bench_html(full_bench(), lang), whole_bench_document, 100),
+    "sweep": (sweep, sweep_document, 20),
+}
+FOOTNOTES = {"(1)", "(2)"}
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("kind", FULL)
+def test_every_number_is_what_the_file_says_that_the_page_holds(kind: str, lang: str) -> None:
+    page, document, least = FULL[kind]
+    body = body_of(page(lang))
+    data = next(n.text for n in body.iter("script") if n.get("id") == "run-data")
+    facts = document(json.loads(data))
+    parts = {n.get("lang"): n for n in body.iter("div") if n.get("lang")}
+    assert_keys_hold(parts[lang], facts, None, least=least, lang=lang)
+    assert numbers_without_key(parts[lang]) <= FOOTNOTES
+
+
+def test_the_tables_of_a_benchmark_hold_medians_ratios_and_spreads() -> None:
+    t = Translator("en")
+    speed, memory = all_tables(t, full_bench())[:2]
+    rows = {row[0]: row[1:] for row in speed.rows}
+    assert rows[t("arm_name.paged")] == [
+        "107.5 (100.5 … 114.5)", "—", "0.25 s", "81 %", "38 %", "3"
+    ]  # fmt: skip
+    assert rows[t("arm_name.slabs")][1] == "2.00 (2.00 … 2.00)"
+    assert rows[t("arm_name.vllm")][1] == "—"  # its tokens are others: no ratio is made
+    assert rows[t("arm_name.transformers_paged")] == [*["—"] * 5, "0"]
+    cells = {row[0]: row[1:] for row in memory.rows}[t("arm_name.paged")]
+    assert cells == ["144 MiB", "28 MiB", "1.20 GiB (1.23 GiB)", "—", "0", "0"]
+
+
+@pytest.mark.parametrize("kind", ["claims", "paper", "bench", "sweep"])
 def test_they_are_tables_and_have_no_chart(kind: str) -> None:
     assert charts_of(body_of(page_of(kind, "en"))) == []
 

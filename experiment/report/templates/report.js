@@ -17,6 +17,7 @@
 
   function showLanguage(lang) {
     root.lang = lang;
+    document.title = document.querySelector("head title").dataset[lang];
     all("[data-language]").forEach(function (button) {
       button.setAttribute("aria-pressed", String(button.dataset.language === lang));
     });
