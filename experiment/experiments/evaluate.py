@@ -89,7 +89,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         size=config.experiment.size,
         repeats=config.experiment.repeats,
         cells_planned=cells[0].started.of,
-        focus=spec.focus(planned),
+        focus=focus_of(spec.focus(planned), found),
         figures=[FIGURES[name].info for name in spec.figures],
         charts=list(spec.charts),
         cells=found,
@@ -98,6 +98,16 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         notes=_notes(found, config),
         without=_without(spec, config, found),
     )
+
+
+def focus_of(wanted: int, cells: Sequence[CellResult]) -> int:
+    """The cell that was meant to be shown; where no arm ended well in it, the last where one did.
+
+    A page about a cell that was skipped would have nothing to show.
+    """
+    wanted = min(wanted, len(cells) - 1)
+    well = [n for n, cell in enumerate(cells) if any(a.status == "finished" for a in cell.arms)]
+    return wanted if wanted in well or not well else well[-1]
 
 
 def _without(spec: Experiment, config: Config, cells: Sequence[CellResult]) -> list[Without]:

@@ -15,11 +15,29 @@ _BUSY = "warnings[key:bench.busy].*.params.cores"
 
 def facts(t: Translator, data: BenchData) -> list[str]:
     """What the figures stand on, a sentence each."""
+    return [*basis(t, data), *conditions(t, data)]
+
+
+def basis(t: Translator, data: BenchData) -> list[str]:
+    """What nobody should read the figures without: machine, model, rounds, what disturbed them."""
     k = Teller(t, bench_document(data))
     told = [
         _machine(k),
         k.said("bench.fact.model", **{name: f"model.{name}" for name in _MODEL}),
         k.said("bench.fact.versions", **{name: f"versions.{name}" for name in _VERSIONS}),
+        k.said("bench.fact.rounds", rounds="rounds_done", time="seconds"),
+    ]
+    if k.value(f"length {_BUSY}"):
+        told.append(k.said("bench.busy_arms", n=f"length {_BUSY}", cores=f"max {_BUSY}"))
+    if data.status != "complete":
+        told.append(t("bench.fact.broken_off"))
+    return told
+
+
+def conditions(t: Translator, data: BenchData) -> list[str]:
+    """What else was set, found and left out."""
+    k = Teller(t, bench_document(data))
+    told = [
         *_limits(k),
         *_vllm(k, data),
         k.said("bench.fact.load", average="machine.load_average", cores="machine.others_cores"),
@@ -30,15 +48,8 @@ def facts(t: Translator, data: BenchData) -> list[str]:
         told.append(t("bench.fact.no_poison"))
     for place, each in enumerate(data.left_out):
         at = f"left_out.{place}"
-        told.append(
-            k.said("bench.left_out", arm=k.arm(each.arm), workload=f"{at}.workload",
-                   text=f"{at}.reason")
-        )  # fmt: skip
-    if k.value(f"length {_BUSY}"):
-        told.append(k.said("bench.busy_arms", n=f"length {_BUSY}", cores=f"max {_BUSY}"))
-    told.append(k.said("bench.fact.rounds", rounds="rounds_done", time="seconds"))
-    if data.status != "complete":
-        told.append(t("bench.fact.broken_off"))
+        arm, workload = k.arm(each.arm), f"{at}.workload"
+        told.append(k.said("bench.left_out", arm=arm, workload=workload, text=f"{at}.reason"))
     return told
 
 

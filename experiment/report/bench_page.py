@@ -5,7 +5,7 @@ from __future__ import annotations
 from experiment.bench.data import FILE, BenchData
 from experiment.i18n import Translator
 from experiment.messages import Message, message
-from experiment.report.bench_facts import facts
+from experiment.report.bench_facts import basis, conditions
 from experiment.report.bench_tables import all_tables
 from experiment.report.sourced import Teller
 from experiment.report.tables_page import Told, tables_html
@@ -31,4 +31,10 @@ def counted(data: BenchData) -> Message:
 
 def _told(t: Translator, data: BenchData) -> Told:
     headline = Teller(t, {"headline": counted(data).model_dump()}).stored("headline")
-    return Told(t("bench.title"), headline, facts(t, data), all_tables(t, data))
+    return Told(
+        kicker=t("bench.title"),
+        headline=headline,
+        facts=basis(t, data),
+        tables=all_tables(t, data),
+        lists={t("bench.conditions"): conditions(t, data)},
+    )

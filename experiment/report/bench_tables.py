@@ -71,8 +71,14 @@ def _speed(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
         [t(f"bench.column.{column}") for column in _SPEED],
         [[arm_name(t, line.arm), *_speed_cells(k, line)] for line in mine],
         styles=_bold(mine),
-        notes=[*_references(k, name), *_problems(k, mine)],
+        notes=[*_about(t, name), *_references(k, name), *_problems(k, mine)],
     )
+
+
+def _about(t: Translator, workload: str) -> list[str]:
+    """What a workload of ours is for."""
+    key = f"bench.about_{workload.lower()}"
+    return [t(key)] if t.has(key) else []
 
 
 def _speed_cells(k: Teller, line: Line) -> list[str]:

@@ -84,12 +84,12 @@ def _told(t: Translator, judged: Sequence[Judged], sizes: Mapping[str, str]) -> 
         ]
         for one in judged
     ]
-    styles = ["bold" if one.verdict == "shown" else "" for one in judged]
+    styles = [str(one.verdict) for one in judged]
     header = [t(f"claims.column_{name}") for name in _COLUMNS]
     notes = [t("claims.note"), *([t("claims.quick")] if "quick" in sizes.values() else [])]
     return Told(
         kicker=t("claims.title"),
         headline=told(t, Said(counted([one.verdict for one in judged]), "headline", "message")),
         facts=notes,
-        tables=[Cells(t("claims.title"), header, rows, left=(0, 2, 3), styles=styles)],
+        tables=[Cells(t("claims.each"), header, rows, left=(0, 2, 3), styles=styles)],
     )

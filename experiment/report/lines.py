@@ -15,6 +15,7 @@ from experiment.report.simulation.writing import written
 from experiment.report.svg import Label, Scale, decimal_ticks, drawing, line, path, tag, text
 
 _HEIGHT = 230
+_BESIDE = 14  # pixels between marks of one column
 # Lines are told apart without colour by their marks.
 _MARKS = (
     "M-4 -4H4V4H-4Z", "M0 -5L5 4H-5Z", "M0 -5L5 0L0 5L-5 0Z", "M-5 -4H5L0 5Z",
@@ -68,13 +69,14 @@ def line_swatch(index: int) -> Markup:
 def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
     left, right = (56, 16) if width.narrow else (70, 30)
     y = _scale(chart)
-    places = _places(len(chart.points), left + 14, width.pixels - right - 14)
+    places = _places(len(chart.points), left + 14, width.pixels - right - 14, chart.joined)
     parts = _frame(b, chart, y, (left, width.pixels - right))
     parts += _axis(b, chart, places, width)
     for index, values in enumerate(chart.lines):
         spans = chart.spans[index] if chart.spans else (None,) * len(values)
-        parts += _spans(spans, places, y, index)
-        parts += _line(values, places, y, index, chart.joined)
+        own = [place + _aside(chart, index) for place in places]
+        parts += _spans(spans, own, y, index)
+        parts += _line(values, own, y, index, chart.joined)
     return drawing(
         b, f"{chart.name}-{width.name}", (width.pixels, _HEIGHT + 62), chart.title, chart.about,
         parts, table=chart.table, class_=f"chart {width.name}",
@@ -90,10 +92,21 @@ def _scale(chart: LineChart) -> Scale:
     return Scale(top if top > bottom else 1, _HEIGHT, 14, bottom)
 
 
-def _places(count: int, start: float, end: float) -> list[float]:
+def _places(count: int, start: float, end: float, joined: bool) -> list[float]:
+    """From edge to edge; words stand in the middle of a column each."""
+    if not joined:
+        return [start + (end - start) * (index + 0.5) / count for index in range(count)]
     if count == 1:
         return [(start + end) / 2]
     return [start + (end - start) * index / (count - 1) for index in range(count)]
+
+
+def _aside(chart: LineChart, index: int) -> float:
+    """Marks that nothing joins stand side by side, so that none hides an equal one."""
+    if chart.joined:
+        return 0.0
+    known = [at for at, line in enumerate(chart.lines) if any(v is not None for v in line)]
+    return (known.index(index) - (len(known) - 1) / 2) * _BESIDE if index in known else 0.0
 
 
 def _frame(b: Bilingual, chart: LineChart, y: Scale, span: tuple[float, float]) -> list[Markup]:

@@ -423,7 +423,8 @@ def test_whose_tokens_were_compared_is_told_with_the_rounds(lang: str) -> None:
     speed, memory, _ = all_tables(
         t, BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
     )
-    one, other, unequal = speed.notes
+    about, one, other, unequal = speed.notes
+    assert about == names["bench.about_b"]
     assert names["arm_name.contiguous_sequential"] in one
     assert t("bench.in_rounds", rounds="1") in one
     assert t("bench.in_rounds", rounds="2") in other

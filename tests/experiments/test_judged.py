@@ -9,6 +9,7 @@ import pytest
 
 from experiment.config_reading import load_config
 from experiment.experiments.claims import judge
+from experiment.experiments.evaluate import focus_of
 from experiment.experiments.found import Found, ratio
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import CellArm, CellResult, FigureValue, Finding, Number
@@ -311,3 +312,15 @@ def test_one_number_alone_says_nothing_of_saturation() -> None:
     )
     assert seen["saturation_slabs"].verdict == "untested"
     assert seen["saturation_paged"].text.key == "experiments.concurrency.saturation_still"
+
+
+def test_the_page_looks_at_a_cell_in_which_something_ran() -> None:
+    ran = [cell(n, {"kv_dtype": name}, paged={"waste": 0.1}) for n, name in enumerate("ab")]
+    gone = cell(2, {"kv_dtype": "fp8"}, paged={"waste": 0.1})
+    skipped = gone.model_copy(
+        update={"arms": [arm.model_copy(update={"status": "skipped"}) for arm in gone.arms]}
+    )
+    assert focus_of(2, [*ran, gone]) == 2
+    assert focus_of(2, [*ran, skipped]) == 1
+    assert focus_of(0, [*ran, skipped]) == 0
+    assert focus_of(4, [skipped]) == 0

@@ -59,6 +59,22 @@ def test_numbers_below_nothing_stand_on_the_axis() -> None:
     assert {"-20 %", "0 %", "20 %"} <= said
 
 
+def test_equal_values_of_words_stand_side_by_side_within_their_column() -> None:
+    title = message("experiments.figure.waste")
+    chart = LineChart(
+        name="test", table="test-data", title=title, about=title, axis=title, points=["a", "b"],
+        lines=[[1.0, 2.0], [None, None], [1.0, 3.0]], unit="mean", joined=False,
+    )  # fmt: skip
+    found = ElementTree.fromstring(f"<div>{line_chart(Bilingual('en'), chart)}</div>")
+    wide = next(node for node in found if "wide" in (node.get("class") or ""))
+    marks = [node.get("transform") or "" for node in wide.iter("path")]
+    places = [float(at[1]) for place in marks if (at := re.match(r"translate\((\S+) ", place))]
+    first, second = places[:2], places[2:]
+    assert all(abs(a - b) >= 10 for a, b in zip(first, second, strict=True))
+    middle = (max(places) + min(places)) / 2
+    assert max(first[0], second[0]) < middle < min(first[1], second[1])
+
+
 @pytest.mark.parametrize("joined", [True, False])
 def test_words_are_not_joined(joined: bool) -> None:
     lines = [
