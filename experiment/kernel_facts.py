@@ -1,7 +1,7 @@
 """Texts on what the paged engine ran on, for console and page alike.
 
-On the CPU there is nothing to choose that a reader could change; only that weights could not be
-packed, which should work there, is told.
+On the CPU there is nothing to choose that a reader could change; only that the compiled kernel
+could not be had or weights not be packed, which should work there, is told.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ def kernel_facts(record: Record) -> list[Message]:
     found: list[Message] = []
     for chosen in record.of(KernelChosen):
         if chosen.device != "cuda":
+            found += [_slow(chosen)] if chosen.reason else []
             continue
         found.append(_kernel(chosen))
         if ready := graphs.get(chosen.arm):
@@ -43,6 +44,12 @@ def _kernel(chosen: KernelChosen) -> Message:
     if chosen.reason is None:
         return message("kernel.chosen", **figures)
     return message("kernel.chosen_why", **figures, reason=chosen.reason.model_dump())
+
+
+def _slow(chosen: KernelChosen) -> Message:
+    reason = chosen.reason.model_dump() if chosen.reason else None
+    figures = {"arm": arm_message(chosen.arm), "kernel": chosen.kernel}
+    return message("kernel.not_compiled", **figures, reason=reason)
 
 
 def _graphs(ready: DecodeGraphsReady, used: DecodeGraphsUsed | None) -> Message:

@@ -14,7 +14,7 @@ import torch
 from experiment.arms.base import ArmRun
 from experiment.engine.attention import UnsupportedModelError
 from experiment.engine.decode_graphs import DecodeGraphs, cuda_capture
-from experiment.engine.kernels import choose_kernel, triton_module
+from experiment.engine.kernels import choose_kernel, reason_against_compiled, triton_module
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.triton_support import reason_against
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
@@ -35,16 +35,19 @@ def kernel_of(run: ArmRun) -> str:
 
 
 def announce_kernel(run: ArmRun, kernel: str) -> None:
-    """Record the choice, and on a GPU why it is not Triton's."""
-    asked = run.task.config.engine.kernel
-    told = run.device.type == "cuda" and asked == "auto" and kernel != "triton"
+    """Record the choice, and why it is not the fastest one that such a device has."""
+    asked, reason = run.task.config.engine.kernel, None
+    if asked == "auto" and run.device.type == "cuda" and kernel != "triton":
+        reason = reason_against(run.device)
+    elif asked == "auto" and run.device.type == "cpu" and kernel != "numba":
+        reason = reason_against_compiled()
     run.emit(
         KernelChosen(
             arm=run.task.arm,
             device=run.device.type,
             asked=asked,
             kernel=kernel,
-            reason=reason_against(run.device) if told else None,
+            reason=reason,
         )
     )
 

@@ -28,6 +28,7 @@ from experiment.bench.shares import Work, machine_shares
 from experiment.environment import Environment
 from experiment.events import (
     EnvironmentProbed,
+    KernelChosen,
     MachineLimits,
     ModelPrepared,
     RequestFinished,
@@ -63,7 +64,8 @@ class Row(BaseModel):
     for; of them ``equal_requests`` have the tokens of the arm ``reference`` in the same round (None
     where none finished), ``tokens_sha256`` is of all of them. ``process_peak_bytes`` count
     from the moment on at which the cache was there, ``loading_peak_bytes`` until then. ``packing``
-    says what became of the weights of our arms, and the seconds that it took; ``variables`` and
+    says what became of the weights of our arms, and the seconds that it took; ``kernel`` is what
+    attention of theirs ran on; ``variables`` and
     ``cores`` are those of :class:`experiment.events.ArmStarted`.
     ``load_average`` is the system's of a minute when the arm began, our own arms before it
     included; ``others_cores`` what other programs kept busy while none of ours ran.
@@ -107,6 +109,8 @@ class Row(BaseModel):
     load_s: float | None = None
     pack_s: float | None = None
     packing: dict[str, Any] | None = None
+    dtype: str | None = None
+    kernel: str | None = None
     variables: dict[str, str] | None = None
     cores: list[int] | None = None
     threads: int | None = None
@@ -151,6 +155,7 @@ def _row(events: ArmEvents, record: Record, workload: str, number: int) -> Row:
     result = arm_result(events, asked)
     told = _started(events) | {
         "workload": workload, "arm": events.arm, "round": number, "requests": len(asked.requests),
+        **_ran_on(events.arm, record),
     }  # fmt: skip
     if result.status != "finished":
         return Row(**told, status=result.status, reason=result.reason)
@@ -186,6 +191,13 @@ def _row(events: ArmEvents, record: Record, workload: str, number: int) -> Row:
         engine=_engine(events),
         problems=problems,
     )
+
+
+def _ran_on(arm: str, record: Record) -> dict[str, str | None]:
+    """The model's precision and, of our engine, the kernel."""
+    model = record.first(ModelPrepared)
+    kernels = (chosen.kernel for chosen in record.of(KernelChosen) if chosen.arm == arm)
+    return {"dtype": model.dtype if model else None, "kernel": next(kernels, None)}
 
 
 def _started(events: ArmEvents) -> dict[str, Any]:

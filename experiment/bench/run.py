@@ -147,7 +147,7 @@ class Bench:
             "limit_s": self.options.limit_s, "rounds": self.options.rounds,
             "least": self.options.least, "poisoned": config.run.witness,
         }  # fmt: skip
-        self._warn_if_busy(self.data.machine["others_cores"])
+        self._warn_if_busy(self.data.machine["others_cores"], "bench.busy_before")
 
     def _front_door(self) -> None:
         self._say(message("bench.front_door"))
@@ -219,7 +219,7 @@ class Bench:
         self.data.rows += result.rows
         for row in result.rows:
             self._shown(row)
-            self._warn_if_busy(row.others_cores)
+            self._warn_if_busy(row.others_cores, "bench.busy")
         limits = result.limits.model_dump(mode="json") if result.limits else None
         self.data.rounds.append(
             Round(
@@ -284,10 +284,10 @@ class Bench:
         named = message("bench.limits") if arm == "limits" else arm_message(arm)
         self._say(message("bench.arm", arm=named.model_dump()))
 
-    def _warn_if_busy(self, cores: float | None) -> None:
+    def _warn_if_busy(self, cores: float | None, key: str) -> None:
         if cores is None or cores < BUSY_CORES:
             return
-        warning = message("bench.busy", cores=cores)
+        warning = message(key, cores=cores)
         if not any(each.key == warning.key for each in self.data.warnings):
             self._say(warning)
         self.data.warnings.append(warning)

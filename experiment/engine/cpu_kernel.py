@@ -316,6 +316,9 @@ def threads_for(work: int, tasks: int) -> tuple[int, int]:
 def run_job(body: Any, job: Any, threads: int) -> None:
     """A body on torch's threads; on plain ones where torch's cannot be had.
 
+    More than one of torch's are all of them: a smaller team would end those that are left over, and
+    torch's next product would start them again. Who finds no piece has nothing to do.
+
     Raises:
         RuntimeError: the body raised: what it was to fill is not filled.
     """
@@ -324,7 +327,7 @@ def run_job(body: Any, job: Any, threads: int) -> None:
     if threads == 1:
         alone(address)
     elif together:
-        together(body.address, address, threads)
+        together(body.address, address, max(threads, torch.get_num_threads()))
     else:
         helpers = [_helpers().submit(alone, address) for _ in range(threads - 1)]
         alone(address)

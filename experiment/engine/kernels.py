@@ -23,6 +23,7 @@ from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take, to_blocks
 from experiment.engine.step_inputs import PackedSequence, StepInputs, build_inputs
 from experiment.engine.triton_support import reason_against
+from experiment.messages import Message, message
 from experiment.model.builtin import cache_root
 from kvsim.step import Chunk, StepPlan
 
@@ -243,13 +244,17 @@ def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> str:
         return name
     if device.type == "cuda":
         return "torch" if reason_against(device) else "triton"
-    if device.type != "cpu" or dtype != torch.float32:
-        return "torch"
+    compiled = device.type == "cpu" and dtype == torch.float32
+    return "numba" if compiled and reason_against_compiled() is None else "torch"
+
+
+def reason_against_compiled() -> Message | None:
+    """Why the compiled kernel of the CPU cannot run here; None where it can."""
     try:
         _cpu_kernel()
-    except ImportError:
-        return "torch"
-    return "numba"
+    except ImportError as error:
+        return message("kernel.no_numba", detail=str(error))
+    return None
 
 
 @torch.inference_mode()

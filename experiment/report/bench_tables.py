@@ -71,7 +71,7 @@ def _speed(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
         [t(f"bench.column.{column}") for column in _SPEED],
         [[arm_name(t, line.arm), *_speed_cells(k, line)] for line in mine],
         styles=_bold(mine),
-        notes=[*_about(t, name), *_references(k, name), *_problems(k, mine)],
+        notes=[*_about(t, name), *_over(k, mine), *_references(k, name), *_problems(k, mine)],
     )
 
 
@@ -79,6 +79,13 @@ def _about(t: Translator, workload: str) -> list[str]:
     """What a workload of ours is for."""
     key = f"bench.about_{workload.lower()}"
     return [t(key)] if t.has(key) else []
+
+
+def _over(k: Teller, mine: Sequence[Line]) -> list[str]:
+    """What a share of more than the whole means, where there is one."""
+    rows = [row for line in mine for row in line.finished]
+    shares = [share for row in rows for share in (row.prefill_share, row.decode_share)]
+    return [k.t("bench.note_over")] if any(share and share > 1 for share in shares) else []
 
 
 def _speed_cells(k: Teller, line: Line) -> list[str]:

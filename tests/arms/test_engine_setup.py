@@ -175,6 +175,22 @@ def test_on_the_cpu_the_report_is_silent() -> None:
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_cpu_without_the_compiled_kernel_says_why(
+    lang: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> None:
+        raise ImportError("Numba needs NumPy 2.3 or less")
+
+    monkeypatch.setattr(kernels, "_cpu_kernel", gone)
+    run = FakeRun(CPU)
+    kernel = kernel_of(run)  # type: ignore[arg-type]
+    announce_kernel(run, kernel)  # type: ignore[arg-type]
+    assert kernel == "torch"
+    (text,) = kernel_facts(record(run.events))
+    assert "NumPy 2.3" in Translator(lang).message(text)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
 def test_weights_that_could_not_be_packed_are_told_where_they_should_be(lang: str) -> None:
     def packed(reason: Message | None) -> WeightsPacked:
         return WeightsPacked(arm="paged", layers=0, kept=0, fused=0, seconds=None, reason=reason)

@@ -214,6 +214,26 @@ def test_a_row_with_problems_or_other_tokens_makes_no_ratio(flaw: dict[str, Any]
     assert found.reason.key in ("bench.problem.other_tokens", "bench.problem.no_steps")
 
 
+@pytest.mark.parametrize(("dtype", "values"), [("float16", [4.0]), ("float32", [])])
+def test_tokens_that_part_in_half_precision_leave_the_ratio(
+    dtype: str, values: list[float]
+) -> None:
+    parted = {"equal_requests": 31, "requests": 32, "dtype": dtype}
+    rates = [row("B", "contiguous.batch", 0, useful_tokens_per_s=50.0, **parted)]
+    rates.append(row("B", "paged", 0, useful_tokens_per_s=200.0, **parted))
+    found = next(each for each in outcomes(rates, [], {}) if each.id == "b_batch")
+    assert found.values == values
+
+
+@pytest.mark.parametrize(("share", "told"), [(1.01, True), (0.99, False), (None, False)])
+def test_a_share_of_more_than_the_limit_is_explained(share: float | None, told: bool) -> None:
+    rows = [row("B", "paged", 0, prefill_share=share), row("B", "slabs", 0, decode_share=0.5)]
+    t = Translator("en")
+    data = BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
+    speed, *_ = all_tables(t, data)
+    assert (t("bench.note_over") in speed.notes) is told
+
+
 def test_a_front_door_that_fails_has_missed_its_target() -> None:
     failed = message("bench.door_failed", code=1).model_dump(mode="json")
     told = {"help_s": [0.2], "walkthrough_s": [], "reason": failed}
