@@ -130,7 +130,7 @@ def test_no_text_is_left_unused(sources: Sources) -> None:
 
 def test_a_text_under_a_word_that_nobody_says_is_found_unused(sources: Sources) -> None:
     hidden = [
-        "arm_name.nobody", "claim.nobody.title", "claim.throughput.titles", "error.os.nobody",
+        "arm_name.nobody", "claim.nobody.title", "claim.throughput.nobody", "error.os.nobody",
         "explain.nobody.text", "experiments.nobody.about", "report.nobody.title", "sim.page.nobody",
         "error.unknown_nobody_near", "section.nobody_about", "help.nobody",
     ]  # fmt: skip
