@@ -59,6 +59,7 @@ def tables_html(
         **page_assets(),
         patterns="",
         told=told,
+        file=name,
         titles={each: page.kicker for each, page in told},
         data=safe_json({"name": name, **data, "tables": tables or {}}),
     )

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from busy_run import make_run, plans
 from chart_checks import charts_of, untold
+from full_tables import full_sweep
 from keyed_page import body_of
 from pages import Opened
 from sample import make_record
 
 from experiment.conclusions import evaluate
+from experiment.i18n import LANGUAGES, Translator
 from experiment.record import Record
 from experiment.report.html import report_html
+from experiment.report.sweep_page import sweep_csv, sweep_data, sweep_html
 
 HOSTILE = (
     "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'>\"'`${1}",
@@ -100,6 +103,25 @@ def test_it_prints_to_a4_without_the_player_and_the_controls(browser: Any, repor
         assert not one.page.locator(hidden).is_visible(), hidden
     assert one.page.locator("#map-wide").is_visible()
     one.context.close()
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_page_of_tables_fits_on_paper_and_names_its_data_where_no_button_can(
+    browser: Any, tmp_path: Path, lang: str
+) -> None:
+    file = tmp_path / "sweep.html"
+    rows = [row | {"block_size": 16 * n} for n, row in enumerate(full_sweep())]
+    file.write_text(sweep_html(sweep_data(rows), sweep_csv(rows), lang), encoding="utf-8")
+    said = Translator(lang)("report.about.beside", file="summary.json")
+    one = Opened(browser, file, viewport={"width": 690, "height": 900})
+    assert not one.page.get_by_text(said).is_visible()
+    one.page.emulate_media(media="print")
+    assert one.page.get_by_text(said).is_visible()
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= 690
+    one.context.close()
+    plain = Opened(browser, file, java_script_enabled=False)
+    assert plain.page.get_by_text(said).is_visible()
+    plain.context.close()
 
 
 def test_the_page_of_a_run_of_many_requests_stays_small_and_says_what_is_left_out(
