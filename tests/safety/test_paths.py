@@ -12,8 +12,9 @@ from written_runs import sample_run
 from experiment.cli import main
 from experiment.foreign import check_inside
 from experiment.messages import ExitCode
-from experiment.report.sweep import _write_csv as sweep_table
-from kvsim.sweep import Store
+from experiment.report.sweep import write_sweep
+from kvsim.sweep import AXES, Store
+from kvsim.sweep.summary import MEASURES
 
 SIM = (
     "simulate", "--trace", "sharegpt-like", "--requests", "20", "--rate", "5", "--model", "gpt2",
@@ -68,12 +69,15 @@ def test_a_simulation_drawn_again_follows_no_link(tmp_path: Path, outside: Path)
     assert snapshot(outside) == before
 
 
-def test_the_table_of_a_sweep_replaces_a_link(tmp_path: Path, outside: Path) -> None:
-    path = tmp_path / "summary.csv"
+@pytest.mark.parametrize("name", ["summary.csv", "summary.json", "sweep.html"])
+def test_what_a_sweep_writes_replaces_a_link(tmp_path: Path, outside: Path, name: str) -> None:
+    path = tmp_path / name
     path.symlink_to(outside / "kept")
-    sweep_table(path, [{"policy": "paged"}])
+    row = dict.fromkeys(["id", *AXES, "trace_sha256", "error", *MEASURES])
+    write_sweep(tmp_path, [row | {"id": "c0", "policy": "paged"}], "en")
     assert (outside / "kept").read_text(encoding="utf-8") == "kept"
-    assert path.read_text(encoding="utf-8") == "policy\npaged\n"
+    assert not path.is_symlink()
+    assert "paged" in path.read_text(encoding="utf-8")
 
 
 def test_cells_of_a_sweep_stay_in_its_directory(tmp_path: Path, outside: Path) -> None:
