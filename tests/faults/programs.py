@@ -67,11 +67,7 @@ class Program:
         """No process that the log names, no shared memory, no temporary file."""
         pids = [event.pid for event in events_of(self.out) if isinstance(event, ArmStarted)]
         assert not [pid for pid in pids if not is_gone(pid)]
-        # Other tests of this machine have segments too, and take them down within seconds.
-        deadline = time.monotonic() + LINGER_S
-        while not shared_memory() <= self.shared and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert shared_memory() <= self.shared
+        no_shared_memory_is_left(self.shared)
         # A cache that torch keeps from one process to the next is no file that was left.
         assert not [p for p in self.scratch.iterdir() if not p.name.startswith("torchinductor")]
 
@@ -81,6 +77,15 @@ def shared_memory() -> frozenset[str]:
     names = (path for kind in ("psm_*", "torch_*", "sem.*") for path in SHM.glob(kind))
     found = set(names)
     return frozenset(path.name for path in found - segments_of(psutil.process_iter()))
+
+
+def no_shared_memory_is_left(before: frozenset[str]) -> None:
+    """None but what was there before."""
+    # Other tests of this machine have segments too, and take them down within seconds.
+    deadline = time.monotonic() + LINGER_S
+    while not shared_memory() <= before and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert shared_memory() <= before
 
 
 def events_of(out: Path) -> list[Event]:

@@ -28,6 +28,7 @@ from programs import (
     arm_steps,
     in_a_terminal,
     is_gone,
+    no_shared_memory_is_left,
     shared_memory,
     take_the_terminal,
 )
@@ -95,7 +96,7 @@ class Command:
             self.read_until(lambda: not select.select([self.terminal], [], [], 0)[0])
         self.process.wait(DEADLINE_S)
         assert [process for process in below if not is_gone(process.pid)] == []
-        assert shared_memory() <= self.shared
+        no_shared_memory_is_left(self.shared)
         assert list(self.scratch.iterdir()) == []
         return self.process.wait(), " ".join(re.sub(r"\x1b\[[^A-Za-z]*.", "", self.printed).split())
 

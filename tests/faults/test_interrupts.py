@@ -97,11 +97,11 @@ def test_a_terminal_that_is_told_to_be_gone_again_is_no_second_wish(
 @pytest.mark.parametrize("number", ASKING)
 @pytest.mark.parametrize("asked_before", [False, True])
 def test_drawing_is_left_at_the_next_wish(number: signal.Signals, asked_before: bool) -> None:
-    with Interrupts() as interrupts:
+    with Interrupts():
         if asked_before:
             with pytest.raises(EndedError):
                 signal.raise_signal(signal.SIGINT)
-        interrupts.draws()
+        drawing()
         with pytest.raises(EndedError):
             signal.raise_signal(number)
         with pytest.raises(EndedError):  # and at every one behind it

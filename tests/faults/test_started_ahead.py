@@ -17,7 +17,7 @@ import pytest
 from event_makers import head
 from programs import is_gone
 
-from experiment import runner
+from experiment import process, runner
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import ArmFailed, ArmSkipped, Event, Notice, RunStarted
@@ -159,11 +159,12 @@ def test_a_signal_while_they_are_ended_leaves_none(
     assert all(is_gone(pid) for pid in pids)
 
 
+@pytest.mark.parametrize("step", ["_made", "_start"])
 def test_a_signal_while_a_process_is_started_leaves_none(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    step: str, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = set(below())
-    monkeypatch.setattr(runner.Child, "_start", at(Child._start))
+    monkeypatch.setattr(Child, step, at(getattr(Child, step)))
     with Interrupts(), pytest.raises(EndedError):
         run(session, "hang")
     assert all(is_gone(pid) for pid in set(below()) - before)
@@ -186,6 +187,19 @@ def test_a_signal_while_a_process_is_ended_waits_until_it_has(
         session._run(ARM, MODULE, {"arm": ARM, "script": "hang"}, 1, None)
     (pid,) = pids  # the first time was enough
     assert is_gone(pid)
+
+
+def test_a_signal_behind_the_end_of_a_process_waits_until_its_files_are_closed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[Child] = []
+    leave = Child._leave
+    monkeypatch.setattr(Child, "_leave", lambda self: (left.append(self), leave(self)))
+    monkeypatch.setattr(process, "session_members", at(process.session_members))
+    with Interrupts(), pytest.raises(EndedError):
+        run(session, "rubbish")
+    (child,) = left
+    assert child._log.closed
 
 
 def test_a_signal_as_sampling_begins_ends_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import pty
 import signal
@@ -105,6 +106,27 @@ def test_a_full_disk_is_no_reader_who_went(monkeypatch: pytest.MonkeyPatch) -> N
         say = partial(print, "this is not kept", flush=True)
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
             say()
+
+
+def test_a_failing_disk_is_no_terminal_that_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both give the same error; what is printed into a file is not lost without a word."""
+
+    class Failing(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        def fileno(self) -> int:
+            return file.fileno()
+
+    with (tmp_path / "out").open("w", encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdout", Failing())
+        with Interrupts() as interrupts, readers_may_go():
+            say = partial(print, "this is not kept")
+            with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+                say()
+            assert interrupts.exit_code is None
 
 
 def test_a_file_goes_on_being_written_when_the_terminal_closes(
