@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from event_makers import head
+from programs import is_gone
 
 from experiment.bench import rounds
 from experiment.bench.rounds import Ground, run_round
@@ -126,10 +127,11 @@ def test_no_process_of_a_sweep_is_left_half_started(
 ) -> None:
     """Without what it is sent at its start a process would end with a traceback."""
     resource_tracker.ensure_running()
-    spawn = util.spawnv_passfds
+    spawn, pids = util.spawnv_passfds, list[int]()
 
     def and_a_signal(*words: Any) -> int:
         pid = spawn(*words)
+        pids.append(pid)
         signal.raise_signal(signal.SIGTERM)
         return pid
 
@@ -138,4 +140,6 @@ def test_no_process_of_a_sweep_is_left_half_started(
     with Interrupts(), pytest.raises(EndedError):
         list(by_processes(cells, 2))
     assert active_children() == []
+    assert pids
+    assert all(is_gone(pid) for pid in pids)  # by then they have said what they say
     assert capfd.readouterr().err == ""
