@@ -74,6 +74,7 @@ class Arrivals:
         self.prompt = array("l")
         self.output = array("l")
         self.samples = array("i")
+        self.priority = array("q")
         self.scheduled = array("d")
         self.first_token = array("d")
         self.finished = array("d")
@@ -138,11 +139,12 @@ class Arrivals:
         return None if self._ahead is None else self._ahead.arrival_ns * PER_NANOSECOND
 
     def _enter(self, request: TraceRequest) -> None:
-        _, arrival, prompt, output, ids, size, _, _, _, samples = request
+        _, arrival, prompt, output, ids, size, _, _, _, samples, priority = request
         samples = self._samples or samples
         self.arrival_ns.append(arrival)
         self.prompt.append(prompt)
         self.samples.append(samples)
+        self.priority.append(priority)
         self.scheduled.append(_NAN)
         self.first_token.append(_NAN)
         self.finished.append(_NAN)

@@ -195,7 +195,8 @@ class SimResult:
         states: by the name of :class:`kvsim.slots.SlotState`; they sum to the pool.
         unwritten: of reservations, what of it is ``written_later`` and ``never_written``.
         sharing: block-steps without sharing and with it, of pools of blocks.
-        rows: arrival, scheduled, first token and end of each request in seconds (NaN: never).
+        rows: arrival, scheduled, first token and end of each request in seconds (NaN: never),
+            and its priority.
     """
 
     config: Mapping[str, Any]

@@ -75,6 +75,7 @@ def outcome(run: Run, policy: Policy, trace: dict[str, Any], wall_s: float) -> S
             "scheduled_s": arrivals.scheduled,
             "first_token_s": arrivals.first_token,
             "finished_s": arrivals.finished,
+            "priority": array("d", arrivals.priority),
         },
     )
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from kvsim.gpus import find_gpu
 from kvsim.limits import SchedulerConfig
 from kvsim.models import find_model
+from kvsim.queues import Policy as Scheduling
 from kvsim.roofline import Latency, LinearLatency, roofline
 from kvsim.slots import PoolShape
 
@@ -49,6 +50,8 @@ class SimConfig:
         preemption, host_blocks: see :class:`kvsim.limits.SchedulerConfig`. Contiguous policies
             know the first three of these; a batch of ``static`` or ``growing`` is prefilled at
             once, however many tokens it has.
+        scheduling_policy: of the paged policies: in order of arrival, or by each request's
+            priority first; contiguous ones know the order of arrival alone.
         samples: sequences from each prompt; None: as the trace says.
         beams: width of a beam search for each request.
         branching: with beams, the probability that a beam's continuation is not among the best,
@@ -78,6 +81,7 @@ class SimConfig:
     watermark_blocks: int = 0
     preemption: Literal["recompute", "swap"] = "recompute"
     host_blocks: int = 0
+    scheduling_policy: Scheduling = "fcfs"
     samples: int | None = None
     beams: int = 1
     branching: float = 0.5
@@ -101,6 +105,10 @@ class SimConfig:
             raise SimulationError("bad_option", option="branching", value=self.branching)
         if self.policy in CONTIGUOUS and (self.beams > 1 or (self.samples or 1) > 1):
             raise SimulationError("bad_option", option="policy", value=self.policy)
+        orders = get_args(Scheduling) if self.paged else ("fcfs",)
+        if self.scheduling_policy not in orders:
+            told = {"option": "scheduling_policy", "value": self.scheduling_policy}
+            raise SimulationError("bad_option", **told)
         for name in ("max_num_seqs", "max_num_batched_tokens"):
             if getattr(self, name) < 1:
                 raise SimulationError("bad_option", option=name, value=getattr(self, name))
@@ -143,6 +151,7 @@ class SimConfig:
             watermark_blocks=self.watermark_blocks,
             preemption=self.preemption,
             host_blocks=self.host_blocks,
+            policy=self.scheduling_policy,
             prefix_caching=self.policy == "paged+prefix",
         )
 

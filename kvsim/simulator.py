@@ -91,9 +91,10 @@ def make_policy(config: SimConfig, samples: int = 1) -> Policy:
         return Growing(config)
     if config.policy in POLICIES:
         return Reserved(config)
-    # Who forks, and limits under which running requests wait for each other, need every step.
+    # Who forks, overtakes, or waits while running, needs every step.
     narrow = config.max_num_batched_tokens < config.max_num_seqs
-    if config.beams > 1 or samples > 1 or narrow:
+    overtakes = config.scheduling_policy != "fcfs"
+    if config.beams > 1 or samples > 1 or narrow or overtakes:
         return Forked(config)
     return Paged(config)
 

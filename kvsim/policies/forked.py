@@ -1,4 +1,4 @@
-"""Paged memory for several samples of a prompt, or for beams: every step through the scheduler.
+"""Paged memory for samples of a prompt, beams, or priorities: every step through the scheduler.
 
     samples   prompt ──┬─► sequence 0      share the prompt's blocks from the first token on;
                        ├─► sequence 1      the last, part-filled one is copied when it is written
@@ -36,7 +36,7 @@ Forks = dict[int, list[Request]]
 
 
 class Forked:
-    """Samples, beams, and limits that a cohort refuses; one step at a time, with a full ledger."""
+    """What a cohort refuses: samples, beams, priorities, some limits; a step at a time, in full."""
 
     names: tuple[str, ...] = PAGED_LEVELS
 
@@ -99,9 +99,14 @@ class Forked:
         self.pool.check_integrity()
 
     def _feed(self) -> None:
-        """Queue as many as could be admitted at once, and one more that waits."""
+        """Queue as many as could be admitted at once, and one more that waits.
+
+        All of them where the last may overtake the others.
+        """
         arrivals = self._run.arrivals
         room = self.config.max_num_seqs + 1 - len(self.scheduler.waiting)
+        if self.config.scheduling_policy != "fcfs":
+            room = arrivals.waiting
         while room > 0 and arrivals.waiting:
             room -= 1
             row = arrivals.pop()
@@ -111,7 +116,9 @@ class Forked:
                 ids, size = arrivals.pop_ids()
                 if ids is not None and size is not None:
                     keys = HashKeys(row, prompt, ids, size, self.shape.block_size)
-            request = Request(next(self._ids), prompt, output, keys, beams=self.config.beams)
+            request = Request(
+                next(self._ids), prompt, output, keys, arrivals.priority[row], self.config.beams
+            )
             self._left[row] = 0
             self._enter(request, row)
             self.scheduler.add(request)
@@ -199,8 +206,9 @@ class Forked:
         row = self._row[parent.id]
         for _ in range(children):
             child = Request(
-                next(self._ids), parent.prompt_tokens, parent.max_new_tokens, parent.keys
-            )
+                next(self._ids), parent.prompt_tokens, parent.max_new_tokens, parent.keys,
+                parent.priority,
+            )  # fmt: skip
             self._enter(child, row)
             forks.setdefault(parent.id, []).append(child)
 

@@ -71,6 +71,7 @@ class TraceRequest(NamedTuple):
         parent: the ``chat`` of the turn that it continues.
         turn: its turn in the conversation, from 1.
         samples: sequences generated from the one prompt.
+        priority: a smaller number is more urgent, where requests are served by it.
     """
 
     id: int
@@ -83,6 +84,7 @@ class TraceRequest(NamedTuple):
     parent: int | str | None = None
     turn: int | None = None
     samples: int = 1
+    priority: int = 0
 
     @property
     def arrival_s(self) -> float:

@@ -325,6 +325,39 @@ def test_a_policy_that_cannot_fork_refuses_samples() -> None:
         simulate(Listed([TraceRequest(0, 0, 2, 2, samples=2)]), config("oracle", 16))
 
 
+@pytest.mark.parametrize(
+    ("order", "ends"), [("fcfs", [2.0, 4.0, 6.0, 8.0]), ("priority", [4.0, 6.0, 8.0, 2.0])]
+)
+def test_who_is_urgent_overtakes_all_who_wait(order: Any, ends: list[float]) -> None:
+    """One at a time; the last of four is the most urgent."""
+    told = config("paged", 16, max_num_seqs=1, scheduling_policy=order)
+    requests = [TraceRequest(row, 0, 2, 2, priority=int(row < 3)) for row in range(4)]
+    result = simulate(Listed(requests), told)
+    assert list(result.rows["finished_s"]) == ends
+    assert list(result.rows["priority"]) == [1.0, 1.0, 1.0, 0.0]
+
+
+def test_who_is_urgent_takes_blocks_from_the_least_urgent() -> None:
+    """Three blocks of 4: the first two fill them, and one gives way when the other grows."""
+    requests = [
+        TraceRequest(0, 0, 4, 6, priority=1),
+        TraceRequest(1, 0, 4, 6, priority=0),
+    ]
+    by_order = {
+        order: simulate(Listed(requests), config("paged", 12, 12, scheduling_policy=order))
+        for order in ("fcfs", "priority")
+    }
+    first = {name: seen.rows["finished_s"].index(6.0) for name, seen in by_order.items()}
+    assert first == {"fcfs": 0, "priority": 1}
+    assert {seen.preemptions.total for seen in by_order.values()} == {1}
+
+
+def test_contiguous_policies_know_no_priorities() -> None:
+    with pytest.raises(SimulationError) as caught:
+        config("oracle", 16, scheduling_policy="priority")
+    assert caught.value.params == {"option": "scheduling_policy", "value": "priority"}
+
+
 def test_livelock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that admits nobody would go on for ever."""
     monkeypatch.setattr("kvsim.placement.Placement.admit", lambda *_: False)
