@@ -249,6 +249,8 @@ def claim_row(one: Judged, places: Mapping[str, Path]) -> dict[str, object]:
 def _parser(t: Translator) -> argparse.ArgumentParser:
     parser = make_parser(t, "claims")
     parser.add_argument("--quick", action="store_true", help=t("help.quick"))
+    # Nothing is asked here; a script that says so to every command need not make an exception.
+    parser.add_argument("--yes", "-y", action="store_true", help=t("help.claims_yes"))
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help=t("help.set"))
     parser.add_argument("--out", metavar="DIR", help=t("help.claims_out"))
     return parser

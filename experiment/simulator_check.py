@@ -111,18 +111,19 @@ def _block_for_block(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCh
     )
     return SimulatorCheck(
         agrees=found.difference is None,
-        text=_exact_text(found, len(recorded.plans)),
+        text=_exact_text(found, recorded.plans),
         steps=len(recorded.plans),
         equal_steps=found.equal,
     )
 
 
-def _exact_text(found: Replay, steps: int) -> Message:
-    other = found.difference
+def _exact_text(found: Replay, plans: Sequence[StepPlan]) -> Message:
+    """A plan without chunks, the last one for instance, is no step: it reports who has ended."""
+    other, n = found.difference, len(plans)
     if other is None:
-        return message("simulator.same", n=steps)
+        return message("simulator.same", n=n, steps=sum(bool(plan.chunks) for plan in plans))
     part = message(f"simulator.part_{other.part}").model_dump()
-    return message("simulator.other", equal=found.equal, n=steps, step=other.step, part=part)
+    return message("simulator.other", equal=found.equal, n=n, step=other.step, part=part)
 
 
 def _by_step(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
@@ -130,7 +131,10 @@ def _by_step(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
     limits = SchedulerConfig(**_common(engine) | _said(recorded.engine))
     asked = [
         RecordedRequest(
-            one.id, len(one.token_ids), len(recorded.tokens[one.id]), keys=_keys(recorded, one)
+            one.id,
+            len(one.token_ids),
+            len(recorded.tokens[one.id]),
+            keys=_keys(recorded, one),
         )
         for one in recorded.workload.requests
     ]

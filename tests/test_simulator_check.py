@@ -73,6 +73,8 @@ def test_our_engine_is_met_block_for_block_and_padded_batches_are_not_asked() ->
     assert found is not None
     assert (found.agrees, found.equal_steps, found.steps) == (True, 4, 4)
     assert found.text.key == "simulator.same"
+    # The last plan computes nothing: elsewhere it is no step.
+    assert (found.text.params["n"], found.text.params["steps"]) == (4, 3)
 
 
 def test_a_plan_of_ours_that_is_another_one_is_named() -> None:

@@ -105,15 +105,15 @@ def other_engines(reason: str) -> dict[str, str]:
     return dict.fromkeys(("transformers_paged", "vllm"), reason)
 
 
-def drawn_lengths(config: Config) -> list[list[int]]:
+def drawn_lengths(config: Config, requests: int | None = None) -> list[list[int]]:
     """(prompt, new) tokens of requests as ``options.draw`` describes them.
 
-    It names a workload of :data:`kvsim.traces.generate.PRESETS`, ``requests``, a ``seed`` and the
-    most tokens of one, ``max_length``.
+    It names a workload of :data:`kvsim.traces.generate.PRESETS`, ``requests`` (unless another
+    number is given), a ``seed`` and the most tokens of one, ``max_length``.
     """
     asked: Any = config.experiment.options["draw"]
     recipe = from_preset(
-        asked["workload"], asked["requests"], Arrivals(None), seed=asked["seed"],
+        asked["workload"], requests or asked["requests"], Arrivals(None), seed=asked["seed"],
         max_length=asked["max_length"],
     )  # fmt: skip
     return [[each.prompt_tokens, each.output_tokens] for each in Generated(recipe)]

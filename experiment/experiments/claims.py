@@ -11,13 +11,15 @@ each setting is held against its own. Only counts and times of this run are used
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from experiment.experiments.beam import PAPER as PAPER_BEAMS
-from experiment.experiments.found import Found, ratio
+from experiment.experiments.concurrency import whole_gain
+from experiment.experiments.found import Found
 from experiment.experiments.paper_shares import saved_shares
 from experiment.experiments.parallel_sampling import PAPER as PAPER_SAMPLES
+from experiment.experiments.parallel_sampling import closed_sums
 from experiment.experiments.results import CellResult, Finding, Verdict
 from experiment.messages import Message, message
 
@@ -68,8 +70,8 @@ class Claim:
         name: its text is ``claims.<name>``.
         experiment: that shows it.
         least: from where on it is shown; of ``at_most`` claims, below which.
-        finding: of the experiment that the figure comes from; where that gives no verdict, its
-            text says why.
+        finding: of the experiment that the figure comes from; where that gives no verdict, or one
+            against a figure that reaches what is claimed, its text says why.
     """
 
     name: str
@@ -112,7 +114,17 @@ def _judge(claim: Claim, found: Found | None, unsound: Mapping[str, Message]) ->
     seen = claim.figure(found)
     if seen is None:
         return Judged(claim, None, "untested", _why(claim, found))
-    return Judged(claim, seen, "shown" if _reached(claim, seen) else "not_shown")
+    if _reached(claim, seen):
+        return Judged(claim, seen, "shown")
+    return Judged(claim, seen, "not_shown", _against(claim, seen, found))
+
+
+def _against(claim: Claim, seen: Seen, found: Found) -> Message | None:
+    """What speaks against a figure that reaches what is claimed: its finding says so."""
+    if claim.finding is None or claim.at_most or seen.value < claim.least:
+        return None
+    finding = _find(found, claim.finding)
+    return finding.text if finding is not None and finding.verdict == "not_shown" else None
 
 
 def _why(claim: Claim, found: Found) -> Message:
@@ -163,11 +175,14 @@ def _saved(found: Found) -> Seen | None:
 
 
 def _finding(name: str, figure: str) -> Figure:
-    """A number out of a finding's text."""
+    """A number out of a finding's text; what the finding does not show, no claim does."""
 
     def seen(found: Found) -> Seen | None:
-        number = _number(_find(found, name), figure)
-        return None if number is None else Seen(number)
+        finding = _find(found, name)
+        number = _number(finding, figure)
+        if finding is None or number is None:
+            return None
+        return Seen(number, reached=False if finding.verdict == "not_shown" else None)
 
     return seen
 
@@ -200,21 +215,22 @@ def _throughput(found: Found) -> Seen | None:
 
     The product of three steps, of which the last one alone is paging's.
     """
-    first, last = next(found.with_arms("contiguous.sequential"), None), _last(found, "paged")
-    if first is None or last is None:
+    whole = whole_gain(found)
+    if whole is None or not whole.faster.enough:
         return None
-    one = found.figure(first, "contiguous.sequential", "tokens_per_s")
-    batch, slabs, paged = (
-        found.figure(last, arm, "tokens_per_s") for arm in ("contiguous.batch", "slabs", "paged")
-    )
-    whole = ratio(paged, one)
-    if whole is None:
+    parts = tuple(Part(name, step.factor) for name, step in whole.steps.items())
+    return Seen(whole.faster.factor, whole.faster.low, whole.faster.high, parts)
+
+
+def _samples(found: Found) -> Seen | None:
+    """Each number of samples, and below it what many more such requests would save."""
+    seen = _like_paper("samples", "samples", PAPER_SAMPLES)(found)
+    if seen is None:
         return None
-    steps = {
-        "batching": ratio(batch, one), "engine": ratio(slabs, batch), "paging": ratio(paged, slabs)
-    }  # fmt: skip
-    parts = tuple(Part(name, step.factor) for name, step in steps.items() if step is not None)
-    return Seen(whole.factor, whole.low, whole.high, parts)
+    sizes = {int(cell.values["samples"]): cell.block_size for cell, _ in saved_shares(found)}
+    many = closed_sums(found.config, sizes)
+    more = tuple(Part("samples_many", share, of=of) for of, share in many.items())
+    return replace(seen, parts=(*seen.parts, *more))
 
 
 def _like_paper(name: str, axis: str, paper: Mapping[int, float]) -> Figure:
@@ -261,15 +277,16 @@ def _steadier(found: Found) -> Seen | None:
 
 CLAIMS = (
     Claim("saved", "capacity", "share", 0.70, _saved),
-    Claim("context", "context", "ratio", 2.0, _finding("together", "factor")),
-    Claim("at_once", "capacity", "ratio", 3.0, _finding("at_once", "factor")),
-    Claim("throughput", "concurrency", "ratio", 24.0, _throughput),
+    Claim("context", "context", "ratio", 2.0, _finding("together", "factor"),
+          finding="together"),
+    Claim("at_once", "capacity", "ratio", 3.0, _finding("at_once", "factor"),
+          finding="at_once"),
+    Claim("throughput", "concurrency", "ratio", 24.0, _throughput, finding="whole"),
     Claim("used", "capacity", "share", 0.96, _used),
     Claim("wasted", "capacity", "share", 0.60, _wasted),
     Claim("lookup", "lookup", "fine", 0.01, _lookup, at_most=True, finding="of_step"),
     Claim("holes", "holes", "count", 1, _refused),
-    Claim("samples", "parallel-sampling", "fine", 0.06,
-          _like_paper("samples", "samples", PAPER_SAMPLES)),
+    Claim("samples", "parallel-sampling", "fine", 0.06, _samples),
     Claim("beams", "beam", "fine", 0.37, _like_paper("beams", "beam_width", PAPER_BEAMS)),
     Claim("steadier", "capacity", "share", 0, _steadier),
 )  # fmt: skip

@@ -11,14 +11,27 @@ cell and runs in the first one. Latency counts from when a request's turn comes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Faster, Found, over, rate_spread, ratio, timed, untested
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import message
+from experiment.experiments.found import (
+    FEWEST,
+    Faster,
+    Found,
+    fact,
+    few,
+    over,
+    rate_spread,
+    ratio,
+    timed,
+    untested,
+)
+from experiment.experiments.results import CellResult, FigureValue, Finding
+from experiment.messages import arm_message, message
 
 _NAME = "concurrency"
 _ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
@@ -42,43 +55,109 @@ def _cells(config: Config) -> list[Cell]:
 
 def _findings(found: Found) -> list[Finding]:
     steps = [_batching(found), _engine(found), _paging(found)]
-    return [*steps, *(_saturation(found, arm) for arm in _MANY if _ran(found, arm))]
+    return [_whole(found), *steps, *(_saturation(found, arm) for arm in _MANY if _ran(found, arm))]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Our paged engine with the most at a time, over Transformers one request after another.
+
+    ``steps`` are its factors, as far as they are known: batching, engine, paging.
+    """
+
+    cell: CellResult
+    faster: Faster
+    steps: Mapping[str, Faster]
+
+
+def whole_gain(found: Found) -> Whole | None:
+    """The gain as a whole; of its three steps the last one alone is paging's."""
+    cell = next(reversed(list(found.with_arms("paged"))), None)
+    if cell is None:
+        return None
+    one = _one_by_one(found, "tokens_per_s")
+    batch, slabs, paged = (
+        found.figure(cell, arm, "tokens_per_s") for arm in ("contiguous.batch", "slabs", "paged")
+    )
+    faster = ratio(paged, one)
+    if faster is None:
+        return None
+    steps = {
+        "batching": ratio(batch, one), "engine": ratio(slabs, batch), "paging": ratio(paged, slabs)
+    }  # fmt: skip
+    return Whole(cell, faster, {name: step for name, step in steps.items() if step is not None})
+
+
+def _one_by_one(found: Found, figure: str) -> FigureValue | None:
+    """Of one request after another, which is the same in every cell and runs in the first."""
+    first = next(found.with_arms("contiguous.sequential"), None)
+    return found.figure(first, "contiguous.sequential", figure) if first else None
+
+
+def _whole(found: Found) -> Finding:
+    """How much of the whole gain is batching, how much our engine, how much paging."""
+    whole = whole_gain(found)
+    if whole is None or len(whole.steps) < 3:
+        return untested("whole")
+    if not whole.faster.enough:
+        return few("whole", whole.faster.repeats)
+    factors = {name: step.factor for name, step in whole.steps.items()}
+    at = whole.cell.values["concurrency"]
+    return fact(_NAME, "whole", "seen", concurrency=at, **whole.faster.told, **factors)
 
 
 def _batching(found: Found) -> Finding:
     """From one request after another to a padded batch."""
-    cells = found.cells
-    if not cells:
-        return untested("batching")
-    base = found.figure(cells[0], "contiguous.sequential", "tokens_per_s")
-    seen = [
-        (cell, faster)
-        for cell in cells
-        if (faster := ratio(found.figure(cell, "contiguous.batch", "tokens_per_s"), base))
-    ]
-    return _gain(found, "batching", seen, "contiguous.batch")
+    return _gain(found, "batching", "contiguous.batch", None)
 
 
 def _engine(found: Found) -> Finding:
     """From a padded batch to slabs of our engine: scheduling and kernels."""
-    return _gain(found, "engine", _faster(found, "slabs", "contiguous.batch"), "slabs")
+    return _gain(found, "engine", "slabs", "contiguous.batch")
 
 
 def _paging(found: Found) -> Finding:
     """From slabs to blocks: paging alone."""
-    return _gain(found, "paging", _faster(found, "paged", "slabs"), "paged")
+    return _gain(found, "paging", "paged", "slabs")
 
 
-def _faster(found: Found, arm: str, base: str) -> list[tuple[CellResult, Faster]]:
+def _over(found: Found, figure: str, arm: str, base: str | None) -> list[tuple[CellResult, Faster]]:
+    """A figure of an arm over that of another; None: of one request after another."""
+    alone = _one_by_one(found, figure)
     return [
-        (cell, faster)
-        for cell in found.with_arms(arm, base)
-        if (faster := found.ratio(cell, "tokens_per_s", arm, base)) is not None
+        (cell, factor)
+        for cell in found.with_arms(arm)
+        if (
+            factor := ratio(
+                found.figure(cell, arm, figure),
+                found.figure(cell, base, figure) if base else alone,
+            )
+        )
     ]
 
 
-def _gain(found: Found, name: str, seen: list[tuple[CellResult, Faster]], arm: str) -> Finding:
+def _latency(found: Found, arm: str, base: str | None) -> object:
+    """What the same step does to latency, at the most at a time and over all numbers."""
+    seen = _over(found, "service_s", arm, base)
+    if not seen:
+        return message("experiments.concurrency.latency_unknown").model_dump()
+    factor = seen[-1][1]
+    if not factor.enough:
+        return message(
+            "experiments.concurrency.latency_few", n=factor.repeats, least=FEWEST
+        ).model_dump()
+    key = "same" if not factor.clear else "longer" if factor.factor > 1 else "shorter"
+    told = factor.told | {"over": over(_by_number(seen))}
+    return message(f"experiments.concurrency.latency_{key}", **told).model_dump()
+
+
+def _by_number(seen: list[tuple[CellResult, Faster]]) -> list[tuple[int, Faster]]:
+    return [(int(cell.values["concurrency"]), each) for cell, each in seen]
+
+
+def _gain(found: Found, name: str, arm: str, base: str | None) -> Finding:
     """At the most at a time; how many rows ran is said too, where memory allowed fewer."""
+    seen = _over(found, "tokens_per_s", arm, base)
     if not seen:
         return untested(name)
     cell, faster = seen[-1]
@@ -86,33 +165,57 @@ def _gain(found: Found, name: str, seen: list[tuple[CellResult, Faster]], arm: s
         "concurrency": cell.values["concurrency"],
         "running": found.value(cell, arm, "running_mean"),
         "peak": found.value(cell, arm, "running_peak"),
-        "over": over([(int(c.values["concurrency"]), each) for c, each in seen]),
+        "over": over(_by_number(seen)),
+        "latency": _latency(found, arm, base),
     }
     return timed(_NAME, name, faster, told)
 
 
 def _saturation(found: Found, arm: str) -> Finding:
     """From which number on more at a time brings no more throughput."""
+    name = arm.replace(".", "_")
     rates = [
-        (int(cell.values["concurrency"]), float(rate))
+        (int(cell.values["concurrency"]), rate)
         for cell in found.cells
-        if (rate := found.value(cell, arm, "tokens_per_s")) is not None
+        if (rate := found.figure(cell, arm, "tokens_per_s")) is not None
     ]
-    if len(rates) < 2:  # one number alone neither grows nor stays
-        return untested(f"saturation_{arm.replace('.', '_')}")
-    best = max(rates, key=lambda pair: pair[1])
-    at_best = found.figure(
-        next(cell for cell in found.cells if cell.values["concurrency"] == best[0]),
-        arm, "tokens_per_s",
+    steps = [
+        _Step(one[0], more[0], growth)
+        for one, more in pairwise(rates)
+        if (growth := ratio(more[1], one[1])) is not None
+    ]
+    if not steps:  # one number alone neither grows nor stays
+        return untested(f"saturation_{name}")
+    best, figure = max(rates, key=lambda pair: pair[1].value or 0)
+    flat = next((step for step in steps if step.growth.factor < _MORE), None)
+    step = flat or min(steps, key=lambda each: each.growth.low)
+    told: dict[str, object] = {
+        "rate": figure.value, "best": best, "spread": rate_spread(figure)
+    }  # fmt: skip
+    told |= {f"growth_{key}": value for key, value in step.growth.told.items()}
+    text = message(
+        f"experiments.concurrency.saturation_{'still' if flat is None else 'from'}",
+        arm=arm_message(arm).model_dump(), concurrency=step.at, more=step.more,
+        open=_open(step), **told,
     )  # fmt: skip
-    assert at_best is not None
-    still = next((one[0] for one, more in pairwise(rates) if more[1] < one[1] * _MORE), None)
-    key = "still" if still is None else "from"
-    figures = {"concurrency": still or rates[-1][0], "rate": best[1], "best": best[0],
-               "spread": rate_spread(at_best)}  # fmt: skip
-    name = message(f"arm_name.{arm.replace('.', '_')}").model_dump()
-    text = message(f"experiments.concurrency.saturation_{key}", arm=name, **figures)
-    return Finding(id=f"saturation_{arm.replace('.', '_')}", verdict=None, text=text)
+    return Finding(id=f"saturation_{name}", verdict=None, text=text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """From one number at a time to the next, and what throughput grows by."""
+
+    at: int
+    more: int
+    growth: Faster
+
+
+def _open(step: _Step) -> object:
+    """Whether repeats leave open on which side of a tenth more the growth lies."""
+    growth = step.growth
+    if growth.enough and (growth.high < _MORE or growth.low >= _MORE):
+        return ""
+    return message("experiments.concurrency.saturation_open").model_dump()
 
 
 def _ran(found: Found, arm: str) -> bool:

@@ -11,7 +11,7 @@ from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.base import Cell, Experiment
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
-from experiment.experiments.foretold import foretell
+from experiment.experiments.foretold import foretell, foretell_buddy
 from experiment.experiments.found import FEWEST, Found
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
 from experiment.experiments.registry import find_experiment
@@ -140,16 +140,19 @@ def _cell(spec: Experiment, cell: CellEvents) -> CellResult:
 def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
     first = arm.warm_up
     said: SimResult | Message = message("experiments.unforetold.nothing_ran")
+    arena: SimResult | Message = said
     model = next((e for e in cell.events if isinstance(e, ModelPrepared)), None)
+    figures = [FIGURES[name] for name in spec.figures]
     if first is not None and model is not None:
         said = foretell(arm.result.arm, cell.config, model, first.workload)
-    figures = [FIGURES[name] for name in spec.figures]
+        if any(figure.arena for figure in figures):
+            arena = foretell_buddy(cell.config, model, first.workload)
     return CellArm(
         arm=arm.result.arm,
         status=arm.result.status,
         reason=arm.result.reason,
         repeats=len(arm.repeats),
-        figures={figure.name: _value(figure, arm, said) for figure in figures},
+        figures={f.name: _value(f, arm, arena if f.arena else said) for f in figures},
         outputs=_outputs(first) if first else [],
         plans=_plans(arm),
         problems=_arm_problems(figures, arm),
@@ -278,8 +281,9 @@ def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
         value.spread
         for cell in cells
         for arm in cell.arms
-        for value in arm.figures.values()
-        if value.spread is not None
+        for name, value in arm.figures.items()
+        # A share may be next to nothing, and no spread is small beside that.
+        if value.spread is not None and FIGURES[name].unit != "share"
     ]
     noisy = [spread for spread in spreads if spread > NOISY]
     if noisy:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from experiment.events import RequestFinished
+from experiment.experiments.classes import foretold_steps, of_class, steps_to_first
 from experiment.experiments.load import in_time, kept_up, later_tokens
 from experiment.experiments.measured import Measured
 from experiment.experiments.results import Better, FigureInfo, Kind, Number, Unit
@@ -39,6 +40,7 @@ class Figure:
         better: which direction is better, if either is.
         arms: that can have it; None: all.
         absent: the reason, under ``experiments.reason``, where a finished repeat has none.
+        arena: whether it is of the contiguous arena beside the arm, which is simulated by itself.
         on_steps: of a time, whether it means something where arrivals are counted in steps.
     """
 
@@ -51,6 +53,7 @@ class Figure:
     arms: tuple[str, ...] | None = None
     absent: str | None = None
     on_steps: bool = False
+    arena: bool = False
 
     @property
     def info(self) -> FigureInfo:
@@ -180,26 +183,6 @@ def _later_ttft(m: Measured) -> float | None:
     return median(known) if known else None
 
 
-def _of_class(urgent: bool, value: Callable[[RequestFinished], float | None]) -> Measure:
-    """Mean over the most urgent requests, or over all others."""
-
-    def measure(m: Measured) -> float | None:
-        ranks = {request.id: request.priority for request in m.workload.requests}
-        most = min(ranks.values())
-        mine = (r for r in m.requests if (ranks[r.request] == most) is urgent)
-        known = [v for r in mine if (v := value(r)) is not None]
-        return fmean(known) if known else None
-
-    return measure
-
-
-def _steps_to_first(request: RequestFinished) -> int | None:
-    """Steps from its arrival to the one with its first token, that one included."""
-    if request.first_token_step is None:
-        return None
-    return request.first_token_step - (request.arrival_step or 0) + 1
-
-
 def _prefix_hits(m: Measured) -> int | None:
     return m.prefix.hit_cross + m.prefix.hit_batch if m.prefix else None
 
@@ -249,6 +232,16 @@ def _arena_mean(allocator: str) -> Measure:
         return asked / seen.steps if seen and seen.steps else None
 
     return measure
+
+
+def _arena(allocator: str, name: str) -> Foretell | None:
+    """What the simulation of the arena says; kvsim's contiguous policies know the buddy alone."""
+    said: dict[str, Foretell] = {
+        "steps": lambda s: round(s.busy_s),
+        "running_peak": lambda s: s.running.max,
+        "running_mean": lambda s: s.running.busy_mean,
+    }
+    return said.get(name) if allocator == "buddy" else None
 
 
 def _latency(request: RequestFinished) -> float:
@@ -302,9 +295,11 @@ FIGURES: dict[str, Figure] = {
         Figure("block_bytes", "bytes", "count", lambda m: m.pool.block_bytes, better="less",
                arms=ENGINE_ARMS),
         Figure("attention_error", "share", "count", _error("attention"), better="less",
-               arms=ENGINE_ARMS),
-        Figure("logit_error", "share", "count", _logit_error, better="less", arms=ENGINE_ARMS),
-        Figure("same_token", "share", "count", _same_token, better="more", arms=ENGINE_ARMS),
+               arms=ENGINE_ARMS, absent="own_precision"),
+        Figure("logit_error", "share", "count", _logit_error, better="less", arms=ENGINE_ARMS,
+               absent="own_precision"),
+        Figure("same_token", "share", "count", _same_token, better="more", arms=ENGINE_ARMS,
+               absent="own_precision"),
         Figure("generate_s", "seconds", "time", lambda m: m.generate_s, better="less"),
         Figure("tokens_per_s", "rate", "time", _rate, better="more"),
         Figure("step_s", "seconds", "time",
@@ -317,7 +312,9 @@ FIGURES: dict[str, Figure] = {
                _of_requests(lambda m: (r.latency_s for r in m.requests)), better="less"),
         *(Figure(f"{name}_p{percent}_s", "seconds", "time", _percentile(seconds, percent),
                  better="less", absent="few_requests")
-          for name, seconds in (("latency", _latency), ("first_token", _first_token))
+          for name, seconds in (
+              ("latency", _latency), ("first_token", _first_token), ("per_token", _per_token)
+          )
           for percent in (50, 90, 95, 99)),
         Figure("service_s", "seconds", "time",
                _of_requests(lambda m: (r.latency_s - r.wait_s for r in m.requests)),
@@ -338,23 +335,24 @@ FIGURES: dict[str, Figure] = {
         Figure("lookup_share", "share", "time", _table_share, better="less", arms=("paged",)),
         Figure("lookup_of_step", "share", "time", _table_of_step, better="less",
                arms=("paged",)),
-        *(Figure(f"{kind}_{name}", "count", "count", _hole(kind, name), better="less",
-                 arms=("paged",), absent="no_hole")
+        *(Figure(f"{kind}_{name}", "count", "count", _hole(kind, name), _arena(kind, name),
+                 "less", arms=("paged",), absent="no_hole", arena=True)
           for kind in ("first_fit", "buddy")
           for name in ("refused_steps", "steps", "running_peak")),
-        *(Figure(f"{kind}_running_mean", "mean", "count", _arena_mean(kind), better="more",
-                 arms=("paged",), absent="no_hole") for kind in ("first_fit", "buddy")),
+        *(Figure(f"{kind}_running_mean", "mean", "count", _arena_mean(kind),
+                 _arena(kind, "running_mean"), "more", arms=("paged",), absent="no_hole",
+                 arena=True) for kind in ("first_fit", "buddy")),
         Figure("first_fit_first_step", "count", "count", _hole("first_fit", "first_step"),
                arms=("paged",), absent="no_hole"),
         *(Figure(f"first_fit_{name}", "bytes", "count", _hole("first_fit", name, bytes_each=True),
                  arms=("paged",), absent="no_hole") for name in ("free", "largest", "needed")),
-        Figure("urgent_first_steps", "mean", "count", _of_class(True, _steps_to_first),
-               better="less", arms=ENGINE_ARMS),
-        Figure("patient_first_steps", "mean", "count", _of_class(False, _steps_to_first),
-               better="less", arms=ENGINE_ARMS),
-        Figure("urgent_first_s", "seconds", "time", _of_class(True, _first_token),
+        Figure("urgent_first_steps", "mean", "count", of_class(True, steps_to_first),
+               foretold_steps(True), "less", arms=ENGINE_ARMS),
+        Figure("patient_first_steps", "mean", "count", of_class(False, steps_to_first),
+               foretold_steps(False), "less", arms=ENGINE_ARMS),
+        Figure("urgent_first_s", "seconds", "time", of_class(True, _first_token),
                better="less", on_steps=True),
-        Figure("patient_first_s", "seconds", "time", _of_class(False, _first_token),
+        Figure("patient_first_s", "seconds", "time", of_class(False, _first_token),
                better="less", on_steps=True),
     )
 }  # fmt: skip

@@ -9,7 +9,7 @@ A step takes a second of its clock whatever it does, so that a mean over time is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from experiment.config import Config
@@ -39,12 +39,40 @@ def foretell(
         return message("experiments.unforetold.beams")
     if config.workload.timed:
         return message("experiments.unforetold.wall")
-    if config.engine.policy == "priority":
-        return message("experiments.unforetold.priority")
     paged = arm in ("slabs", "paged")
     requests = _requests(config, workload, paged, _block_size(arm, workload))
+    return _simulated(requests, lambda: _sim_config(arm, config, model, workload))
+
+
+def foretell_buddy(
+    config: Config, model: ModelPrepared, workload: WorkloadReady
+) -> SimResult | Message:
+    """The simulation of the same requests in one arena of the buddy allocator's.
+
+    There a step gives each request a token, however long its prompt is.
+    """
+    if config.workload.timed:
+        return message("experiments.unforetold.wall")
+    shape = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
+    requests = _requests(config, workload, paged=False, block_size=workload.block_size)
+    tokens = sum(one.prompt_tokens + one.output_tokens for one in requests)
+    return _simulated(
+        requests,
+        lambda: SimConfig(
+            policy="oracle",
+            budget_bytes=workload.budget_bytes,
+            slot_bytes=shape.bytes_per_token,
+            max_length=workload.max_length,
+            latency=_ONE_SECOND,
+            max_num_seqs=config.engine.max_num_seqs,
+            max_num_batched_tokens=max(tokens, config.engine.max_num_seqs),
+        ),
+    )
+
+
+def _simulated(requests: list[TraceRequest], asked: Callable[[], SimConfig]) -> SimResult | Message:
     try:
-        return simulate(_Listed(requests), _sim_config(arm, config, model, workload))
+        return simulate(_Listed(requests), asked())
     except SimulationError as error:
         return message("experiments.unforetold.refused", reason=str(error))
 
@@ -96,6 +124,7 @@ def _paged(
         watermark_blocks=config.cache.watermark_blocks,
         preemption=engine.preemption,
         host_blocks=cache.blocks_in(engine.swap_space, size),
+        scheduling_policy=engine.policy,
     )
 
 
@@ -110,7 +139,7 @@ def _requests(
         for row in rows:
             one = TraceRequest(
                 len(made), round(row.arrival * NANOSECONDS), len(row.token_ids), row.max_new_tokens,
-                samples=len(samples) if paged else 1,
+                samples=len(samples) if paged else 1, priority=row.priority,
             )  # fmt: skip
             if ids is not None:
                 one = one._replace(hash_ids=ids(row.token_ids), hash_block_size=block_size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from experiment.config import Config
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number, Verdict
-from experiment.messages import message
+from experiment.messages import Message, message
 
 # With fewer repeats, two that lie apart may do so by chance: of three and three, in any order, all
 # of one side come first in one case of twenty.
@@ -102,11 +102,6 @@ def rate_spread(figure: FigureValue) -> object:
     return _spread("rate", figure.low, figure.high, len(figure.values))
 
 
-def share_spread(values: Sequence[Number]) -> object:
-    """The same of a share."""
-    return _spread("share", min(values), max(values), len(values))
-
-
 def _spread(unit: str, low: object, high: object, repeats: int) -> object:
     if repeats < 2:
         return message("experiments.spread.none").model_dump()
@@ -164,7 +159,22 @@ def timed(
     if not faster.enough:
         return few(name, faster.repeats)
     holds = faster.clear and faster.factor > 1 if shown is None else shown
-    return judged(experiment, name, holds, **faster.told, **figures)
+    against = {} if holds else {"why": _why_not(faster)}
+    return judged(experiment, name, holds, **faster.told, **figures, **against)
+
+
+def _why_not(faster: Faster) -> object:
+    """What speaks against a claim that a factor is more than 1."""
+    key = "overlap" if not faster.clear else "small" if faster.factor > 1 else "opposite"
+    return message(f"experiments.why_not.{key}").model_dump()
+
+
+def sentences(texts: Sequence[Message]) -> Message:
+    """Several texts as one, in their order."""
+    text = texts[0]
+    for other in texts[1:]:
+        text = message("experiments.sentences", one=text.model_dump(), other=other.model_dump())
+    return text
 
 
 def few(name: str, repeats: int) -> Finding:

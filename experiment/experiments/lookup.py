@@ -20,11 +20,11 @@ from experiment.experiments.found import (
     judged,
     judged_as,
     ratio,
-    share_spread,
+    sentences,
     untested,
 )
 from experiment.experiments.results import Finding, Number
-from experiment.messages import message
+from experiment.messages import Message, message
 
 _NAME = "lookup"
 # The claim: less than this of a step.
@@ -82,15 +82,25 @@ def _repeats(found: Found, name: str) -> list[tuple[int, list[Number]]]:
 
 
 def _of_attention(found: Found) -> Finding:
-    """The same as a share of attention alone."""
+    """The same as a share of attention alone, at each context as far as repeats allow."""
     seen = _repeats(found, "lookup_share")
     if not seen:
         return untested("of_attention")
-    least, most = (pick(seen, key=lambda pair: median(pair[1])) for pick in (min, max))
-    figures = {"least": median(least[1]), "most": median(most[1])}
-    spreads = {"least_spread": share_spread(least[1]), "most_spread": share_spread(most[1])}
-    places = {"least_context": least[0], "most_context": most[0]}
-    return fact(_NAME, "of_attention", "seen", **places, **figures, **spreads)
+    text = sentences([_at(context, values) for context, values in seen])
+    return Finding(id="of_attention", verdict=None, text=text)
+
+
+def _at(context: int, shares: list[Number]) -> Message:
+    """What attention through the table takes besides; on both sides of nothing it is noise."""
+    least, most = min(shares), max(shares)
+    told = {"context": context, "low": least, "high": most}
+    if len(shares) < FEWEST:
+        told |= {"n": len(shares), "least": FEWEST}
+        return message("experiments.lookup.of_attention_few", **told)
+    key = "more" if least > 0 else "less" if most < 0 else "none"
+    if key == "less":
+        told |= {"low": -most, "high": -least}
+    return message(f"experiments.lookup.of_attention_{key}", share=abs(median(shares)), **told)
 
 
 def _scattered(found: Found) -> Finding:
@@ -104,7 +114,11 @@ def _scattered(found: Found) -> Finding:
     slower = ratio(scattered, ordered)
     if slower is None:
         return untested("scattered")
-    return fact(_NAME, "scattered", "seen", context=cell.values["context"], **slower.told)
+    if not slower.enough:
+        return few("scattered", slower.repeats)
+    key = "none" if not slower.clear else "slower" if slower.factor > 1 else "faster"
+    told = {"context": cell.values["context"], "low": slower.low, "high": slower.high}
+    return fact(_NAME, "scattered", key, **told, **slower.told)
 
 
 LOOKUP = Experiment(

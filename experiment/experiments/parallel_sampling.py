@@ -6,6 +6,8 @@ that the share that is saved can stand beside what the paper's Fig. 15 says of t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, contiguous, drawn_lengths, other_engines
 from experiment.experiments.found import Found, judged, untested
@@ -16,6 +18,8 @@ from kvsim.paper.sharing import samples_sharing
 _NAME = "parallel-sampling"
 # Kwon et al., Fig. 15 (a): share of blocks saved with Alpaca's lengths, by samples.
 PAPER = {2: 0.0609, 4: 0.0853, 6: 0.0979}
+# So many requests that which ones were drawn no longer matters.
+MANY = 10_000
 # Both are ratios of whole numbers; only the rounding of the division is allowed for.
 _EXACT = 1e-9
 
@@ -31,7 +35,9 @@ def _cells(config: Config) -> list[Cell]:
 def _findings(found: Found) -> list[Finding]:
     lengths = drawn_lengths(found.config)
     said = [_closed_sum(lengths, cell) for cell, _ in saved_shares(found)]
-    more = {"requests": len(lengths), "formula": listed(said)}
+    sizes = {int(cell.values["samples"]): cell.block_size for cell, _ in saved_shares(found)}
+    many = listed(closed_sums(found.config, sizes).values())
+    more = {"requests": len(lengths), "formula": listed(said), "drawn": MANY, "many": many}
     return [_formula(found), beside_the_paper(found, _NAME, "samples", PAPER, **more)]
 
 
@@ -49,8 +55,21 @@ def _formula(found: Found) -> Finding:
 
 
 def _closed_sum(lengths: list[list[int]], cell: CellResult) -> float:
+    return _share(lengths, int(cell.values["samples"]), cell.block_size)
+
+
+def closed_sums(config: Config, sizes: Mapping[int, int]) -> dict[int, float]:
+    """What many such requests save, by samples: the sum that a run is held against.
+
+    ``sizes`` are the block sizes, by samples.
+    """
+    lengths = drawn_lengths(config, MANY)
+    return {samples: _share(lengths, samples, size) for samples, size in sizes.items()}
+
+
+def _share(lengths: list[list[int]], samples: int, block_size: int) -> float:
     pairs = [(prompt, new) for prompt, new in lengths]
-    return samples_sharing(pairs, int(cell.values["samples"]), cell.block_size).share or 0.0
+    return samples_sharing(pairs, samples, block_size).share or 0.0
 
 
 def _samples(saved: list[tuple[CellResult, float]]) -> str:

@@ -11,7 +11,15 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
-from experiment.experiments.found import FEWEST, Faster, Found, judged, ratio, untested
+from experiment.experiments.found import (
+    FEWEST,
+    Faster,
+    Found,
+    judged,
+    ratio,
+    sentences,
+    untested,
+)
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, message
 
@@ -63,11 +71,7 @@ def _cost(found: Found, way: str) -> Finding:
     ]
     if not texts:
         return untested(way)
-    text = texts[0]
-    for other in texts[1:]:
-        both = {"one": text.model_dump(), "other": other.model_dump()}
-        text = message("experiments.preemption.and", **both)
-    return Finding(id=way, verdict=None, text=text)
+    return Finding(id=way, verdict=None, text=sentences(texts))
 
 
 def _size(found: Found, cell: CellResult, ample: CellResult) -> Message | None:

@@ -16,6 +16,7 @@ from experiment.experiments.base import Cell, Experiment, contiguous, other_engi
 from experiment.experiments.found import (
     Found,
     fact,
+    few,
     judged,
     judged_as,
     over,
@@ -108,8 +109,11 @@ def _first(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
     if first is None or later is None or faster is None:
         return untested("first")
     spreads = {"first_spread": seconds_spread(first), "later_spread": seconds_spread(later)}
-    told = {"first": first.value, "later": later.value, "factor": faster.factor}
-    return fact(_NAME, "first", "seen", **told, **spreads)
+    if not faster.enough:
+        return few("first", faster.repeats)
+    told = {"first": first.value, "later": later.value, **faster.told}
+    key = "seen" if faster.clear and faster.factor > 1 else "same"
+    return fact(_NAME, "first", key, **told, **spreads)
 
 
 def _pairs(found: Found) -> list[tuple[CellResult, CellResult]]:

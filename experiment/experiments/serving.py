@@ -22,7 +22,7 @@ from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, drawn_lengths, other_engines
 from experiment.experiments.found import Found, fact, over, timed, untested
 from experiment.experiments.load import KEEPS_UP, LATER
-from experiment.experiments.results import CellResult, Finding
+from experiment.experiments.results import CellResult, FigureValue, Finding
 from experiment.messages import Message, arm_message, message
 from experiment.simulate.errors import said
 from experiment.workload import choose_prompts
@@ -150,22 +150,35 @@ def _paging(found: Found, cells: list[CellResult]) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Rate:
-    """How an arm bore a rate, by the medians of the repeats."""
+    """How an arm bore a rate: what it kept up with and how much later it was, by repeats."""
 
     rate: float
-    kept_up: float
-    later: float
+    kept_up: FigureValue
+    later: FigureValue
 
     @property
     def saturated(self) -> bool:
-        """See :mod:`experiment.experiments.load`."""
-        return self.kept_up < KEEPS_UP and self.later > LATER
+        """By the medians, see :mod:`experiment.experiments.load`."""
+        return _queues(self.kept_up.value or 0, self.later.value or 0)
+
+    @property
+    def told(self) -> dict[str, object]:
+        """For a text: the medians, and in how many repeats there was a queue that grew."""
+        pairs = list(zip(self.kept_up.values, self.later.values, strict=False))
+        return {
+            "rate": self.rate, "kept_up": self.kept_up.value, "later": self.later.value,
+            "queued": sum(_queues(*pair) for pair in pairs), "repeats": len(pairs),
+        }  # fmt: skip
+
+
+def _queues(kept_up: float, later: float) -> bool:
+    return kept_up < KEEPS_UP and later > LATER
 
 
 def _rates(found: Found, cells: list[CellResult], arm: str) -> list[_Rate]:
     rates = []
     for cell in cells:
-        kept, later = (found.value(cell, arm, name) for name in ("kept_up", "later_tokens"))
+        kept, later = (found.figure(cell, arm, name) for name in ("kept_up", "later_tokens"))
         if kept is not None and later is not None:
             rates.append(_Rate(float(cell.values["rate"]), kept, later))
     return sorted(rates, key=lambda each: each.rate)
@@ -199,9 +212,8 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
     """The lowest rate at which an arm is saturated, or the highest one that it bore."""
     over_it = next((each for each in rates if each.saturated), None)
     key, at = ("gave", over_it) if over_it is not None else ("kept", rates[-1])
-    told = {"rate": at.rate, "kept_up": at.kept_up, "later": at.later}
     name = arm_message(arm).model_dump()
-    text = message(f"experiments.serving.limit_{key}", arm=name, **told)
+    text = message(f"experiments.serving.limit_{key}", arm=name, **at.told)
     return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text)
 
 
@@ -211,7 +223,9 @@ SERVING = Experiment(
     figures=(
         "succeeded", "requests_per_s", "kept_up", "later_tokens", "tokens_per_s", "latency_s",
         "latency_p50_s", "latency_p90_s", "latency_p95_s", "latency_p99_s", "first_token_s",
-        "first_token_p50_s", "first_token_p90_s", "first_token_p99_s", "per_token_s", "steps",
+        "first_token_p50_s", "first_token_p90_s", "first_token_p95_s", "first_token_p99_s",
+        "per_token_s", "per_token_p50_s", "per_token_p90_s", "per_token_p95_s",
+        "per_token_p99_s", "steps",
         "running_peak", "running_mean", "waste", "preemptions",
     ),
     charts=("latency_s", "requests_per_s", "first_token_s"),

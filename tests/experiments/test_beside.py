@@ -95,7 +95,9 @@ def test_lookup_and_holes_on_the_real_arm(tmp_path: Path) -> None:
         for name in ("free", "largest", "needed")
     )
     assert largest < needed <= free
-    assert ran.figure(cell, "paged", "steps").exact
+    for name in ("steps", "buddy_steps", "buddy_running_peak", "buddy_running_mean"):
+        assert ran.figure(cell, "paged", name).exact, name
+    assert ran.figure(cell, "paged", "first_fit_steps").foretold is None
 
 
 class _Stream:

@@ -12,14 +12,27 @@ import pytest
 from in_process import Ran, run, tiny_config
 from rich.console import Console
 
-from experiment.claims_command import Reader, _write, find_place, read_found, why_not
+from experiment.claims_command import (
+    Reader,
+    _parser,
+    _write,
+    find_place,
+    read_found,
+    why_not,
+)
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
 from experiment.record import EVENTS_FILE, RUN_FILE
 from experiment.report.claims import ClaimsConsole
+from experiment.words import parse
 
 SLOT = 1024
+
+
+def test_the_command_takes_a_yes_as_others_do() -> None:
+    for word in ("--yes", "-y"):
+        assert parse(_parser(Translator("en")), [word, "--quick"], ()).quick
 
 
 def test_every_claim_has_an_experiment_that_there_is() -> None:

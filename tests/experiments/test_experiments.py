@@ -121,7 +121,10 @@ def test_quantised_counts_blocks_and_measures_the_error(tmp_path: Path) -> None:
     error = ran.figure(int8, "paged", "attention_error").value
     assert error is not None
     assert 0 < error < 0.1
-    assert ran.figure(own, "paged", "attention_error").value is None
+    missing = ran.figure(own, "paged", "attention_error")
+    assert missing.value is None
+    assert missing.reason is not None
+    assert missing.reason.key == "experiments.reason.own_precision"
 
 
 def test_context_says_how_long_one_may_be_beside_others(tmp_path: Path) -> None:

@@ -2,65 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from statistics import median
+from collections.abc import Sequence
 
 import pytest
+from made_up import SLABS, Figures, budget, cell, findings, found_of, value
 
-from experiment.config_reading import load_config
 from experiment.experiments.claims import judge
-from experiment.experiments.evaluate import focus_of
-from experiment.experiments.found import Found, ratio
+from experiment.experiments.evaluate import NOISY, _notes, focus_of
+from experiment.experiments.found import ratio
 from experiment.experiments.registry import find_experiment
-from experiment.experiments.results import CellArm, CellResult, FigureValue, Finding, Number
-from experiment.i18n import LANGUAGES, Translator
-from experiment.shipped import CONFIGS
-
-Figures = Mapping[str, Number | Sequence[Number]]
-
-
-def value(seen: Number | Sequence[Number]) -> FigureValue:
-    """A count, or the repeats of a time."""
-    if isinstance(seen, int | float):
-        return FigureValue(value=seen)
-    return FigureValue(value=median(seen), values=list(seen))
-
-
-def cell(index: int, values: dict[str, int | float | str], **arms: Figures) -> CellResult:
-    """A cell; two underscores in an arm's name are a dot."""
-    made = [
-        CellArm(
-            arm=name.replace("__", "."), status="finished", reason=None, repeats=3,
-            figures={figure: value(seen) for figure, seen in figures.items()},
-        )
-        for name, figures in arms.items()
-    ]  # fmt: skip
-    return CellResult(
-        index=index, values=values, requests=4, max_length=64, block_size=4, budget_bytes=1024,
-        arms=made,
-    )  # fmt: skip
-
-
-def found_of(name: str, *cells: CellResult) -> Found:
-    return Found(load_config(CONFIGS / f"{name}.toml", {}), list(cells))
-
-
-def findings(name: str, *cells: CellResult) -> dict[str, Finding]:
-    made = find_experiment(name).findings(found_of(name, *cells))
-    for finding in made:
-        for lang in LANGUAGES:  # every text can be written with what it was given
-            assert "{" not in Translator(lang).message(finding.text)
-    return {finding.id: finding for finding in made}
-
-
-def budget(mean: float, rates: Sequence[float], peak: int = 4, preemptions: int = 0) -> Figures:
-    return {
-        "running_mean": mean, "running_peak": peak, "fits": 4, "preemptions": preemptions,
-        "tokens_per_s": rates,
-    }  # fmt: skip
-
-
-SLABS = budget(4.0, [100, 101, 102])
+from experiment.experiments.results import CellResult
+from experiment.i18n import Translator
 
 
 @pytest.mark.parametrize(
@@ -163,6 +115,67 @@ def test_where_one_context_is_clearly_dear_noise_at_another_excuses_nothing() ->
     assert seen.text.params["context"] == 512
 
 
+@pytest.mark.parametrize(
+    ("shares", "key", "said"),
+    [
+        ([-0.1361, -0.0146, 0.0029], "none", "no difference seen (repeats: from -13.61 % to 0.29"),
+        ([0.0219, 0.0227, 0.0518], "more", "takes 2.27 % more time (repeats: 2.19 % to 5.18 %)"),
+        ([-0.03, -0.02, -0.01], "less", "takes 2.00 % less time (repeats: 1.00 % to 3.00 % less)"),
+        ([0.01, 0.02], "few", "2 of the 3 repeats"),
+    ],
+)
+def test_what_the_table_adds_to_attention_is_said_only_where_repeats_agree(
+    shares: list[float], key: str, said: str
+) -> None:
+    ran: Figures = {"lookup_share": shares}
+    seen = findings("lookup", cell(0, {"context": 64}, paged=ran))["of_attention"]
+    assert seen.text.key == f"experiments.lookup.of_attention_{key}"
+    assert said in Translator("en").message(seen.text)
+    both = [cell(0, {"context": 64}, paged=ran), cell(1, {"context": 512}, paged=ran)]
+    text = Translator("en").message(findings("lookup", *both)["of_attention"].text)
+    assert text.count(said) == 2
+    assert "With 64 slots" in text
+    assert "With 512 slots" in text
+
+
+@pytest.mark.parametrize(
+    ("scattered", "key"),
+    [([1.0, 1.1, 1.2], "none"), ([1.3, 1.4, 1.5], "slower"), ([0.5, 0.6, 0.7], "faster")],
+)
+def test_where_blocks_lie_matters_only_where_repeats_lie_apart(
+    scattered: list[float], key: str
+) -> None:
+    ran: Figures = {"lookup_scattered_s": scattered, "lookup_ordered_s": [1.0, 1.1, 1.2]}
+    seen = findings("lookup", cell(0, {"context": 64}, paged=ran))["scattered"]
+    assert seen.text.key == f"experiments.lookup.scattered_{key}"
+
+
+@pytest.mark.parametrize(("later", "key"), [([0.1, 0.2, 0.3], "seen"), ([0.9, 1.0, 1.1], "same")])
+def test_the_first_question_pays_only_where_repeats_lie_apart(later: list[float], key: str) -> None:
+    def one(index: int, cache: str) -> CellResult:
+        figures: Figures = {"first_ttft_s": [1.0, 1.1, 1.2], "later_ttft_s": later}
+        return cell(index, {"rows": 25, "prefix_cache": cache}, paged=figures)
+
+    seen = findings("prefix", one(0, "off"), one(1, "on"))["first"]
+    assert seen.text.key == f"experiments.prefix.first_{key}"
+
+
+@pytest.mark.parametrize(
+    ("rates", "why"),
+    [
+        ([90, 105, 110], "overlap"),
+        ([60, 61, 62], "opposite"),
+        ([103, 104, 105], "small"),
+        ([150, 151, 152], None),
+    ],
+)
+def test_what_speaks_against_a_faster_run_is_said(rates: list[float], why: str | None) -> None:
+    """Slower is not the same as nothing seen, and a twentieth more is no gain."""
+    ran = cell(0, {"requests": 24}, slabs=SLABS, paged=budget(8.0, rates))
+    told = findings("capacity", ran)["throughput"].text.params.get("why")
+    assert (told["key"] if told else None) == (why and f"experiments.why_not.{why}")
+
+
 def rate(index: int, rate: float, **arms: tuple[float, float]) -> CellResult:
     """A rate by the wall clock: of each arm, who ended of those who came, and how much later."""
     figures: dict[str, Figures] = {
@@ -190,68 +203,19 @@ def test_saturation_takes_both_a_queue_and_requests_that_wait() -> None:
     assert seen["limit_paged"].text.params["rate"] == 4.0
 
 
+def test_in_how_many_repeats_there_was_a_queue_is_said() -> None:
+    figures: Figures = {
+        "kept_up": [0.5, 0.6, 1.0], "later_tokens": [1.5, 1.1, 2.0], "latency_s": [1, 1, 1]
+    }  # fmt: skip
+    told = findings("serving", cell(0, {"rate": 4, "clock": "wall"}, slabs=figures))["limit_slabs"]
+    assert told.text.key == "experiments.serving.limit_gave"  # by the medians, 0.6 and 1.5
+    assert (told.text.params["queued"], told.text.params["repeats"]) == (1, 3)
+
+
 def test_where_nobody_is_saturated_that_is_said() -> None:
     seen = findings("serving", rate(0, 1.0, slabs=(1.0, 1.0), paged=(1.0, 1.0)))
     assert seen["first"].text.key == "experiments.serving.first_none"
     assert seen["limit_slabs"].text.key == "experiments.serving.limit_kept"
-
-
-def test_the_rows_of_a_batch_are_those_that_ran() -> None:
-    ran: Figures = {"tokens_per_s": [10, 11, 12], "running_mean": 3.2, "running_peak": 4}
-    text = findings(
-        "concurrency",
-        cell(0, {"concurrency": 1}, contiguous__sequential=ran, contiguous__batch=ran),
-        cell(1, {"concurrency": 32}, contiguous__batch=ran, slabs=ran, paged=ran),
-    )["batching"].text
-    assert (text.params["concurrency"], text.params["running"], text.params["peak"]) == (32, 3.2, 4)
-
-
-def test_each_width_is_held_against_its_own_figure_of_the_paper() -> None:
-    def beams(*shares: float) -> str:
-        cells = [
-            cell(i, {"beam_width": 2 * i + 2}, paged={"saved": each})
-            for i, each in enumerate(shares)
-        ]
-        found = {"beam": found_of("beam", *cells)}
-        return next(j.verdict for j in judge(found) if j.claim.name == "beams")
-
-    assert beams(0.40, 0.54, 0.56) == "shown"
-    assert beams(0.40, 0.90, 0.50) == "not_shown"  # the widest saves less than the paper's
-
-
-def test_the_throughput_claim_says_which_part_is_paging() -> None:
-    def ran(rates: Sequence[float]) -> Figures:
-        return {"tokens_per_s": rates}
-
-    cells = [
-        cell(0, {"concurrency": 1}, contiguous__sequential=ran([10, 10, 10])),
-        cell(
-            1, {"concurrency": 32}, contiguous__batch=ran([20, 20, 20]), slabs=ran([60, 60, 60]),
-            paged=ran([90, 90, 99]),
-        ),
-    ]  # fmt: skip
-    found = {"concurrency": found_of("concurrency", *cells)}
-    claim = next(j for j in judge(found) if j.claim.name == "throughput")
-    assert claim.seen is not None
-    assert (claim.seen.value, claim.seen.low, claim.seen.high) == (9, 9, 9.9)
-    assert {part.name: part.value for part in claim.seen.parts} == {
-        "batching": 2, "engine": 3, "paging": 1.5,
-    }  # fmt: skip
-    assert claim.verdict == "not_shown"
-
-
-@pytest.mark.parametrize(("paged", "verdict"), [(0.0, "shown"), (0.9, "not_shown")])
-def test_steadier_memory_is_measured_and_slabs_stand_beside_it(paged: float, verdict: str) -> None:
-    arms: dict[str, Figures] = {
-        "contiguous__growing": {"reserved_swing": 0.9},
-        "slabs": {"reserved_swing": 0.0},
-        "paged": {"reserved_swing": paged},
-    }
-    found = {"capacity": found_of("capacity", cell(0, {"requests": 4}, **arms))}
-    claim = next(j for j in judge(found) if j.claim.name == "steadier")
-    assert claim.verdict == verdict
-    assert claim.seen is not None
-    assert [part.value for part in claim.seen.parts] == [0.9, 0.0, paged]
 
 
 def test_what_giving_way_cost_is_counted_and_its_time_heeds_the_spread() -> None:
@@ -302,16 +266,14 @@ def test_each_smaller_precision_is_told_by_its_name() -> None:
     assert told == ["int8"] * 3 + ["fp8"] * 3
 
 
-def test_one_number_alone_says_nothing_of_saturation() -> None:
-    ran: Figures = {"tokens_per_s": [10, 11, 12], "running_mean": 3.2, "running_peak": 4}
-    more: Figures = {**ran, "tokens_per_s": [20, 21, 22]}
-    seen = findings(
-        "concurrency",
-        cell(0, {"concurrency": 1}, paged=ran),
-        cell(1, {"concurrency": 32}, slabs=ran, paged=more),
-    )
-    assert seen["saturation_slabs"].verdict == "untested"
-    assert seen["saturation_paged"].text.key == "experiments.concurrency.saturation_still"
+def test_a_share_next_to_nothing_does_not_make_a_machine_noisy() -> None:
+    ran: Figures = {"lookup_share": [-0.01, 0.0001, 0.01], "generate_s": [1.0, 1.0, 1.0]}
+    found = found_of("lookup", cell(0, {"context": 64}, paged=ran))
+    assert not [note for note in _notes(found.cells, found.config) if "noisy" in note.key]
+    scattered: Figures = {**ran, "generate_s": [1.0, 1.0, 1.0 + 2 * NOISY]}
+    noisy = found_of("lookup", cell(0, {"context": 64}, paged=scattered))
+    told = next(note for note in _notes(noisy.cells, noisy.config) if "noisy" in note.key).params
+    assert (told["n"], told["of"]) == (1, 1)
 
 
 def test_the_page_looks_at_a_cell_in_which_something_ran() -> None:

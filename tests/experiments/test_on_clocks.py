@@ -95,7 +95,7 @@ def test_priority_serves_urgent_requests_first(tmp_path: Path) -> None:
         cache__max_length=32,
     )  # fmt: skip
     ran = run(config, tmp_path / "run")
-    assert not ran.result.problems
+    assert_foretold(ran)
     verdicts = ran.verdicts()
     assert verdicts["urgent"] == verdicts["patient"] == verdicts["outputs"] == "shown"
     for cell in ran.result.cells:
@@ -104,8 +104,9 @@ def test_priority_serves_urgent_requests_first(tmp_path: Path) -> None:
         assert arm.plans is not None
         assert arm.plans[0] == arm.plans[1] > 0
     fcfs, priority = ran.cell(policy="fcfs"), ran.cell(policy="priority")
-    assert ran.figure(fcfs, "paged", "steps").exact
-    assert ran.figure(priority, "paged", "steps").foretold is None
+    for cell in (fcfs, priority):
+        for name in ("steps", "urgent_first_steps", "patient_first_steps"):
+            assert ran.figure(cell, "paged", name).exact, (cell.values, name)
     gone = [e for e in ran.record.of(RequestFinished) if e.request == 5]
     assert {e.arrival_step for e in gone} == {5}
 
@@ -143,7 +144,9 @@ def test_arrivals_in_steps_are_foretold_for_every_arm(serving: Ran) -> None:
                 assert unlimited.key == "experiments.reason.not_limited"
                 assert figures["kept_up"].value is not None
                 assert figures["latency_p90_s"].value
-                assert figures["latency_p95_s"].value is None
+                assert figures["per_token_p90_s"].value
+                for name in ("latency", "first_token", "per_token"):
+                    assert figures[f"{name}_p95_s"].value is None, name
                 reason = figures["latency_p95_s"].reason
                 assert reason is not None
                 assert reason.key == "experiments.reason.few_requests"

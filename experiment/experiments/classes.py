@@ -1,0 +1,55 @@
+"""Two classes of requests, the most urgent ones and all others: what either waits for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import fmean
+
+from experiment.events import RequestFinished
+from experiment.experiments.measured import Measured
+from kvsim.metrics import SimResult
+
+# Seconds of the virtual clock are whole numbers beside a fraction; this much is rounding.
+_ROUNDING = 1e-6
+
+
+def of_class(
+    urgent: bool, value: Callable[[RequestFinished], float | None]
+) -> Callable[[Measured], float | None]:
+    """Mean over the most urgent requests, or over all others."""
+
+    def measure(m: Measured) -> float | None:
+        ranks = {request.id: request.priority for request in m.workload.requests}
+        most = min(ranks.values())
+        mine = (r for r in m.requests if (ranks[r.request] == most) is urgent)
+        known = [v for r in mine if (v := value(r)) is not None]
+        return fmean(known) if known else None
+
+    return measure
+
+
+def steps_to_first(request: RequestFinished) -> int | None:
+    """Steps from its arrival to the one with its first token, that one included."""
+    if request.first_token_step is None:
+        return None
+    return request.first_token_step - (request.arrival_step or 0) + 1
+
+
+def foretold_steps(urgent: bool) -> Callable[[SimResult], float | None]:
+    """Mean of :func:`steps_to_first` in a simulation whose steps take a second each."""
+
+    def foretold(s: SimResult) -> float | None:
+        ranks = s.rows["priority"]
+        most = min(ranks, default=0)
+        waits = [
+            # From the first step that begins no earlier than the request comes.
+            math.floor(first - came + _ROUNDING)
+            for first, came, rank in zip(
+                s.rows["first_token_s"], s.rows["arrival_s"], ranks, strict=True
+            )
+            if (rank == most) is urgent and not math.isnan(first)
+        ]
+        return fmean(waits) if waits else None
+
+    return foretold

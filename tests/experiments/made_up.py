@@ -1,0 +1,59 @@
+"""Cells with figures that somebody made up, and what an experiment finds in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from experiment.config_reading import load_config
+from experiment.experiments.found import Found
+from experiment.experiments.registry import find_experiment
+from experiment.experiments.results import CellArm, CellResult, FigureValue, Finding, Number
+from experiment.i18n import LANGUAGES, Translator
+from experiment.shipped import CONFIGS
+
+Figures = Mapping[str, Number | Sequence[Number]]
+
+
+def value(seen: Number | Sequence[Number]) -> FigureValue:
+    """A count, or the repeats of a time."""
+    if isinstance(seen, int | float):
+        return FigureValue(value=seen)
+    return FigureValue(value=median(seen), values=list(seen))
+
+
+def cell(index: int, values: dict[str, int | float | str], **arms: Figures) -> CellResult:
+    """A cell; two underscores in an arm's name are a dot."""
+    made = [
+        CellArm(
+            arm=name.replace("__", "."), status="finished", reason=None, repeats=3,
+            figures={figure: value(seen) for figure, seen in figures.items()},
+        )
+        for name, figures in arms.items()
+    ]  # fmt: skip
+    return CellResult(
+        index=index, values=values, requests=4, max_length=64, block_size=4, budget_bytes=1024,
+        arms=made,
+    )  # fmt: skip
+
+
+def found_of(name: str, *cells: CellResult) -> Found:
+    return Found(load_config(CONFIGS / f"{name}.toml", {}), list(cells))
+
+
+def findings(name: str, *cells: CellResult) -> dict[str, Finding]:
+    made = find_experiment(name).findings(found_of(name, *cells))
+    for finding in made:
+        for lang in LANGUAGES:  # every text can be written with what it was given
+            assert "{" not in Translator(lang).message(finding.text)
+    return {finding.id: finding for finding in made}
+
+
+def budget(mean: float, rates: Sequence[float], peak: int = 4, preemptions: int = 0) -> Figures:
+    return {
+        "running_mean": mean, "running_peak": peak, "fits": 4, "preemptions": preemptions,
+        "tokens_per_s": rates,
+    }  # fmt: skip
+
+
+SLABS = budget(4.0, [100, 101, 102])

@@ -1,0 +1,194 @@
+"""What concurrency and the claims make of speeds: steps of a gain, saturation, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from made_up import SLABS, Figures, budget, cell, findings, found_of
+
+from experiment.experiments.base import drawn_lengths
+from experiment.experiments.claims import judge
+from experiment.experiments.results import Finding
+from kvsim.paper.sharing import samples_sharing
+
+
+def speeds(rates: Sequence[float], latencies: Sequence[float]) -> Figures:
+    return {
+        "tokens_per_s": rates, "service_s": latencies, "running_mean": 3.2, "running_peak": 4
+    }  # fmt: skip
+
+
+def test_each_step_of_concurrency_says_what_it_does_to_latency() -> None:
+    alone, slow = speeds([10, 10, 10], [1.0, 1.1, 1.2]), speeds([20, 20, 20], [4.0, 4.1, 4.2])
+    seen = findings(
+        "concurrency",
+        cell(0, {"concurrency": 1}, contiguous__sequential=alone, contiguous__batch=alone),
+        cell(
+            1, {"concurrency": 32}, contiguous__batch=slow,
+            slabs=speeds([60, 60, 60], [2.0, 2.1, 2.2]),
+            paged=speeds([90, 90, 99], [2.1, 2.2, 2.3]),
+        ),
+    )  # fmt: skip
+    told = {name: seen[name].text.params["latency"] for name in ("batching", "engine", "paging")}
+    assert {name: each["key"].rsplit("_", 1)[1] for name, each in told.items()} == {
+        "batching": "longer", "engine": "shorter", "paging": "same",
+    }  # fmt: skip
+    batching = told["batching"]["params"]
+    assert batching["factor"] == 4.1 / 1.1
+    assert (batching["over"]["params"]["least_at"], batching["over"]["params"]["most_at"]) == (
+        1,
+        32,
+    )
+    assert told["engine"]["params"]["factor"] == 2.1 / 4.1
+
+
+def test_the_whole_gain_is_the_product_of_its_three_steps() -> None:
+    def whole(repeats: int) -> Finding:
+        def ran(rate: float) -> Figures:
+            return speeds([rate] * repeats, [1.0] * repeats)
+
+        return findings(
+            "concurrency",
+            cell(0, {"concurrency": 1}, contiguous__sequential=ran(10)),
+            cell(
+                1, {"concurrency": 32}, contiguous__batch=ran(20), slabs=ran(60), paged=ran(90)
+            ),
+        )["whole"]  # fmt: skip
+
+    told = whole(3).text.params
+    assert (told["factor"], told["batching"], told["engine"], told["paging"]) == (9, 2, 3, 1.5)
+    assert whole(3).verdict is None
+    assert whole(2).verdict == "untested"
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "sure"),
+    [
+        ([10.1, 10.2, 10.3], "from", True),
+        ([10.1, 10.2, 12.0], "from", False),  # one repeat grew by a fifth
+        ([20, 21, 22], "still", True),
+        ([10.2, 15, 16], "still", False),  # one repeat hardly grew
+        ([20, 21], "still", False),
+    ],
+)
+def test_where_an_arm_saturates_is_left_open_where_repeats_leave_it_open(
+    more: list[float], key: str, sure: bool
+) -> None:
+    first, second = speeds([10.0] * len(more), [1.0]), speeds(more, [1.0])
+    seen = findings(
+        "concurrency",
+        cell(0, {"concurrency": 4}, paged=first), cell(1, {"concurrency": 8}, paged=second),
+    )["saturation_paged"].text  # fmt: skip
+    assert seen.key == f"experiments.concurrency.saturation_{key}"
+    assert (seen.params["concurrency"], seen.params["more"]) == (4, 8)
+    assert (seen.params["open"] == "") is sure
+
+
+def test_one_number_alone_says_nothing_of_saturation() -> None:
+    ran: Figures = {"tokens_per_s": [10, 11, 12], "running_mean": 3.2, "running_peak": 4}
+    more: Figures = {**ran, "tokens_per_s": [20, 21, 22]}
+    seen = findings(
+        "concurrency",
+        cell(0, {"concurrency": 1}, paged=ran),
+        cell(1, {"concurrency": 32}, slabs=ran, paged=more),
+    )
+    assert seen["saturation_slabs"].verdict == "untested"
+    assert seen["saturation_paged"].text.key == "experiments.concurrency.saturation_still"
+
+
+def test_the_rows_of_a_batch_are_those_that_ran() -> None:
+    ran: Figures = {"tokens_per_s": [10, 11, 12], "running_mean": 3.2, "running_peak": 4}
+    text = findings(
+        "concurrency",
+        cell(0, {"concurrency": 1}, contiguous__sequential=ran, contiguous__batch=ran),
+        cell(1, {"concurrency": 32}, contiguous__batch=ran, slabs=ran, paged=ran),
+    )["batching"].text
+    assert (text.params["concurrency"], text.params["running"], text.params["peak"]) == (32, 3.2, 4)
+
+
+def test_each_width_is_held_against_its_own_figure_of_the_paper() -> None:
+    def beams(*shares: float) -> str:
+        cells = [
+            cell(i, {"beam_width": 2 * i + 2}, paged={"saved": each})
+            for i, each in enumerate(shares)
+        ]
+        found = {"beam": found_of("beam", *cells)}
+        return next(j.verdict for j in judge(found) if j.claim.name == "beams")
+
+    assert beams(0.40, 0.54, 0.56) == "shown"
+    assert beams(0.40, 0.90, 0.50) == "not_shown"  # the widest saves less than the paper's
+
+
+def test_the_throughput_claim_says_which_part_is_paging() -> None:
+    def ran(rates: Sequence[float]) -> Figures:
+        return {"tokens_per_s": rates}
+
+    cells = [
+        cell(0, {"concurrency": 1}, contiguous__sequential=ran([10, 10, 10])),
+        cell(
+            1, {"concurrency": 32}, contiguous__batch=ran([20, 20, 20]), slabs=ran([60, 60, 60]),
+            paged=ran([90, 90, 99]),
+        ),
+    ]  # fmt: skip
+    found = {"concurrency": found_of("concurrency", *cells)}
+    claim = next(j for j in judge(found) if j.claim.name == "throughput")
+    assert claim.seen is not None
+    assert (claim.seen.value, claim.seen.low, claim.seen.high) == (9, 9, 9.9)
+    assert {part.name: part.value for part in claim.seen.parts} == {
+        "batching": 2, "engine": 3, "paging": 1.5,
+    }  # fmt: skip
+    assert claim.verdict == "not_shown"
+
+
+def test_a_throughput_that_was_not_repeated_is_not_judged() -> None:
+    def ran(rate: float) -> Figures:
+        return {"tokens_per_s": [rate, rate]}
+
+    cells = [
+        cell(0, {"concurrency": 1}, contiguous__sequential=ran(1)),
+        cell(1, {"concurrency": 32}, contiguous__batch=ran(9), slabs=ran(20), paged=ran(40)),
+    ]
+    found = {"concurrency": found_of("concurrency", *cells)}
+    claim = next(j for j in judge(found) if j.claim.name == "throughput")
+    assert (claim.seen, claim.verdict) == (None, "untested")
+    assert claim.reason is not None
+    assert claim.reason.key == "experiments.repeats_few"
+
+
+@pytest.mark.parametrize(
+    ("rates", "verdict"), [([140, 141, 142], "shown"), ([60, 61, 62], "not_shown")]
+)
+def test_no_claim_is_shown_that_its_finding_does_not_show(rates: list[float], verdict: str) -> None:
+    """Four times as many at a time, and slower: of no use."""
+    ran = cell(0, {"requests": 24}, slabs=SLABS, paged=budget(16.0, rates))
+    claim = next(
+        j for j in judge({"capacity": found_of("capacity", ran)}) if j.claim.name == "at_once"
+    )
+    assert (claim.verdict, claim.seen.value if claim.seen else None) == (verdict, 4.0)
+    assert (claim.reason is None) is (verdict == "shown")
+
+
+def test_samples_of_a_few_requests_stand_beside_many_that_are_drawn_alike() -> None:
+    cells = [cell(i, {"samples": n}, paged={"saved": 0.02}) for i, n in enumerate((2, 4))]
+    found = found_of("parallel-sampling", *cells)
+    claim = next(j for j in judge({"parallel-sampling": found}) if j.claim.name == "samples")
+    assert claim.seen is not None
+    many = {p.of: p.value for p in claim.seen.parts if p.name == "samples_many"}
+    lengths = [(prompt, new) for prompt, new in drawn_lengths(found.config, 10_000)]
+    assert many == {n: samples_sharing(lengths, n, 4).share for n in (2, 4)}
+    assert claim.verdict == "not_shown"
+
+
+@pytest.mark.parametrize(("paged", "verdict"), [(0.0, "shown"), (0.9, "not_shown")])
+def test_steadier_memory_is_measured_and_slabs_stand_beside_it(paged: float, verdict: str) -> None:
+    arms: dict[str, Figures] = {
+        "contiguous__growing": {"reserved_swing": 0.9},
+        "slabs": {"reserved_swing": 0.0},
+        "paged": {"reserved_swing": paged},
+    }
+    found = {"capacity": found_of("capacity", cell(0, {"requests": 4}, **arms))}
+    claim = next(j for j in judge(found) if j.claim.name == "steadier")
+    assert claim.verdict == verdict
+    assert claim.seen is not None
+    assert [part.value for part in claim.seen.parts] == [0.9, 0.0, paged]
