@@ -238,6 +238,7 @@ def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> d
         workload=prepared.workload,
         block_size=size,
         ignore_eos=config.workload.ignore_eos,
+        timed=config.workload.timed,
         arguments=engine_arguments(
             prepared.directory, prepared.model, prepared.workload, size, limits, config.vllm.args
         ),

@@ -40,8 +40,8 @@ from experiment.workload import (
 )
 from kvsim.geometry import KVGeometry
 
-# Arms that are handed all requests before they begin.
-ALL_AT_ONCE = ("vllm", "transformers_paged")
+# Engines with a scheduler of their own, which is told nothing of priorities here.
+OWN_ORDER = ("vllm", "transformers_paged")
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
@@ -125,13 +125,13 @@ def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: 
 
 
 def _check_arm(config: Config, arm: str) -> None:
-    """Refuse an engine that is handed all requests at once.
+    """Refuse an engine that is told nothing of priorities.
 
     Raises:
-        UserError: requests arrive later, or some are more urgent than others.
+        UserError: some requests are more urgent than others.
     """
-    if arm in ALL_AT_ONCE and (config.workload.arrivals or config.workload.priorities):
-        raise user_error("error.workload.all_at_once", arm=arm)
+    if arm in OWN_ORDER and config.workload.priorities:
+        raise user_error("error.workload.own_order", arm=arm)
 
 
 def _check_device(config: Config, arms: Sequence[str], device: str) -> None:

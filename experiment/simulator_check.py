@@ -134,6 +134,7 @@ def _by_step(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
             one.id,
             len(one.token_ids),
             len(recorded.tokens[one.id]),
+            arrival_step=recorded.arrivals.get(one.id, 0),
             keys=_keys(recorded, one),
         )
         for one in recorded.workload.requests

@@ -27,7 +27,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from experiment.arms.arrivals import ArrivalClock, Batches, as_they_come, in_order
+from experiment.arms.arrivals import Batches, as_they_come, clock_of, in_order
 from experiment.arms.base import ArmRun
 from experiment.arms.choice import choice
 from experiment.arms.contiguous_hooks import (
@@ -103,7 +103,7 @@ def _grow_all(
     task = run.task
     planner = GrowingPlanner(task.workload.max_length, max(map(len, prompts)))
     run.begin_generation()
-    clock = ArrivalClock(run)
+    clock = clock_of(run)
     left = len(task.workload.requests)
     for samples, waiting in in_order(prompts, clock):
         left -= len(samples)
@@ -178,7 +178,7 @@ def _run_batches(
 ) -> None:
     """Every batch once; ``used``: the cache holds something already."""
     run.begin_generation()
-    clock = ArrivalClock(run)
+    clock = clock_of(run)
     left = len(run.task.workload.requests)
     for batch, waiting in batches(clock):
         with run.paused():  # what marks unwritten slots is no work of this arm

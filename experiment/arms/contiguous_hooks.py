@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from transformers import StoppingCriteria
 
-from experiment.arms.arrivals import ArrivalClock
 from experiment.arms.base import ArmRun, RequestTimes
+from experiment.arrival_clock import ArrivalClock
 from experiment.events import WorkloadRequest
 from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
 from kvsim.step import FinishReason

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 import torch
 
-from experiment.arms.arrivals import ArrivalClock
+from experiment.arms.arrivals import clock_of
 from experiment.arms.asides import measure_asides
 from experiment.arms.base import ArmRun, RequestTimes
 from experiment.arms.engine_setup import (
@@ -21,6 +21,7 @@ from experiment.arms.engine_setup import (
     kernel_of,
 )
 from experiment.arms.step_profile import StepProfiler, step_profiler
+from experiment.arrival_clock import ArrivalClock
 from experiment.engine.attention import ATTENTION, UnsupportedModelError
 from experiment.engine.beam_search import BeamParams
 from experiment.engine.checks import InvalidLogitsError
@@ -233,7 +234,7 @@ class _Loop:
             while self.coming:
                 self._add(self.coming.popleft())
         self.run.begin_generation()
-        clock = ArrivalClock(self.run)
+        clock = clock_of(self.run)
         self._admit_arrived(clock)
         while self.engine.scheduler.has_work:
             self._step(clock)

@@ -11,13 +11,16 @@ Follows Transformers 5.23, ``generation/continuous_batching``.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
+from experiment.arms.arrivals import clock_of
 from experiment.arms.base import ArmRun, RequestTimes
+from experiment.arrival_clock import ArrivalClock
 from experiment.events import WorkloadRequest
 from experiment.messages import user_error
 from kvsim.blocks import blocks_needed
@@ -92,6 +95,9 @@ class _Progress:
     request: WorkloadRequest
     started: int | None = None
     first_token: int | None = None
+    arrived: int | None = None
+    arrival_step: int | None = None
+    first_token_step: int | None = None
     state: Any = None
 
 
@@ -116,20 +122,19 @@ class _Loop:
         self.trace = ScheduleTrace(run.task.workload.block_size)
         self.held: set[int] = set()
         self.ended: set[int] = set()
+        self.coming = deque(self.requests.values())
         config = run.task.config.workload
         self.eos = None if config.ignore_eos else run.task.model.eos_token_id
 
     def run_all(self) -> None:
         """Run the workload to its end."""
-        for one in self.requests.values():
-            self.manager.add_request(
-                one.request.token_ids,
-                request_id=str(one.request.id),
-                max_new_tokens=one.request.max_new_tokens,
-                eos_token_id=-1 if self.eos is None else self.eos,
-            )
+        if not any(one.request.arrival for one in self.coming):
+            while self.coming:
+                self._add(self.coming.popleft())
         self.run.begin_generation()
+        arrivals = clock_of(self.run)
         while len(self.ended) < len(self.requests):
+            self._admit_arrived(arrivals)
             began_ns, clock = time.monotonic_ns(), self.run.now()
             if not self.processor.prepare_next_batch():
                 raise RuntimeError("continuous batching has nothing to do and requests are left")
@@ -139,11 +144,32 @@ class _Loop:
             self.processor.update_batch()
             self.run.synchronize()
             now = self.run.now()
+            if seen.plan.chunks:
+                arrivals.tick()
             with self.run.paused():
                 self._log(seen, began_ns)
-                self._take(seen.plan.chunks, clock, now)
+                self._take(seen.plan, clock, now)
         release = self.trace.release()
         self.run.step(release, time.monotonic_ns(), dict, dict)
+
+    def _admit_arrived(self, arrivals: ArrivalClock) -> None:
+        """Hand over who has arrived; where nobody is left to be served, wait for the next one."""
+        served = len(self.requests) - len(self.coming) - len(self.ended)
+        if self.coming and not served:
+            arrivals.wait_for(self.coming[0].request)
+        while self.coming and arrivals.arrived(self.coming[0].request):
+            one = self.coming.popleft()
+            one.arrived = arrivals.moment(one.request)
+            one.arrival_step = self.trace.step
+            self._add(one)
+
+    def _add(self, one: _Progress) -> None:
+        self.manager.add_request(
+            one.request.token_ids,
+            request_id=str(one.request.id),
+            max_new_tokens=one.request.max_new_tokens,
+            eos_token_id=-1 if self.eos is None else self.eos,
+        )
 
     def _log(self, seen: _Seen, began_ns: int) -> None:
         self.run.step(seen.plan, began_ns, lambda: seen.tables, lambda: seen.written)
@@ -169,14 +195,14 @@ class _Loop:
         written = {request: active[str(request)].position_offset for request in tables}
         return _Seen(plan, tables, written)
 
-    def _take(self, chunks: Iterable[Chunk], clock: int, now: int) -> None:
+    def _take(self, plan: StepPlan, clock: int, now: int) -> None:
         """Note first tokens and log the requests that have ended."""
         done = []
-        for chunk in chunks:
+        for chunk in plan.chunks:
             one = self.requests[chunk.request]
             one.started = clock if one.started is None else one.started
             if chunk.samples and one.first_token is None:
-                one.first_token = now
+                one.first_token, one.first_token_step = now, plan.step
             if one.state.status.name == "FINISHED":
                 done.append(one)
         for one in done:
@@ -186,7 +212,10 @@ class _Loop:
             reason = FinishReason.STOP if stopped else FinishReason.LENGTH
             self.trace.finished(one.request.id, reason)
             assert one.started is not None
-            times = RequestTimes(one.started, one.first_token, now)
+            times = RequestTimes(
+                one.started, one.first_token, now, one.arrived, one.arrival_step,
+                one.first_token_step,
+            )  # fmt: skip
             if len(self.ended) == len(self.requests):
                 self.run.end_generation()
             self.run.request_finished(one.request, reason.value, tokens, times)

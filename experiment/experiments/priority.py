@@ -83,5 +83,5 @@ PRIORITY = Experiment(
     ),
     charts=("urgent_first_steps", "patient_first_steps"),
     findings=_findings,
-    without={**contiguous("in_order"), "slabs": "same_scheduler", **other_engines("all_at_once")},
+    without={**contiguous("in_order"), "slabs": "same_scheduler", **other_engines("own_order")},
 )  # fmt: skip

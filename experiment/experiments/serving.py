@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, drawn_lengths, other_engines
+from experiment.experiments.base import Cell, Experiment, drawn_lengths
 from experiment.experiments.found import Found, fact, over, timed, untested
 from experiment.experiments.load import KEEPS_UP, LATER
 from experiment.experiments.results import CellResult, FigureValue, Finding
@@ -30,7 +30,10 @@ from kvsim.traces import ReadOptions, TraceFile
 from kvsim.traces.types import TraceRequest
 
 _NAME = "serving"
-_ARMS = ("contiguous.sequential", "contiguous.batch", "contiguous.growing", "slabs", "paged")
+_ARMS = (
+    "contiguous.sequential", "contiguous.batch", "contiguous.growing", "slabs", "paged",
+    "transformers_paged", "vllm",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +233,6 @@ SERVING = Experiment(
     ),
     charts=("latency_s", "requests_per_s", "first_token_s"),
     findings=_findings,
-    without={"contiguous.growing": "like_sequential", **other_engines("all_at_once")},
+    without={"contiguous.growing": "like_sequential"},
     notices=_notices,
 )  # fmt: skip

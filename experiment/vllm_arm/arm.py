@@ -7,6 +7,7 @@ START ─ worker processes, weights, compilation ─ LOADED ─ cache ─ CACHE_
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import Any
 
 from vllm import SamplingParams
@@ -14,6 +15,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
+from experiment.arrival_clock import ArrivalClock
 from experiment.events import (
     ArmFinished,
     EngineReported,
@@ -161,29 +163,47 @@ class _Generation:
         self.requests = {r.id: Progressing(r) for r in self.task.workload.requests}
         self.tokens: dict[int, list[int]] = {request: [] for request in self.requests}
         self.ids: dict[str, int] = {}
+        self.coming = deque(self.requests.values())
         self.watcher = self._watcher()
 
     def run_all(self) -> float:
         """Generate everything; seconds that it took."""
-        for one in self.requests.values():
-            request = one.request
-            params = _sampling(
-                self.task.workload.sampling, request.id, request.max_new_tokens,
-                self.task.ignore_eos, self._eos(),
-            )  # fmt: skip
-            prompt = {"prompt_token_ids": request.token_ids}
-            self.ids[self.engine.add_request(str(request.id), prompt, params)] = request.id
+        if not any(one.request.arrival for one in self.coming):
+            while self.coming:
+                self._add(self.coming.popleft())
         self.watcher.attach()
         self.stats.preempted = 0
         self.reporter.begin()
+        arrivals = ArrivalClock(self.reporter.clock.now, self.task.timed)
+        self._admit_arrived(arrivals)
         generate_s = 0.0
         while self.engine.has_unfinished_requests():
-            generate_s = self._step()
+            generate_s = self._step(arrivals)
+            self._admit_arrived(arrivals)
         self.watcher.detach()
         self.reporter.step(self.watcher.trace.release(), time.monotonic_ns(), time.monotonic_ns())
         return generate_s
 
-    def _step(self) -> float:
+    def _admit_arrived(self, arrivals: ArrivalClock) -> None:
+        """Hand over who has arrived; where nobody is left to be served, wait for the next one."""
+        if self.coming and not self.engine.has_unfinished_requests():
+            arrivals.wait_for(self.coming[0].request)
+        while self.coming and arrivals.arrived(self.coming[0].request):
+            one = self.coming.popleft()
+            one.arrived = arrivals.moment(one.request)
+            one.arrival_step = self.watcher.trace.step
+            self._add(one)
+
+    def _add(self, one: Progressing) -> None:
+        request = one.request
+        params = _sampling(
+            self.task.workload.sampling, request.id, request.max_new_tokens,
+            self.task.ignore_eos, self._eos(),
+        )  # fmt: skip
+        prompt = {"prompt_token_ids": request.token_ids}
+        self.ids[self.engine.add_request(str(request.id), prompt, params)] = request.id
+
+    def _step(self, arrivals: ArrivalClock) -> float:
         """One step; seconds since the workload began, at its end."""
         clock = self.reporter.clock
         began_ns, began = time.monotonic_ns(), clock.now()
@@ -192,17 +212,25 @@ class _Generation:
         generated_s = self.reporter.generated_s()
         with clock.paused():
             self._log_step(began_ns, ended_ns)
-            for watched in self.watcher.taken:
-                for chunk in watched.plan.chunks:
-                    one = self.requests[chunk.request]
-                    one.started = began if one.started is None else one.started
+            if any(watched.plan.chunks for watched in self.watcher.taken):
+                arrivals.tick()
+            self._note_chunks(began)
             self.watcher.taken.clear()
             ended = [output for output in outputs if self._take(output)]
-            if self.first and not self.engine.has_unfinished_requests():
+            if self.first and not self.coming and not self.engine.has_unfinished_requests():
                 self.reporter.mark(Stage.LAST_STEP)
             for output in ended:
                 self._finish(output)
         return generated_s
+
+    def _note_chunks(self, began: int) -> None:
+        """Whose turn came in this step, and who has its first token by it."""
+        for watched in self.watcher.taken:
+            for chunk in watched.plan.chunks:
+                one = self.requests[chunk.request]
+                one.started = began if one.started is None else one.started
+                if chunk.samples and one.first_token_step is None:
+                    one.first_token_step = watched.plan.step
 
     def _take(self, output: Any) -> bool:
         """Take a request's new tokens; whether it has ended."""

@@ -32,12 +32,18 @@ Ranks = Callable[[], list[dict[str, Any]]]
 
 @dataclass(slots=True)
 class Progressing:
-    """One request on its way. Times are those of the arm's clock."""
+    """One request on its way. Times are those of the arm's clock.
+
+    ``arrived`` is None for those that were there from the beginning. The steps are those of
+    :class:`experiment.events.RequestFinished`.
+    """
 
     request: WorkloadRequest
     started: int | None = None
     first_token: int | None = None
-    tokens: list[int] | None = None
+    arrived: int | None = None
+    arrival_step: int | None = None
+    first_token_step: int | None = None
 
 
 class Reporter:
@@ -126,7 +132,8 @@ class Reporter:
         now = self.clock.now()
         with self.clock.paused():
             request = one.request
-            started = self._began if one.started is None else one.started
+            began = self._began if one.arrived is None else one.arrived
+            started = began if one.started is None else one.started
             self._wire.emit(
                 RequestFinished(
                     arm=self.task.arm,
@@ -136,11 +143,13 @@ class Reporter:
                     prompt_tokens=len(request.token_ids),
                     tokens=list(tokens),
                     text=self._decode(list(tokens)),
-                    wait_s=(started - self._began) / 1e9,
+                    wait_s=(started - began) / 1e9,
                     first_token_s=None
                     if one.first_token is None
-                    else (one.first_token - self._began) / 1e9,
-                    latency_s=(now - self._began) / 1e9,
+                    else (one.first_token - began) / 1e9,
+                    latency_s=(now - began) / 1e9,
+                    arrival_step=one.arrival_step,
+                    first_token_step=one.first_token_step,
                 )
             )
         if self._marks < MAX_REQUEST_MARKS:

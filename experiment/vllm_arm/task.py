@@ -32,6 +32,7 @@ class VllmTask(BaseModel):
 
     ``arguments`` are those of vLLM's ``EngineArgs``; ``block_size`` is this arm's, which on the
     CPU may differ from the workload's. ``log`` is where everything that is printed goes.
+    ``timed``: requests arrive by the wall clock, else by steps.
     ``repeats`` are those of an experiment, behind one that warms up; 0: the workload runs once.
     """
 
@@ -46,6 +47,7 @@ class VllmTask(BaseModel):
     ignore_eos: bool
     arguments: dict[str, Any]
     log: str | None = None
+    timed: bool = False
     repeats: int = 0
 
 

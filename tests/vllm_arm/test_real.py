@@ -20,6 +20,7 @@ from experiment.events import (
     EngineStep,
     Event,
     Reading,
+    RequestFinished,
     Stage,
     Step,
     WorkloadRequest,
@@ -196,6 +197,35 @@ def test_shared_prefixes_are_told_block_for_block(
     # has nothing but those tokens, and must compute some: it takes one block.
     assert (arm.engine.prefix_hits, arm.shared_peak) == (96, 2)
     assert len(arm.requests) == 3
+
+
+def test_requests_that_come_later_are_handed_over_when_they_come(
+    real_vllm: str, prepared: Prepared, environment: Environment, directory: Path
+) -> None:
+    """By steps: one joins another, and the last one comes when nobody has been there for long."""
+    given = config(("paged", "vllm"), run={"vllm_python": real_vllm})
+    fitted = with_requests(prepared, ((40, 6), (33, 8), (50, 5)), 16)
+    requests = [
+        one.model_copy(update={"arrival": at})
+        for one, at in zip(fitted.workload.requests, (0.0, 2.0, 40.0), strict=True)
+    ]
+    workload = fitted.workload.model_copy(update={"requests": requests})
+    record = run_arms(
+        directory, given, environment, Prepared(fitted.directory, fitted.model, workload)
+    )
+    arm = result(record)
+    assert (arm.status, arm.problems) == ("finished", []), arm.reason
+    assert all(comparison.equal for comparison in evaluate(record).tokens)
+    ended = {e.request: e for e in record.of(RequestFinished) if e.arm == "vllm"}
+    assert {one: e.arrival_step for one, e in ended.items()} == {0: 0, 1: 2, 2: 10}
+    assert {one: e.first_token_step for one, e in ended.items()} == {0: 0, 1: 2, 2: 10}
+    assert arm.simulator is not None
+    assert arm.simulator.mean_points == 0
+    computing = {
+        name: sum(bool(step.plan["chunks"]) for step in record.of(Step) if step.arm == name)
+        for name in ("paged", "vllm")
+    }
+    assert computing == {"paged": 15, "vllm": 15}
 
 
 def test_a_worker_that_is_killed_leaves_a_row_and_nobody(
