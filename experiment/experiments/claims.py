@@ -50,6 +50,7 @@ class Seen:
         low: the least that the repeats of a time allow; None of a count.
         high: the most.
         reached: whether it bears the claim out; None: that is decided by ``Claim.least``.
+        unclear: why it decides nothing, where it does not.
     """
 
     value: float
@@ -57,6 +58,7 @@ class Seen:
     high: float | None = None
     parts: tuple[Part, ...] = ()
     reached: bool | None = None
+    unclear: Message | None = None
 
 
 Figure = Callable[[Found], Seen | None]
@@ -114,6 +116,8 @@ def _judge(claim: Claim, found: Found | None, unsound: Mapping[str, Message]) ->
     seen = claim.figure(found)
     if seen is None:
         return Judged(claim, None, "untested", _why(claim, found))
+    if seen.unclear is not None:
+        return Judged(claim, seen, "untested", seen.unclear)
     if _reached(claim, seen):
         return Judged(claim, seen, "shown")
     return Judged(claim, seen, "not_shown", _against(claim, seen, found))
@@ -223,14 +227,21 @@ def _throughput(found: Found) -> Seen | None:
 
 
 def _samples(found: Found) -> Seen | None:
-    """Each number of samples, and below it what many more such requests would save."""
+    """Each number of samples, and below it what many more such requests would save.
+
+    Where these reach what the few that were run do not, it is the draw that decides.
+    """
     seen = _like_paper("samples", "samples", PAPER_SAMPLES)(found)
     if seen is None:
         return None
     sizes = {int(cell.values["samples"]): cell.block_size for cell, _ in saved_shares(found)}
     many = closed_sums(found.config, sizes)
     more = tuple(Part("samples_many", share, of=of) for of, share in many.items())
-    return replace(seen, parts=(*seen.parts, *more))
+    reach = all(share >= PAPER_SAMPLES.get(of, 0) for of, share in many.items())
+    formula = _find(found, "formula")
+    exact = formula is not None and formula.verdict == "shown"
+    few = message("claims.why.few_drawn") if reach and exact and not seen.reached else None
+    return replace(seen, parts=(*seen.parts, *more), unclear=few)
 
 
 def _like_paper(name: str, axis: str, paper: Mapping[int, float]) -> Figure:
