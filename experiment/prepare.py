@@ -40,6 +40,8 @@ from experiment.workload import (
 )
 from kvsim.geometry import KVGeometry
 
+# Arms that are handed all requests before they begin; none of those that there are.
+ALL_AT_ONCE: tuple[str, ...] = ()
 # Engines with a scheduler of their own, which is told nothing of priorities here.
 OWN_ORDER = ("vllm", "transformers_paged")
 
@@ -125,11 +127,13 @@ def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: 
 
 
 def _check_arm(config: Config, arm: str) -> None:
-    """Refuse an engine that is told nothing of priorities.
+    """Refuse an engine that is handed all requests at once, or told nothing of priorities.
 
     Raises:
-        UserError: some requests are more urgent than others.
+        UserError: requests arrive later, or some are more urgent than others.
     """
+    if arm in ALL_AT_ONCE and (config.workload.arrivals or config.workload.priorities):
+        raise user_error("error.workload.all_at_once", arm=arm)
     if arm in OWN_ORDER and config.workload.priorities:
         raise user_error("error.workload.own_order", arm=arm)
 

@@ -31,6 +31,7 @@ from experiment.record import EventLog, Record
 from experiment.runner import Prepared, Session
 from experiment.timeline import timeline
 from kvsim.ledger import SlotState
+from kvsim.step import plan_from_json
 
 pytestmark = pytest.mark.vllm
 
@@ -222,7 +223,9 @@ def test_requests_that_come_later_are_handed_over_when_they_come(
     assert arm.simulator is not None
     assert arm.simulator.mean_points == 0
     computing = {
-        name: sum(bool(step.plan["chunks"]) for step in record.of(Step) if step.arm == name)
+        name: sum(
+            bool(plan_from_json(step.plan).chunks) for step in record.of(Step) if step.arm == name
+        )
         for name in ("paged", "vllm")
     }
     assert computing == {"paged": 15, "vllm": 15}
