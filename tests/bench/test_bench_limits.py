@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import torch
 
-from experiment.bench.limits import matrix_rate, model_size, read_rate
+from experiment.bench.limits import _packed_product, matrix_rate, model_size, read_rate
 from experiment.model.builtin import build_model
 
 CPU = torch.device("cpu")
@@ -21,10 +22,28 @@ def test_rates_are_of_the_bytes_and_operations_that_were_done(
     assert matrix_rate(CPU, torch.float32, 64) == 2 * 64**3 / 2
 
 
-def test_the_best_of_several_tries_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter([0, 5, 10, 11, 20, 24, 30, 39, 40, 42, 50, 53, 60, 68])
+@pytest.mark.parametrize(("plain", "packed", "best"), [(2, 4, 2), (8, 4, 4)])
+def test_the_best_of_several_tries_and_of_both_libraries_counts(
+    plain: int, packed: int, best: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [tries for way in (plain, packed) for tries in (5, way, 9, way + 1, 7, 6, 8)]
+    now = chain.from_iterable((10 * i, 10 * i + took) for i, took in enumerate(times))
     monkeypatch.setattr("time.perf_counter", lambda: next(now))
-    assert matrix_rate(CPU, torch.float32, 8) == 2 * 8**3 / 1
+    monkeypatch.setattr("experiment.bench.limits._packed_product", lambda a: lambda: a)
+    assert matrix_rate(CPU, torch.float32, 8) == 2 * 8**3 / best
+
+
+def test_a_torch_without_the_private_product_has_one_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.backends.mkldnn.is_available", lambda: False)
+    assert _packed_product(torch.ones(8, 8)) is None
+    assert matrix_rate(CPU, torch.float32, 8) > 0
+
+
+def test_both_libraries_compute_the_same() -> None:
+    packed, a = _packed_product(torch.ones(8, 8)), torch.ones(8, 8)
+    assert packed is None or torch.equal(packed(), a @ a)
 
 
 @pytest.mark.parametrize("recipe", ["tiny-gpt2", "tiny-llama"])

@@ -55,6 +55,14 @@ def displays(file: Any) -> list[Shown]:
     ]
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Whoever runs the tests in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_display_that_could_not_begin_need_not_end(which: int) -> None:
     stdout, stderr = sys.stdout, sys.stderr
@@ -73,7 +81,7 @@ def test_a_display_that_could_not_begin_need_not_end(which: int) -> None:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_signal_while_a_display_begins_or_ends_waits_until_it_has(
-    which: int, monkeypatch: pytest.MonkeyPatch
+    which: int, ctrl_c: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with a_terminal() as (ours, file), Interrupts():
         shown, begin, end = displays(file)[which]
