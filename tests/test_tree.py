@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -155,10 +156,13 @@ def test_signals_that_not_every_system_has_are_asked_for_with_care() -> None:
 
 def test_the_repository_holds_plain_files_alone() -> None:
     """A link points out of it, into the machine of whoever committed it."""
-    if not (ROOT / ".git").exists():
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("this is no git checkout")
-    listed = subprocess.run(
-        ["git", "ls-files", "--stage", "-z"], cwd=ROOT, capture_output=True, check=True,
+    done = subprocess.run(
+        ["git", "ls-files", "--stage", "-z"], cwd=ROOT, capture_output=True, check=False,
         encoding="utf-8",
-    ).stdout.split("\0")  # fmt: skip
+    )  # fmt: skip
+    if done.returncode:
+        pytest.skip("git does not read this checkout: " + done.stderr.strip())
+    listed = done.stdout.split("\0")
     assert [entry for entry in listed if entry and not entry.startswith("100")] == []
