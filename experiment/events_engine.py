@@ -100,6 +100,7 @@ class WeightsPacked(EventBase):
 
     ``layers`` were packed in ``seconds``, ``kept`` linear layers stay as they were loaded, because
     another module needs their weight; activations of ``fused`` layers are computed with them.
+    ``huge_bytes`` of the packed weights lie on huge pages, None where the system has none.
     ``reason`` says why none is packed.
     """
 
@@ -109,6 +110,7 @@ class WeightsPacked(EventBase):
     kept: int
     fused: int
     seconds: float | None
+    huge_bytes: int | None = None
     reason: Message | None = None
 
 

@@ -73,14 +73,24 @@ class PackedEmbedding(torch.nn.Module):
     Args:
         packed: holds the memory.
         panels: the same memory, [panels, inputs, width].
+        rows: of the table; the last panel is filled up behind them.
     """
 
-    def __init__(self, packed: torch.Tensor, panels: torch.Tensor) -> None:
+    def __init__(self, packed: torch.Tensor, panels: torch.Tensor, rows: int) -> None:
         super().__init__()
         self.register_buffer("packed", packed, persistent=False)
         self._panels = panels
+        self._rows = rows
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """[...] to [..., inputs]."""
+        """[...] to [..., inputs].
+
+        Raises:
+            IndexError: an id that the table has no row for.
+        """
+        if ids.numel():
+            least, most = (int(end) for end in ids.aminmax())
+            if not 0 <= least <= most < self._rows:
+                raise IndexError(f"ids from {least} to {most} for a table of {self._rows} rows")
         width = self._panels.shape[-1]
         return self._panels[ids // width, :, ids % width]

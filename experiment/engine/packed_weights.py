@@ -34,6 +34,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 from transformers.pytorch_utils import Conv1D
 
 from experiment.engine.fused_activation import fuse_activations
+from experiment.engine.huge_pages import onto_huge_pages
 from experiment.engine.mapped_pages import give_back
 from experiment.engine.packed_layers import PackedEmbedding, PackedLinear
 from experiment.messages import Message, message
@@ -61,6 +62,7 @@ class Packing:
     kept: int = 0
     fused: int = 0
     seconds: float | None = None
+    huge_bytes: int | None = None
     reason: Message | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -91,7 +93,15 @@ def pack_weights(model: torch.nn.Module) -> Packing:
             kept += len(linear)
         del weight_users, linear  # else the weight would live until the next one is packed
     _leave_the_file(model)
-    return Packing(layers, kept, fuse_activations(model), time.perf_counter() - began)
+    fused, huge = fuse_activations(model), onto_huge_pages(_spans(model))
+    return Packing(layers, kept, fused, time.perf_counter() - began, huge)
+
+
+def _spans(model: torch.nn.Module) -> set[tuple[int, int]]:
+    """Where the packed weights lie; a tied one once."""
+    packed = (module.packed for module in model.modules() if isinstance(module, PackedLinear))
+    begun = ((_ops.data_ptr(weight), _ops._nbytes(weight)) for weight in packed)
+    return {(address, address + size) for address, size in begun}
 
 
 def _replace(users: list[Any], places: dict[int, list[tuple[torch.nn.Module, str]]]) -> bool:
@@ -125,7 +135,7 @@ def _packed_modules(users: list[Any]) -> list[torch.nn.Module] | None:
     for module in users:
         if type(module) is torch.nn.Embedding:
             assert panels is not None
-            made.append(PackedEmbedding(packed, panels))
+            made.append(PackedEmbedding(packed, panels, outputs))
         else:
             made.append(PackedLinear(packed, module.bias, outputs, inputs))
     return made

@@ -210,6 +210,11 @@ def test_a_tied_table_is_read_from_the_panels() -> None:
     ids = torch.arange(VOCABULARY).view(1, -1)
     assert torch.equal(packed.model.embed_tokens(ids), plain.model.embed_tokens(ids))
     assert packed.lm_head.packed is packed.model.embed_tokens.packed
+    # Behind the last row the last panel is filled up: nobody's ids are read from there.
+    assert not packed.model.embed_tokens(ids[:, :0]).numel()
+    for wrong in (VOCABULARY, -1):
+        with pytest.raises(IndexError, match=f"table of {VOCABULARY} rows"):
+            packed.model.embed_tokens(torch.tensor([[0, wrong]]))
 
 
 def test_a_tied_table_that_cannot_be_read_leaves_both_as_they_are(
