@@ -96,8 +96,8 @@ def _speed_cells(k: Teller, line: Line) -> list[str]:
     return [
         k.number(_finished(line, "useful_tokens_per_s"), "ranged.1"),
         k.number(f"factors[{line.workload}][{line.arm}].*", "ranged.2"),
-        k.number(f"median {_finished(line, 'first_token_median_s')}", "fixed.2:s"),
-        *[k.number(f"median {share}", "whole_percent") for share in shares],
+        k.number(_finished(line, "first_token_median_s"), "ranged.2:s"),
+        *[k.number(share, "ranged_percent") for share in shares],
         rounds,
     ]
 

@@ -74,6 +74,8 @@ WRITERS: Mapping[str, Callable[[Any], str | None]] = {
     "general": lambda value: f"{value:.6g}",
     **{f"unit.{unit}": partial(written, unit=unit) for unit in get_args(Unit)},
     **{f"ranged.{digits}": partial(values.ranged, digits=digits) for digits in range(4)},
+    "ranged.2:s": partial(values.ranged, digits=2, unit=" s"),
+    "ranged_percent": partial(values.ranged, digits=0, unit=" %", times=100),
     **{f"fixed.{digits}": partial(values.fixed, digits=digits) for digits in range(4)},
     **{
         f"fixed.{digits}:{unit}": partial(values.fixed, digits=digits, unit=f" {unit}")

@@ -54,13 +54,20 @@ def fixed(value: float | None, digits: int, unit: str = "") -> str | None:
     return None if value is None else f"{value:,.{digits}f}{unit}"
 
 
-def ranged(found: Iterable[float | None], digits: int) -> str | None:
-    """The median of what is known, with the smallest and the largest where there are several."""
-    known = [value for value in found if value is not None]
+def ranged(
+    found: Iterable[float | None], digits: int, unit: str = "", times: int = 1
+) -> str | None:
+    """The median of what is known, with the smallest and the largest where there are several.
+
+    Args:
+        unit: stands behind the median.
+        times: what the values are multiplied by, 100 for shares in percent.
+    """
+    known = [value * times for value in found if value is not None]
     if not known:
         return None
     middle, low, high = (f"{f(known):,.{digits}f}" for f in (median, min, max))
-    return middle if len(known) < 2 else f"{middle} ({low} … {high})"
+    return f"{middle}{unit}" if len(known) < 2 else f"{middle}{unit} ({low} … {high})"
 
 
 def readable(text: str, limit: int) -> str:
