@@ -48,11 +48,18 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
 
 
 def read_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> float:
-    """Bytes a second, by a matrix times a vector and by a sum; the faster one counts."""
+    """Bytes a second, by a matrix times a vector and by a sum; the faster one counts.
+
+    On a CPU from huge pages where there are some, as packed weights are read.
+    """
     import torch
+
+    from experiment.engine.huge_pages import onto_huge_pages
 
     size = size or _READ_BYTES[device.type]
     matrix = torch.ones(size // dtype.itemsize // _ROW, _ROW, dtype=dtype, device=device)
+    if device.type == "cpu":
+        onto_huge_pages([(matrix.data_ptr(), matrix.data_ptr() + matrix.nbytes)])
     vector = torch.ones(_ROW, dtype=dtype, device=device)
     ways = (lambda: matrix @ vector, matrix.sum)
     return matrix.nbytes / min(_best_s(way, device) for way in ways)
@@ -77,15 +84,17 @@ def _packed_product(a: torch.Tensor) -> Callable[[], Any] | None:
     """The product of a square matrix with itself by oneDNN; None where torch lacks it."""
     import torch
 
+    from experiment.engine.packed_layers import PackedLinear
+    from experiment.engine.packed_weights import pack
+
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None
     try:
-        operations = torch.ops.mkldnn
-        weight = operations._reorder_linear_weight(a, a.shape[0])
-        operations._linear_pointwise(a, weight, None, "none", [], "")
+        product = PackedLinear(pack(a), None, *a.shape)
+        product(a)
     except (AttributeError, RuntimeError):  # torch's private operations
         return None
-    return lambda: operations._linear_pointwise(a, weight, None, "none", [], "")
+    return lambda: product(a)
 
 
 def model_size(directory: str) -> tuple[int, int, int]:
