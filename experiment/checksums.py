@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from experiment.model.digest import file_sha256
+from kvsim.digest import file_sha256
 
 LOGS = "logs"
 

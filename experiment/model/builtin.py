@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from experiment.messages import user_error
-from experiment.model.digest import file_sha256
 from experiment.model.load import one_line, quieten
 from experiment.model.tokenizer import END_OF_TEXT, gpt2_tokenizer
+from kvsim.digest import file_sha256
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

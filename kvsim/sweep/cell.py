@@ -13,7 +13,7 @@ import numpy as np
 from kvsim.geometry import UnsupportedGeometryError
 from kvsim.sim_config import SimConfig, SimulationError, catalogue_config
 from kvsim.simulator import simulate
-from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest, file_sha256, rate_factor
+from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest, rate_factor, trace_sha256
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.edit import Head, ScaleRate, WithArrivals
 from kvsim.traces.generate import Generated, from_preset
@@ -52,7 +52,7 @@ def run_cell(cell: Cell, trace: Path | None = None) -> bytes:
     """
     if cell.trace_sha256 is not None:
         path = trace or Path(cell.settings["trace"])
-        if file_sha256(path) != cell.trace_sha256:
+        if trace_sha256(path) != cell.trace_sha256:
             raise RuntimeError(f"{path} is another trace than when the sweep began")
     if cell.code != code_digest():
         raise RuntimeError("another version of kvsim was to compute this cell")

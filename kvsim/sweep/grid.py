@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import kvsim
+from kvsim.digest import file_sha256
 from kvsim.gpus import find_gpu
 from kvsim.models import find_model
 from kvsim.sim_config import CONTIGUOUS, SIM_POLICIES
@@ -116,7 +117,7 @@ def expand(grid: Mapping[str, Any]) -> list[Cell]:
     if count > MOST_CELLS:
         raise SweepError("too_many", count=count, most=MOST_CELLS)
     _check(axes)
-    hashes = {name: file_sha256(Path(name)) for name in axes["trace"] if name not in PRESETS}
+    hashes = {name: trace_sha256(Path(name)) for name in axes["trace"] if name not in PRESETS}
     code = code_digest()
     cells: dict[str, Cell] = {}
     for values in product(*axes.values()):
@@ -199,8 +200,8 @@ def _relevant(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def file_sha256(path: Path) -> str:
-    """Hash of a trace file.
+def trace_sha256(path: Path) -> str:
+    """Sha256 of a trace file.
 
     Raises:
         SweepError: ``no_file``.
@@ -211,8 +212,7 @@ def file_sha256(path: Path) -> str:
         there = False
     if not there:
         raise SweepError("no_file", path=str(path))
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(path)
 
 
 @cache

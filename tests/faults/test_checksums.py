@@ -14,8 +14,8 @@ from experiment.cli import main
 from experiment.events import encode
 from experiment.locks import lock
 from experiment.messages import ExitCode
-from experiment.model.digest import file_sha256
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
+from kvsim.digest import file_sha256
 
 GATE = '[limits]\n"paged/blocks" = { max = 8 }\n'
 
