@@ -28,9 +28,8 @@ from experiment.experiments.measured import cells_of
 from experiment.experiments.results import ExperimentResult
 from experiment.foreign import check_inside, evaluating
 from experiment.i18n import Translator
-from experiment.messages import ExitCode, Message, UserError, message, user_error
-from experiment.os_errors import os_reason
-from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record, write_atomic
+from experiment.messages import ExitCode, Message, UserError, message
+from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record
 from experiment.shipped import CONFIGS
 from experiment.words import make_parser, parse
 
@@ -213,19 +212,14 @@ def _write(
     lang: str,
 ) -> list[Path]:
     from experiment.report.claims_page import PAGE, claims_html
-    from experiment.report.index import write_index
+    from experiment.report.index import write_listed
 
     data = {"version": __version__, "claims": [claim_row(one, places) for one in judged]}
-    path, page = directory / "claims.json", directory / PAGE
-    try:
-        write_atomic(path, json.dumps(data, indent=1) + "\n")
-        write_atomic(page, claims_html(judged, sizes, data, lang))
-        index = write_index(directory, lang)
-    except OSError as error:
-        raise user_error(
-            "error.out_unwritable", path=str(directory), why=os_reason(error)
-        ) from error
-    return [path, page, *([index] if index else [])]
+    texts = {
+        "claims.json": json.dumps(data, indent=1) + "\n",
+        PAGE: claims_html(judged, sizes, data, lang),
+    }
+    return write_listed(directory, texts, lang)
 
 
 def claim_row(one: Judged, places: Mapping[str, Path]) -> dict[str, object]:

@@ -40,7 +40,6 @@ _COMMANDS = {
     "compare": "experiment.compare.command:compare",
 }
 COMMANDS = tuple(_COMMANDS)
-SIM_FILE = "sim.json"
 # Flags that set one key of the config.
 _CONFIG_FLAGS = {
     "--device": ("run.device", "auto|cpu|cuda"),
@@ -151,6 +150,8 @@ def _render(words: list[str], t: Translator) -> int:
     options = parse(parser, words, COMMANDS)
     if not options.run:
         raise user_error("error.needs_run", command="render")
+    from experiment.simulate.record import SIM_FILE
+
     if (Path(options.run) / SIM_FILE).exists():
         from experiment.simulate.command import render_simulation
 

@@ -12,8 +12,7 @@ from experiment.directories import place_of_now
 from experiment.i18n import Translator
 from experiment.interrupts import drawing, shielded
 from experiment.messages import ExitCode, user_error
-from experiment.os_errors import os_reason
-from experiment.record import write_atomic
+from experiment.os_errors import writing
 from experiment.words import make_parser, parse
 
 if TYPE_CHECKING:
@@ -93,26 +92,17 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
 
 def _directory(out: str | None) -> Path:
     path = Path(out) if out else place_of_now("paper-")
-    try:
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
     return path
 
 
 def _write(directory: Path, data: dict[str, Any], lang: str) -> list[Path]:
-    from experiment.report.index import write_index
+    from experiment.report.index import write_listed
     from experiment.report.paper import paper_csv, paper_json
     from experiment.report.paper_page import PAGE, paper_html
 
     texts = {
         "paper.json": paper_json(data), "paper.csv": paper_csv(data), PAGE: paper_html(data, lang)
     }  # fmt: skip
-    try:
-        for name, text in texts.items():
-            write_atomic(directory / name, text)
-        index = write_index(directory, lang)
-    except OSError as error:
-        why = os_reason(error)
-        raise user_error("error.out_unwritable", path=str(directory), why=why) from error
-    return [*(directory / name for name in texts), *([index] if index else [])]
+    return write_listed(directory, texts, lang)

@@ -31,6 +31,7 @@ from kvsim.whole_files import PART, write_whole
 
 EVENTS_FILE = "events.jsonl"
 RUN_FILE = "run.json"
+CSV_ENCODING = "utf-8-sig"  # spreadsheets take a file without the mark for a local encoding
 T = TypeVar("T")
 
 

@@ -15,7 +15,7 @@ from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing
 from experiment.messages import ExitCode, user_error
-from experiment.os_errors import os_reason
+from experiment.os_errors import writing
 from experiment.record import remove_parts
 from experiment.shipped import find_config
 from experiment.simulate.names import unknown_gpu, unknown_model
@@ -130,13 +130,10 @@ def _workers(value: str | None) -> int:
 
 
 def _store(directory: Path) -> Store:
-    try:
+    with writing(directory):
         store = Store(directory)
         remove_parts(directory)
-        return store
-    except OSError as error:
-        why = os_reason(error)
-        raise user_error("error.out_unwritable", path=str(directory), why=why) from error
+    return store
 
 
 def _name(config: str | None) -> str:

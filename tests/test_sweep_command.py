@@ -45,7 +45,7 @@ def test_a_grid_becomes_cells_and_a_summary(
     out = tmp_path / "out"
     words = ["sweep", str(config), "--lang", lang, "--out", str(out), "--workers", "1"]
     assert main(words) == ExitCode.OK
-    with (out / "summary.csv").open(encoding="utf-8", newline="") as file:
+    with (out / "summary.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 6
     assert {row["error"] for row in rows if row["budget_bytes"] == "1024"} == {"pool_too_small"}

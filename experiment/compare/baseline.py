@@ -21,7 +21,7 @@ from experiment.compare.results import Figure, Number, Side
 from experiment.config_reading import MAX_CONFIG_BYTES
 from experiment.foreign import parse_json, read_bounded
 from experiment.messages import ExitCode, UserError, message, user_error
-from experiment.os_errors import os_reason
+from experiment.os_errors import writing
 from experiment.record import write_atomic
 
 FORMAT = 1
@@ -122,10 +122,8 @@ def write_baseline(path: Path, side: Side) -> int:
         "requests": side.requests,
         "figures": figures,
     }
-    try:
+    with writing(path):
         write_atomic(path, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    except OSError as error:
-        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
     return len(figures)
 
 

@@ -14,13 +14,11 @@ from experiment.compare.results import Comparison, Side
 from experiment.compare.sides import compare_sides
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import os_reason
-from experiment.record import write_atomic
 
 if TYPE_CHECKING:
     from experiment.report.compare import CompareConsole
 
 PAGE, DATA, TABLE = "compare.html", "compare.json", "compare.csv"
-_CSV_ENCODING = "utf-8-sig"  # spreadsheets take a file without the mark for a local encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +102,9 @@ def write_comparison(directory: Path, comparison: Comparison, lang: str) -> list
         UserError: they cannot be written.
     """
     from experiment.report.compare_page import compare_csv, compare_html
-    from experiment.report.index import write_index
+    from experiment.report.index import write_listed
 
     table = compare_csv(comparison)
     data = json.dumps(comparison.model_dump(mode="json"), ensure_ascii=False, indent=1)
-    try:
-        write_atomic(directory / PAGE, compare_html(comparison, table, lang))
-        write_atomic(directory / DATA, data + "\n")
-        write_atomic(directory / TABLE, table, _CSV_ENCODING)
-        index = write_index(directory, lang)
-    except OSError as error:
-        why = os_reason(error)
-        raise user_error("error.out_unwritable", path=str(directory), why=why) from error
-    files = [directory / name for name in (PAGE, DATA, TABLE)]
-    return [*files, *([index] if index else [])]
+    page = compare_html(comparison, table, lang)
+    return write_listed(directory, {PAGE: page, DATA: data + "\n", TABLE: table}, lang)

@@ -17,8 +17,7 @@ from experiment.messages import user_error
 from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.resolved import resolved_config
 from experiment.results import Results
-
-_SIM_FILE = "sim.json"
+from experiment.simulate.record import SIM_FILE
 
 
 def read_side(directory: Path) -> Side:
@@ -29,7 +28,7 @@ def read_side(directory: Path) -> Side:
     """
     if not directory.exists():
         raise user_error("error.compare.no_such", path=str(directory))
-    if (directory / _SIM_FILE).exists() and not (directory / EVENTS_FILE).exists():
+    if (directory / SIM_FILE).exists() and not (directory / EVENTS_FILE).exists():
         raise user_error("error.compare.simulation", path=str(directory))
     record = read_record(directory)
     _, results = picture(record)

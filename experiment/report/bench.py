@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TextIO, cast
 
 from rich import box
-from rich.console import Console, JustifyMethod
+from rich.console import JustifyMethod
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
@@ -19,7 +17,8 @@ from experiment.interrupts import shielded
 from experiment.messages import Message
 from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import Cells, all_tables
-from experiment.report.texts import AsciiFile, arm_name, translator
+from experiment.report.terminal import terminal
+from experiment.report.texts import arm_name, translator
 from experiment.report.wrap import wrap
 
 _WIDEST = 100
@@ -32,10 +31,7 @@ class BenchConsole:
 
     def __init__(self, lang: str, ascii_only: bool = False) -> None:
         self.t = translator(lang, ascii_only)
-        stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
-        self.console = Console(
-            file=stream, highlight=False, safe_box=True, emoji=False, markup=False
-        )
+        self.console = terminal(ascii_only)
         self.box = box.ASCII2 if ascii_only else box.SIMPLE_HEAD
         self._status: Status | None = None
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from experiment.bench.data import BenchData
 from experiment.i18n import Translator
-from experiment.messages import UserError, message, user_error
-from experiment.os_errors import os_reason
+from experiment.messages import user_error
+from experiment.os_errors import writing
 from experiment.record import write_atomic
 from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import Cells, all_tables
@@ -21,16 +21,13 @@ def write_page(path: Path, data: BenchData) -> None:
     Raises:
         UserError: the page has no such marks, or cannot be read or written.
     """
-    try:
+    with writing(path):
         page = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
         before, begin, rest = page.partition(BEGIN)
         _, end, after = rest.partition(END)
         if not begin or not end:
             raise user_error("error.bench.no_marks", path=str(path), begin=BEGIN, end=END)
         write_atomic(path, f"{before}{BEGIN}\n\n{markdown(data)}\n{END}{after}")
-    except OSError as error:
-        why = os_reason(error)
-        raise UserError(message("error.out_unwritable", path=str(path), why=why)) from error
 
 
 def markdown(data: BenchData) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TextIO, cast
+from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -44,7 +42,8 @@ from experiment.report.console_pool import PoolView, TaskDisplay
 from experiment.report.console_results import show_results
 from experiment.report.experiment.console import show_experiment
 from experiment.report.sharing import sampling_message
-from experiment.report.texts import AsciiFile, arm_name, preview, translator
+from experiment.report.terminal import terminal
+from experiment.report.texts import arm_name, preview, translator
 from experiment.report.wrap import wrap
 from experiment.results import Results
 
@@ -62,10 +61,7 @@ class ConsoleReporter:
 
     def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
         self.t: Translator = translator(lang, ascii_only)
-        stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
-        self.console = Console(
-            file=stream, highlight=False, safe_box=True, emoji=False, markup=False
-        )
+        self.console = terminal(ascii_only)
         self.quiet = quiet
         self.box = box.ASCII2 if ascii_only else box.ROUNDED
         self._rule = "-" if ascii_only else "─"

@@ -18,7 +18,7 @@ from experiment.compare.results import Better, Figure
 from experiment.foreign import check_inside
 from experiment.messages import Message, message
 from experiment.os_errors import os_reason
-from experiment.record import Record, write_atomic
+from experiment.record import CSV_ENCODING, Record, write_atomic
 from experiment.report.ci_benchmark import FILES, benchmark_json
 from experiment.report.experiment.frame import experiment_frame
 from experiment.report.frames import readings_frame, summary_frame, timeline_frame, to_csv
@@ -26,8 +26,6 @@ from experiment.report.html import report_html
 from experiment.report.plots import draw_plots
 from experiment.report.series import all_series
 from experiment.results import Results
-
-CSV_ENCODING = "utf-8-sig"  # spreadsheets take a file without the mark for a local encoding
 
 
 class ReportError(OSError):

@@ -26,15 +26,16 @@ from experiment.bench.data import FILE, BenchData
 from experiment.compare.results import Comparison
 from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.messages import Message, UserError, message
-from experiment.record import RUN_FILE, write_atomic
+from experiment.os_errors import writing
+from experiment.record import CSV_ENCODING, RUN_FILE, write_atomic
 from experiment.report import bench_page, claims_page, compare_words, paper, paper_page, sweep_page
 from experiment.report.bilingual import Bilingual
 from experiment.report.embed import safe_json
 from experiment.report.html import page_assets, templates
 from experiment.report.simulation.headline import headline
+from experiment.simulate.record import SIM_FILE
 
 INDEX_FILE = "index.html"
-_SIM_FILE = "sim.json"
 _PAGE = "report.html"
 # Only such a directory is ours to write into; a run may be told to lie anywhere.
 _NAME = "reports"
@@ -78,6 +79,20 @@ def write_index(directory: Path, lang: str) -> Path | None:
     path = reports / INDEX_FILE
     write_atomic(path, index_html(entries(reports), lang))
     return path
+
+
+def write_listed(directory: Path, texts: Mapping[str, str], lang: str) -> list[Path]:
+    """Write the files of a report by their names, and the index beside it; paths of all of them.
+
+    Raises:
+        UserError: one cannot be written.
+    """
+    with writing(directory):
+        for name, text in texts.items():
+            encoding = CSV_ENCODING if name.endswith(".csv") else "utf-8"
+            write_atomic(directory / name, text, encoding)
+        index = write_index(directory, lang)
+    return [*(directory / name for name in texts), *([index] if index else [])]
 
 
 def entries(reports: Path) -> list[Entry]:
@@ -176,7 +191,7 @@ def _bench(name: str, data: Mapping[str, Any]) -> Entry:
 
 _READERS: Mapping[str, tuple[str, Callable[[str, Mapping[str, Any]], Entry]]] = {
     RUN_FILE: (_PAGE, _run),
-    _SIM_FILE: (_PAGE, _simulation),
+    SIM_FILE: (_PAGE, _simulation),
     "compare.json": ("compare.html", _compare),
     "claims.json": (claims_page.PAGE, _claims),
     "paper.json": (paper_page.PAGE, _paper),

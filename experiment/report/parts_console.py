@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO, cast
 
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from experiment.report.texts import AsciiFile, translator
+from experiment.report.terminal import terminal
+from experiment.report.texts import translator
 
 Advance = Callable[[], None]
 
@@ -21,10 +19,7 @@ class PartsConsole:
 
     def __init__(self, lang: str, ascii_only: bool = False) -> None:
         self.t = translator(lang, ascii_only)
-        stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
-        self.console = Console(
-            file=stream, highlight=False, safe_box=True, emoji=False, markup=False
-        )
+        self.console = terminal(ascii_only)
         self.box = box.ASCII2 if ascii_only else box.SIMPLE_HEAD
 
     @contextmanager

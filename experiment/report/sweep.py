@@ -14,10 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiment.i18n import DASH
-from experiment.messages import user_error
-from experiment.os_errors import os_reason
-from experiment.record import write_atomic
-from experiment.report.index import write_index
+from experiment.report.index import write_listed
 from experiment.report.parts_console import Advance, PartsConsole
 from experiment.report.sweep_page import (
     FILE,
@@ -138,11 +135,4 @@ def write_sweep(directory: Path, rows: Sequence[Row], lang: str) -> list[Path]:
         FILE: json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n",
         PAGE: sweep_html(data, table, lang),
     }
-    try:
-        for name, text in texts.items():
-            write_atomic(directory / name, text)
-        index = write_index(directory, lang)
-    except OSError as error:
-        why = os_reason(error)
-        raise user_error("error.out_unwritable", path=str(directory), why=why) from error
-    return [*(directory / name for name in texts), *([index] if index else [])]
+    return write_listed(directory, texts, lang)

@@ -12,7 +12,7 @@ from typing import Any
 from experiment.config_reading import MAX_CONFIG_BYTES
 from experiment.foreign import parse_json, read_bounded
 from experiment.messages import user_error
-from experiment.os_errors import os_reason
+from experiment.os_errors import writing
 from experiment.record import write_atomic
 from kvsim.roofline import Latency, LinearLatency, Roofline
 
@@ -41,10 +41,8 @@ def write_latency(path: Path, data: dict[str, Any]) -> None:
         UserError: the file cannot be written.
     """
     text = json.dumps(data | {"schema_version": SCHEMA_VERSION}, indent=1, allow_nan=False)
-    try:
+    with writing(path):
         write_atomic(path, text + "\n")
-    except OSError as error:
-        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
 
 
 def read_latency(path: Path) -> Latency:

@@ -27,6 +27,7 @@ from experiment.report.simulation.lines import line_swatch, sweep_chart
 from experiment.report.simulation.sweeps import Sweep, sweeps_of
 from experiment.report.svg import patterns
 from experiment.shipped import program
+from experiment.simulate.record import SIM_FILE
 
 Data = Mapping[str, Any]
 _MOST_TABLE = 400_000  # of a packed table, several of which stand in the page
@@ -192,4 +193,4 @@ def _embedded(data: Data, tables: Mapping[str, str]) -> Any:
             cell["result"] = {k: v for k, v in cell["result"].items() if k != "series"}
     made = {name: packed(text) for name, text in tables.items()}
     short = {name: table for name, table in made.items() if len(table) <= _MOST_TABLE}
-    return safe_json({"name": "sim.json", **data, "cells": cells, "tables": short})
+    return safe_json({"name": SIM_FILE, **data, "cells": cells, "tables": short})
