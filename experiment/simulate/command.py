@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +17,7 @@ from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing, shielded
 from experiment.messages import ExitCode, UserError, message, user_error
-from experiment.os_errors import os_reason
+from experiment.os_errors import writing
 from experiment.privacy import without_private
 from experiment.simulate import words
 from experiment.simulate.latency_file import read_latency
@@ -126,6 +125,8 @@ def _setup(options: argparse.Namespace, model: ModelFacts, gpu: GPUFacts, memory
     length, source = length_of(model, whole("--max-length", options.max_length))
     branching = number("--branching", options.branching, most=1)
     beams = whole("--beams", options.beams) or 1
+    if branching is not None and beams == 1:
+        raise user_error("error.sim.unused", flag="--branching", other="--beams")
     limits = words.limits_of(options)
     if beams > limits.max_num_seqs:
         raise user_error("error.limit_le", config_key="--beams", value=beams,
@@ -200,7 +201,7 @@ def _finish(directory: Path, head: dict[str, Any], found: Found, console: Any) -
         raise UserError(found.failed[0])
     data = head | found.to_json()
     try:
-        with shielded(), _disk(directory):  # it may have taken an hour
+        with shielded(), writing(directory):  # it may have taken an hour
             write_simulation(directory, data)
             drawing()
         console.show_simulation(data, _written(directory, data, console.t.lang))
@@ -217,21 +218,7 @@ def _written(directory: Path, data: dict[str, Any], lang: str) -> list[str]:
     from experiment.report.index import write_index
     from experiment.report.simulation.files import write_reports
 
-    with _disk(directory):
+    with writing(directory):
         files = write_reports(directory, data, lang)
         index = write_index(directory, lang)
     return [str(path) for path in (*files, directory / SIM_FILE, index) if path]
-
-
-@contextmanager
-def _disk(directory: Path) -> Iterator[None]:
-    """A disk that takes no more is no defect of this program.
-
-    Raises:
-        UserError: the directory cannot be written to.
-    """
-    try:
-        yield
-    except OSError as error:
-        why = os_reason(error)
-        raise user_error("error.out_unwritable", path=str(directory), why=why) from error

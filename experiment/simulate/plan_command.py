@@ -13,7 +13,7 @@ from typing import Any
 from experiment import __version__
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
-from experiment.os_errors import os_reason
+from experiment.os_errors import writing
 from experiment.record import write_atomic
 from experiment.simulate import words
 from experiment.simulate.errors import said
@@ -22,7 +22,7 @@ from experiment.simulate.names import gpu_of, model_of
 from experiment.simulate.setup import Memory, Setup
 from experiment.simulate.trace import Loaded, holds_texts, lengths, load
 from experiment.simulate.values import number, whole
-from experiment.words import make_parser, parse
+from experiment.words import attribute, make_parser, parse
 from kvsim.gpus import GPUFacts
 from kvsim.models import ModelFacts
 from kvsim.plan import Plan, PlanQuestion, full_rate, make_plan
@@ -78,6 +78,9 @@ def _stream(options: argparse.Namespace, model: ModelFacts) -> Loaded | None:
     if not options.trace:
         if options.prompt_tokens is None or options.new_tokens is None:
             raise user_error("error.sim.plan_source")
+        for flag in (*words.TRACE, "--skip-bad-rows"):
+            if flag != "--rate" and getattr(options, attribute(flag)):
+                raise user_error("error.sim.unused", flag=flag, other="--trace")
         return None
     longest = whole("--max-length", options.max_length) or model.max_positions
     return load(words.trace_of(options, longest))
@@ -189,7 +192,5 @@ def running_at(
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:
-    try:
+    with writing(path):
         write_atomic(path, json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
-    except OSError as error:
-        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error

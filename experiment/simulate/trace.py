@@ -142,12 +142,15 @@ def _file(options: TraceOptions) -> RequestStream:
 def _generated(options: TraceOptions) -> RequestStream:
     read = options.read
     for flag, given in (("--format", read.format), ("--unit", read.unit),
-                        ("--hash-block-size", read.block_size)):  # fmt: skip
+                        ("--hash-block-size", read.block_size),
+                        ("--output-tokens", read.output_tokens)):  # fmt: skip
         if given is not None:
             raise user_error("error.sim.file_only", flag=flag)
     rate = options.rate
     if options.factor is not None:
         raise user_error("error.sim.no_rate_to_scale", value=f"{options.factor:g}x")
+    if rate is None and options.cv is not None:
+        raise user_error("error.sim.unused", flag="--cv", other="--rate")
     cv = 1.0 if options.cv is None else options.cv
     requests = options.requests or _PRESET_REQUESTS
     recipe = from_preset(

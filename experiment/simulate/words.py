@@ -121,6 +121,9 @@ def memory_of(options: argparse.Namespace) -> Memory:
         "--gpu-memory-utilization", options.gpu_memory_utilization, above=0, most=1
     )
     budget = None if options.kv_budget == "auto" else size("--kv-budget", options.kv_budget)
+    for flag in ("--gpu-memory-utilization", "--overhead"):
+        if budget is not None and getattr(options, attribute(flag)) is not None:
+            raise user_error("error.sim.unused_beside", flag=flag, other="--kv-budget")
     return Memory(
         budget=budget,
         gpus=whole("--gpus", options.gpus) or 1,
@@ -142,7 +145,7 @@ def limits_of(options: argparse.Namespace) -> Limits:
     if kind == "swap" and not swap:
         raise user_error("error.sim.no_swap_space")
     if kind != "swap" and swap:
-        raise user_error("error.sim.swap_unused")
+        raise user_error("error.sim.unused", flag="--swap-space", other="--preemption swap")
     return Limits(
         max_num_seqs=whole("--max-num-seqs", options.max_num_seqs) or 256,
         max_num_batched_tokens=whole("--max-num-batched-tokens", options.max_num_batched_tokens)

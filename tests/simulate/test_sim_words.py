@@ -88,6 +88,13 @@ WRONG = {
     "swap of no block": (
         ("simulate", *MODEL, *DRAWN, "--preemption", "swap", "--swap-space", "1MiB"), "12.5"),
     "swap space unused": (("simulate", *MODEL, *DRAWN, "--swap-space", "4GiB"), "--preemption"),
+    "burst without a rate": (("simulate", *MODEL, *DRAWN, "--cv", "2"), "--rate"),
+    "tokens of a drawn trace": (("simulate", *MODEL, *DRAWN, "--output-tokens", "9"), "--output-"),
+    "branches of no beams": (("simulate", *MODEL, *DRAWN, "--branching", "0.2"), "--beams"),
+    "overhead beside a budget": (
+        ("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "1GiB", "--overhead", "1GiB"), "--kv-b"),
+    "plan of no trace": (
+        ("plan", *MODEL, "--prompt-tokens", "9", "--new-tokens", "9", "--tile", "7"), "--trace"),
     "swap into nothing": (("simulate", *MODEL, *DRAWN, "--preemption", "swap"), "--swap-space"),
     "samples of max": (("simulate", *MODEL, *DRAWN, "--policy", "max", "--samples", "2"), "max"),
     "no number": (("simulate", *MODEL, *DRAWN, "--head", "few"), "--head"),
