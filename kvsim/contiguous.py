@@ -23,7 +23,36 @@ class _Row:
     ended: bool = False
 
 
-class StaticBatchPlanner:
+class _Rows:
+    """Rows of a cache that step together, each with its blocks: what both planners have."""
+
+    def __init__(self, blocks: int, block_size: int) -> None:
+        self._pool = BlockPool(blocks, block_size)
+        self._rows: dict[int, _Row] = {}
+        self._finished: list[Finish] = []
+        self._step = 0
+
+    def tables(self) -> dict[int, list[int]]:
+        """Blocks of every request that holds some: its slab, or its slots."""
+        return {request: list(self._pool.table(request)) for request in self._pool.owners}
+
+    def written(self) -> dict[int, int]:
+        """Positions written for every request that still runs, fillers not counted."""
+        return {request: row.written for request, row in self._rows.items() if not row.ended}
+
+    def _end(self, finished: Sequence[tuple[int, FinishReason]]) -> None:
+        for request, reason in finished:
+            self._rows[request].ended = True
+            self._finished.append(Finish(request, reason))
+
+    def _plan(self, ops: Sequence[BlockOp], chunks: Sequence[Chunk], waiting: int) -> StepPlan:
+        finished, self._finished = tuple(self._finished), []
+        plan = StepPlan(self._step, tuple(ops), tuple(chunks), (), finished, waiting)
+        self._step += 1
+        return plan
+
+
+class StaticBatchPlanner(_Rows):
     """Plans for batches that start together, step together and are released together.
 
     Each request takes one slab. Shorter prompts are padded on the left to the longest one, as
@@ -37,11 +66,7 @@ class StaticBatchPlanner:
     """
 
     def __init__(self, slabs: int, max_length: int) -> None:
-        self._pool = BlockPool(slabs, max_length)
-        self._rows: dict[int, _Row] = {}
-        self._finished: list[Finish] = []
-        self._released: list[BlockOp] = []
-        self._step = 0
+        super().__init__(slabs, max_length)
 
     def start(self, prompts: Sequence[tuple[int, int]], waiting: int = 0) -> StepPlan:
         """Prefill a batch of (request id, prompt tokens); ``waiting`` requests stay queued.
@@ -75,38 +100,13 @@ class StaticBatchPlanner:
         self._end(finished)
         # Last slab first: the pool hands out first what came back last, so that the next batch
         # begins with the first slab, as a cache tensor's rows do.
-        for request in reversed(self._pool.owners):
-            self._released.append(BlockOp(OpKind.FREE, request, self._pool.free(request)))
-        self._rows.clear()
-        return self._plan([], [], waiting)
-
-    def tables(self) -> dict[int, list[int]]:
-        """Slab of every request that holds one, as a block table of one entry."""
-        return {request: list(self._pool.table(request)) for request in self._pool.owners}
-
-    def written(self) -> dict[int, int]:
-        """Positions written for every request that still runs, fillers not counted."""
-        return {request: row.written for request, row in self._rows.items() if not row.ended}
-
-    def _end(self, finished: Sequence[tuple[int, FinishReason]]) -> None:
-        for request, reason in finished:
-            self._rows[request].ended = True
-            self._finished.append(Finish(request, reason))
-
-    def _plan(self, ops: list[BlockOp], chunks: list[Chunk], waiting: int) -> StepPlan:
-        plan = StepPlan(
-            step=self._step,
-            ops=(*self._released, *ops),
-            chunks=tuple(chunks),
-            finished=tuple(self._finished),
-            waiting=waiting,
-        )
-        self._step += 1
-        self._finished, self._released = [], []
-        return plan
+        owners = reversed(self._pool.owners)
+        ops = [BlockOp(OpKind.FREE, r, self._pool.free(r)) for r in owners]
+        self._rows = {}
+        return self._plan(ops, [], waiting)
 
 
-class GrowingPlanner:
+class GrowingPlanner(_Rows):
     """Plans for one prompt at a time in a cache that grows by what each step writes.
 
     The pool is elastic: blocks of one slot, taken from the device with every token and given
@@ -119,11 +119,8 @@ class GrowingPlanner:
     """
 
     def __init__(self, max_length: int, rows: int = 1) -> None:
-        self._pool = BlockPool(max_length * rows, 1)
+        super().__init__(max_length * rows, 1)
         self._max_length = max_length
-        self._rows: dict[int, _Row] = {}
-        self._finished: list[Finish] = []
-        self._step = 0
 
     def start(self, requests: Sequence[int], prompt_tokens: int, waiting: int = 0) -> StepPlan:
         """Prefill the samples of one prompt."""
@@ -150,19 +147,6 @@ class GrowingPlanner:
         self._rows = {}
         return self._plan(ops, [], waiting)
 
-    def tables(self) -> dict[int, list[int]]:
-        """Slots of the rows."""
-        return {request: list(self._pool.table(request)) for request in self._pool.owners}
-
-    def written(self) -> dict[int, int]:
-        """Positions written for every request that still runs."""
-        return {request: row.written for request, row in self._rows.items() if not row.ended}
-
-    def _end(self, finished: Sequence[tuple[int, FinishReason]]) -> None:
-        for request, reason in finished:
-            self._rows[request].ended = True
-            self._finished.append(Finish(request, reason))
-
     def _grow(self, count: int, waiting: int) -> StepPlan:
         if any(row.written + count > self._max_length for row in self._rows.values()):
             raise OutOfBlocksError(f"a row would outgrow {self._max_length} slots")
@@ -172,9 +156,3 @@ class GrowingPlanner:
             chunks.append(Chunk(request, row.written, count, samples=not row.ended))
             row.written += count
         return self._plan(ops, chunks, waiting)
-
-    def _plan(self, ops: list[BlockOp], chunks: list[Chunk], waiting: int) -> StepPlan:
-        finished, self._finished = tuple(self._finished), []
-        plan = StepPlan(self._step, tuple(ops), tuple(chunks), (), finished, waiting)
-        self._step += 1
-        return plan

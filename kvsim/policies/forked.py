@@ -19,10 +19,9 @@ from itertools import count
 
 from kvsim.arrivals import Misfit
 from kvsim.blocks import BlockPool
-from kvsim.hash_keys import HashKeys
 from kvsim.ledger import Ledger
 from kvsim.policies.base import Run
-from kvsim.policies.paged import PAGED_LEVELS, misfit, transfer
+from kvsim.policies.paged import PAGED_LEVELS, keys_of, misfit, transfer
 from kvsim.prefix import PrefixStats
 from kvsim.request import Request
 from kvsim.roofline import StepWork
@@ -111,11 +110,7 @@ class Forked:
             room -= 1
             row = arrivals.pop()
             prompt, output = arrivals.prompt[row], arrivals.output[row]
-            keys = None
-            if self._caching:
-                ids, size = arrivals.pop_ids()
-                if ids is not None and size is not None:
-                    keys = HashKeys(row, prompt, ids, size, self.shape.block_size)
+            keys = keys_of(arrivals, row, self.shape.block_size) if self._caching else None
             request = Request(
                 next(self._ids), prompt, output, keys, arrivals.priority[row], self.config.beams
             )

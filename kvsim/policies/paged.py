@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from kvsim.arrivals import Misfit
+from kvsim.arrivals import Arrivals, Misfit
 from kvsim.blocks import BlockPool, blocks_needed
 from kvsim.clock import DecodeRun, attoseconds
 from kvsim.cohort import CohortScheduler, Work
@@ -49,6 +49,14 @@ def misfit(
     if needed > shape.blocks:
         return Misfit("blocks", needed, shape.blocks)
     return None
+
+
+def keys_of(arrivals: Arrivals, row: int, block_size: int) -> HashKeys | None:
+    """Keys of the full blocks of the request that was popped; None where its trace has none."""
+    ids, size = arrivals.pop_ids()
+    if ids is None or size is None:
+        return None
+    return HashKeys(row, arrivals.prompt[row], ids, size, block_size)
 
 
 class Paged:
@@ -118,11 +126,7 @@ class Paged:
         while room > 0 and arrivals.waiting:
             row = arrivals.pop()
             prompt, output = arrivals.prompt[row], arrivals.output[row]
-            keys = None
-            if self._caching:
-                ids, size = arrivals.pop_ids()
-                if ids is not None and size is not None:
-                    keys = HashKeys(row, prompt, ids, size, self.shape.block_size)
+            keys = keys_of(arrivals, row, self.shape.block_size) if self._caching else None
             scheduler.add(Request(row, prompt, output, keys))
             room -= 1
 
