@@ -79,7 +79,11 @@ class Interrupts:
 
     @contextlib.contextmanager
     def shield(self) -> Iterator[None]:
-        """Signals wait until this is left, however it is left."""
+        """Signals wait until this is left, however it is left.
+
+        Raises:
+            EndedError: on leaving, where one came meanwhile.
+        """
         self._shields += 1
         try:
             yield

@@ -167,6 +167,9 @@ def requests_that_fit(
     ``lengths`` are slots per request (see :func:`final_tokens`). ``shared``, where given, says how
     many positions at the beginning of each are those of the request before it: whole blocks of
     these are not taken again.
+
+    Raises:
+        ValueError: no lengths, or one below 1.
     """
     if not lengths or min(lengths) < 1:
         raise ValueError("lengths must be positive")

@@ -50,7 +50,11 @@ def some_blocks(blocks: Iterable[int] = ()) -> array[int]:
 
 
 class PoolState:
-    """The records of a pool, to be read; see :class:`kvsim.blocks.BlockPool`."""
+    """The records of a pool, to be read; see :class:`kvsim.blocks.BlockPool`.
+
+    Raises:
+        ValueError: a size below 1.
+    """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         if num_blocks < 1 or block_size < 1:

@@ -31,7 +31,11 @@ class KeyChain:
         self._root = hashlib.blake2b(salt.encode(), digest_size=_DIGEST_BYTES).digest()
 
     def keys(self, tokens: Sequence[int], count: int) -> Sequence[bytes]:
-        """Keys of the first ``count`` blocks of ``tokens``, which only ever grows at its end."""
+        """Keys of the first ``count`` blocks of ``tokens``, which only ever grows at its end.
+
+        Raises:
+            ValueError: there are not so many full blocks.
+        """
         size = self._block_size
         while len(self._keys) < count:
             index = len(self._keys)

@@ -21,7 +21,11 @@ def libraries() -> None:
 
 
 def main(wire: Wire, task_data: dict[str, Any]) -> None:
-    """Run the arm."""
+    """Run the arm.
+
+    Raises:
+        UserError: there is no such arm.
+    """
     import torch
 
     from experiment.arms.base import ArmRun

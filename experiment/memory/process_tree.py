@@ -214,6 +214,9 @@ def open_statm(process: Any) -> IO[bytes] | None:
     """The file of the process that holds its resident pages; None where there is none.
 
     It stays that of this process: once that has ended, reading fails.
+
+    Raises:
+        psutil.NoSuchProcess: it has ended already.
     """
     if sys.platform != "linux":
         return None

@@ -19,7 +19,12 @@ from experiment.wire import Wire, serve
 
 
 def main(wire: Wire, data: dict[str, Any]) -> None:
-    """Import vLLM, then run the arm."""
+    """Import vLLM, then run the arm.
+
+    Raises:
+        UserError: it ended, with what it said of the reason.
+        MemoryError: there was not enough for it.
+    """
     task = VllmTask.model_validate(data)
     prepare_variables(task.device)
     wire.emit(

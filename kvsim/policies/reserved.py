@@ -30,7 +30,11 @@ class _Prefill:
 
 
 class Reserved(Unshared):
-    """The policies ``max``, ``pow2`` and ``oracle``."""
+    """The policies ``max``, ``pow2`` and ``oracle``.
+
+    Raises:
+        SimulationError: ``bad_option``: a step takes fewer tokens than requests may run.
+    """
 
     names: tuple[str, ...] = (
         SlotState.LIVE.value,

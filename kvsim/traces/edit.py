@@ -61,7 +61,11 @@ def _first(source: RequestStream, count: int) -> Iterator[TraceRequest]:
 
 
 class Head(_Edited):
-    """The first ``count`` requests."""
+    """The first ``count`` requests.
+
+    Raises:
+        ValueError: a count below 1.
+    """
 
     def __init__(self, source: RequestStream, count: int) -> None:
         if count < 1:
@@ -74,7 +78,12 @@ class Head(_Edited):
 
 
 class ScaleRate(_Edited):
-    """The same requests, ``factor`` times as many in a second."""
+    """The same requests, ``factor`` times as many in a second.
+
+    Raises:
+        ValueError: a factor that is not above 0, or none that can be counted.
+        TraceError: while reading, ``clock_too_long``: at this rate one comes after centuries.
+    """
 
     def __init__(self, source: RequestStream, factor: float) -> None:
         if not 0 < factor < float("inf"):
@@ -98,6 +107,9 @@ class Tile(_Edited):
         count: requests that come out.
         fresh_prefixes: each copy has hash ids of its own, so that a copy never finds what an
             earlier one left behind; else the copies are the same prompts again.
+
+    Raises:
+        ValueError: a count below 1.
     """
 
     def __init__(self, source: RequestStream, count: int, fresh_prefixes: bool = True) -> None:
