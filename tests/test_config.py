@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiment.config import Config, config_keys, expand_arms, parse_bytes
+from experiment.config import Config, config_keys, expand_arms, make_config, parse_bytes
 from experiment.config_reading import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import UserError
@@ -39,6 +41,14 @@ def test_every_shipped_config_is_valid(path: Path) -> None:
 
 def test_the_default_file_says_what_the_defaults_are() -> None:
     assert load_config(CONFIGS / "default.toml", {}) == Config()
+
+
+def test_the_default_file_names_every_key_and_its_examples_are_values() -> None:
+    text = (CONFIGS / "default.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE))
+    named = {f"{section}.{name}" for section, table in data.items() for name in table}
+    assert named == set(config_keys())
+    assert make_config(data) != Config()
 
 
 @pytest.mark.parametrize(
