@@ -33,6 +33,14 @@ def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The machine, looked at once."""
+    from real_parts import look_at_the_machine  # what it imports must not come before the above
+
+    return look_at_the_machine(tmp_path_factory.mktemp("probe"))
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Debian's Chromium without a window; one for all tests, as playwright allows no second."""
     driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

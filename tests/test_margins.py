@@ -44,22 +44,20 @@ def finished(arm: str, tokens: list[int], budget: int) -> list[Event]:
     ]  # fmt: skip
 
 
-def made(session: Session) -> Prepared:
-    environment = session.probe_environment("cpu")
-    assert isinstance(environment, Environment)
+def made(session: Session, environment: Environment) -> Prepared:
     prepared = session.prepare(CONFIG, environment, ["Hello there"])
     assert isinstance(prepared, Prepared)
     return prepared
 
 
-def test_the_margin_is_that_of_plain_transformers(tmp_path: Path) -> None:
+def test_the_margin_is_that_of_plain_transformers(tmp_path: Path, environment: Environment) -> None:
     ours, theirs = [11, 12, 13, 14], [11, 12, 900, 14]
     with EventLog(tmp_path) as log:
         session = Session(tmp_path, log, lambda event: None)
         session.emit(
             RunStarted(version="t", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
         )
-        prepared = made(session)
+        prepared = made(session, environment)
         for arm, tokens in zip(NAMES, (ours, ours), strict=True):
             for event in finished(arm, tokens, 1):
                 session.emit(event)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from real_parts import is_gone
 
 from experiment import process, runner
 from experiment.events import ArmFailed, Event, Notice, RunStarted, Stage, StageEntered
@@ -48,18 +49,6 @@ Start = Callable[..., Child]
 
 def said(events: list[Event]) -> list[dict[str, int]]:
     return [event.text.params for event in events if isinstance(event, Notice)]
-
-
-def is_gone(pid: int) -> bool:
-    """Whether the process has ended, or does within some seconds."""
-    try:
-        process = psutil.Process(pid)
-        process.wait(10)
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.TimeoutExpired:
-        return process.status() == psutil.STATUS_ZOMBIE  # ended, and nobody has asked how
-    return True
 
 
 def until_first(child: Child) -> list[Event]:

@@ -9,8 +9,6 @@ from arm_runs import Run, make_config, prepare, run_arms, with_requests
 
 from experiment.config import ARM_GROUPS, Config
 from experiment.environment import Environment
-from experiment.events import EnvironmentProbed
-from experiment.process import Child
 from experiment.runner import Prepared
 from experiment.workload import DEFAULT_PROMPTS
 
@@ -23,13 +21,6 @@ LENGTH = 64
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="session")
-def environment(runs: Path) -> Environment:
-    with Child("experiment.probe", {"device": "cpu"}, runs / "probe.log", 120) as child:
-        probed = [event for event in child.events() if isinstance(event, EnvironmentProbed)]
-    return Environment.model_validate(probed[0].environment)
 
 
 @pytest.fixture(scope="session")

@@ -11,20 +11,9 @@ import pytest
 from programs import Starter
 
 from experiment.environment import Environment
-from experiment.record import EventLog
-from experiment.runner import Session
 
 # What runs an experiment without its processes serves here as well.
 sys.path.append(str(Path(__file__).parents[1] / "experiments"))
-
-
-@pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    directory = tmp_path_factory.mktemp("probe")
-    with EventLog(directory) as log:
-        found = Session(directory, log, lambda event: None).probe_environment("cpu")
-    assert isinstance(found, Environment)
-    return found
 
 
 @pytest.fixture

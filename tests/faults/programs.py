@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from real_parts import is_gone
 
 from experiment.events import ArmFinished, ArmStarted, Event, Step
 from experiment.messages import UserError
@@ -93,18 +94,6 @@ def events_of(out: Path) -> list[Event]:
         return list(read_record(out).events)
     except UserError:
         return []
-
-
-def is_gone(pid: int) -> bool:
-    """Whether the process has ended, or does within some seconds."""
-    try:
-        process = psutil.Process(pid)
-        process.wait(10)
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.TimeoutExpired:
-        return process.status() == psutil.STATUS_ZOMBIE
-    return True
 
 
 def arm_steps(arm: str) -> Callable[[list[Event]], bool]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import ARMS, Starter, arm_steps, is_gone, no_shared_memory_is_left, shared_memory
+from programs import ARMS, Starter, arm_steps, no_shared_memory_is_left, shared_memory
+from real_parts import is_gone, prepare
 
 from experiment import runner
 from experiment.cli import main
@@ -50,11 +51,7 @@ CONFIG = Config.model_validate(
 @pytest.fixture(scope="module")
 def prepared(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     directory = tmp_path_factory.mktemp("prepare")
-    with EventLog(directory) as log:
-        session = Session(directory, log, lambda event: None)
-        made = session.prepare(CONFIG, environment, ["Hello", "A longer one " * 5])
-    assert isinstance(made, Prepared)
-    return made
+    return prepare(directory, CONFIG, environment, ["Hello", "A longer one " * 5])
 
 
 def run_arm(

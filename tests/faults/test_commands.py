@@ -27,11 +27,11 @@ from programs import (
     Starter,
     arm_steps,
     in_a_terminal,
-    is_gone,
     no_shared_memory_is_left,
     shared_memory,
     take_the_terminal,
 )
+from real_parts import is_gone
 
 from experiment.bench.data import read_data
 from experiment.cli import main

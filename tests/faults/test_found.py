@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from event_makers import head
-from programs import is_gone
+from real_parts import is_gone
 
 from experiment.bench import rounds
 from experiment.bench.rounds import Ground, run_round

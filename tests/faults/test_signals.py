@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from programs import ARMS, Starter, arm_steps, events_of, in_a_terminal, is_gone, read_until
+from programs import ARMS, Starter, arm_steps, events_of, in_a_terminal, read_until
+from real_parts import is_gone
 
 from experiment.cli import main
 from experiment.conclusions import evaluate

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from event_makers import head
-from programs import is_gone
+from real_parts import is_gone
 
 from experiment import process, runner
 from experiment.config import Config

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from real_parts import prepare
 
 from experiment import drawing
 from experiment.conclusions import evaluate
@@ -51,23 +52,9 @@ CONFIG = Config.model_validate(
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    directory = tmp_path_factory.mktemp("probe")
-    with EventLog(directory) as log:
-        session = Session(directory, log, lambda event: None)
-        found = session.probe_environment("cpu")
-    assert isinstance(found, Environment)
-    return found
-
-
-@pytest.fixture(scope="module")
 def prepared(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     directory = tmp_path_factory.mktemp("prepare")
-    with EventLog(directory) as log:
-        session = Session(directory, log, lambda event: None)
-        made = session.prepare(CONFIG, environment, ["Hello", "A longer one " * 5])
-    assert isinstance(made, Prepared)
-    return made
+    return prepare(directory, CONFIG, environment, ["Hello", "A longer one " * 5])
 
 
 def run_arm(

@@ -8,20 +8,8 @@ from pathlib import Path
 import pytest
 
 from experiment.config import Config
-from experiment.environment import Environment
 from experiment.launch import find_vllm
 from experiment.messages import Message
-from experiment.record import EventLog
-from experiment.runner import Session
-
-
-@pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    directory = tmp_path_factory.mktemp("probe")
-    with EventLog(directory) as log:
-        found = Session(directory, log, lambda event: None).probe_environment("cpu")
-    assert isinstance(found, Environment)
-    return found
 
 
 @pytest.fixture(scope="session")

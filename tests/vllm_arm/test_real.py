@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from real_parts import prepare
 from transformers import AutoModelForCausalLM, GPT2Config
 from vllm_runs import BLOCK, config, result, run_arms
 
@@ -27,8 +28,8 @@ from experiment.events import (
 )
 from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.process import descendants
-from experiment.record import EventLog, Record
-from experiment.runner import Prepared, Session
+from experiment.record import Record
+from experiment.runner import Prepared
 from experiment.timeline import timeline
 from kvsim.ledger import SlotState
 from kvsim.step import plan_from_json
@@ -60,11 +61,7 @@ def prepared(
 ) -> Prepared:
     directory = tmp_path_factory.mktemp("prepare")
     given = config(model={"name": str(model)}, cache={"max_length": LENGTH, "block_size": BLOCK})
-    with EventLog(directory) as log:
-        session = Session(directory, log, lambda event: None)
-        made = session.prepare(given, environment, ["Hello"])
-    assert isinstance(made, Prepared), made
-    return made
+    return prepare(directory, given, environment, ["Hello"])
 
 
 def with_requests(
