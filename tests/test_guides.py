@@ -53,10 +53,25 @@ def defined() -> frozenset[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_within_the_repository_lead_somewhere(page: str) -> None:
-    links = [link.partition("#")[0] for link in LINK.findall(FENCE.sub("", read(page)))]
-    local = [link for link in links if link and ":" not in link]
-    missing = [link for link in local if not ((ROOT / page).parent / link).exists()]
+    links = [link for link in LINK.findall(FENCE.sub("", read(page))) if ":" not in link]
+    missing = [link for link in links if not leads_somewhere(page, link)]
     assert not missing
+
+
+def leads_somewhere(page: str, link: str) -> bool:
+    """Whether the file of a link is there and, where it names one, its heading too."""
+    file, _, anchor = link.partition("#")
+    path = ((ROOT / page).parent / file).resolve() if file else ROOT / page
+    if not anchor:
+        return path.exists()
+    text = FENCE.sub("", path.read_text(encoding="utf-8")) if path.is_file() else ""
+    return anchor in {anchor_of(title) for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+def anchor_of(title: str) -> str:
+    """What GitHub calls a heading in links."""
+    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
+    return kept.strip().replace(" ", "-")
 
 
 @pytest.mark.parametrize("page", NAMING)

@@ -94,7 +94,7 @@ def test_every_option_and_key_within_lines_exists(page: str) -> None:
     sections = "|".join(Config.model_fields)
     dotted = re.compile(rf"^((?:{sections})\.[a-z_]+)\b(?!\.)")
     keys = {match[1] for span in spans(page) if (match := dotted.match(span))}
-    files = {"run.json", "engine.json", "experiment.csv"}
+    files = {"run.json", "engine.json", "experiment.csv", "experiment.__version__"}
     assert {key for key in keys if key not in files} <= set(config_keys())
 
 

@@ -63,6 +63,22 @@ def test_a_field_that_nobody_described_is_noticed(written: dict[str, Any]) -> No
     assert as_described(changed) != changed
 
 
+def test_the_program_on_the_page_reads_a_run(
+    written: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "reports/quick").mkdir(parents=True)
+    (tmp_path / "reports/quick/run.json").write_text(json.dumps(written), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (program,) = re.findall(r"^```python\n(.*?)^```", read(PAGE), re.MULTILINE | re.DOTALL)
+    exec(compile(program, PAGE, "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [arm["arm"] for arm in written["results"]["arms"]]
+    assert all(line.endswith("slots wasted") for line in lines)
+
+
 def test_the_committed_schema_is_that_of_the_classes() -> None:
     committed = read_json(ROOT / "docs/run.schema.json")
     assert committed == json.loads(json.dumps(schema())), "it is old: make schema"

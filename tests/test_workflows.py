@@ -1,21 +1,24 @@
-"""Workflows: the one that others copy says what this program takes, ours runs what is promised."""
+"""What services read: workflows, forms for issues, the citation. They say what holds here."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from itertools import pairwise, takewhile
+from pathlib import Path
 from typing import Any
 
 import pytest
 import test_readme
 import yaml
-from guide_pages import read
+from guide_pages import ROOT, read
 
+from experiment import __version__
 from experiment.compare.gate import read_gate
 from experiment.shipped import CONFIGS
 
 only_parsed = test_readme.only_parsed
+HAN = re.compile(r"[\u4e00-\u9fff]")
 EXAMPLE, OURS = "docs/ci-example.yml", ".github/workflows/ci.yml"
 
 
@@ -83,3 +86,32 @@ def test_ours_runs_on_every_python_that_is_promised() -> None:
         said = re.search(r"Python (3\.\d+)\D{1,4}(3\.\d+)", read(page))
         assert said is not None
         assert [said[1], said[2]] == [matrix[0], matrix[-1]]
+
+
+FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("[!c]*.yml"))
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_a_form_for_issues_is_one_that_github_shows(path: Path) -> None:
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert form.keys() <= {"name", "description", "labels", "title", "body"}
+    assert form["name"]
+    assert form["description"]
+    names = [part["id"] for part in form["body"]]
+    assert len(names) == len(set(names))
+    for part in form["body"]:
+        assert part["type"] in ("input", "textarea", "dropdown", "checkboxes")
+        assert part.keys() <= {"type", "id", "attributes", "validations"}
+        assert HAN.search(part["attributes"]["label"]), "each is in both languages"
+
+
+def test_the_citation_is_of_this_version_and_names_the_papers_of_the_readme() -> None:
+    cited = yaml.safe_load(read("CITATION.cff"))
+    assert {"cff-version", "message", "title", "authors", "license"} <= cited.keys()
+    assert cited["version"] == __version__
+    assert f"({__version__})" in read("CHANGELOG.md")
+    titles = re.findall(r"\*(.+?)\*", read("README.md").partition("## References")[2], re.DOTALL)
+    assert len(titles) == 3
+    assert [" ".join(title.split()) for title in titles] == [
+        one["title"] for one in cited["references"]
+    ]

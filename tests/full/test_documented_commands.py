@@ -1,0 +1,50 @@
+"""Every command of the READMEs, one after another in an empty directory, as a person types them.
+
+Both READMEs have the same ones (`tests/test_readme.py`), so they are typed once; about an hour.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from guide_pages import ROOT, commands, program_words
+
+from experiment.config import Config
+from experiment.launch import find_vllm
+from experiment.messages import ExitCode, Message
+
+TYPED = [given for one in commands("README.md") if (given := program_words(one)) is not None]
+TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:17:03.9799600,374,44
+2023-11-16 18:17:04.0319600,396,109
+2023-11-16 18:17:04.0781590,879,55
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where they are typed; what one writes is there for the next."""
+    path = tmp_path_factory.mktemp("newcomer")
+    (path / "trace.csv").write_text(TRACE, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("given", TYPED, ids=" ".join)
+def test_a_command_of_the_readme_ends_well(given: list[str], place: Path) -> None:
+    if "vllm" in " ".join(given) and isinstance(find_vllm(Config()), Message):
+        pytest.skip("vLLM is not there: run make vllm")
+    runs = sorted((path.parent for path in place.glob("reports/*/run.json")), key=os.path.getmtime)
+    words = [word.replace("reports/<run>", str(runs[-1])) if "<run>" in word else word
+             for word in given]  # fmt: skip
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run_experiment.py"), *words],
+        cwd=place, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+        encoding="utf-8", errors="replace", check=False,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.OK, done.stdout[-4000:] + done.stderr
+    assert done.stdout.strip()
