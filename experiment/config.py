@@ -182,6 +182,11 @@ class ExperimentConfig(Section):
     options: dict[str, JsonValue] = Field(default_factory=dict)
     quick: dict[str, JsonValue] = Field(default_factory=dict)
 
+    @property
+    def times(self) -> int:
+        """How often an arm's process runs the workload, the warm-up among them."""
+        return 1 if self.name is None else self.repeats + 1
+
 
 class Config(Section):
     """A whole run."""

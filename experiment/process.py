@@ -31,6 +31,9 @@ PACKAGES = ".packages"
 _GRACE_S = 3.0
 # A child that has said all it had to say takes down libraries and device before it is gone.
 _LINGER_S = 60.0
+# Who waits three seconds at a time and finds this many gone stood still: stopped, or the machine
+# slept. So did the child, or it waited for us; none of it is its own time.
+_STILL_S = 30.0
 
 
 class ChildTimeoutError(Exception):
@@ -49,7 +52,8 @@ class Child:
         task: sent as the first line; None for a process that is started ahead: :meth:`begin`
             hands it over.
         log_path: where everything that the child prints is appended.
-        timeout_s: wall-clock limit of the whole process.
+        timeout_s: wall-clock limit of the whole process, without the time in which this one stood
+            still.
         env: variables on top of ours.
         python: another interpreter than ours. It finds this repository's packages and none of
             those that are installed beside them, which are built for ours.
@@ -100,7 +104,8 @@ class Child:
 
     def begin(self, task: dict[str, Any], timeout_s: float) -> None:
         """Hand over the task; the time limit counts from now on."""
-        self._deadline = time.monotonic() + timeout_s
+        self._looked = time.monotonic()
+        self._deadline = self._looked + timeout_s
         self._send(json.dumps(task))
 
     @property
@@ -117,7 +122,7 @@ class Child:
             ChildTimeoutError: the time limit is over.
         """
         while True:
-            left = self._deadline - time.monotonic()
+            left = self._left()
             if left <= 0:  # a child that goes on talking is late all the same
                 raise ChildTimeoutError
             dead = self._process.poll() is not None
@@ -130,6 +135,15 @@ class Child:
             if event is None:
                 return
             yield event
+
+    def _left(self) -> float:
+        """Seconds until the time limit."""
+        now = time.monotonic()
+        still = now - self._looked
+        if still > _STILL_S:
+            self._deadline += still
+        self._looked = now
+        return self._deadline - now
 
     def acknowledge(self) -> None:
         """Let a child that stands still at a stage go on."""

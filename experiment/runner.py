@@ -230,7 +230,7 @@ class Session:
 
         device = DeviceWatch(arm, environment, self.emit)
         device.before()
-        limit = config.run.arm_timeout_s
+        limit = config.run.arm_timeout_s * config.experiment.times
         end = self._run(arm, launch.module, launch.task, limit, monitor, config, launch)
         device.after(end.pids)  # the driver may list them for a moment longer
         ended_well = end.ok and end.get(ArmFinished) is not None

@@ -27,6 +27,11 @@ def rubbish(wire: Wire) -> None:
     say(wire, n=1)
 
 
+def two_words(wire: Wire) -> None:
+    say(wire, n=1)
+    say(wire, n=2)
+
+
 def exit_7(wire: Wire) -> None:
     say(wire, n=1)
     os._exit(7)
@@ -94,6 +99,7 @@ def run_out_of_memory(wire: Wire) -> None:
 
 SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "rubbish": rubbish,
+    "two_words": two_words,
     "exit_7": exit_7,
     "kill_itself": kill_itself,
     "hang": hang,

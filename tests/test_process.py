@@ -10,12 +10,15 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
 from real_parts import is_gone
 
 from experiment import process, runner
+from experiment.config import make_config
 from experiment.events import ArmFailed, Event, Notice, RunStarted, Stage, StageEntered
 from experiment.messages import ExitCode
 from experiment.process import Child, ChildTimeoutError
@@ -96,6 +99,40 @@ def test_a_child_that_never_stops_talking_runs_into_its_time_limit(start: Start)
             collections.deque(talk, maxlen=0)
         pid = child.pid
     assert is_gone(pid)
+
+
+def test_time_in_which_the_runner_itself_stood_still_does_not_count(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-Z for an hour and `fg`: the child had its end long ago, or has waited for us."""
+    monkeypatch.setattr(process, "_STILL_S", 0.4)
+    with start("two_words") as child:
+        events = child.events()
+        next(events)
+        child._deadline = time.monotonic() + 0.2
+        time.sleep(0.6)
+        assert said(list(events)) == [{"n": 2}]
+        assert child.wait() == 0
+
+
+def test_the_limit_of_an_arm_is_for_each_time_that_it_runs_the_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = []
+
+    def run(*args: object, **_: object) -> runner.ChildEnd:
+        limits.append(args[4])
+        return runner.ChildEnd(0, {})
+
+    monkeypatch.setattr(Session, "_run", run)
+    monkeypatch.setattr(runner, "plan_launch", lambda *_: SimpleNamespace(module="", task={}))
+    monkeypatch.setattr(runner, "DeviceWatch", lambda *_: MagicMock())
+    with EventLog(tmp_path) as log:
+        session = Session(tmp_path, log, lambda event: None)
+        for asked in ({}, {"name": "capacity", "repeats": 4}):
+            config = make_config({"run": {"arm_timeout_s": 7}, "experiment": asked})
+            session.run_arm("paged", config, MagicMock(), MagicMock())
+    assert limits == [7, 7 * 5]
 
 
 def test_a_child_that_ignores_terminate_is_killed(

@@ -182,7 +182,7 @@ class ArmRun:
         if experiment.name is None:
             yield 0
             return
-        for self._repeat in range(experiment.repeats + 1):
+        for self._repeat in range(experiment.times):
             yield self._repeat
             self.emit(
                 RepeatFinished(
