@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from experiment.events import WorkloadRequest
+
+T = TypeVar("T")
 
 # Sleep no longer than this at a time: the arm's clock may have stood still meanwhile.
 _NAP_S = 0.05
@@ -53,6 +57,22 @@ class ArrivalClock:
             self._pass_to(max(self._steps, request.arrival))
         while not self.arrived(request):
             time.sleep(min(_NAP_S, max(0.0, request.arrival - self.now)))
+
+    def admit(
+        self, coming: deque[T], request_of: Callable[[T], WorkloadRequest], idle: bool
+    ) -> Iterator[tuple[T, int]]:
+        """Take from the queue who has arrived, each with its :meth:`moment`.
+
+        Args:
+            coming: those who have not been handed over yet, in order of arrival.
+            request_of: the request that says when an entry of the queue arrives.
+            idle: nobody is left to be served, so that the next one is waited for.
+        """
+        if coming and idle:
+            self.wait_for(request_of(coming[0]))
+        while coming and self.arrived(request_of(coming[0])):
+            one = coming.popleft()
+            yield one, self.moment(request_of(one))
 
     def moment(self, request: WorkloadRequest) -> int:
         """Its arrival on the arm's clock, in nanoseconds; it has arrived."""

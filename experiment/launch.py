@@ -23,7 +23,9 @@ from experiment.kv_dtype import ENGINE_ARMS
 from experiment.messages import Message, message, user_error
 from experiment.thread_env import thread_counts
 from experiment.vllm_arm.task import FIXED_ARGUMENTS, VllmTask, engine_arguments
-from kvsim.geometry import KVGeometry
+from experiment.workload import TRASH_BLOCKS
+from kvsim.blocks import blocks_needed
+from kvsim.geometry import KVGeometry, final_tokens
 from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
 
 ARM = "experiment.arms"
@@ -83,11 +85,12 @@ def plan_launch(
         if device == "cpu" and prepared.model.head_dim not in CPU_HEAD_SIZES:
             sizes = ", ".join(map(str, CPU_HEAD_SIZES))
             return message("skip.vllm_head_size", size=prepared.model.head_dim, choices=sizes)
-        _check_budget(config, device, prepared)
+        check_room(arm, config, device, prepared.model, prepared.workload)
         task = _vllm_task(config, device, prepared, logs)
         return Launch("experiment.vllm_arm", task, python, _vllm_variables(config))
     if arm == TRANSFORMERS_PAGED and not _plain_greedy(prepared.workload):
         return message("skip.greedy_only")
+    check_room(arm, config, device, prepared.model, prepared.workload)
     task = {
         "arm": arm,
         "config": config.model_dump(mode="json"),
@@ -186,20 +189,33 @@ def _too_large(config: Config, environment: Environment) -> Message | None:
     return message("error.vllm_budget", budget=budget, total=total)
 
 
-def _check_budget(config: Config, device: str, prepared: Prepared) -> None:
-    """Refuse what vLLM would refuse after half a minute of loading.
+def check_room(
+    arm: str, config: Config, device: str, model: ModelPrepared, workload: WorkloadReady
+) -> None:
+    """Refuse what another engine would refuse after half a minute of loading.
+
+    Both keep blocks for themselves: vLLM the null block, Transformers the trash.
 
     Raises:
-        UserError: the budget holds no request of the maximum length beside the null block.
+        UserError: beside them the budget holds no request as long as these may become.
     """
-    m, workload = prepared.model, prepared.workload
-    geometry = KVGeometry(m.layers, m.kv_heads, m.head_dim, m.element_bytes)
-    size = vllm_block_size(config, device)
-    capacity = vllm_capacity(geometry, workload.budget_bytes, size, workload.max_length)
-    if not capacity.starts:
-        blocks = capacity.blocks_per_request + NULL_BLOCKS
-        needed = blocks * size * geometry.bytes_per_token
-        raise user_error("error.vllm_budget_small", budget=workload.budget_bytes, needed=needed)
+    geometry = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
+    if arm == VLLM:
+        size = vllm_block_size(config, device)
+        capacity = vllm_capacity(geometry, workload.budget_bytes, size, workload.max_length)
+        if not capacity.starts:
+            blocks = capacity.blocks_per_request + NULL_BLOCKS
+            needed = blocks * size * geometry.bytes_per_token
+            raise user_error("error.vllm_budget_small", budget=workload.budget_bytes, needed=needed)
+    elif arm == TRANSFORMERS_PAGED:
+        size = workload.block_size
+        blocks = max(0, geometry.blocks_in(workload.budget_bytes, size) - TRASH_BLOCKS)
+        tokens = max(final_tokens(len(r.token_ids), r.max_new_tokens) for r in workload.requests)
+        needed = blocks_needed(tokens, size)
+        if blocks < needed:
+            raise user_error(
+                "error.transformers_paged_small", blocks=blocks, needed=needed, tokens=tokens
+            )
 
 
 def _vllm_variables(config: Config) -> dict[str, str]:

@@ -22,6 +22,7 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.kv_dtype import Capability, cache_geometry, check_kv_dtype
+from experiment.launch import check_room
 from experiment.messages import Message, UserError, message, user_error
 from experiment.model.checks import check_model, read_model_config
 from experiment.model.facts import describe
@@ -113,7 +114,8 @@ def _refused(
         try:
             _check_arm(config, arm)
             _check_device(config, [arm], device)
-            _workload(config, requests, model, [arm])
+            workload = _workload(config, requests, model, [arm])
+            check_room(arm, config, device, model, workload)
         except UserError as error:
             refused[arm] = error.text
     return refused

@@ -32,6 +32,8 @@ DEFAULT_PROMPTS = (
 MAX_PROMPTS_BYTES = 64 << 20
 # They reserve a whole slab of the maximum length; the growing cache reserves nothing.
 SLAB_ARMS = ("contiguous.sequential", "contiguous.batch", "slabs")
+# Blocks that Transformers' paged cache keeps for itself.
+TRASH_BLOCKS = 2
 
 
 def choose_prompts(config: Config) -> list[str]:

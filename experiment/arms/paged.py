@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from operator import itemgetter
 
 import torch
 
@@ -242,12 +243,10 @@ class _Loop:
 
     def _admit_arrived(self, clock: ArrivalClock) -> None:
         """Hand over who has arrived; where nobody is left to be served, wait for the next one."""
-        if self.coming and not self.engine.scheduler.has_work:
-            clock.wait_for(self.coming[0][0])
-        while self.coming and clock.arrived(self.coming[0][0]):
-            samples = self.coming.popleft()
-            moment = clock.moment(samples[0]), self.next_step
-            self.arrived |= dict.fromkeys((request.id for request in samples), moment)
+        idle = not self.engine.scheduler.has_work
+        for samples, moment in clock.admit(self.coming, itemgetter(0), idle):
+            came = moment, self.next_step
+            self.arrived |= dict.fromkeys((request.id for request in samples), came)
             self._add(samples)
 
     def _add(self, samples: Sequence[WorkloadRequest]) -> None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from transformers import ContinuousBatchingConfig, GenerationConfig
@@ -23,14 +23,12 @@ from experiment.arms.base import ArmRun, RequestTimes
 from experiment.arrival_clock import ArrivalClock
 from experiment.events import WorkloadRequest
 from experiment.messages import user_error
-from kvsim.blocks import blocks_needed
-from kvsim.geometry import final_tokens
+from experiment.workload import TRASH_BLOCKS
 from kvsim.ledger import PoolShape
 from kvsim.observed import Decision, ScheduleTrace
 from kvsim.step import Chunk, FinishReason, StepPlan
 
 ATTENTION = "sdpa"
-TRASH_BLOCKS = 2
 
 
 def run_transformers_paged(run: ArmRun) -> None:
@@ -48,12 +46,11 @@ def _start(run: ArmRun, model: Any) -> Any:
     """A manager whose cache is reserved; it starts no thread.
 
     Raises:
-        UserError: the budget is too small, or the cache is laid out in a way that cannot be told.
+        UserError: the cache is laid out in a way that cannot be told.
     """
     task = run.task
     size = task.workload.block_size
     blocks = task.geometry.blocks_in(task.workload.budget_bytes, size) - TRASH_BLOCKS
-    _check_blocks(task.workload.requests, blocks, size)
     limits = task.config.engine
     batching = ContinuousBatchingConfig(
         page_size=size,
@@ -77,15 +74,6 @@ def _start(run: ArmRun, model: Any) -> Any:
     tensors = [cache.cache_tensor]
     run.pool_reserved(shape, lambda: tensors)
     return manager
-
-
-def _check_blocks(requests: Iterable[WorkloadRequest], blocks: int, size: int) -> None:
-    tokens = max(final_tokens(len(r.token_ids), r.max_new_tokens) for r in requests)
-    needed = blocks_needed(tokens, size)
-    if blocks < needed:
-        raise user_error(
-            "error.transformers_paged_small", blocks=max(blocks, 0), needed=needed, tokens=tokens
-        )
 
 
 @dataclass(slots=True)
@@ -154,13 +142,9 @@ class _Loop:
 
     def _admit_arrived(self, arrivals: ArrivalClock) -> None:
         """Hand over who has arrived; where nobody is left to be served, wait for the next one."""
-        served = len(self.requests) - len(self.coming) - len(self.ended)
-        if self.coming and not served:
-            arrivals.wait_for(self.coming[0].request)
-        while self.coming and arrivals.arrived(self.coming[0].request):
-            one = self.coming.popleft()
-            one.arrived = arrivals.moment(one.request)
-            one.arrival_step = self.trace.step
+        idle = len(self.requests) == len(self.coming) + len(self.ended)
+        for one, moment in arrivals.admit(self.coming, attrgetter("request"), idle):
+            one.arrived, one.arrival_step = moment, self.trace.step
             self._add(one)
 
     def _add(self, one: _Progress) -> None:

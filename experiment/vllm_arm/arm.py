@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from operator import attrgetter
 from typing import Any
 
 from vllm import SamplingParams
@@ -186,12 +187,9 @@ class _Generation:
 
     def _admit_arrived(self, arrivals: ArrivalClock) -> None:
         """Hand over who has arrived; where nobody is left to be served, wait for the next one."""
-        if self.coming and not self.engine.has_unfinished_requests():
-            arrivals.wait_for(self.coming[0].request)
-        while self.coming and arrivals.arrived(self.coming[0].request):
-            one = self.coming.popleft()
-            one.arrived = arrivals.moment(one.request)
-            one.arrival_step = self.watcher.trace.step
+        idle = not self.engine.has_unfinished_requests()
+        for one, moment in arrivals.admit(self.coming, attrgetter("request"), idle):
+            one.arrived, one.arrival_step = moment, self.watcher.trace.step
             self._add(one)
 
     def _add(self, one: Progressing) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from in_process import Ran, run, tiny_config
 
+from experiment.messages import message
+
 SLOT = 1024  # bytes of a token's K and V in the tiny model
 
 
@@ -131,13 +133,19 @@ def test_context_says_how_long_one_may_be_beside_others(tmp_path: Path) -> None:
     config = tiny_config(
         "context",
         model__name="tiny-qwen2",
-        experiment__values=[32, 80, 128, 400],
+        experiment__values=[32, 80, 128, 184, 400],
         experiment__options={"new": 4, "others": [[12, 4], [12, 4]]},
         cache__block_size=8,
         cache__budget=192 * 512,
+        run__arms=["slabs", "paged", "transformers_paged"],
     )
     ran = run(config, tmp_path / "run")
     assert not ran.result.problems
+    alone = {arm.arm: arm.reason for arm in ran.cell(context=184).arms}
+    assert alone["slabs"] is alone["paged"] is None
+    # It keeps two of the 24 blocks for itself; a run of the other arms is whole all the same.
+    why = message("error.transformers_paged_small", blocks=22, needed=23, tokens=184)
+    assert alone["transformers_paged"] == why
     together = next(f for f in ran.result.findings if f.id == "together")
     assert together.verdict == "shown"
     assert (together.text.params["slabs"], together.text.params["paged"]) == (32, 128)
@@ -145,6 +153,7 @@ def test_context_says_how_long_one_may_be_beside_others(tmp_path: Path) -> None:
     assert [arm.reason.key for arm in too_long.arms if arm.reason] == [
         "error.workload.no_slab",
         "error.workload.no_blocks",
+        "error.transformers_paged_small",
     ]
 
 
