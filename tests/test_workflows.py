@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
+import shutil
+import subprocess
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,10 @@ import yaml
 from guide_pages import ROOT, read
 
 from experiment import __version__
+from experiment.cli import main
 from experiment.compare.gate import read_gate
+from experiment.experiments.registry import EXPERIMENTS
+from experiment.messages import ExitCode
 from experiment.shipped import CONFIGS
 
 only_parsed = test_readme.only_parsed
@@ -73,6 +80,34 @@ def test_the_workflow_to_copy_installs_this_package_under_its_name() -> None:
     ran = "\n".join(step.get("run", "") for step in steps(EXAMPLE))
     assert f"{test_readme.PROJECT['name']} @ git+https" in ran
     assert set(re.findall(r"\$([A-Z]+)", ran)) == set(yaml.safe_load(read(EXAMPLE))["env"])
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the workflow's shell is bash")
+@pytest.mark.parametrize("broken", ["", "beam"])
+def test_the_loop_over_experiments_runs_each_and_fails_where_one_did(
+    tmp_path: Path, broken: str
+) -> None:
+    """The workflow's own lines in a shell, with a program that only notes what it is asked."""
+    (loop,) = [s["run"] for s in steps(OURS) if "--list-experiments" in s.get("run", "")]
+    listed = io.StringIO()
+    with contextlib.redirect_stdout(listed):
+        assert main(["--list-experiments", "--lang", "en"]) == ExitCode.OK
+    (tmp_path / "list").write_text(listed.getvalue(), encoding="utf-8")
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        "#!/bin/sh\n"
+        'test "$2" = --list-experiments && exec cat list\n'
+        'echo "$3" >> ran\n'
+        f'test "$3" != configs/{broken}.toml || exit 3\n',
+        encoding="utf-8",
+    )
+    python.chmod(0o755)
+    done = subprocess.run(["bash", "-e", "-c", loop], cwd=tmp_path, check=False)
+    assert done.returncode == bool(broken)
+    ran = (tmp_path / "ran").read_text(encoding="utf-8").split()
+    assert ran == [f"configs/{name}.toml" for name in EXPERIMENTS]
+    assert all((CONFIGS.parent / name).exists() for name in ran)
 
 
 def test_ours_runs_on_every_python_that_is_promised() -> None:
