@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import ArmFailed, ArmSkipped, CellStarted, Notice
-from experiment.experiments.base import Cell, cell_config, planned_cells
+from experiment.experiments.base import Cell, Experiment, cell_config, planned_cells
+from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
 from experiment.launch import adapt, refuse
 from experiment.messages import Message
+from experiment.record import read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
 from experiment.resume import Resumption
@@ -75,9 +78,18 @@ def lead(
         if not arms:
             continue
         event = _started(index, cells, configs[index])
-        failed = _run_cell(session, live, event, configs[index], environment, given, arms)
+        spared = _spared(spec, session, cells[index])
+        mine = replace(given, refused=given.refused | spared)
+        failed = _run_cell(session, live, event, configs[index], environment, mine, arms)
         failure = failure or failed
     return failure
+
+
+def _spared(spec: Experiment, session: Session, cell: Cell) -> dict[str, Message]:
+    """Arms that a cell need not run, by what the log holds of the cells before it."""
+    if spec.spared is None:
+        return {}
+    return spec.spared(cell, cells_of(read_record(session.directory)))
 
 
 def _configs(

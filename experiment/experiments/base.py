@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiment.config import ARM_GROUPS, Config, make_config, put_over
 from experiment.experiments.found import Found
@@ -12,6 +12,9 @@ from experiment.experiments.results import Finding
 from experiment.messages import Message, user_error
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.generate import Generated, from_preset
+
+if TYPE_CHECKING:
+    from experiment.experiments.measured import CellEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Experiment:
         focus: which cell the pages of a single run show; the last one otherwise.
         without: of arms that its config leaves out, why: a name of ``experiments.without``.
         notices: what of the input is not run as it stands there; it is asked before the run.
+        spared: arms that a cell need not run after what the cells before it have shown, and why;
+            it is asked before each cell. None: every cell runs all of its arms.
     """
 
     name: str
@@ -53,6 +58,7 @@ class Experiment:
     focus: Callable[[Sequence[Cell]], int] = field(default=lambda cells: len(cells) - 1)
     without: Mapping[str, str] = field(default_factory=dict)
     notices: Callable[[Config], list[Message]] = field(default=lambda _: [])
+    spared: Callable[[Cell, Sequence[CellEvents]], dict[str, Message]] | None = None
 
 
 def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:

@@ -27,7 +27,7 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    return [_plans(found), beside_the_paper(found, _NAME, "beam_width", PAPER)]
+    return [beside_the_paper(found, _NAME, "beam_width", PAPER), _plans(found)]
 
 
 def _plans(found: Found) -> Finding:

@@ -13,7 +13,16 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Found, fact, judged, over, speed, timed, untested
+from experiment.experiments.found import (
+    Found,
+    detail,
+    fact,
+    judged,
+    over,
+    speed,
+    timed,
+    untested,
+)
 from experiment.experiments.results import CellResult, Finding
 
 _NAME = "capacity"
@@ -49,15 +58,14 @@ def _at_once(found: Found) -> Finding:
         return untested("at_once")
     faster = found.ratio(cell, "tokens_per_s", "paged", "slabs")
     figures = {
-        f"{arm}_{name}": found.value(cell, arm, name)
-        for arm in ("slabs", "paged")
-        for name in ("running_mean", "fits")
+        f"{arm}_running_mean": found.value(cell, arm, "running_mean") for arm in ("slabs", "paged")
     }
-    figures |= {name: found.value(cell, "paged", name) for name in ("running_peak", "preemptions")}
-    offered = {"budget": cell.budget_bytes, "requests": cell.requests}
-    told = {"factor": more, "over": over(factors), "speed": speed(faster)}
+    counts = {name: found.value(cell, "paged", name) for name in ("running_peak", "preemptions")}
+    held = {f"{arm}_fits": found.value(cell, arm, "fits") for arm in ("slabs", "paged")}
+    told = {"budget": cell.budget_bytes, "requests": cell.requests, "max_length": cell.max_length}
     shown = more > _MORE and not (faster is not None and faster.slower)
-    return judged(_NAME, "at_once", shown, max_length=cell.max_length, **figures, **offered, **told)
+    below = (detail(_NAME, "at_once_more", **counts, **held), speed(faster), over(factors))
+    return judged(_NAME, "at_once", shown, *below, factor=more, **figures, **told)
 
 
 def _more(found: Found, cell: CellResult) -> float | None:
@@ -79,8 +87,8 @@ def _throughput(found: Found) -> Finding:
     ]
     rates = {arm: found.value(cell, arm, "tokens_per_s") for arm in ("paged", "slabs")}
     shown = faster.clear and faster.factor > _FASTER
-    told = {"requests": cell.requests, "over": over(factors)}
-    return timed(_NAME, "throughput", faster, {**told, **rates}, shown)
+    told = {"requests": cell.requests, **rates}
+    return timed(_NAME, "throughput", faster, told, over(factors), shown=shown)
 
 
 def _preempting(found: Found) -> Finding:

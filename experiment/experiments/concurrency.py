@@ -22,16 +22,18 @@ from experiment.experiments.found import (
     FEWEST,
     Faster,
     Found,
+    detail,
     fact,
     few,
     over,
     rate_spread,
     ratio,
+    sentences,
     timed,
     untested,
 )
 from experiment.experiments.results import CellResult, FigureValue, Finding
-from experiment.messages import arm_message, message
+from experiment.messages import Message, arm_message
 
 _NAME = "concurrency"
 _ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
@@ -103,7 +105,8 @@ def _whole(found: Found) -> Finding:
         return few("whole", whole.faster.repeats)
     factors = {name: step.factor for name, step in whole.steps.items()}
     at = whole.cell.values["concurrency"]
-    return fact(_NAME, "whole", "seen", concurrency=at, **whole.faster.told, **factors)
+    parts = detail(_NAME, "whole_parts", **factors)
+    return fact(_NAME, "whole", "seen", parts, concurrency=at, **whole.faster.told)
 
 
 def _batching(found: Found) -> Finding:
@@ -136,19 +139,16 @@ def _over(found: Found, figure: str, arm: str, base: str | None) -> list[tuple[C
     ]
 
 
-def _latency(found: Found, arm: str, base: str | None) -> object:
+def _latency(found: Found, arm: str, base: str | None) -> list[Message | None]:
     """What the same step does to latency, at the most at a time and over all numbers."""
     seen = _over(found, "service_s", arm, base)
     if not seen:
-        return message("experiments.concurrency.latency_unknown").model_dump()
+        return [detail(_NAME, "latency_unknown")]
     factor = seen[-1][1]
     if not factor.enough:
-        return message(
-            "experiments.concurrency.latency_few", n=factor.repeats, least=FEWEST
-        ).model_dump()
+        return [detail(_NAME, "latency_few", n=factor.repeats, least=FEWEST)]
     key = "same" if not factor.clear else "longer" if factor.factor > 1 else "shorter"
-    told = factor.told | {"over": over(_by_number(seen))}
-    return message(f"experiments.concurrency.latency_{key}", **told).model_dump()
+    return [detail(_NAME, f"latency_{key}", **factor.told), over(_by_number(seen))]
 
 
 def _by_number(seen: list[tuple[CellResult, Faster]]) -> list[tuple[int, Faster]]:
@@ -165,10 +165,8 @@ def _gain(found: Found, name: str, arm: str, base: str | None) -> Finding:
         "concurrency": cell.values["concurrency"],
         "running": found.value(cell, arm, "running_mean"),
         "peak": found.value(cell, arm, "running_peak"),
-        "over": over(_by_number(seen)),
-        "latency": _latency(found, arm, base),
     }
-    return timed(_NAME, name, faster, told)
+    return timed(_NAME, name, faster, told, over(_by_number(seen)), *_latency(found, arm, base))
 
 
 def _saturation(found: Found, arm: str) -> Finding:
@@ -189,16 +187,13 @@ def _saturation(found: Found, arm: str) -> Finding:
     best, figure = max(rates, key=lambda pair: pair[1].value or 0)
     flat = next((step for step in steps if step.growth.factor < _MORE), None)
     step = flat or min(steps, key=lambda each: each.growth.low)
-    told: dict[str, object] = {
-        "rate": figure.value, "best": best, "spread": rate_spread(figure)
-    }  # fmt: skip
-    told |= {f"growth_{key}": value for key, value in step.growth.told.items()}
-    text = message(
-        f"experiments.concurrency.saturation_{'still' if flat is None else 'from'}",
-        arm=arm_message(arm).model_dump(), concurrency=step.at, more=step.more,
-        open=_open(step), **told,
+    text = detail(
+        _NAME, f"saturation_{'still' if flat is None else 'from'}",
+        arm=arm_message(arm).model_dump(), concurrency=step.at, more=step.more, **step.growth.told,
     )  # fmt: skip
-    return Finding(id=f"saturation_{name}", verdict=None, text=text)
+    most = {"rate": figure.value, "best": best, "spread": rate_spread(figure)}
+    more = sentences([_open(step), detail(_NAME, "saturation_most", **most)])
+    return Finding(id=f"saturation_{name}", verdict=None, text=text, more=more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +205,12 @@ class _Step:
     growth: Faster
 
 
-def _open(step: _Step) -> object:
-    """Whether repeats leave open on which side of a tenth more the growth lies."""
+def _open(step: _Step) -> Message | None:
+    """Where repeats leave open on which side of a tenth more the growth lies."""
     growth = step.growth
     if growth.enough and (growth.high < _MORE or growth.low >= _MORE):
-        return ""
-    return message("experiments.concurrency.saturation_open").model_dump()
+        return None
+    return detail(_NAME, "saturation_open")
 
 
 def _ran(found: Found, arm: str) -> bool:

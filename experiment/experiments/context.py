@@ -13,7 +13,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Found, fact, judged, untested
+from experiment.experiments.found import Found, detail, fact, judged, untested
 from experiment.experiments.results import CellResult, Finding
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
@@ -60,7 +60,7 @@ def _alone(found: Found) -> Finding:
     slabs, paged = (_longest(found, arm, together=False) for arm in ("slabs", "paged"))
     if not slabs or not paged:
         return untested("alone")
-    return fact(_NAME, "alone", "longest", slabs=slabs, paged=paged)
+    return fact(_NAME, "alone", "longest", detail(_NAME, "alone_why"), slabs=slabs, paged=paged)
 
 
 def _longest(found: Found, arm: str, together: bool) -> int | None:

@@ -95,7 +95,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         cells=found,
         findings=spec.findings(Found(config, found)),
         problems=_problems(found),
-        notes=_notes(found, config),
+        notes=[*_notes(found, config), *_other_machines(cells)],
         without=_without(spec, config, found),
     )
 
@@ -272,6 +272,13 @@ def _missed(arm: CellArm) -> list[Message]:
         for name, figure in arm.figures.items()
         if figure.exact is False
     ]
+
+
+def _other_machines(cells: Sequence[CellEvents]) -> list[Message]:
+    """What of a run on a CPU holds on a GPU, and what was not measured."""
+    models = (e for cell in cells for e in cell.events if isinstance(e, ModelPrepared))
+    on_cpu = any(model.device == "cpu" for model in models)
+    return [message("experiments.note.cpu")] if on_cpu else []
 
 
 def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:

@@ -184,6 +184,9 @@ def _later_ttft(m: Measured) -> float | None:
 
 
 def _prefix_hits(m: Measured) -> int | None:
+    """Tokens found: as our engine counts them, or as vLLM's own statistics do."""
+    if m.engine_steps and m.config.engine.prefix_caching:
+        return sum(step.prefix_hits for step in m.engine_steps)
     return m.prefix.hit_cross + m.prefix.hit_batch if m.prefix else None
 
 
@@ -329,7 +332,7 @@ FIGURES: dict[str, Figure] = {
         Figure("first_ttft_s", "seconds", "time", _first_ttft, better="less"),
         Figure("later_ttft_s", "seconds", "time", _later_ttft, better="less"),
         Figure("prefix_hits", "count", "count", _prefix_hits, _foretold_hits, "more",
-               arms=ENGINE_ARMS, absent="no_cache"),
+               arms=(*ENGINE_ARMS, "vllm"), absent="no_cache"),
         *(Figure(f"lookup_{name}_s", "seconds", "time", _lookup(f"{name}_s"), better="less",
                  arms=("paged",)) for name in ("contiguous", "ordered", "scattered")),
         Figure("lookup_share", "share", "time", _table_share, better="less", arms=("paged",)),

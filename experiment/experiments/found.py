@@ -108,28 +108,28 @@ def _spread(unit: str, low: object, high: object, repeats: int) -> object:
     return message(f"experiments.spread.{unit}", low=low, high=high).model_dump()
 
 
-def speed(faster: Faster | None) -> object:
-    """For a text on something else: what the same did to the speed, where that can be told."""
+def speed(faster: Faster | None) -> Message:
+    """Beside a text on something else: what the same did to the speed, where that can be told."""
     if faster is None:
-        return message("experiments.speed.unknown").model_dump()
+        return message("experiments.speed.unknown")
     if not faster.enough:
-        return message("experiments.speed.few", n=faster.repeats, least=FEWEST).model_dump()
+        return message("experiments.speed.few", n=faster.repeats, least=FEWEST)
     key = "same" if not faster.clear else "faster" if faster.factor > 1 else "slower"
-    return message(f"experiments.speed.{key}", **faster.told).model_dump()
+    return message(f"experiments.speed.{key}", **faster.told)
 
 
-def over(factors: Sequence[tuple[Number, float | Faster]]) -> object:
-    """For a text that names one cell: the least and the most over all of them, and where.
+def over(factors: Sequence[tuple[Number, float | Faster]]) -> Message | None:
+    """Beside a text that names one cell: the least and the most over all of them, and where.
 
     Of a time it is said where repeats do not tell the factor from none.
     """
     if len(factors) < 2:
-        return ""
+        return None
     ends = {"least": min(factors, key=_factor), "most": max(factors, key=_factor)}
     told: dict[str, object] = {}
     for name, pair in ends.items():
         told |= {name: _factor(pair), f"{name}_at": pair[0], f"{name}_note": _note(pair[1])}
-    return message("experiments.over", **told).model_dump()
+    return message("experiments.over", **told)
 
 
 def _factor(pair: tuple[Number, float | Faster]) -> float:
@@ -147,9 +147,10 @@ def timed(
     name: str,
     faster: Faster | None,
     figures: Mapping[str, object],
+    *more: Message | None,
     shown: bool | None = None,
 ) -> Finding:
-    """A claim about a time, with its factor and spread.
+    """A claim about a time, with its factor and spread, and what else is to be said.
 
     ``shown``: whether it is; None: where the factor is clearly more than 1. Without enough repeats
     there is no verdict.
@@ -160,7 +161,7 @@ def timed(
         return few(name, faster.repeats)
     holds = faster.clear and faster.factor > 1 if shown is None else shown
     against = {} if holds else {"why": _why_not(faster)}
-    return judged(experiment, name, holds, **faster.told, **figures, **against)
+    return judged(experiment, name, holds, *more, **faster.told, **figures, **against)
 
 
 def _why_not(faster: Faster) -> object:
@@ -169,46 +170,52 @@ def _why_not(faster: Faster) -> object:
     return message(f"experiments.why_not.{key}").model_dump()
 
 
-def sentences(texts: Sequence[Message]) -> Message:
-    """Several texts as one, in their order."""
-    text = texts[0]
-    for other in texts[1:]:
+def sentences(texts: Sequence[Message | None]) -> Message | None:
+    """Several texts as one, in their order; those that there are not are left out."""
+    known = [text for text in texts if text is not None]
+    if not known:
+        return None
+    text = known[0]
+    for other in known[1:]:
         text = message("experiments.sentences", one=text.model_dump(), other=other.model_dump())
     return text
+
+
+def detail(experiment: str, key: str, **figures: object) -> Message:
+    """A text of an experiment that stands below a finding."""
+    return message(f"experiments.{experiment.replace('-', '_')}.{key}", **figures)
 
 
 def few(name: str, repeats: int) -> Finding:
     """A claim about a time that was not repeated often enough for a verdict."""
     key = "one" if repeats < 2 else "few"
-    text = message(f"experiments.repeats_{key}", n=repeats, least=FEWEST)
-    return Finding(id=name, verdict="untested", text=text)
+    text = message(f"experiments.repeats_{key}", n=repeats)
+    more = message("experiments.repeats_advice", least=FEWEST)
+    return Finding(id=name, verdict="untested", text=text, more=more)
 
 
-def judged(experiment: str, name: str, shown: bool, **figures: object) -> Finding:
-    """A claim that this run shows or does not: a text for either."""
-    return judged_as(experiment, name, name, shown, **figures)
+def judged(
+    experiment: str, name: str, shown: bool, *more: Message | None, **figures: object
+) -> Finding:
+    """A claim that this run shows or does not, a text for either, and what else is to be said."""
+    return judged_as(experiment, name, name, shown, *more, **figures)
 
 
-def judged_as(experiment: str, name: str, text: str, shown: bool, **figures: object) -> Finding:
+def judged_as(
+    experiment: str, name: str, text: str, shown: bool, *more: Message | None, **figures: object
+) -> Finding:
     """The same where several findings share the texts of the name ``text``."""
     verdict: Verdict = "shown" if shown else "not_shown"
-    return _finding(experiment, name, verdict, f"{text}_{verdict}", figures)
+    said = detail(experiment, f"{text}_{verdict}", **figures)
+    return Finding(id=name, verdict=verdict, text=said, more=sentences(more))
 
 
-def fact(experiment: str, name: str, key: str, **figures: object) -> Finding:
+def fact(experiment: str, name: str, key: str, *more: Message | None, **figures: object) -> Finding:
     """What was seen, without a claim."""
-    return _finding(experiment, name, None, f"{name}_{key}", figures)
+    said = detail(experiment, f"{name}_{key}", **figures)
+    return Finding(id=name, verdict=None, text=said, more=sentences(more))
 
 
 def untested(name: str) -> Finding:
     """A finding for which the figures are not there."""
     return Finding(id=name, verdict="untested", text=message("experiments.untested"))
-
-
-def _finding(
-    experiment: str, name: str, verdict: Verdict | None, key: str, figures: dict[str, object]
-) -> Finding:
-    """Its text is ``experiments.<experiment>.<key>``, with underscores for hyphens."""
-    table = experiment.replace("-", "_")
-    text = message(f"experiments.{table}.{key}", **figures)
-    return Finding(id=name, verdict=verdict, text=text)

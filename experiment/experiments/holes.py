@@ -10,7 +10,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
-from experiment.experiments.found import Found, fact, judged, untested
+from experiment.experiments.found import Found, detail, fact, judged, untested
 from experiment.experiments.results import CellResult, Finding
 
 _NAME = "holes"
@@ -46,7 +46,9 @@ def _refused(found: Found, cell: CellResult) -> Finding:
     seen = {name: found.value(cell, "paged", f"first_fit_{name}") for name in _SEEN}
     if seen["refused_steps"] is None:
         return untested("refused")
-    return judged(_NAME, "refused", seen["refused_steps"] > 0, **seen)
+    counts = {name: seen.pop(name) for name in ("refused_steps", "steps")}
+    first = detail(_NAME, "refused_first", **seen) if counts["refused_steps"] else None
+    return judged(_NAME, "refused", first is not None, first, **counts)
 
 
 def _buddy(found: Found, cell: CellResult) -> Finding:

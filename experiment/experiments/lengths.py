@@ -86,8 +86,8 @@ def _gain(found: Found, cell: CellResult) -> Finding:
         return untested(shape)
     faster = found.ratio(cell, "tokens_per_s", "paged", "slabs")
     gain = more > _MORE and not (faster is not None and faster.slower)
-    told = {"requests": cell.requests, "speed": speed(faster), "preemptions": preemptions}
-    return judged_as(_NAME, shape, "gain", gain, **told, **figures)
+    told = {"requests": cell.requests, "preemptions": preemptions, **figures}
+    return judged_as(_NAME, shape, "gain", gain, speed(faster), **told)
 
 
 LENGTHS = Experiment(

@@ -15,6 +15,7 @@ from experiment.experiments.base import Cell, Experiment, contiguous, other_engi
 from experiment.experiments.found import (
     FEWEST,
     Found,
+    detail,
     fact,
     few,
     judged,
@@ -66,7 +67,8 @@ def _of_step(found: Found) -> Finding:
             "limit": UNDER}  # fmt: skip
     if over and not clearly:
         text = message("experiments.lookup.of_step_unclear", **told)
-        return Finding(id="of_step", verdict="untested", text=text)
+        advice = detail(_NAME, "of_step_advice")
+        return Finding(id="of_step", verdict="untested", text=text, more=advice)
     if not over and min(worst) <= 0:
         return judged_as(_NAME, "of_step", "of_step_none", True, **told)
     return judged(_NAME, "of_step", not over, **told)
@@ -86,8 +88,8 @@ def _of_attention(found: Found) -> Finding:
     seen = _repeats(found, "lookup_share")
     if not seen:
         return untested("of_attention")
-    text = sentences([_at(context, values) for context, values in seen])
-    return Finding(id="of_attention", verdict=None, text=text)
+    text, *others = (_at(context, values) for context, values in seen)
+    return Finding(id="of_attention", verdict=None, text=text, more=sentences(others))
 
 
 def _at(context: int, shares: list[Number]) -> Message:

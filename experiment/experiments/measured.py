@@ -10,7 +10,7 @@ A view is a record as an ordinary run writes it, so everything that reads those 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -138,6 +138,7 @@ class Measured:
     fits: int | None = None
     lookup: LookupTimed | None = None
     holes: Mapping[str, HolesSeen] = field(default_factory=dict)
+    engine_steps: Sequence[EngineStep] = ()
     problem: Message | None = None
 
 
@@ -200,6 +201,7 @@ def _measured(
         generate_s=done.generate_s,
         lookup=events.lookup,
         holes={each.allocator: each for each in events.holes},
+        engine_steps=events.engine_steps,
         problem=problem,
     )
 

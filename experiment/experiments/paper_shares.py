@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from experiment.experiments.found import Found, fact, untested
 from experiment.experiments.results import CellResult, Finding
+from experiment.messages import Message
 
 
 def saved_shares(found: Found) -> list[tuple[CellResult, float]]:
@@ -15,21 +16,25 @@ def saved_shares(found: Found) -> list[tuple[CellResult, float]]:
 
 
 def beside_the_paper(
-    found: Found, name: str, axis: str, paper: Mapping[int, float], **more: object
+    found: Found, name: str, axis: str, paper: Mapping[int, float], *more: Message
 ) -> Finding:
     """What every cell saved, beside what the paper prints for the same setting.
 
     The paper's requests and model are others, so that it is no prediction and gives no verdict.
     """
-    pairs = [
-        (share, paper[int(cell.values[axis])])
+    seen = [
+        (int(cell.values[axis]), share)
         for cell, share in saved_shares(found)
         if cell.values[axis] in paper
     ]
-    if not pairs:
+    if not seen:
         return untested("paper")
-    shares, said = (listed(column) for column in zip(*pairs, strict=True))
-    return fact(name, "paper", "seen", shares=shares, paper=said, **more)
+    told = {
+        "settings": ", ".join(str(at) for at, _ in seen),
+        "shares": listed(share for _, share in seen),
+        "paper": listed(paper[at] for at, _ in seen),
+    }
+    return fact(name, "paper", "seen", *more, **told)
 
 
 def listed(shares: Iterable[float]) -> str:

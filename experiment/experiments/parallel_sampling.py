@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, contiguous, drawn_lengths, other_engines
-from experiment.experiments.found import Found, judged, untested
+from experiment.experiments.found import Found, detail, judged, untested
 from experiment.experiments.paper_shares import beside_the_paper, listed, saved_shares
 from experiment.experiments.results import CellResult, Finding
 from kvsim.paper.sharing import samples_sharing
@@ -37,8 +37,9 @@ def _findings(found: Found) -> list[Finding]:
     said = [_closed_sum(lengths, cell) for cell, _ in saved_shares(found)]
     sizes = {int(cell.values["samples"]): cell.block_size for cell, _ in saved_shares(found)}
     many = listed(closed_sums(found.config, sizes).values())
-    more = {"requests": len(lengths), "formula": listed(said), "drawn": MANY, "many": many}
-    return [_formula(found), beside_the_paper(found, _NAME, "samples", PAPER, **more)]
+    told = {"requests": len(lengths), "formula": listed(said), "drawn": MANY, "many": many}
+    drawn = detail(_NAME, "paper_drawn", **told)
+    return [_formula(found), beside_the_paper(found, _NAME, "samples", PAPER, drawn)]
 
 
 def _formula(found: Found) -> Finding:
@@ -51,7 +52,8 @@ def _formula(found: Found) -> Finding:
     shares = [share for _, share in saved]
     off = max(abs(one - other) for one, other in zip(said, shares, strict=True))
     told = {"shares": listed(shares), "formula": listed(said), "samples": _samples(saved)}
-    return judged(_NAME, "formula", off < _EXACT, off=off, **told)
+    why = None if off < _EXACT else detail(_NAME, "formula_why")
+    return judged(_NAME, "formula", off < _EXACT, why, off=off, **told)
 
 
 def _closed_sum(lengths: list[list[int]], cell: CellResult) -> float:

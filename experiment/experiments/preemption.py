@@ -15,6 +15,7 @@ from experiment.experiments.found import (
     FEWEST,
     Faster,
     Found,
+    detail,
     judged,
     ratio,
     sentences,
@@ -56,7 +57,8 @@ def _outputs(found: Found) -> Finding:
     if not requests or not preempted:
         return untested("outputs")
     figures = {"equal": equal, "requests": requests, "preemptions": preempted}
-    return judged(_NAME, "outputs", equal == requests, **figures)
+    why = None if equal == requests else detail(_NAME, "outputs_why")
+    return judged(_NAME, "outputs", equal == requests, why, **figures)
 
 
 def _cost(found: Found, way: str) -> Finding:
@@ -71,7 +73,7 @@ def _cost(found: Found, way: str) -> Finding:
     ]
     if not texts:
         return untested(way)
-    return Finding(id=way, verdict=None, text=sentences(texts))
+    return Finding(id=way, verdict=None, text=texts[0], more=sentences(texts[1:]))
 
 
 def _size(found: Found, cell: CellResult, ample: CellResult) -> Message | None:
@@ -92,7 +94,7 @@ def _time(slower: Faster | None) -> dict[str, Any]:
     """The time beside that with ample memory, as far as repeats allow."""
     if slower is None or not slower.enough:
         repeats = slower.repeats if slower else 0
-        return message("experiments.speed.few", n=repeats, least=FEWEST).model_dump()
+        return message("experiments.preemption.time_few", n=repeats, least=FEWEST).model_dump()
     key = "same" if not slower.clear else "longer" if slower.factor > 1 else "shorter"
     return message(f"experiments.preemption.time_{key}", **slower.told).model_dump()
 

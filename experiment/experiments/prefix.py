@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
+from experiment.experiments.base import Cell, Experiment, contiguous
 from experiment.experiments.found import (
     Found,
+    detail,
     fact,
     few,
     judged,
-    judged_as,
     over,
     ratio,
     seconds_spread,
@@ -73,8 +73,8 @@ def _later(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
             )
         )
     ]
-    figures = {"off": base.value, "on": one.value, "over": over(factors)}
-    return timed(_NAME, "later", ratio(base, one), {"rows": on.values["rows"], **figures})
+    figures = {"off": base.value, "on": one.value, "rows": on.values["rows"]}
+    return timed(_NAME, "later", ratio(base, one), figures, over(factors))
 
 
 def _tokens(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
@@ -98,7 +98,8 @@ def _outputs(pairs: list[tuple[CellResult, CellResult]]) -> Finding:
         equal += sum(a == b for a, b in zip(one.outputs, other.outputs, strict=False))
     if not requests:
         return untested("outputs")
-    return judged_as(_NAME, "outputs", "outputs", equal == requests, equal=equal, requests=requests)
+    why = None if equal == requests else detail(_NAME, "outputs_why")
+    return judged(_NAME, "outputs", equal == requests, why, equal=equal, requests=requests)
 
 
 def _first(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
@@ -130,5 +131,9 @@ PREFIX = Experiment(
     figures=("prefix_hits", "computed", "steps", "first_ttft_s", "later_ttft_s", "generate_s"),
     charts=("later_ttft_s", "computed"),
     findings=_findings,
-    without={**contiguous("no_prefix"), "slabs": "no_full_blocks", **other_engines("our_cache")},
+    without={
+        **contiguous("no_prefix"),
+        "slabs": "no_full_blocks",
+        "transformers_paged": "not_shared",
+    },
 )

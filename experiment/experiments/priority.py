@@ -10,7 +10,15 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
-from experiment.experiments.found import Found, judged, ratio, seconds_spread, timed, untested
+from experiment.experiments.found import (
+    Found,
+    detail,
+    judged,
+    ratio,
+    seconds_spread,
+    timed,
+    untested,
+)
 from experiment.experiments.results import CellResult, Finding
 
 _NAME = "priority"
@@ -71,7 +79,8 @@ def _outputs(fcfs: CellResult, priority: CellResult) -> Finding:
         return untested("outputs")
     equal = sum(a == b for a, b in zip(one.outputs, other.outputs, strict=True))
     requests = len(one.outputs)
-    return judged(_NAME, "outputs", equal == requests, equal=equal, requests=requests)
+    why = None if equal == requests else detail(_NAME, "outputs_why")
+    return judged(_NAME, "outputs", equal == requests, why, equal=equal, requests=requests)
 
 
 PRIORITY = Experiment(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiment.experiments.base import Experiment, contiguous, other_engines, varied
-from experiment.experiments.found import Found, fact, judged, ratio, timed, untested
+from experiment.experiments.found import Found, detail, fact, judged, ratio, timed, untested
 from experiment.experiments.results import CellResult, Finding
 
 _NAME = "quantised"
@@ -38,8 +38,10 @@ def _bytes(found: Found, own: CellResult, other: CellResult) -> Finding:
     small, plain = figures["other_block_bytes"], figures["own_block_bytes"]
     if small is None or plain is None:
         return untested("bytes")
-    told = {"kv_dtype": other.values["kv_dtype"], "share": small / plain}
-    return judged(_NAME, "bytes", small < plain, **told, **figures)
+    blocks = {name: figures[name] for name in figures if "block" in name}
+    ran = {name: figures[name] for name in figures if name not in blocks}
+    told = {"kv_dtype": other.values["kv_dtype"], "share": small / plain, **blocks}
+    return judged(_NAME, "bytes", small < plain, detail(_NAME, "bytes_ran", **ran), **told)
 
 
 def _error(found: Found, other: CellResult) -> Finding:
@@ -59,7 +61,8 @@ def _tokens(own: CellResult, other: CellResult) -> Finding:
     figures = {
         "equal": equal, "requests": len(one.outputs), "kv_dtype": other.values["kv_dtype"]
     }  # fmt: skip
-    return judged(_NAME, "tokens", equal == len(one.outputs), **figures)
+    why = None if equal == len(one.outputs) else detail(_NAME, "tokens_why")
+    return judged(_NAME, "tokens", equal == len(one.outputs), why, **figures)
 
 
 def _speed(found: Found, own: CellResult, other: CellResult) -> Finding:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from experiment.messages import Message
+from experiment.messages import Message, message
 
 Number = int | float
 Unit = Literal["count", "mean", "share", "bytes", "seconds", "rate"]
@@ -114,11 +114,24 @@ class Without(_Result):
 
 
 class Finding(_Result):
-    """What the run shows: a claim with its verdict, or a plain fact without one."""
+    """What the run shows: a claim with its verdict, or a plain fact without one.
+
+    ``text`` is one sentence with the number and, of a time, its spread; ``more`` is what else there
+    is to know of it.
+    """
 
     id: str
     verdict: Verdict | None
     text: Message
+    more: Message | None = None
+
+    @property
+    def whole(self) -> Message:
+        """Both as one text."""
+        if self.more is None:
+            return self.text
+        one, other = self.text.model_dump(), self.more.model_dump()
+        return message("experiments.sentences", one=one, other=other)
 
 
 class ExperimentResult(_Result):

@@ -1,27 +1,32 @@
 """Requests that arrive at a rate: who gives in first.
 
     rate   |  ▂▄▆ .. each rate is run on two clocks
-    steps  |  a step takes ``options.step_s`` of the trace's time: counts, and kvsim's prediction
-    wall   |  seconds as they pass: latency and throughput of this machine
+    steps  |  a step takes ``options.step_s`` of the trace's time: counts, and kvsim's prediction;
+           |  one repeat, which must count what the warm-up counted
+    wall   |  seconds as they pass: latency and throughput of this machine; an arm that is saturated
+           |  at a rate is not run at higher ones
 
 Lengths come from ``options.draw``, a trace (``options.trace``, its first ``options.requests``
 requests, its own arrivals made faster or slower to the rate), or the prompts of
 ``workload.prompts_file``. Without a clock of their own, requests arrive as a Poisson process.
-``options.time_limit_s``, unset by default, is how long an answer may take to count as succeeded.
+``options.time_limit_s`` is how long an answer may take to count as succeeded; unset, all do.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, drawn_lengths
-from experiment.experiments.found import Found, fact, over, timed, untested
-from experiment.experiments.load import KEEPS_UP, LATER
+from experiment.experiments.found import Found, detail, fact, over, timed, untested
+from experiment.experiments.load import KEEPS_UP, LATER, kept_up, later_tokens
+from experiment.experiments.measured import CellEvents, measure
 from experiment.experiments.results import CellResult, FigureValue, Finding
 from experiment.messages import Message, arm_message, message
 from experiment.simulate.errors import said
@@ -30,6 +35,7 @@ from kvsim.traces import ReadOptions, TraceFile
 from kvsim.traces.types import TraceRequest
 
 _NAME = "serving"
+_ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
 _ARMS = (
     "contiguous.sequential", "contiguous.batch", "contiguous.growing", "slabs", "paged",
     "transformers_paged", "vllm",
@@ -47,7 +53,9 @@ class _Load:
 def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
     load = _load(config)
-    cells = []
+    # One after another counts the same at every rate, so its steps are counted at the first one.
+    several = tuple(arm for arm in config.arm_names if arm not in _ONE_BY_ONE) or None
+    cells: list[Cell] = []
     for rate in config.experiment.values:
         seconds = [arrival / float(rate) for arrival in load.arrivals]
         for clock in ("steps", "wall"):
@@ -58,8 +66,41 @@ def _cells(config: Config) -> list[Cell]:
             }
             if load.lengths:
                 overrides["workload.lengths"] = load.lengths
-            cells.append(Cell({"rate": float(rate), "clock": clock}, overrides))
+            if clock == "steps":
+                overrides["experiment.repeats"] = 1
+            arms = None if clock == "wall" or not cells else several
+            cells.append(Cell({"rate": float(rate), "clock": clock}, overrides, arms))
     return cells
+
+
+def _spared(cell: Cell, before: Sequence[CellEvents]) -> dict[str, Message]:
+    """Who is saturated at a lower rate by the wall clock.
+
+    What is spared at one rate stands in the log as skipped, so that the last rate tells all.
+    """
+    if cell.values["clock"] != "wall":
+        return {}
+    lower = [
+        each
+        for each in before
+        if each.started.values["clock"] == "wall"
+        and float(each.started.values["rate"]) < float(cell.values["rate"])
+    ]
+    return _saturated(lower[-1]) if lower else {}
+
+
+def _saturated(cell: CellEvents) -> dict[str, Message]:
+    why = message("experiments.serving.saturated", rate=cell.started.values["rate"])
+    found: dict[str, Message] = {}
+    for arm in measure(cell):
+        name, reason = arm.result.arm, arm.result.reason
+        if reason is not None and reason.key == why.key:
+            found[name] = reason
+        kept = [v for one in arm.repeats if (v := kept_up(one)) is not None]
+        later = [v for one in arm.repeats if (v := later_tokens(one)) is not None]
+        if kept and later and _queues(median(kept), median(later)):
+            found[name] = why
+    return found
 
 
 def _load(config: Config) -> _Load:
@@ -148,7 +189,7 @@ def _paging(found: Found, cells: list[CellResult]) -> Finding:
         return untested("paging")
     cell, faster = seen[-1]
     factors = [(float(each.values["rate"]), one) for each, one in seen]
-    return timed(_NAME, "paging", faster, {"rate": cell.values["rate"], "over": over(factors)})
+    return timed(_NAME, "paging", faster, {"rate": cell.values["rate"]}, over(factors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +207,14 @@ class _Rate:
 
     @property
     def told(self) -> dict[str, object]:
-        """For a text: the medians, and in how many repeats there was a queue that grew."""
+        """For a text: the medians."""
+        return {"rate": self.rate, "kept_up": self.kept_up.value, "later": self.later.value}
+
+    @property
+    def queues(self) -> dict[str, object]:
+        """For another: in how many repeats there was a queue that grew."""
         pairs = list(zip(self.kept_up.values, self.later.values, strict=False))
-        return {
-            "rate": self.rate, "kept_up": self.kept_up.value, "later": self.later.value,
-            "queued": sum(_queues(*pair) for pair in pairs), "repeats": len(pairs),
-        }  # fmt: skip
+        return {"queued": sum(_queues(*pair) for pair in pairs), "repeats": len(pairs)}
 
 
 def _queues(kept_up: float, later: float) -> bool:
@@ -195,12 +238,12 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
     known = [rate for rate in limits.values() if rate is not None]
     if not seen:
         return untested("first")
-    rule = {"keeps_up": KEEPS_UP, "later": LATER}
+    rule = detail(_NAME, "first_rule", keeps_up=KEEPS_UP, later=LATER)
     if not known:
         highest = min(rates[-1].rate for rates in seen.values())
-        return fact(_NAME, "first", "none", rate=highest, **rule)
+        return fact(_NAME, "first", "none", rule, rate=highest)
     arms = [arm for arm, rate in limits.items() if rate == min(known)]
-    return fact(_NAME, "first", "seen", arms=_listed(arms), rate=min(known), **rule)
+    return fact(_NAME, "first", "seen", rule, arms=_listed(arms), rate=min(known))
 
 
 def _listed(arms: list[str]) -> dict[str, Any]:
@@ -216,8 +259,9 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
     over_it = next((each for each in rates if each.saturated), None)
     key, at = ("gave", over_it) if over_it is not None else ("kept", rates[-1])
     name = arm_message(arm).model_dump()
-    text = message(f"experiments.serving.limit_{key}", arm=name, **at.told)
-    return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text)
+    text = detail(_NAME, f"limit_{key}", arm=name, **at.told)
+    more = detail(_NAME, "limit_queued", **at.queues)
+    return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text, more=more)
 
 
 SERVING = Experiment(
@@ -235,4 +279,5 @@ SERVING = Experiment(
     findings=_findings,
     without={"contiguous.growing": "like_sequential"},
     notices=_notices,
+    spared=_spared,
 )  # fmt: skip

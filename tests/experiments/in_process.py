@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from made_up import assert_told
 
 from experiment.arms.base import ArmRun
 from experiment.arms.registry import ARMS
@@ -124,7 +125,10 @@ def run(config: Config, directory: Path) -> Ran:
         log.write(RunFinished(status="complete"))
     record = read_record(directory)
     shown, results = picture(record)
-    return Ran(config, record, shown, results)
+    ran = Ran(config, record, shown, results)
+    for finding in ran.result.findings:
+        assert_told(finding)
+    return ran
 
 
 def _run_arm(log: EventLog, arm: str, config: Config, given: CellPrepared) -> None:

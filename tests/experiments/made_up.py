@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from experiment.config_reading import load_config
 from experiment.experiments.found import Found
@@ -44,9 +46,31 @@ def found_of(name: str, *cells: CellResult) -> Found:
 def findings(name: str, *cells: CellResult) -> dict[str, Finding]:
     made = find_experiment(name).findings(found_of(name, *cells))
     for finding in made:
-        for lang in LANGUAGES:  # every text can be written with what it was given
-            assert "{" not in Translator(lang).message(finding.text)
+        assert_told(finding)
     return {finding.id: finding for finding in made}
+
+
+def assert_told(finding: Finding) -> None:
+    """Every text can be written with what it was given, and the first is one sentence."""
+    for lang in LANGUAGES:
+        t = Translator(lang)
+        assert "{" not in t.message(finding.whole)
+        text = t.message(finding.text)
+        assert not re.search(r"[.!?] |。.", text), text
+        assert text[-1] in ".。", text
+
+
+def below(finding: Finding) -> dict[str, dict[str, Any]]:
+    """What stands below the sentence of a finding: what each text was given, by its key."""
+    left = [finding.more.model_dump()] if finding.more else []
+    found = {}
+    while left:
+        one = left.pop(0)
+        if one["key"] == "experiments.sentences":
+            left[:0] = [one["params"]["one"], one["params"]["other"]]
+        else:
+            found[one["key"].removeprefix("experiments.")] = one["params"]
+    return found
 
 
 def budget(mean: float, rates: Sequence[float], peak: int = 4, preemptions: int = 0) -> Figures:

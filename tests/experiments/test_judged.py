@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
-from made_up import SLABS, Figures, budget, cell, findings, found_of, value
+from made_up import SLABS, Figures, below, budget, cell, findings, found_of, value
 
+from experiment.events import ModelPrepared
 from experiment.experiments.claims import judge
-from experiment.experiments.evaluate import NOISY, _notes, focus_of
+from experiment.experiments.evaluate import NOISY, _notes, _other_machines, focus_of
+from experiment.experiments.figures import _percentile
 from experiment.experiments.found import ratio
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import CellResult
@@ -30,7 +33,7 @@ from experiment.i18n import Translator
 def test_more_at_a_time_is_a_mean_and_not_slower(paged: Figures, verdict: str) -> None:
     seen = findings("capacity", cell(0, {"requests": 24}, slabs=SLABS, paged=paged))["at_once"]
     assert seen.verdict == verdict
-    assert seen.text.params["preemptions"] == paged["preemptions"]
+    assert below(seen)["capacity.at_once_more"]["preemptions"] == paged["preemptions"]
 
 
 def test_the_headline_says_the_least_as_well_as_the_most() -> None:
@@ -38,7 +41,7 @@ def test_the_headline_says_the_least_as_well_as_the_most() -> None:
         cell(index, {"requests": 4}, slabs=SLABS, paged=budget(mean, [100, 101, 102]))
         for index, mean in enumerate((4.0, 12.0, 8.0))
     ]
-    over = findings("capacity", *cells)["at_once"].text.params["over"]["params"]
+    over = below(findings("capacity", *cells)["at_once"])["over"]
     assert (over["least"], over["most"]) == (1.0, 3.0)
 
 
@@ -50,7 +53,8 @@ def test_too_few_repeats_make_nothing_clear(repeats: int) -> None:
     assert seen["throughput"].verdict == "untested"
     key = "one" if repeats == 1 else "few"
     assert seen["throughput"].text.key == f"experiments.repeats_{key}"
-    assert seen["at_once"].text.params["speed"]["key"] == "experiments.speed.few"
+    assert "repeats_advice" in below(seen["throughput"])
+    assert "speed.few" in below(seen["at_once"])
 
 
 def test_three_repeats_that_lie_apart_are_clear_and_their_spread_is_said() -> None:
@@ -132,7 +136,7 @@ def test_what_the_table_adds_to_attention_is_said_only_where_repeats_agree(
     assert seen.text.key == f"experiments.lookup.of_attention_{key}"
     assert said in Translator("en").message(seen.text)
     both = [cell(0, {"context": 64}, paged=ran), cell(1, {"context": 512}, paged=ran)]
-    text = Translator("en").message(findings("lookup", *both)["of_attention"].text)
+    text = Translator("en").message(findings("lookup", *both)["of_attention"].whole)
     assert text.count(said) == 2
     assert "With 64 slots" in text
     assert "With 512 slots" in text
@@ -195,10 +199,7 @@ def test_saturation_takes_both_a_queue_and_requests_that_wait() -> None:
     assert seen["first"].text.key == "experiments.serving.first_seen"
     assert seen["first"].text.params["rate"] == 2.0
     assert seen["first"].text.params["arms"]["key"] == "arm_name.slabs"
-    assert (seen["first"].text.params["keeps_up"], seen["first"].text.params["later"]) == (
-        0.95,
-        1.2,
-    )
+    assert below(seen["first"])["serving.first_rule"] == {"keeps_up": 0.95, "later": 1.2}
     assert seen["limit_slabs"].text.params["rate"] == 2.0
     assert seen["limit_paged"].text.params["rate"] == 4.0
 
@@ -209,7 +210,7 @@ def test_in_how_many_repeats_there_was_a_queue_is_said() -> None:
     }  # fmt: skip
     told = findings("serving", cell(0, {"rate": 4, "clock": "wall"}, slabs=figures))["limit_slabs"]
     assert told.text.key == "experiments.serving.limit_gave"  # by the medians, 0.6 and 1.5
-    assert (told.text.params["queued"], told.text.params["repeats"]) == (1, 3)
+    assert below(told)["serving.limit_queued"] == {"queued": 1, "repeats": 3}
 
 
 def test_where_nobody_is_saturated_that_is_said() -> None:
@@ -237,7 +238,7 @@ def test_what_giving_way_cost_is_counted_and_its_time_heeds_the_spread() -> None
     assert time([1.5, 1.6, 1.7]) == "experiments.preemption.time_longer"
     assert time([1.1, 1.6, 1.7]) == "experiments.preemption.time_same"
     assert time([0.5, 0.6, 0.7]) == "experiments.preemption.time_shorter"
-    assert time([1.5, 1.6]) == "experiments.speed.few"
+    assert time([1.5, 1.6]) == "experiments.preemption.time_few"
 
 
 def test_an_end_of_the_range_that_is_noise_is_called_so() -> None:
@@ -248,10 +249,10 @@ def test_an_end_of_the_range_that_is_noise_is_called_so() -> None:
         )  # fmt: skip
 
     seen = findings("serving", one(0, 4, [1.1, 1.4, 1.5]), one(1, 40, [4.0, 4.1, 4.2]))["paging"]
-    over = seen.text.params["over"]["params"]
+    over = below(seen)["over"]
     assert over["least_note"]["key"] == "experiments.over_meet"
     assert over["most_note"] == ""
-    assert "repeats overlap) to 3.73" in Translator("en").message(seen.text)
+    assert "repeats overlap) to 3.73" in Translator("en").message(seen.whole)
 
 
 def test_each_smaller_precision_is_told_by_its_name() -> None:
@@ -274,6 +275,28 @@ def test_a_share_next_to_nothing_does_not_make_a_machine_noisy() -> None:
     noisy = found_of("lookup", cell(0, {"context": 64}, paged=scattered))
     told = next(note for note in _notes(noisy.cells, noisy.config) if "noisy" in note.key).params
     assert (told["n"], told["of"]) == (1, 1)
+
+
+@pytest.mark.parametrize(("percent", "least"), [(50, 2), (90, 10), (95, 20), (99, 100)])
+def test_a_percentile_takes_requests_enough(percent: int, least: int) -> None:
+    measure = _percentile(float, percent)  # type: ignore[arg-type]
+
+    def of(count: int) -> float | None:
+        requests = list(range(count, 0, -1))
+        return measure(SimpleNamespace(requests=requests))  # type: ignore[arg-type]
+
+    assert of(least) == least * percent / 100
+    assert of(least - 1) is None
+
+
+def test_of_a_run_on_a_cpu_it_is_said_what_a_gpu_would_change() -> None:
+    def on(device: str) -> list[str]:
+        model = ModelPrepared.model_construct(device=device)
+        cell_events = SimpleNamespace(events=(model,))
+        return [note.key for note in _other_machines([cell_events])]  # type: ignore[list-item]
+
+    assert on("cpu") == ["experiments.note.cpu"]
+    assert on("cuda") == []
 
 
 def test_the_page_looks_at_a_cell_in_which_something_ran() -> None:

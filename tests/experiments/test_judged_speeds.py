@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from made_up import SLABS, Figures, budget, cell, findings, found_of
+from made_up import SLABS, Figures, below, budget, cell, findings, found_of
 
 from experiment.config_reading import load_config
 from experiment.experiments.base import drawn_lengths
@@ -33,17 +33,11 @@ def test_each_step_of_concurrency_says_what_it_does_to_latency() -> None:
             paged=speeds([90, 90, 99], [2.1, 2.2, 2.3]),
         ),
     )  # fmt: skip
-    told = {name: seen[name].text.params["latency"] for name in ("batching", "engine", "paging")}
-    assert {name: each["key"].rsplit("_", 1)[1] for name, each in told.items()} == {
-        "batching": "longer", "engine": "shorter", "paging": "same",
-    }  # fmt: skip
-    batching = told["batching"]["params"]
-    assert batching["factor"] == 4.1 / 1.1
-    assert (batching["over"]["params"]["least_at"], batching["over"]["params"]["most_at"]) == (
-        1,
-        32,
-    )
-    assert told["engine"]["params"]["factor"] == 2.1 / 4.1
+    told = {name: below(seen[name]) for name in ("batching", "engine", "paging")}
+    assert told["batching"]["concurrency.latency_longer"]["factor"] == 4.1 / 1.1
+    assert (told["batching"]["over"]["least_at"], told["batching"]["over"]["most_at"]) == (1, 32)
+    assert told["engine"]["concurrency.latency_shorter"]["factor"] == 2.1 / 4.1
+    assert "concurrency.latency_same" in told["paging"]
 
 
 def test_the_whole_gain_is_the_product_of_its_three_steps() -> None:
@@ -59,8 +53,9 @@ def test_the_whole_gain_is_the_product_of_its_three_steps() -> None:
             ),
         )["whole"]  # fmt: skip
 
-    told = whole(3).text.params
-    assert (told["factor"], told["batching"], told["engine"], told["paging"]) == (9, 2, 3, 1.5)
+    assert whole(3).text.params["factor"] == 9
+    parts = {"batching": 2, "engine": 3, "paging": 1.5}
+    assert below(whole(3)) == {"concurrency.whole_parts": parts}
     assert whole(3).verdict is None
     assert whole(2).verdict == "untested"
 
@@ -82,10 +77,11 @@ def test_where_an_arm_saturates_is_left_open_where_repeats_leave_it_open(
     seen = findings(
         "concurrency",
         cell(0, {"concurrency": 4}, paged=first), cell(1, {"concurrency": 8}, paged=second),
-    )["saturation_paged"].text  # fmt: skip
-    assert seen.key == f"experiments.concurrency.saturation_{key}"
-    assert (seen.params["concurrency"], seen.params["more"]) == (4, 8)
-    assert (seen.params["open"] == "") is sure
+    )["saturation_paged"]  # fmt: skip
+    assert seen.text.key == f"experiments.concurrency.saturation_{key}"
+    assert (seen.text.params["concurrency"], seen.text.params["more"]) == (4, 8)
+    assert ("concurrency.saturation_open" not in below(seen)) is sure
+    assert below(seen)["concurrency.saturation_most"]["best"] == 8
 
 
 def test_one_number_alone_says_nothing_of_saturation() -> None:

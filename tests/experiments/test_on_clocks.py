@@ -6,18 +6,22 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from in_process import Ran, run, tiny_config
 
 from experiment.config import Config
 from experiment.config_reading import load_config
-from experiment.events import RequestFinished, WorkloadRequest
+from experiment.events import ArmSkipped, CellStarted, RequestFinished, WorkloadRequest, encode
+from experiment.experiments.base import Cell, cell_config
+from experiment.experiments.capacity import CAPACITY
 from experiment.experiments.load import KEEPS_UP, LATER, in_time, kept_up, later_tokens
 from experiment.experiments.measured import Measured, cells_of, measure
 from experiment.experiments.people import questions
 from experiment.experiments.serving import SERVING, poisson
-from experiment.messages import UserError
+from experiment.lead import _spared
+from experiment.messages import UserError, message
 from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment.page import _chart, experiment_context
@@ -214,6 +218,53 @@ def test_an_arm_keeps_up_or_falls_behind(serving: Ran) -> None:
     queue = with_latency(lambda arrival: arrival + last / 10)
     assert (kept_up(queue) or 1) < KEEPS_UP
     assert (later_tokens(queue) or 0) > LATER
+
+
+def test_one_repeat_beside_the_warm_up_is_counted_in_steps(serving: Ran) -> None:
+    """One after another counts the same at every rate, so that it is counted once."""
+    for cell in serving.result.cells:
+        steps = cell.values["clock"] == "steps"
+        one_by_one = {"contiguous.sequential", "contiguous.growing"} & {a.arm for a in cell.arms}
+        assert bool(one_by_one) is (not steps or cell.values["rate"] == 20)
+        assert {arm.repeats for arm in cell.arms} == {1}
+    five = load_config(_shipped("serving"), {"experiment.repeats": 5})
+    repeats = {c.values["clock"]: cell_config(five, c).experiment.repeats for c in _cells(five)}
+    assert repeats == {"steps": 1, "wall": 5}
+
+
+def test_who_is_saturated_is_spared_higher_rates(serving: Ran, tmp_path: Path) -> None:
+    """Latencies put in, as of a queue that grows, for slabs; nobody else has any to speak of."""
+    steps, wall, _, higher = _cells(serving.config)
+    arrivals = {request: moment / 20 for request, moment in enumerate(_poisson(serving))}
+    last = max(arrivals.values())
+    events = []
+    for event in serving.record.events:
+        if isinstance(event, CellStarted) and event.index == 2:
+            break
+        if isinstance(event, RequestFinished):
+            slow = arrivals[event.request] + last if event.arm == "slabs" else 1e-6
+            event = event.model_copy(update={"latency_s": slow, "tokens": [1]})
+        events.append(event)
+    skipped = ArmSkipped(arm="vllm", reason=message("experiments.serving.saturated", rate=2))
+    missing = ArmSkipped(arm="gone", reason=message("failure.exit", code=1))
+    lines = [encode(event) + "\n" for event in (*events, skipped, missing)]
+    (tmp_path / "events.jsonl").write_text("".join(lines), encoding="utf-8")
+
+    def spared(cell: Cell) -> dict[str, float]:
+        found = _spared(SERVING, SimpleNamespace(directory=tmp_path), cell)  # type: ignore[arg-type]
+        return {arm: why.params["rate"] for arm, why in found.items()}
+
+    assert spared(higher) == {"slabs": 20.0, "vllm": 2}
+    assert spared(steps) == spared(wall) == {}
+    assert _spared(CAPACITY, SimpleNamespace(directory=tmp_path), higher) == {}  # type: ignore[arg-type]
+
+
+def _cells(config: Config) -> list[Cell]:
+    return SERVING.cells(config)
+
+
+def _poisson(serving: Ran) -> list[float]:
+    return poisson(12, serving.config.run.seed)
 
 
 def test_what_of_a_trace_is_left_out_is_said(tmp_path: Path) -> None:

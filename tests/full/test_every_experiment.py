@@ -1,6 +1,6 @@
-"""Every experiment for real, on every arm that can run it: `make test-full`, hours on a CPU.
+"""Every experiment for real, on every arm that can run it: `make test-full`.
 
-PAGEDKV_FULL_SIZE=quick takes the small sizes: minutes for each.
+docs/experiments.md says how long each takes. PAGEDKV_FULL_SIZE=quick takes the small sizes.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ def test_the_experiment_runs_and_its_counts_are_foretold(name: str, tmp_path: Pa
     found = json.loads((out / "run.json").read_text(encoding="utf-8"))["results"]["experiment"]
     assert found["problems"] == []
     assert len(found["cells"]) == found["cells_planned"]
-    for arm in (arm for cell in found["cells"] for arm in cell["arms"]):
-        assert arm["status"] == "finished" or arm["reason"], arm
-        assert arm["repeats"] in (0, found["repeats"])
+    for cell in found["cells"]:
+        # Of serving what is counted in steps is repeated once.
+        once = name == "serving" and cell["values"]["clock"] == "steps"
+        for arm in cell["arms"]:
+            if arm["status"] == "skipped":
+                assert arm["reason"], arm
+                continue
+            assert arm["status"] == "finished", arm
+            assert arm["repeats"] == (1 if once else found["repeats"])

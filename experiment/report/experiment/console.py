@@ -119,3 +119,5 @@ def _show_finding(out: ConsoleReporter, result: ExperimentResult, finding: Findi
     out.console.print()
     out.console.print(line)
     out.paragraph(out.t.message(finding.text), indent=2)
+    if finding.more is not None:
+        out.paragraph(out.t.message(finding.more), "dim", indent=2)

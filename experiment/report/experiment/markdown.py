@@ -39,7 +39,7 @@ def _findings(t: Translator, result: ExperimentResult, plain: Plain) -> str:
         [
             t(f"experiments.{table}.{each.id}"),
             t(f"verdict.{each.verdict}") if each.verdict else DASH,
-            t.message(each.text),
+            t.message(each.whole),
         ]
         for each in result.findings
     ]
