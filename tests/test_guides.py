@@ -15,7 +15,7 @@ from experiment.experiments.base import cell_config
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.foretold import _Listed
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.i18n import catalogue
+from experiment.i18n import LANGUAGES, catalogue
 from experiment.shipped import CONFIGS
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
@@ -88,6 +88,16 @@ def test_names_that_a_guide_gives_are_those_of_the_code(page: str) -> None:
     known = {*catalogue("en"), *config_keys(), *TOOLS}
     unknown = [name for name in names - known if not is_defined(name)]
     assert not unknown
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_guide_to_reading_has_the_headings_of_the_page_in_their_order(lang: str) -> None:
+    guide = read("docs/reading.md" if lang == "en" else "docs/reading.zh.md")
+    titles = ["report.peak", "report.time", "player", "report.requests", "report.readings",
+              "report.found"]  # fmt: skip
+    headings = re.findall(r"^## (.+)$", guide, re.MULTILINE)
+    places = [headings.index(catalogue(lang)[f"{title}.title"]) for title in titles]
+    assert places == sorted(places)
 
 
 # A name, or several, and behind it in brackets the file where it is.

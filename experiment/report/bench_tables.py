@@ -26,7 +26,11 @@ _MEMORY = ("arm", "kv", "allocated", "process", "running", "preempted", "recompu
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A table: ``styles`` are those of rows for a console, ``left`` the columns that are words."""
+    """A table: ``styles`` are those of rows for a console, ``left`` the columns that are words.
+
+    The last cell of a row that is shorter than the header takes the rest of its columns. A page
+    folds what comes behind ``open_rows``, under the words ``more``.
+    """
 
     title: str
     header: list[str]
@@ -34,6 +38,8 @@ class Cells:
     left: tuple[int, ...] = (0,)
     styles: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    open_rows: int = 1000
+    more: str = ""
 
 
 def all_tables(t: Translator, data: BenchData) -> list[Cells]:

@@ -16,13 +16,13 @@ from experiment.report.compare_words import (
     counted,
     moment,
     place_words,
-    shown,
     title,
     verdict,
 )
 from experiment.report.parts_console import PartsConsole
 from experiment.report.simulation.writing import written
 from experiment.report.texts import arm_name, preview
+from experiment.report.values import setting
 
 _STYLES = {"better": "green", "worse": "bold red", "differs": "yellow", "unknown": "yellow",
            "passed": "green", "failed": "bold red", "not_comparable": "yellow"}  # fmt: skip
@@ -100,7 +100,9 @@ class CompareConsole(PartsConsole):
             table.add_column(self.t(f"compare.{name}"))
         for one in comparison.differences:
             label = f"{self.t(f'compare.group.{one.group}')} {one.name}"
-            values = [Text(preview(shown(value), _VALUE_WIDTH)) for value in (one.left, one.right)]
+            values = [
+                Text(preview(setting(value), _VALUE_WIDTH)) for value in (one.left, one.right)
+            ]
             table.add_row(Text(label), *values)
         self.console.print(table)
 

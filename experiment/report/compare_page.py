@@ -16,7 +16,6 @@ from experiment.report.compare_words import (
     counted,
     moment,
     place_words,
-    shown,
     title,
     verdict,
 )
@@ -61,7 +60,7 @@ def compare_html(comparison: Comparison, table: str, lang: str) -> str:
     keys = Paths(compare_document(comparison))
     env = templates(b)
     env.globals.update(
-        title=title, shown=shown,
+        title=title,
         n=lambda path, kind: b.words(keys.number(path, kind)),
         said=lambda key, **paths: b.said(keys.said(key, **paths)),
         stored=lambda path: b.words(keys.stored(path)),

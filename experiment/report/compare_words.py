@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, get_args
+from typing import get_args
 
 from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
 from experiment.i18n import DASH
 from experiment.messages import Message, message
 from experiment.report.experiment.words import cell_axis, cell_label
 from experiment.report.svg import Words
-from experiment.report.values import readable
-
-_MOST_TEXT = 300
 
 
 def title(figure: Figure) -> Message:
@@ -62,14 +58,6 @@ def change_text(row: Row) -> str:
     if row.change is None:
         return f"{row.difference:+,.6g}"
     return f"{row.change * 100:+.1f} %"
-
-
-def shown(value: Any) -> str:
-    """A value of a config or of a machine; unknown is a dash."""
-    if value is None:
-        return DASH
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return readable(text, _MOST_TEXT)
 
 
 def moment(side: Side) -> str:

@@ -46,7 +46,9 @@ from experiment.report.life_chart import life_chart
 from experiment.report.lifelines import PHASES, lifelines
 from experiment.report.lines import line_swatch
 from experiment.report.mapping import mapping_figure
+from experiment.report.player.stage import MOST_BYTES as MOST_FILMS
 from experiment.report.player.stage import stage
+from experiment.report.run_data import MOST_BYTES as MOST_DATA
 from experiment.report.run_data import run_data
 from experiment.report.sections import sections
 from experiment.report.series import MARKED_STAGES, Series, all_series, picture
@@ -59,6 +61,9 @@ from kvsim.ledger import ALLOCATED_STATES
 
 _NOTHING = Markup("")
 _GAINS = ("tokens_per_s", "running", "factor", "step")
+# A page that can be sent on. Beyond it, what is embedded is thinned, and the page says so.
+_MOST_PAGE = 1_480_000
+_MOST_TRIES = 6
 _TABLE_ROWS = 120  # of all arms together
 _TERMS = (
     "slot", "block", "block_table", "reserved", "allocated", "live", "wasted", "peak",
@@ -77,10 +82,36 @@ def report_html(
     b = Bilingual(lang)
     series = all_series(record) if series is None else series
     keys = Keys(record, results, series)
-    embedded = run_data(record, results, series)
+    template = _environment(b, keys).get_template("report.html.j2")
+    context = _context(b, keys, record, results, series)
+    rooms = MOST_FILMS, MOST_DATA
+    for _ in range(_MOST_TRIES):
+        player, embedded = stage(b, record, rooms[0]), run_data(record, results, series, rooms[1])
+        data = safe_json(embedded)
+        page: str = template.render(
+            context, player=player, data=data, left_out=embedded["left_out"]
+        )  # fmt: skip
+        over = len(page.encode()) - _MOST_PAGE
+        if over <= 0:
+            break
+        rooms = _less(rooms, (player.size if player else 0, len(data.encode())), over)
+    return page
+
+
+def _less(rooms: tuple[int, int], taken: tuple[int, int], over: int) -> tuple[int, int]:
+    """Rooms for films and data in a page that is ``over`` bytes too large: both give alike."""
+    left = max(0.0, 1 - over / (sum(taken) or 1))
+    films, data = (int(min(pair) * left) for pair in zip(rooms, taken, strict=True))
+    return films, data
+
+
+def _context(
+    b: Bilingual, keys: Keys, record: Record, results: Results, series: list[Series]
+) -> dict[str, Any]:
+    """All that the template shows, but for what is embedded."""
     cells = results.experiment.cells if results.experiment else []
-    context: dict[str, Any] = {
-        "lang": lang,
+    return {
+        "lang": b.lang,
         "record": record,
         "results": results,
         **page_assets(
@@ -98,14 +129,15 @@ def report_html(
             ),
         ),
         "sections": sections(b, record, results),
-        "player": stage(b, record),
-        "data": safe_json(embedded),
-        "left_out": embedded["left_out"],
         **_first_screen(keys, record, results),
         **_pictures(b, keys, record, results, series),
         **_tables(keys, record, results, series),
         **experiment_context(b, results.experiment),
     }
+
+
+def _environment(b: Bilingual, keys: Keys) -> jinja2.Environment:
+    """With what writes the numbers of a run."""
     env = templates(b)
     env.globals.update(
         n=lambda path, kind: b.words(keys.number(path, kind)),
@@ -117,8 +149,7 @@ def report_html(
         curve_swatch=curve_swatch,
         raw=lambda text, path, kind: b.said(Said(text, path, kind)),
     )
-    page: str = env.get_template("report.html.j2").render(context)
-    return page
+    return env
 
 
 def templates(b: Bilingual) -> jinja2.Environment:

@@ -70,6 +70,7 @@ WRITERS: Mapping[str, Callable[[Any], str | None]] = {
     "times": lambda value: f"{value:,.2f} ×",
     "second": lambda value: f"{value:.3f}",
     "text": str,
+    "setting": values.setting,
     "whole_percent": lambda value: f"{value * 100:,.0f} %",
     "general": lambda value: f"{value:.6g}",
     **{f"unit.{unit}": partial(written, unit=unit) for unit in get_args(Unit)},

@@ -9,13 +9,14 @@ from markupsafe import Markup
 
 from experiment.messages import Message
 from experiment.report.bilingual import Bilingual
-from experiment.report.charts import Width, both_widths
+from experiment.report.charts import NARROW, WIDE, Width
 from experiment.report.simulation.figures import Unit, Value
 from experiment.report.simulation.writing import written
 from experiment.report.svg import Label, Scale, decimal_ticks, drawing, line, path, tag, text
 
 _HEIGHT = 230
 _BESIDE = 14  # pixels between marks of one column
+_ASIDE = 4  # between upright strokes of lines
 # Lines are told apart without colour by their marks.
 _MARKS = (
     "M-4 -4H4V4H-4Z", "M0 -5L5 4H-5Z", "M0 -5L5 0L0 5L-5 0Z", "M-5 -4H5L0 5Z",
@@ -53,9 +54,9 @@ class LineChart:
     joined: bool = True
 
 
-def line_chart(b: Bilingual, chart: LineChart) -> Markup:
-    """All lines in one drawing."""
-    return both_widths(lambda width: _chart(b, chart, width))
+def line_chart(b: Bilingual, chart: LineChart, wide: Width = WIDE) -> Markup:
+    """All lines in one drawing, in both widths; ``wide`` is that of a large screen."""
+    return _chart(b, chart, wide) + _chart(b, chart, NARROW)
 
 
 def line_swatch(index: int) -> Markup:
@@ -102,11 +103,15 @@ def _places(count: int, start: float, end: float, joined: bool) -> list[float]:
 
 
 def _aside(chart: LineChart, index: int) -> float:
-    """Marks that nothing joins stand side by side, so that none hides an equal one."""
-    if chart.joined:
+    """Marks that nothing joins stand side by side, so that none hides an equal one.
+
+    So do upright strokes, a little.
+    """
+    if chart.joined and not any(any(spans) for spans in chart.spans):
         return 0.0
     known = [at for at, line in enumerate(chart.lines) if any(v is not None for v in line)]
-    return (known.index(index) - (len(known) - 1) / 2) * _BESIDE if index in known else 0.0
+    step = _ASIDE if chart.joined else _BESIDE
+    return (known.index(index) - (len(known) - 1) / 2) * step if index in known else 0.0
 
 
 def _frame(b: Bilingual, chart: LineChart, y: Scale, span: tuple[float, float]) -> list[Markup]:
@@ -129,6 +134,8 @@ def _ticks(y: Scale) -> list[float]:
 def _tick(tick: float, chart: LineChart) -> str:
     if chart.unit == "share":
         return f"{tick * 100:g} %"
+    if chart.unit == "seconds" and abs(tick) >= 1:
+        return f"{tick:,g} s"
     return written(tick, chart.unit) if chart.unit in ("seconds", "bytes") else f"{tick:,g}"
 
 

@@ -9,13 +9,12 @@ What is largest and least read goes first: tokens and texts of requests, then me
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.record import Record
-from experiment.report.embed import packed
+from experiment.report.embed import packed, safe_json
 from experiment.report.experiment.frame import experiment_frame
 from experiment.report.frames import readings_frame, summary_frame, timeline_frame, to_csv
 from experiment.report.series import Series
@@ -25,8 +24,10 @@ MOST_BYTES = 500_000
 _MOST_TEXT = 2000
 
 
-def run_data(record: Record, results: Results, series: list[Series]) -> dict[str, Any]:
-    """Everything that fits; ``left_out`` names the rest."""
+def run_data(
+    record: Record, results: Results, series: list[Series], room: int = MOST_BYTES
+) -> dict[str, Any]:
+    """Everything that fits into ``room`` bytes of the page; ``left_out`` names the rest."""
     workload, model = record.first(WorkloadReady), record.first(ModelPrepared)
     tables = {
         "summary.csv": packed(to_csv(summary_frame(results))),
@@ -43,7 +44,7 @@ def run_data(record: Record, results: Results, series: list[Series]) -> dict[str
         "left_out": [],
     }
     for name, drop in _DROPPED.items():
-        if len(json.dumps(data, ensure_ascii=False)) <= MOST_BYTES:
+        if len(safe_json(data).encode()) <= room:
             break
         drop(data)
         data["left_out"].append(name)

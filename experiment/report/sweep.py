@@ -21,6 +21,8 @@ from experiment.report.sweep_page import (
     PAGE,
     TABLE,
     Row,
+    counted,
+    refusal,
     sweep_csv,
     sweep_data,
     sweep_html,
@@ -71,8 +73,7 @@ class SweepConsole(PartsConsole):
         self.console.print(self._table(rows[:_MOST_ROWS]))
         if len(rows) > _MOST_ROWS:
             self.console.print(t("sweep.more", n=len(rows) - _MOST_ROWS, path=str(paths[0])))
-        refused = sum(row["error"] is not None for row in rows)
-        self.console.print(Text(t("sweep.done", cells=len(rows), refused=refused), style="bold"))
+        self.console.print(Text(t.message(counted(sweep_data(rows))), style="bold"))
         for path in paths:
             self.console.print(t("sweep.written", path=str(path)), soft_wrap=True)
 
@@ -86,8 +87,8 @@ class SweepConsole(PartsConsole):
             given = [f"{name} {row[name]}" for name in differ if row[name] is not None]
             what = ", ".join(given) or row["id"]
             if row["error"] is not None:
-                code = Text(self.t("sweep.refused", code=row["error"]), style="yellow")
-                table.add_row(Text(what) + Text("\n") + code)
+                why = Text(self.t.message(refusal(row)), style="yellow")
+                table.add_row(Text(what) + Text("\n") + why)
                 continue
             table.add_row(
                 Text(what),

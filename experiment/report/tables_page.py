@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from markupsafe import Markup
+
 from experiment.i18n import Translator
 from experiment.report.bench_tables import Cells
 from experiment.report.bilingual import Bilingual
@@ -42,6 +44,7 @@ def tables_html(
     name: str,
     data: Mapping[str, Any],
     tables: Mapping[str, str] | None = None,
+    draw: Callable[[Bilingual], Markup] | None = None,
 ) -> str:
     """The whole page; ``lang`` is what it shows until someone switches.
 
@@ -49,6 +52,7 @@ def tables_html(
         tell: the page's texts in a language.
         name: of the file that holds ``data``, offered for download.
         tables: packed CSV files by name, offered too.
+        draw: what stands between the headline and the tables.
     """
     b = Bilingual(lang)
     env = templates(b)
@@ -58,6 +62,7 @@ def tables_html(
         lang=lang,
         **page_assets(),
         patterns="",
+        pictures=draw(b) if draw else "",
         told=told,
         file=name,
         titles={each: page.kicker for each, page in told},

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from statistics import median
+from typing import Any
 
-from experiment.i18n import format_bytes
+from experiment.i18n import DASH, format_bytes
+
+_MOST_TEXT = 300
 
 # Control signs, halves of pairs, and code points that stand for no sign.
 _NEVER_SHOWN = re.compile("[\u007f-\u009f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
@@ -68,6 +72,14 @@ def ranged(
         return None
     middle, low, high = (f"{f(known):,.{digits}f}" for f in (median, min, max))
     return f"{middle}{unit}" if len(known) < 2 else f"{middle}{unit} ({low} … {high})"
+
+
+def setting(value: Any) -> str:
+    """A value of a config or of a machine; unknown is a dash."""
+    if value is None:
+        return DASH
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return readable(text, _MOST_TEXT)
 
 
 def readable(text: str, limit: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from gzip import BadGzipFile
 from typing import Any
@@ -11,7 +11,10 @@ from experiment.messages import Message, UserError, message, user_error
 from experiment.os_errors import os_reason
 from kvsim.budget import PlanError
 from kvsim.sim_config import SimulationError
+from kvsim.sweep.grid import AXES
 from kvsim.traces.types import ERROR_CODES, REASONS, TraceError
+
+_CELL_CODES = ("pool_too_small", "livelock", "max_length_unknown")
 
 
 @contextmanager
@@ -67,6 +70,28 @@ def simulation_message(error: SimulationError) -> Message:
     if error.code == "nothing_fits":
         params["why"] = refusal_message(params).model_dump()
     return message(f"error.sim.{error.code}", **params)
+
+
+def cell_message(code: str, params: Mapping[str, Any], settings: Mapping[str, Any]) -> Message:
+    """Why a cell of a sweep cannot be simulated; ``settings`` are the cell's, by axis."""
+    known = dict(params)
+    if code in ERROR_CODES:
+        return trace_message(TraceError(code, **{"file": settings["trace"], **known}))
+    if code == "bad_option" and known["option"] == "policy":
+        return message("sweep.why.one_sample", policy=known["value"])
+    if code == "bad_option":
+        axis: Any = known["option"]
+        axis = message(f"sweep.axis.{axis}").model_dump() if axis in AXES else axis
+        return message("sweep.why.bad_option", axis=axis, value=known["value"])
+    if code == "nothing_fits":
+        why = refusal_message(known).model_dump()
+        return message("sweep.why.nothing_fits", requests=known["requests"], why=why)
+    if code == "unsupported_geometry":
+        why = message(f"geometry.{known['reason']}").model_dump()
+        return message("sweep.why.geometry", model=settings["model"], why=why)
+    if code in _CELL_CODES:
+        return message(f"sweep.why.{code}", **known)
+    return message("sweep.why.other", code=code)
 
 
 def refusal_message(refusal: dict[str, Any]) -> Message:

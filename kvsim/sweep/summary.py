@@ -10,7 +10,11 @@ from kvsim.sweep.grid import AXES
 
 
 def cells_summary(results: Iterable[bytes]) -> list[dict[str, Any]]:
-    """One row of plain values for each cell file; unknown is None."""
+    """One row of plain values for each cell file; unknown is None.
+
+    ``error`` is the code of what kept a cell from being simulated; ``error_params`` are its names
+    and values, the one entry that is no plain value.
+    """
     return [_row(json.loads(each)) for each in results]
 
 
@@ -21,6 +25,7 @@ def _row(data: Mapping[str, Any]) -> dict[str, Any]:
     # Of a file it is known without a result; of what was drawn it is a hash over the numbers.
     row["trace_sha256"] = result["trace"]["sha256"] if result else data["cell"]["trace_sha256"]
     row["error"] = error and error["code"]
+    row["error_params"] = error and error["params"]
     for name, path in MEASURES.items():
         value: Any = result
         for part in path:

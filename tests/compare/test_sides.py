@@ -73,6 +73,10 @@ def test_figures_that_neither_run_has_are_left_out(wide_and_narrow: Comparison) 
         ((8,), (11,), "more", "single", 3 / 8),
         ((7, 9), (10, 11, 12), "less", "single", -2 / 9),
         ((10, 11, 12), (7, 9), "less", "single", 2 / 11),
+        ((8,), (8,), "less", "same", 0),
+        ((7, 9), (9, 7), "more", "same", 0),
+        ((7, 8, 9), (8,), "less", "unclear", 0),
+        ((7, 8, 9), (8, 8, 8), "more", "unclear", 0),
     ],
 )
 def test_a_time_is_judged_by_its_direction_and_its_spread(

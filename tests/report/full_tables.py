@@ -132,10 +132,11 @@ def full_sweep() -> list[dict[str, Any]]:
 
 def _cell(place: int, policy: str, budget: int) -> dict[str, Any]:
     same = {"model": "opt-13b", "gpu": "a100-40gb", "trace": "alpaca-like", "seed": 0}
-    row = dict.fromkeys(["id", *AXES, "trace_sha256", "error", *MEASURES]) | same
+    row = dict.fromkeys(["id", *AXES, "trace_sha256", "error", "error_params", *MEASURES]) | same
     row |= {"id": f"c{place}", "policy": policy, "budget_bytes": budget}
     if budget == 1024:
-        return row | {"error": "pool_too_small"}
+        params = {"budget": 1024, "needed": 2**20 * (1 + place)}
+        return row | {"error": "pool_too_small", "error_params": params}
     return row | {
         "live_percent": 20.4 + 10 * place, "running_busy_mean": 1.5 + place, "preemptions": place,
         "latency_p50_s": 12.25, "requests_per_s": 1999.5,

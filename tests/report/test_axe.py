@@ -12,7 +12,8 @@ from test_tables_page import page_of, side
 
 from experiment.compare.checks import write_comparison
 from experiment.compare.sides import compare_sides
-from experiment.report.index import Entry, index_html
+from experiment.report.index import index_html
+from experiment.report.index_entries import Entry
 from kvsim.paper.memory import closed
 
 pytestmark = needs_axe

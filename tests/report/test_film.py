@@ -68,8 +68,8 @@ def ledger_states(record: Record, arm: str) -> list[dict[str, Any]]:
     return states
 
 
-def film_of(record: Record, arm: str) -> dict[str, Any]:
-    made = film(next(e for e in split_by_arm(record) if e.arm == arm), arm == "slabs")
+def film_of(record: Record, arm: str, **limits: int) -> dict[str, Any]:
+    made = film(next(e for e in split_by_arm(record) if e.arm == arm), arm == "slabs", **limits)
     assert made is not None
     return json.loads(json.dumps(made.data))
 
@@ -101,12 +101,9 @@ def test_a_thinned_film_shows_the_exact_state_after_the_last_of_its_steps(
     assert [frame["n"] for frame in data["frames"]] == ends
 
 
-def test_a_film_that_is_too_large_is_thinned(
-    record: Record, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_film_that_is_too_large_is_thinned(record: Record) -> None:
     whole = len(json.dumps(film_of(record, "paged"), separators=(",", ":")))
-    monkeypatch.setattr(film_module, "MOST_BYTES", whole // 2)
-    data = film_of(record, "paged")
+    data = film_of(record, "paged", most_bytes=whole // 2)
     assert data["every"] > 1
     assert data["steps"] == len(ledger_states(record, "paged"))
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import html5lib
 import pytest
+from keyed_page import body_of, expected, keyed_nodes, numbers_without_key
+from pages import Opened
 from sample import make_record
 
 from experiment.conclusions import evaluate
 from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import message
-from experiment.report.index import entries, write_index
+from experiment.report.index import index_html, write_index
+from experiment.report.index_entries import Entry, entries
 from experiment.report.markdown import MOST_BYTES, markdown, write_step_summary
 from experiment.results import Results
 
 
-def put(reports: Path, name: str, wall_ns: int, **change: object) -> None:
+def put(reports: Path, name: str, wall_ns: object, **change: object) -> None:
     directory = reports / name
     record = make_record(directory)
     results = evaluate(record).model_dump(mode="json")
@@ -74,6 +81,115 @@ def test_the_page_links_to_each_report(reports: Path, lang: str) -> None:
     shown = text.replace("\u00a0", " ")
     for one in LANGUAGES:
         assert Translator(one).message(headline) in shown
+
+
+def stands_for(node: Any, document: dict[str, Any]) -> str:
+    """What a number of an entry is, by the file that the entry names."""
+    key, kind, lang = node.get("data-key"), node.get("data-as"), node.get("lang") or "en"
+    if kind != "date":
+        return expected(node, document, None, lang)
+    ahead = timezone(timedelta(seconds=document["utc_offset_s"]))
+    return datetime.fromtimestamp(document[key] / 1e9, ahead).strftime("%Y-%m-%d %H:%M")
+
+
+def test_each_entry_names_its_file_and_every_number_its_place_there(reports: Path) -> None:
+    path = write_index(reports / "newer", "en")
+    assert path is not None
+    body = body_of(path.read_text(encoding="utf-8"))
+    assert not numbers_without_key(body)
+    checked = 0
+    for one in body.iter("li"):
+        file = reports / unquote(one.get("data-file"))
+        if "kind-run" not in one.get("class"):
+            continue
+        document = json.loads(file.read_text(encoding="utf-8"))
+        for node in keyed_nodes(one):
+            shown = "".join(node.itertext()).replace("\u00a0", " ")
+            assert shown == stands_for(node, document), node.get("data-key")
+            checked += 1
+    assert checked == 6  # of two runs the time, and the verdict in two languages
+    lead = next(node for node in body.iter("p") if node.get("class") == "lead")
+    data = json.loads(next(n.text for n in body.iter("script") if n.get("id") == "run-data"))
+    for node in keyed_nodes(lead):
+        assert "".join(node.itertext()) == expected(node, data, None)
+
+
+def test_a_run_without_a_report_is_named_and_leads_nowhere(reports: Path) -> None:
+    directory = reports / "killed"
+    record = make_record(directory)
+    assert not (directory / "run.json").exists()
+    (reports / "no run").mkdir()
+    (reports / "no run" / "events.jsonl").write_text('{"event": 1}\n', encoding="utf-8")
+    found = {one.name: one for one in entries(reports)}
+    assert found["killed"].kind == "unfinished"
+    assert found["killed"].wall_ns == record.started.wall_ns
+    assert found["killed"].page is None
+    assert found["no run"].kind == "unreadable"
+    page = body_of(index_html(list(found.values()), "en"))
+    entry = next(n for n in page.iter("li") if n.get("data-file") == "killed/events.jsonl")
+    assert not list(entry.iter("a"))
+    assert Translator("en")("index.no_report") in "".join(entry.itertext())
+
+
+HOSTILE = ("<script><b>", "a\nb", "\u202e\u2066evil", "javascript:alert(1)", "%2e%2e", "x" * 250,
+           "运行 🙂", b"\xff\xfe".decode(errors="surrogateescape"), "a#b?c", "'\"&")  # fmt: skip
+
+
+def test_names_of_any_kind_lead_to_their_report_and_nowhere_else(tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    for number, name in enumerate(HOSTILE):
+        put(reports, name, (1_700_000_000 + number) * 10**9)
+    text = index_html(entries(reports), "zh")
+    assert text.encode()
+    body = body_of(text)
+    links = [a.get("href") for a in body.iter("a") if "report.html" in (a.get("href") or "")]
+    assert all(urlsplit(link).scheme == "" for link in links)
+    places = {os.fsdecode(unquote_to_bytes(link)) for link in links}
+    assert places == {f"{name}/report.html" for name in HOSTILE}
+    assert not list(body.iter("b"))
+    assert all(len("".join(n.itertext())) < 400 for n in body.iter("bdi"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"results": {"headline": {"key": "headline.none", "params": {"x": [[]] * 3}}}},
+        {"results": {"headline": {"key": "x" * 5000, "params": {}}, "status": "complete"}},
+        {"utc_offset_s": 10**9},
+        {"wall_ns": "soon"},
+        {"config": []},
+    ],
+)
+def test_a_summary_that_somebody_else_wrote_does_no_harm(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    reports = tmp_path / "reports"
+    put(reports, "sound", 1_800_000_000 * 10**9)
+    put(reports, "strange", **{"wall_ns": 1_700_000_000 * 10**9, **change})
+    found = {one.name: one.kind for one in entries(reports)}
+    assert found == {"sound": "run", "strange": "unreadable"}
+    assert len(index_html(entries(reports), "en")) < 200_000
+
+
+def test_of_many_reports_one_kind_can_be_shown_alone(browser: Any, tmp_path: Path) -> None:
+    verdict = message("compare.nothing")
+    kinds = ("run", "compare")
+    found = [
+        Entry(f"{kind}-{n}", kind, (10**9 + n) * 10**9, 0, verdict)  # type: ignore[arg-type]
+        for n in range(200)
+        for kind in kinds
+    ]
+    assert "kind-all" not in index_html(found[:6], "en")
+    file = tmp_path / "index.html"
+    file.write_text(index_html(found, "en"), encoding="utf-8")
+    one = Opened(browser, file)
+    shown = one.page.locator(".index > li:visible")
+    assert shown.count() == 400
+    one.page.get_by_text(Translator("en")("index.compare"), exact=True).first.click()
+    assert shown.count() == 200
+    assert one.page.locator(".index > li.kind-run:visible").count() == 0
+    assert one.complaints == []
+    one.context.close()
 
 
 def test_no_index_is_written_outside_reports(tmp_path: Path) -> None:

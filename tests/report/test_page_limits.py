@@ -17,6 +17,7 @@ from sample import make_record
 from experiment.conclusions import evaluate
 from experiment.i18n import LANGUAGES, Translator
 from experiment.record import Record
+from experiment.report import html
 from experiment.report.html import report_html
 from experiment.report.sweep_page import sweep_csv, sweep_data, sweep_html
 
@@ -93,14 +94,39 @@ def test_a_long_run_is_thinned_and_says_so(
     one.context.close()
 
 
+def test_a_page_that_is_too_large_thins_what_is_embedded_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = make_run(
+        tmp_path, list(plans(64, 4, 30)), list(plans(6, 40, 30, children=0)), blocks=64
+    )
+    results = evaluate(record)
+    whole = report_html(record, results, "en")
+    most = len(whole.encode()) - 12_000
+    monkeypatch.setattr(html, "_MOST_PAGE", most)
+    page = report_html(record, results, "en")
+    assert len(page.encode()) <= most
+    films, data = (embedded(page, name) for name in ("player-data", "run-data"))
+    every = {film["every"] for film in films["films"]}
+    assert every == {max(every)}
+    assert max(every) > 1 or data["left_out"]
+    assert untold(body_of(page)) == []
+
+
+def embedded(page: str, name: str) -> Any:
+    script = next(n for n in body_of(page).iter("script") if n.get("id") == name)
+    return json.loads(script.text)
+
+
 def test_it_prints_to_a4_without_the_player_and_the_controls(browser: Any, report: Path) -> None:
     one = Opened(browser, report / "report.html", color_scheme="dark")
     pdf = one.page.pdf(format="A4", print_background=True)
     assert pdf.startswith(b"%PDF")
     assert 3 <= pdf.count(b"/Type /Page\n") <= 30
     one.page.emulate_media(media="print")
-    for hidden in ("#player-stage", ".controls", "nav", "#downloads"):
+    for hidden in ("#player-stage", ".controls", "nav", "#downloads", ".played"):
         assert not one.page.locator(hidden).is_visible(), hidden
+    assert one.page.get_by_text(Translator("en")("player.still")).is_visible()
     assert one.page.locator("#map-wide").is_visible()
     one.context.close()
 

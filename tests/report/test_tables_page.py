@@ -10,15 +10,22 @@ from typing import Any
 
 import html5lib
 import pytest
-from chart_checks import charts_of
+from chart_checks import charts_of, untold
 from full_tables import full_bench, full_claims, full_paper, full_sweep
-from keyed_page import assert_keys_hold, body_of, name, numbers_without_key
+from keyed_page import (
+    assert_keys_hold,
+    body_of,
+    expected,
+    keyed_nodes,
+    name,
+    numbers_without_key,
+)
 
 from experiment.bench.data import BenchData, Round, write_data
 from experiment.bench.rows import Row
 from experiment.claims_command import claim_row
 from experiment.compare.checks import write_comparison
-from experiment.compare.results import Figure, Side
+from experiment.compare.results import Comparison, Figure, Side
 from experiment.compare.sides import compare_sides
 from experiment.experiments.claims import CLAIMS, Judged, judge
 from experiment.i18n import LANGUAGES, Translator
@@ -28,7 +35,8 @@ from experiment.report.bench_page import bench_html
 from experiment.report.bench_tables import all_tables
 from experiment.report.claims_page import claims_html, counted
 from experiment.report.compare_page import compare_csv, compare_document, compare_html
-from experiment.report.index import entries, write_index
+from experiment.report.index import write_index
+from experiment.report.index_entries import entries
 from experiment.report.paper import paper_document
 from experiment.report.paper_page import paper_html
 from experiment.report.sweep_page import sweep_csv, sweep_data, sweep_document, sweep_html
@@ -66,6 +74,16 @@ def page_of(kind: str, lang: str) -> str:
     return paper_html(paper(), lang) if kind == "paper" else bench_html(BENCH, lang)
 
 
+def parts_of(body: Any) -> dict[str, Any]:
+    """What a page says in each language alone."""
+    parts = {lang: html5lib.parseFragment("<div></div>", namespaceHTMLElements=False)[0]
+             for lang in LANGUAGES}  # fmt: skip
+    for node in body.iter("div"):
+        if node.get("lang"):
+            parts[node.get("lang")].append(node)
+    return parts
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("kind", ["claims", "paper", "bench", "sweep"])
 def test_a_page_of_tables_holds_both_languages_and_shows_one(kind: str, lang: str) -> None:
@@ -76,8 +94,8 @@ def test_a_page_of_tables_holds_both_languages_and_shows_one(kind: str, lang: st
     assert page.get("lang") == lang
     ids = [node.get("id") for node in page.iter() if node.get("id")]
     assert len(ids) == len(set(ids))
-    parts = [node for node in page.find("body").iter("div") if node.get("lang")]
-    assert sorted(node.get("lang") for node in parts) == sorted(LANGUAGES)
+    parts = list(parts_of(page.find("body")).values())
+    assert len(parts) == len(LANGUAGES)
     shapes = [[name(node) for node in part.iter()] for part in parts]
     assert shapes[0] == shapes[1]
     rows = [len(list(part.iter("tr"))) for part in parts]
@@ -87,7 +105,7 @@ def test_a_page_of_tables_holds_both_languages_and_shows_one(kind: str, lang: st
 def test_the_pages_hold_what_they_are_of() -> None:
     t = Translator("en")
     page = html5lib.parse(page_of("claims", "en"), namespaceHTMLElements=False)
-    english = next(node for node in page.iter("div") if node.get("lang") == "en")
+    english = parts_of(page.find("body"))["en"]
     # The claim alone: below it stands why it has no verdict.
     said = [(cell.text or "").strip() for cell in english.iter("th")]
     assert [t(f"claims.{claim.name}") for claim in CLAIMS] == said[4:]
@@ -141,6 +159,12 @@ FULL: dict[str, tuple[Callable[[str], str], Callable[[dict[str, Any]], dict[str,
     "bench": (lambda lang: bench_html(full_bench(), lang), whole_bench_document, 100),
     "sweep": (sweep, sweep_document, 20),
 }
+INDEXED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "kind-compare": lambda data: compare_document(Comparison.model_validate(data)),
+    "kind-claims": claims_document,
+    "kind-paper": paper_document,
+    "kind-bench": whole_bench_document,
+}
 FOOTNOTES = {"(1)", "(2)"}
 
 
@@ -151,9 +175,13 @@ def test_every_number_is_what_the_file_says_that_the_page_holds(kind: str, lang:
     body = body_of(page(lang))
     data = next(n.text for n in body.iter("script") if n.get("id") == "run-data")
     facts = document(json.loads(data))
-    parts = {n.get("lang"): n for n in body.iter("div") if n.get("lang")}
-    assert_keys_hold(parts[lang], facts, None, least=least, lang=lang)
-    assert numbers_without_key(parts[lang]) <= FOOTNOTES
+    part = parts_of(body)[lang]
+    assert_keys_hold(part, facts, None, least=least, lang=lang)
+    assert numbers_without_key(part) <= FOOTNOTES
+    for both in body.iter("section"):
+        if both.get("aria-labelledby") == "lines":
+            assert_keys_hold(both, facts, None, least=8)
+            assert not numbers_without_key(both)
 
 
 def test_the_tables_of_a_benchmark_hold_medians_ratios_and_spreads() -> None:
@@ -170,9 +198,29 @@ def test_the_tables_of_a_benchmark_hold_medians_ratios_and_spreads() -> None:
     assert cells == ["144 MiB", "28 MiB", "1.20 GiB (1.23 GiB)", "—", "0", "0"]
 
 
-@pytest.mark.parametrize("kind", ["claims", "paper", "bench", "sweep"])
+@pytest.mark.parametrize("kind", ["claims", "paper", "bench"])
 def test_they_are_tables_and_have_no_chart(kind: str) -> None:
     assert charts_of(body_of(page_of(kind, "en"))) == []
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_sweep_draws_what_it_measured_and_says_why_a_cell_has_nothing(lang: str) -> None:
+    body = body_of(page_of("sweep", lang))
+    wide = {chart.get("id"): chart for chart in charts_of(body) if "wide" in chart.get("class")}
+    assert set(wide) == {f"sweep-{name}-wide" for name in ("live", "running", "latency", "rate")}
+    assert untold(body) == []
+    # Two policies over two budgets, of which none holds a block of the smaller one.
+    drawn = [n for n in wide["sweep-live-wide"].iter() if name(n) == "path"]
+    points = [n for n in drawn if "point" in n.get("class").split()]
+    assert len(points) == 2
+    said = ["".join(n.itertext()) for n in parts_of(body)[lang].iter("td")
+            if n.get("colspan") == "5"]  # fmt: skip
+    t = Translator(lang)
+    why = [t("sweep.why.pool_too_small", budget=1024, needed=2**20 * n) for n in (1, 3)]
+    assert [text.replace("\u00a0", " ") for text in said] == [
+        t("sweep.refused", why=w) for w in why
+    ]
+    assert "pool_too_small" not in "".join(parts_of(body)[lang].itertext())
 
 
 def test_the_index_lists_them_newest_first_with_what_they_found(tmp_path: Path) -> None:
@@ -202,6 +250,14 @@ def test_the_index_lists_them_newest_first_with_what_they_found(tmp_path: Path) 
     links = [a.get("href") for a in page.iter("a") if "/" in (a.get("href") or "")]
     assert links == [f"{k}/{k}.html" for k in ("compare", "claims", "paper", "bench")]
     assert all((reports / link).is_file() for link in links)
+    for entry in (node for node in page.iter("li") if node.get("data-file")):
+        data = json.loads((reports / entry.get("data-file")).read_text(encoding="utf-8"))
+        document = INDEXED[entry.get("class")](data)
+        verdicts = [n for n in keyed_nodes(entry) if n.get("data-as") == "message"]
+        assert len(verdicts) == len(LANGUAGES)
+        for node in verdicts:
+            shown = "".join(node.itertext()).replace("\u00a0", " ")
+            assert shown == expected(node, document, None), entry.get("class")
 
 
 def test_a_damaged_summary_is_listed_as_one(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from kvsim.step import OpKind, StepPlan, plan_from_json
 
 KEY_EVERY = 64
 MOST_FRAMES = 2400
-MOST_BYTES = 420_000  # of one arm; the page holds two or more
+MOST_BYTES = 420_000  # of one arm, unless the page has less room; it holds two or more
 _MOST_EVENTS = 24  # of a kind in a frame; the rest is counted
 _COUNTED = {
     OpKind.ALLOCATE: "allocated",
@@ -60,15 +60,20 @@ class _Shown:
     rate: int = 0
 
 
-def films(arms: Sequence[tuple[ArmEvents, bool]]) -> list[Film]:
+def films(arms: Sequence[tuple[ArmEvents, bool]], most_bytes: int = MOST_BYTES) -> list[Film]:
     """The arms that have a replayable step, all thinned alike; see :func:`film`."""
-    made = [one for events, slab in arms if (one := film(events, slab)) is not None]
-    while made and any(one.every != (most := max(each.every for each in made)) for one in made):
-        made = [one for events, slab in arms if (one := film(events, slab, most)) is not None]
-    return made
+
+    def made(every: int) -> list[Film]:
+        found = (film(events, slab, every, most_bytes) for events, slab in arms)
+        return [one for one in found if one is not None]
+
+    reel = made(1)
+    while reel and any(one.every != (most := max(each.every for each in reel)) for one in reel):
+        reel = made(most)
+    return reel
 
 
-def film(arm: ArmEvents, slab: bool, every: int = 1) -> Film | None:
+def film(arm: ArmEvents, slab: bool, every: int = 1, most_bytes: int = MOST_BYTES) -> Film | None:
     """Encode an arm, thinned until it is small enough; None where it has no replayable step.
 
     ``slab`` is whether its blocks are slabs, drawn as rows and not as cells; ``every`` how many
@@ -81,7 +86,7 @@ def film(arm: ArmEvents, slab: bool, every: int = 1) -> Film | None:
         return None
     every = max(every, -(-len(steps) // MOST_FRAMES))
     data = _encode(arm, steps, every)
-    while every < len(steps) and len(json.dumps(data, separators=(",", ":"))) > MOST_BYTES:
+    while every < len(steps) and len(json.dumps(data, separators=(",", ":"))) > most_bytes:
         every *= 2
         data = _encode(arm, steps, every)
     pool = arm.pool

@@ -18,42 +18,50 @@ from experiment.messages import arm_message
 from experiment.record import Record
 from experiment.report.bilingual import Bilingual
 from experiment.report.embed import safe_json
+from experiment.report.player.film import MOST_BYTES as MOST_OF_ONE
 from experiment.report.player.film import Film, films
 
 _LEFT = ("contiguous.batch", "slabs", "contiguous.sequential", "contiguous.growing")
 _RIGHT = ("paged", "vllm", "transformers_paged")
 _PREFIX = "player."
-# All films of a page together; arms beyond it are left out, those that open first stay.
-_MOST_BYTES = 900_000
+# All films of a page together; arms beyond it are left out, the two that open first stay.
+MOST_BYTES = 900_000
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The player of a run: arms to choose from, those that open, and the embedded data."""
+    """The player of a run: arms to choose from, those that open, and the embedded data.
+
+    ``size`` is what the films take of it, in bytes; the rest is words.
+    """
 
     arms: list[str]
     left: str
     right: str
     left_out: list[str]
     data: Markup
+    size: int
 
 
-def stage(b: Bilingual, record: Record) -> Stage | None:
-    """The player's part of the page; None where no arm logged a step."""
+def stage(b: Bilingual, record: Record, room: int = MOST_BYTES) -> Stage | None:
+    """The player's part of the page, in ``room`` bytes; None where no arm logged a step."""
     workload = record.first(WorkloadReady)
     longest = workload.max_length if workload else 0
-    made = {one.arm: one for one in films([(e, _slab(e, longest)) for e in split_by_arm(record)])}
+    arms = [(events, _slab(events, longest)) for events in split_by_arm(record)]
+    made = {one.arm: one for one in films(arms, min(MOST_OF_ONE, room // 2))}
     if not made:
         return None
     names = list(made)
     left = _first(_LEFT, names) or names[0]
     right = _first(_RIGHT, [name for name in names if name != left]) or names[-1]
-    kept = _within(made, (left, right))
+    kept = _within(made, (left, right), room)
     data = {
         "films": [made[name].data for name in kept],
         "texts": {lang: _texts(b, lang, kept) for lang in LANGUAGES},
     }
-    return Stage(kept, left, right, [n for n in names if n not in kept], safe_json(data))
+    out = [name for name in names if name not in kept]
+    size = sum(_size(made[name]) for name in kept)
+    return Stage(kept, left, right, out, safe_json(data), size)
 
 
 def _slab(events: ArmEvents, longest: int) -> bool:
@@ -66,16 +74,19 @@ def _first(wanted: tuple[str, ...], names: list[str]) -> str | None:
     return next((name for name in wanted if name in names), None)
 
 
-def _within(made: dict[str, Film], first: tuple[str, str]) -> list[str]:
-    """The arms whose films fit into the page, in the order of the log."""
-    room = _MOST_BYTES
+def _within(made: dict[str, Film], first: tuple[str, str], room: int) -> list[str]:
+    """The arms whose films fit into ``room`` bytes, in the order of the log."""
     chosen: set[str] = set()
     for name in sorted(made, key=lambda name: name not in first):
-        size = len(json.dumps(made[name].data, separators=(",", ":")))
+        size = _size(made[name])
         if name in first or size <= room:
             chosen.add(name)
             room -= size
     return [name for name in made if name in chosen]
+
+
+def _size(film: Film) -> int:
+    return len(json.dumps(film.data, separators=(",", ":")))
 
 
 def _texts(b: Bilingual, lang: str, arms: list[str]) -> dict[str, Any]:

@@ -1,0 +1,124 @@
+"""The charts of a sweep's page: what :mod:`experiment.report.sweep_lines` worked out, drawn.
+
+live ┌──────┐ running ┌──────┐      a chart a measure, the axis shared by all of them;
+     └──────┘         └──────┘      below them one table of all their points
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from experiment.i18n import DASH, format_bytes
+from experiment.messages import Message, message
+from experiment.report.bilingual import Bilingual
+from experiment.report.charts import Width
+from experiment.report.html import templates
+from experiment.report.keyed import Paths, Said
+from experiment.report.lines import LineChart, line_chart
+from experiment.report.simulation.figures import Unit
+from experiment.report.svg import Label
+
+_BYTES = "budget_bytes"
+# Two of them stand side by side.
+_HALF = Width("wide", 450, 74, 68)
+_UNITS: Mapping[str, tuple[Unit, float]] = {
+    "live": ("share", 0.01), "running": ("mean", 1), "latency": ("seconds", 1), "rate": ("rate", 1),
+}  # fmt: skip
+# A sign of the smallest letters, and the room between two labels.
+_SIGN, _BETWEEN = 7, 16
+
+
+def axis_name(name: str) -> Message:
+    """What an axis is called."""
+    return message(f"sweep.axis.{name}")
+
+
+def setting(name: str, value: Any) -> str:
+    """A value of an axis, as a person writes it; of one that a cell does not have a dash."""
+    if value is None:
+        return DASH
+    if isinstance(value, float):
+        return f"{value:g}"
+    return format_bytes(value) if name == _BYTES else str(value)
+
+
+def sweep_charts(b: Bilingual, data: Mapping[str, Any], kinds: Mapping[str, str]) -> Markup:
+    """The section with the charts of ``lines`` in summary.json; nothing where there are none.
+
+    Args:
+        kinds: how the values of each measure are written.
+    """
+    found = data.get("lines")
+    drawn = [name for name in _UNITS if found and _known(found, name)]
+    if not found or not drawn:
+        return Markup("")
+    keys = Paths(data)
+    env = templates(b)
+    text = env.get_template("section_sweep.html.j2").render(
+        across=axis_name(found["across"]),
+        over=[axis_name(name) for name in found["over"]],
+        flat=any(cell[found["across"]] is None for cell in data["cells"]),
+        labels=[_label(line["settings"]) for line in found["lines"]],
+        charts=[(name, _chart(b, found, name)) for name in drawn],
+        tables=[(name, _rows(keys, found, name, kinds[name])) for name in drawn],
+    )
+    return Markup(text)  # noqa: S704 - made by a template that escapes
+
+
+def _known(found: Mapping[str, Any], name: str) -> bool:
+    return any(one for line in found["lines"] for one in line["values"][name])
+
+
+def _label(settings: Mapping[str, Any]) -> str:
+    return " · ".join(setting(name, value) for name, value in settings.items())
+
+
+def _chart(b: Bilingual, found: Mapping[str, Any], name: str) -> Markup:
+    unit, scale = _UNITS[name]
+    points = [setting(found["across"], point) for point in found["points"]]
+    lines = [line["values"][name] for line in found["lines"]]
+    chart = LineChart(
+        name=f"sweep-{name}",
+        table="lines-data",
+        title=message(f"sweep.column_{name}"),
+        about=message("sweep.chart", axis=axis_name(found["across"]).model_dump()),
+        axis=axis_name(found["across"]),
+        points=points,
+        lines=[[one["median"] * scale if one else None for one in line] for line in lines],
+        unit=unit,
+        spans=[[_span(one, scale) for one in line] for line in lines],
+        point_pixels=max(len(point) for point in points) * _SIGN + _BETWEEN,
+        joined=found["numbers"],
+    )
+    return line_chart(b, chart, _HALF)
+
+
+def _span(one: Mapping[str, float] | None, scale: float) -> tuple[float, float] | None:
+    if one is None or one["low"] == one["high"]:
+        return None
+    return one["low"] * scale, one["high"] * scale
+
+
+Row = tuple[Label, Sequence[tuple[Said | None, Said | None]]]
+
+
+def _rows(keys: Paths, found: Mapping[str, Any], name: str, kind: str) -> list[Row]:
+    """A row a point: of each line its median, and how far the cells behind it lie apart."""
+    rows: list[Row] = []
+    for place, point in enumerate(found["points"]):
+        cells = []
+        for number in range(len(found["lines"])):
+            at = f"lines.lines.{number}.values.{name}.{place}"
+            one = found["lines"][number]["values"][name][place]
+            apart = one is not None and one["low"] != one["high"]
+            span = {end: f"#{kind} {at}.{end}" for end in ("low", "high")}
+            below = keys.said("experiments.span", **span) if apart else None
+            cells.append((keys.number(f"{at}.median", kind), below))
+        label = keys.number(
+            f"lines.points.{place}", "bytes" if found["across"] == _BYTES else "text"
+        )
+        rows.append((label or setting(found["across"], point), cells))
+    return rows
