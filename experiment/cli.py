@@ -185,6 +185,8 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
         values["run.arms"] = [arm.strip() for arm in options.arms.split(",") if arm.strip()]
     if options.offline:
         values["model.offline"] = True
+    if options.profile:
+        values["run.profile"] = True
     return values
 
 
@@ -201,6 +203,7 @@ def _run_parser(t: Translator) -> argparse.ArgumentParser:
     for flag, (_, metavar) in _CONFIG_FLAGS.items():
         add(flag, metavar=metavar, help=t("help." + attribute(flag)))
     add("--offline", action="store_true", help=t("help.offline"))
+    add("--profile", action="store_true", help=t("help.profile"))
     add("--out", metavar="DIR", help=t("help.out"))
     add("--resume", metavar="RUN", help=t("help.resume"))
     add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from experiment.report.bench import BenchConsole
 
 OUT = Path("reports/bench")
-ROUNDS, TINY_ROUNDS, LEAST_ROUNDS, MINUTES, THREADS = 5, 2, 2, 30.0, 2
+ROUNDS, TINY_ROUNDS, LEAST_ROUNDS, MINUTES = 5, 2, 2, 30.0
 
 
 def bench(words: list[str], t: Translator) -> int:
@@ -114,7 +114,7 @@ def options_of(asked: argparse.Namespace, out: Path, lang: str = "en") -> Option
         rounds=rounds or (TINY_ROUNDS if tiny else ROUNDS),
         least=1 if minutes is not None else LEAST_ROUNDS,
         limit_s=(minutes or MINUTES) * 60 if limited else None,
-        threads=_threads(asked.threads, asked.device),
+        threads=_whole(asked.threads, "--threads", 4096),
         tiny=tiny,
         profile=bool(asked.profile),
         out=out,
@@ -141,12 +141,6 @@ def _arms(text: str | None, tiny: bool) -> tuple[str, ...]:
     if text is None:
         return tuple(arm for arm in ARMS if not (tiny and arm == "vllm"))
     return expand_arms(part.strip() for part in text.split(",") if part.strip())
-
-
-def _threads(text: str | None, device: str | None) -> int | None:
-    """On a GPU nothing waits for them, so torch may choose."""
-    given = _whole(text, "--threads", 4096)
-    return given if given is not None or device == "cuda" else THREADS
 
 
 def _whole(text: str | None, flag: str, most: int) -> int | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.bench.data import LeftOut
-from experiment.bench.targets import compared
+from experiment.bench.targets import THREADS, compared
 from experiment.bench.workloads import FULL, ON_GPU, TINY, Workload
 from experiment.config import Config
 from experiment.launch import COMPILED, VLLM
@@ -50,6 +50,7 @@ class Options:
         profile: all arms of ours in all workloads; else the paged one in A alone.
         waiting: only compare how idle threads wait, see :mod:`experiment.bench.waiting`.
         usual: nobody named workloads, so that a GPU has those of GPUs beside them.
+        threads: of each arm's pools; None: as the device has it, see :meth:`on`.
     """
 
     workloads: tuple[str, ...]
@@ -88,7 +89,9 @@ class Options:
         arms = self.arms
         if device == "cuda" and not self.named and COMPILED not in arms:
             arms = (*arms, COMPILED)
-        return replace(self, workloads=(*self.workloads, *more), arms=arms)
+        # On a GPU nothing waits for threads, so torch may choose.
+        threads = self.threads or (None if device == "cuda" else THREADS)
+        return replace(self, workloads=(*self.workloads, *more), arms=arms, threads=threads)
 
     def needed(self, workload: str) -> set[str]:
         """Arms that run in every round of a workload, whatever their time."""

@@ -24,7 +24,7 @@ from experiment.bench.figures import (
     running_while_waiting,
     useful_tokens,
 )
-from experiment.bench.shares import Work, machine_shares
+from experiment.bench.shares import Work, fastest, machine_shares
 from experiment.environment import Environment
 from experiment.events import (
     EnvironmentProbed,
@@ -229,7 +229,7 @@ def _process(events: ArmEvents, record: Record) -> dict[str, int | None]:
 
 
 def _shares(events: ArmEvents, record: Record, asked: WorkloadReady) -> dict[str, Any]:
-    limits, model = record.first(MachineLimits), record.first(ModelPrepared)
+    limits, model = fastest(record.of(MachineLimits)), record.first(ModelPrepared)
     if limits is None or model is None:
         return {"shares_reason": message("bench.no_limits")}
     prompts = {request.id: len(request.token_ids) for request in asked.requests}

@@ -67,6 +67,17 @@ def machine_shares(
     return prefill, decode
 
 
+def fastest(found: Iterable[MachineLimits]) -> MachineLimits | None:
+    """What several measurements of one machine come to: of each rate the largest."""
+    every = list(found)
+    if not every:
+        return None
+    rates = ("read_bytes_per_s", "flops_per_s")
+    return every[0].model_copy(
+        update={name: max(getattr(each, name) for each in every) for name in rates}
+    )
+
+
 def least_times(
     chunks: Iterable[Chunk], model: ModelPrepared, limits: MachineLimits
 ) -> tuple[float, float]:

@@ -74,6 +74,14 @@ def _compile(signature: str | None, fastmath: set[str]) -> Callable[[_Function],
     return compiled
 
 
+def job_body(function: Callable[[Any], None]) -> Any:
+    """A C function over the address of a job; compiled now, or read back where that was kept."""
+    try:
+        return numba.cfunc("void(CPointer(int64))", cache=True)(function)
+    except RuntimeError:  # as in _compile
+        return numba.cfunc("void(CPointer(int64))")(function)
+
+
 @_compile(None, {"contract"})
 def _exponentials(scores: Floats, power: Floats, count: int, best: float) -> Any:
     """Replace scores by exp(score - best) and return their sum.
@@ -226,7 +234,7 @@ def _attend(
                     out[row, head * group + g, c] = acc[g, c] / sums[g]
 
 
-@numba.cfunc("void(CPointer(int64))", cache=True)  # type: ignore[untyped-decorator]
+@job_body
 def _body(address: Any) -> None:
     """:func:`_attend` for every piece that this thread gets of a job of :func:`attend`."""
     job = numba.carray(address, (torch_threads.LONGEST,))

@@ -26,6 +26,7 @@ from experiment.engine.cpu_kernel import (
     Ints,
     _compile,
     _rescale,
+    job_body,
     share_out,
 )
 from experiment.engine.quantized import POISON, QuantizedKV
@@ -132,7 +133,7 @@ def _attend(
                     out[row, head * group + g, c] = acc[g, c] / sums[g]
 
 
-@numba.cfunc("void(CPointer(int64))", cache=True)  # type: ignore[untyped-decorator]
+@job_body
 def _body(address: Any) -> None:
     """:func:`_attend` for every piece that this thread gets of a job of :func:`attend`."""
     job = numba.carray(address, (torch_threads.LONGEST,))

@@ -27,6 +27,7 @@ from experiment.engine.cpu_kernel import (
     Share,
     _attend,
     _compile,
+    job_body,
     rows_of,
     run_job,
     share,
@@ -60,7 +61,7 @@ def _put(
                     slots[blocks[token], head, offsets[token], c] = rows[start + c]
 
 
-@numba.cfunc("void(CPointer(int64))", cache=True)  # type: ignore[untyped-decorator]
+@job_body
 def _body(address: Any) -> None:
     """Both for every piece that this thread gets of a job of :func:`write_and_attend`."""
     job = numba.carray(address, (torch_threads.LONGEST,))

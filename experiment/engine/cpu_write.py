@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from experiment.engine import torch_threads
-from experiment.engine.cpu_kernel import _F, Floats, Ints, _compile, run_job, threads_for
+from experiment.engine.cpu_kernel import _F, Floats, Ints, _compile, job_body, run_job, threads_for
 from experiment.engine.torch_threads import BROKEN, entry, layer, make_job, next_piece, vector
 
 _L = np.int64
@@ -37,7 +37,7 @@ def _write(
                 slots[blocks[token], head, offsets[token], c] = rows[start + c]
 
 
-@numba.cfunc("void(CPointer(int64))", cache=True)  # type: ignore[untyped-decorator]
+@job_body
 def _body(address: Any) -> None:
     """:func:`_write` of keys and values, for every piece that this thread gets."""
     job = numba.carray(address, (torch_threads.LONGEST,))

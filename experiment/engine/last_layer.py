@@ -3,7 +3,7 @@
     last layer     attention over all rows of a prompt ── its keys and values stay
                    feed-forward part: of the rows that sample alone
 
-It is most of a layer's weights: a fifteenth of GPT-2's products over a prompt.
+It is most of a layer's weights: an eighteenth of GPT-2's products over a prompt.
 """
 
 from __future__ import annotations

@@ -20,8 +20,10 @@ def reason_against(device: torch.device) -> Message | None:
     """Why the Triton kernels cannot run on ``device``; None where they can."""
     if importlib.util.find_spec("triton") is None:
         return message("kernel.no_triton")
-    from experiment.engine.triton_tile import interpreted
-
+    try:
+        from experiment.engine.triton_tile import interpreted
+    except Exception as error:  # a Triton that is there and broken
+        return message("kernel.triton_fails", detail=one_line(error))
     if interpreted():
         return None
     if device.type != "cuda" or not torch.cuda.is_available():

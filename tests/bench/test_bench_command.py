@@ -75,6 +75,10 @@ def test_rows_are_those_of_the_record_that_is_kept(measured: Path, data: dict[st
         row["useful_tokens_per_s"] for row in data["rows"]
     ]
     assert data["rounds"][0]["limits"]["threads"] == 1
+    log = directory / "events.jsonl"
+    events = [json.loads(line)["event"] for line in log.read_text(encoding="utf-8").splitlines()]
+    told = [event for event in events if event in ("limits", "arm_started")]
+    assert told[0] == told[-1] == "limits"  # before the arms and behind them
 
 
 def test_what_was_measured_before_an_interruption_stays(measured: Path, tmp_path: Path) -> None:

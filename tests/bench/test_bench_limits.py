@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from experiment.bench.limits import _packed_product, matrix_rate, model_size, read_rate
+from experiment.bench.shares import fastest
+from experiment.events import MachineLimits
 from experiment.model.builtin import build_model
 
 CPU = torch.device("cpu")
@@ -44,6 +46,19 @@ def test_a_torch_without_the_private_product_has_one_library(
 def test_both_libraries_compute_the_same() -> None:
     packed, a = _packed_product(torch.ones(8, 8)), torch.ones(8, 8)
     assert packed is None or torch.equal(packed(), a @ a)
+
+
+def test_of_several_measurements_the_larger_rate_counts() -> None:
+    def measured(read: float, rate: float) -> MachineLimits:
+        return MachineLimits(
+            threads=2, read_bytes_per_s=read, flops_per_s=rate, matrix_parameters=1,
+            output_parameters=1, attention_width=1,
+        )  # fmt: skip
+
+    found = fastest([measured(3.0, 40.0), measured(5.0, 20.0)])
+    assert found is not None
+    assert (found.read_bytes_per_s, found.flops_per_s) == (5.0, 40.0)
+    assert fastest([]) is None
 
 
 @pytest.mark.parametrize("recipe", ["tiny-gpt2", "tiny-llama"])

@@ -162,6 +162,12 @@ def test_vllm_is_bound_to_as_many_cores_as_others_have_threads() -> None:
     assert base_config(options(threads=None), "cuda").vllm.threads_bind == "nobind"
 
 
+def test_threads_that_nobody_named_are_those_of_the_targets_and_torchs_own_on_a_gpu() -> None:
+    assert options(threads=None).on("cpu").threads == 2
+    assert options(threads=None).on("cuda").threads is None
+    assert [options(threads=3).on(device).threads for device in ("cpu", "cuda")] == [3, 3]
+
+
 def test_thread_pools_are_told_before_they_are_made() -> None:
     told = thread_variables(2, {})
     counts = {name: told[name] for name in told if name.endswith("NUM_THREADS")}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kernel_cases import CASES, Case, make_step
 from tiny_models import FAMILIES, geometry, solo, tiny
 
-from experiment.engine import kernels, torch_threads
+from experiment.engine import kernels, torch_threads, triton_support
 from experiment.engine.engine import Engine
 from experiment.engine.kernels import KERNELS, Kernel, choose_kernel, gather, reference_kernel
 from experiment.engine.kv_pool import KVPool
@@ -322,3 +322,29 @@ def test_warm_up_imports_numba_and_leaves_compiled_code_in_the_cache(tmp_path: P
         )
         assert int(done.stdout) == hits
     assert list((tmp_path / "numba").rglob("*.nbi"))
+
+
+def test_where_no_compiled_code_can_be_kept_it_is_compiled_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caching = pytest.importorskip("numba.core.caching")
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])  # nowhere may be written
+
+    def nothing(address: object) -> None: ...
+
+    def added(one: int, two: int) -> int:
+        return one + two
+
+    assert cpu_kernel.job_body(nothing).address
+    assert cpu_kernel._compile("int64(int64, int64)", set())(added)(1, 2) == 3
+
+
+def test_a_triton_that_cannot_be_imported_is_a_reason_not_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(triton_support.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "experiment.engine.triton_tile", None)
+    reason = triton_support.reason_against(torch.device("cuda"))
+    assert reason is not None
+    assert reason.key == "kernel.triton_fails"
+    assert choose_kernel("auto", torch.device("cuda"), torch.float16) == "torch"
