@@ -7,6 +7,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+# Sequences with ids from here on are beams that the engine has named itself.
+FIRST_BEAM_ID = 1_000_000
+
 
 class Section(BaseModel):
     """A group of settings: frozen, complete, and strict about names and kinds."""

@@ -17,10 +17,8 @@ import torch
 
 from experiment.engine.beam_search import BeamParams, BeamSearch, LiveSearch
 from experiment.engine.generation import Generation
+from experiment.sampling import FIRST_BEAM_ID
 from kvsim.step import Finish, FinishReason
-
-# Sequences with ids from here on are beams that the engine has named itself.
-FIRST_BEAM_ID = 1_000_000
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from experiment.messages import Message, arm_message, message
 from experiment.report.keyed import Said
 
 # A number and its unit belong on one line.
-_UNIT = re.compile(r"(?<=\d) (?=%|s\b|B\b|[KMG]iB\b)")
+UNIT = re.compile(r"(?<=\d) (?=%|×|s\b|B\b|[KMG]iB\b)")
 # So does an option: browsers break lines behind its hyphens.
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")
 
@@ -43,7 +43,7 @@ class Bilingual:
         """A number with the key path that it came from, in both languages if it has words."""
         about = Markup(' data-key="{}" data-as="{}"').format(text.key, text.kind)
         if isinstance(text.text, str):
-            return Markup("<span{}>{}</span>").format(about, _UNIT.sub("\u00a0", text.text))
+            return Markup("<span{}>{}</span>").format(about, UNIT.sub("\u00a0", text.text))
         return Markup("").join(
             Markup('<span lang="{}"{}>{}</span>').format(
                 lang, about, unbroken(self.plain(lang, text.text))
@@ -61,7 +61,7 @@ class Bilingual:
         """One rendering of a message, not escaped."""
         translator = self._translators[lang]
         try:
-            return _UNIT.sub("\u00a0", translator.message(text))
+            return UNIT.sub("\u00a0", translator.message(text))
         except (KeyError, ValueError, IndexError):
             return f"{text.key} {text.params}" if text.params else text.key
 

@@ -177,7 +177,7 @@ _GAP = 50
 
 
 def _time_chart(b: Bilingual, series: Sequence[Series], by_step: bool, width: Width) -> Markup:
-    left, right = (46, 4) if width.narrow else (56, 84)
+    left, right = (52, 4) if width.narrow else (56, 84)
     x = Scale(max((s.end for s in series), default=1), left, width.pixels - right)
     top = max((row.reserved for s in series for row in s.rows), default=1)
     parts: list[Markup] = []

@@ -6,9 +6,9 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
+from experiment.compare.results import Comparison, Figure, Row, Side
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.compare_words import (
@@ -31,7 +31,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-_FOLDED: tuple[Verdict, ...] = ("same", "not_comparable")
+_HERE_ALONE = "compare.reason.not_here"
 _HEADS = ("left", "right", "change", "verdict_column")
 
 
@@ -39,7 +39,8 @@ _HEADS = ("left", "right", "change", "verdict_column")
 class _Group:
     """The rows of an arm, in a cell where there are cells.
 
-    ``same`` are those without change, ``apart`` those that cannot be compared.
+    ``same`` are those without change, ``apart`` those that cannot be compared, among them those of
+    an arm or cell that only one run has.
     """
 
     number: int
@@ -145,14 +146,23 @@ def _groups(rows: Sequence[Row]) -> list[_Group]:
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         found.setdefault((row.figure.place, row.figure.arm), []).append(row)
-    return [
+    groups = [
         _Group(
             number, place_words(mine[0].figure), arm,
-            [row for row in mine if row.verdict not in _FOLDED],
-            *([row for row in mine if row.verdict == each] for each in _FOLDED),
+            *([row for row in mine if _kept(row) == each] for each in ("open", "same", "apart")),
         )
         for number, ((_, arm), mine) in enumerate(found.items())
     ]  # fmt: skip
+    # What there is to see comes first.
+    return sorted(groups, key=lambda group: (not group.rows, not group.same))
+
+
+def _kept(row: Row) -> Literal["open", "same", "apart"]:
+    """Where a figure stands: open to see, or folded away with its like."""
+    if row.verdict == "same":
+        return "same"
+    absent = row.reason is not None and row.reason.key == _HERE_ALONE
+    return "apart" if absent or row.verdict == "not_comparable" else "open"
 
 
 def _reasons(rows: Sequence[Row]) -> list[Message]:

@@ -43,6 +43,8 @@ def counted(comparison: Comparison) -> Message:
     ]
     if not parts:
         return message("compare.nothing")
+    if comparison.count("same") == len(comparison.rows):
+        return message("compare.counted_same", n=len(comparison.rows))
     text = parts[0]
     for part in parts[1:]:
         text = message("compare.listed", one=text.model_dump(), other=part.model_dump())

@@ -57,6 +57,7 @@ from experiment.report.simulator_check import LINES, check_chart, check_rows
 from experiment.report.slotmap import MapOf, map_of, slot_map
 from experiment.report.svg import Words, patterns, swatch
 from experiment.results import Results
+from experiment.sampling import FIRST_BEAM_ID
 from kvsim.ledger import ALLOCATED_STATES
 
 _NOTHING = Markup("")
@@ -285,6 +286,8 @@ def _pictures(
         "line_swatch": line_swatch,
         "lives_shown": [replace(one, lines=one.lines[: parts.MOST_REQUESTS]) for one in lives],
         "life": life_chart(b, lives) if lives else None,
+        "beams": any(line.request >= FIRST_BEAM_ID for one in lives for line in one.lines),
+        "first_beam": FIRST_BEAM_ID,
         "phases": [p for p in PHASES if any(line.seconds(p) for o in lives for line in o.lines)],
         "latency_curves": curves(b, keys, results),
         "claim_bars": {

@@ -38,6 +38,8 @@ _PAGE = "report.html"
 _MOST_LINE = 1 << 20
 # A headline is a sentence; what is longer was not written by this program.
 _MOST_WORDS = 2000
+# In the config of a run that has not ended: nothing that anybody would look for.
+_ASKED = "auto"
 
 Kind = Literal[
     "run", "experiment", "simulation", "sweep", "compare", "claims", "paper", "bench",
@@ -170,7 +172,7 @@ def _unfinished(name: str, data: Mapping[str, Any]) -> Entry:
 def _subject(config: Mapping[str, Any]) -> str:
     model = config.get("model") or {}
     parts = (model.get("name"), model.get("dtype"), (config.get("run") or {}).get("device"))
-    return " · ".join(str(part) for part in parts if part)
+    return " · ".join(str(part) for part in parts if part and part != _ASKED)
 
 
 def _simulation(name: str, data: Mapping[str, Any]) -> Entry:

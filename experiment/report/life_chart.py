@@ -15,6 +15,7 @@ from experiment.report.svg import Scale, decimal_ticks, drawing, fill, line, rec
 
 MOST_LINES = 40
 _FEW = 12
+_BEFORE, _SIGN = 12, 7.5  # of the label of a row: room beside it, and of each of its digits
 
 
 def life_chart(b: Bilingual, arms: Sequence[Lifelines]) -> Markup:
@@ -23,7 +24,8 @@ def life_chart(b: Bilingual, arms: Sequence[Lifelines]) -> Markup:
 
 
 def _chart(b: Bilingual, arms: Sequence[Lifelines], width: Width) -> Markup:
-    left = 30
+    longest = max((len(str(line.request)) for one in arms for line in one.lines), default=1)
+    left = max(30, _BEFORE + _SIGN * longest)
     x = Scale(max((one.end for one in arms), default=1.0), left, width.pixels - 6)
     parts: list[Markup] = []
     y = 14.0

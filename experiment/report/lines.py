@@ -159,7 +159,8 @@ def _spans(
     spans: Sequence[tuple[float, float] | None], places: Sequence[float], y: Scale, index: int
 ) -> list[Markup]:
     pairs = ((x, span) for x, span in zip(places, spans, strict=True) if span is not None)
-    return [line(x, y(low), x, y(high), class_=f"series s{index}") for x, (low, high) in pairs]
+    style = f"series span s{index}"
+    return [line(x, y(low), x, y(high), class_=style) for x, (low, high) in pairs]
 
 
 def _line(

@@ -17,6 +17,8 @@ from kvsim.ledger import Holder, SlotState
 _ROW = 20
 _MOST_ROWS = 24
 _MOST_PIECES = 6000
+# Whose a block is stands in it where there is room: a digit, what is free around them, the least.
+_SIGN, _AROUND, _LEAST = 7, 6, 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ def _rulings(one: MapOf, y: float, unit: float) -> list[Markup]:
         x, top, span = column * unit, y + row * _ROW, min(size, one.row - column) * unit
         if span > 3:
             parts.append(rect(x, top, span, _ROW - 3, class_="frame"))
-        if span > 18:
+        if span > max(_LEAST, _SIGN * len(str(request)) + _AROUND):
             middle = x + (span / 2 if span < 120 else 14)
             parts.append(_owner(request, middle, top + 12.5))
     return parts

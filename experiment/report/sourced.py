@@ -16,7 +16,7 @@ from typing import Any
 from markupsafe import Markup
 
 from experiment.i18n import DASH, Translator
-from experiment.report.bilingual import unbroken
+from experiment.report.bilingual import UNIT, unbroken
 from experiment.report.keyed import Paths, Said
 
 _BEHIND = " ("
@@ -120,7 +120,7 @@ def _with_brackets(pieces: Sequence[Piece], at: int) -> Markup:
         if at < len(piece.text):
             head, tail = piece.text[:at], piece.text[at + 1 :]
             behind = _small(_inline([replace(piece, text=tail, key=""), *pieces[place + 1 :]]))
-            inside = Markup("{} {}").format(unbroken(head), behind)
+            inside = Markup("{} {}").format(_in_one(head), behind)
             return _inline(before) + _keyed(piece, inside)
         at -= len(piece.text)
         before.append(piece)
@@ -137,7 +137,19 @@ def _lines(pieces: Sequence[Piece]) -> list[list[Piece]]:
 
 
 def _inline(pieces: Sequence[Piece]) -> Markup:
-    return Markup("").join(_keyed(piece, unbroken(piece.text)) for piece in pieces)
+    """One element where a number stands among others: a cell may be a grid."""
+    inside = _side_by_side(pieces)
+    several = sum(bool(piece.text) for piece in pieces) > 1
+    return Markup("<span>{}</span>").format(inside) if several else inside
+
+
+def _side_by_side(pieces: Sequence[Piece]) -> Markup:
+    return Markup("").join(_keyed(piece, _in_one(piece.text)) for piece in pieces)
+
+
+def _in_one(text: str) -> Markup:
+    """Numbers stay with their units."""
+    return unbroken(UNIT.sub("\u00a0", text))
 
 
 def _keyed(piece: Piece, inside: Markup) -> Markup:

@@ -94,6 +94,26 @@ def test_a_long_run_is_thinned_and_says_so(
     one.context.close()
 
 
+def test_nothing_in_the_player_lies_over_anything_else_however_many_requests_there_are(
+    browser: Any, tmp_path: Path
+) -> None:
+    many = list(plans(640, 4, 60, children=0, max_num_seqs=60))
+    file = write(make_run(tmp_path, many, list(plans(6, 40, 8, children=0)), blocks=640))
+    one = Opened(browser, file, viewport={"width": 1300, "height": 900})
+    assert one.page.locator(".chips-more >> visible=true").first.inner_text()
+    assert one.page.evaluate(OVERLAPS) == []
+    one.context.close()
+
+
+# Neighbours of a side, from top to bottom.
+OVERLAPS = """() => [...document.querySelectorAll('.side')].flatMap(side => {
+  const parts = [...side.children].filter(node => node.getClientRects().length);
+  return parts.slice(1).filter((node, at) =>
+    node.getBoundingClientRect().top < parts[at].getBoundingClientRect().bottom - 1
+  ).map(node => node.className);
+})"""
+
+
 def test_a_page_that_is_too_large_thins_what_is_embedded_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,7 +170,7 @@ def _means(b: Bilingual, keys: Paths, results: Sequence[Result], width: Width) -
     for tick in (0, 0.25, 0.5, 0.75, 1):
         parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
         shown = f"{tick * 100:.0f}\u00a0%"
-        anchor = "end" if tick == 1 else "middle"
+        anchor = "end" if tick == 1 else "start" if width.narrow and not tick else "middle"
         parts.append(text(b, scale(tick), y + 18, shown, class_=f"t small num tick {anchor}"))
     parts.append(line(scale.start, y, scale.end, y, class_="axis"))
     return drawing(
@@ -199,6 +199,13 @@ def load_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
 
 
 _KINDS = ("running", "waiting", "preempted")
+
+
+def preempted(results: Sequence[Result]) -> bool:
+    """Whether any request lost its blocks under any policy."""
+    return any(any(each["series"]["preempted"]) for each in results)
+
+
 _ROW = 58
 
 
@@ -206,10 +213,11 @@ def _load(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
     span = max(each["span_s"] for each in results) or 1
     parts: list[Markup] = []
     left, gap = (8, 40) if width.narrow else (110, 62)
-    across = 1 if width.narrow else len(_KINDS)
+    kinds = [kind for kind in _KINDS if kind != "preempted" or preempted(results)]
+    across = 1 if width.narrow else len(kinds)
     room = (width.pixels - left - gap * across) / across
     bottom = 0.0
-    for index, kind in enumerate(_KINDS):
+    for index, kind in enumerate(kinds):
         x0 = left + (0 if width.narrow else index * (room + gap)) + gap - 8
         y = bottom + 14 if width.narrow else 14.0
         x = Scale(span, x0, x0 + room)

@@ -127,6 +127,7 @@ def _pictures(b: Bilingual, keys: Paths, cells: Sequence[Cell]) -> dict[str, Any
         "ledger": charts.ledger_chart(b, results),
         "means": charts.means_chart(b, keys, results),
         "load": charts.load_chart(b, results),
+        "preempted": charts.preempted(results),
         "moments": [(policy_of(each), charts.moments_of(each)) for each in results],
     }
 
