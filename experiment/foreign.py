@@ -35,6 +35,14 @@ _CONTRADICTIONS = (
 )
 
 
+def given_path(text: str) -> Path:
+    """A path as a person gives it: ``~`` is a home, where the system knows one."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # ~nobody, or no home at all: there will be no such file
+        return Path(text)
+
+
 def read_bounded(path: Path, limit: int) -> bytes:
     """The bytes of a file.
 

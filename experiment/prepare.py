@@ -26,9 +26,9 @@ from experiment.launch import check_room
 from experiment.messages import Message, UserError, message, user_error
 from experiment.model.checks import check_model, read_model_config
 from experiment.model.facts import describe
-from experiment.model.load import load_tokenizer
+from experiment.model.load import load_tokenizer, reading_tokenizer
 from experiment.model.precision import slow_on_cpu
-from experiment.model.source import Source, find_model, use_plain_http
+from experiment.model.source import Source, check_files, find_model, use_plain_http
 from experiment.wire import Wire, leave, serve
 from experiment.workload import (
     check_prompts,
@@ -158,11 +158,20 @@ def _texts_or_lengths(
     """Requests of given lengths where the config gives them, of texts otherwise."""
     check_stop_tokens(config.sampling.stop_token_ids, model.vocab_size)
     tokenizer = load_tokenizer(str(directory))
+
+    def decode(ids: list[int]) -> str:
+        with reading_tokenizer(str(directory)):
+            return str(tokenizer.decode(ids))
+
+    def encode(text: str) -> list[int]:
+        with reading_tokenizer(str(directory)):
+            return [int(token) for token in tokenizer(text)["input_ids"]]
+
     if config.workload.lengths:
-        return drawn_requests(config, model.vocab_size, tokenizer.decode)
+        return drawn_requests(config, model.vocab_size, decode)
     return make_requests(
         prompts,
-        lambda text: tokenizer(text)["input_ids"],
+        encode,
         model.vocab_size,
         config.workload.max_new_tokens,
         config.cache.max_length,
@@ -195,6 +204,7 @@ def prepare_model(wire: Wire, config: Config, device: str) -> tuple[ModelPrepare
     name = config.model.name
 
     def accept(directory: Path) -> None:
+        check_files(directory)
         check_model(read_model_config(directory, name), name, config.cache.max_length)
 
     source: Source = find_model(config, wire.emit, accept)

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
-from experiment.messages import user_error
+from experiment.foreign import MAX_JSON_BYTES, given_path, parse_json, read_bounded
+from experiment.messages import UserError, user_error
 from experiment.model.load import one_line, quieten
 from experiment.model.tokenizer import END_OF_TEXT, gpt2_tokenizer
 from kvsim.digest import file_sha256
@@ -112,7 +113,7 @@ ALWAYS_RANDOM = (*TINY, "llama-1b-random")
 def cache_root() -> Path:
     """Where built models live: ``PAGEDKV_CACHE``, or the user's cache directory."""
     named = os.environ.get("PAGEDKV_CACHE")
-    root = Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("pagedkv-lab"))
+    root = given_path(named) if named else Path(platformdirs.user_cache_dir("pagedkv-lab"))
     return root.absolute() / "models"
 
 
@@ -160,16 +161,16 @@ def build_model(
 def is_whole(place: Path) -> bool:
     """Whether every file of the manifest is there with the bytes it was written with."""
     try:
-        manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
+        manifest = parse_json(read_bounded(place / MANIFEST, MAX_JSON_BYTES))
         files = manifest["files"]
         return bool(files) and all(file_sha256(place / name) == files[name] for name in files)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, UserError, ValueError, KeyError, TypeError):
         return False
 
 
 def recorded_sha256(place: Path) -> str:
     """Sha256 of the weights of a built model, as its manifest has it."""
-    manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
+    manifest = parse_json(read_bounded(place / MANIFEST, MAX_JSON_BYTES))
     return str(manifest["files"]["model.safetensors"])
 
 

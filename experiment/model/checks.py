@@ -22,6 +22,8 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 _RECURRENT_WORDS = ("mamba", "ssm_", "state_size", "linear_conv", "linear_key_head", "conv1d_width")
 _RECURRENT_TYPES = ("rwkv", "xlstm", "recurrent_gemma")
 _SINK_TYPES = ("gpt_oss",)
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_MOST_LAYERS = 4096
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 
 
@@ -34,9 +36,10 @@ def read_model_config(directory: Path, name: str) -> Any:
     from transformers import AutoConfig
 
     quieten()
-    raw = _read_json(directory / "config.json", name)
+    raw = read_object(directory / "config.json", name)
     if raw.get("auto_map"):
         raise user_error("error.model.remote_code", model=name)
+    _check_layer_count(raw, name)
     try:
         return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # validation of a config raises whatever its author chose
@@ -59,6 +62,14 @@ def check_model(config: Any, name: str, max_length: int) -> None:
     Raises:
         UserError: the first reason found.
     """
+    try:
+        _check_model(config, name, max_length)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # A number where a list belongs, or the other way round.
+        raise user_error("error.model.unbuildable", model=name, detail=one_line(error)) from error
+
+
+def _check_model(config: Any, name: str, max_length: int) -> None:
     values = config.to_dict()
     _check_decoder(config, name)
     _check_weights(values, name)
@@ -82,7 +93,12 @@ def max_positions(config: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _read_json(path: Path, name: str) -> dict[str, Any]:
+def read_object(path: Path, name: str) -> dict[str, Any]:
+    """Read one of the small JSON files of a model.
+
+    Raises:
+        UserError: it is cut short, too large, or holds something else.
+    """
     try:
         data = parse_json(read_bounded(path, MAX_CONFIG_BYTES))
     except (UserError, ValueError) as error:
@@ -90,6 +106,14 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise user_error("error.model.bad_config", model=name, path=str(path))
     return data
+
+
+def _check_layer_count(raw: Mapping[str, Any], name: str) -> None:
+    """Refuse more layers than there can be, before Transformers makes a list of so many."""
+    for key in _LAYERS:
+        count = raw.get(key)
+        if isinstance(count, int) and count > _MOST_LAYERS:
+            raise user_error("error.model.unbuildable", model=name, detail=f"{key} = {count:.4g}")
 
 
 def _check_decoder(config: Any, name: str) -> None:
@@ -156,9 +180,11 @@ def _check_attention(values: Mapping[str, Any], name: str) -> None:
 
 def _check_sizes(values: Mapping[str, Any], name: str) -> None:
     try:
-        geometry_from_config(values, element_bytes=1)
+        sizes = geometry_from_config(values, element_bytes=1)
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise _missing(name, error) from error
+    if min(sizes.layers, sizes.kv_heads, sizes.head_dim) < 1:
+        raise user_error("error.model.unbuildable", model=name, detail=str(sizes))
     if not isinstance(values.get("vocab_size"), int):
         raise user_error("error.model.missing_size", model=name, detail="vocab_size")
 

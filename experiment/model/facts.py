@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiment.config import Config
 from experiment.events import Event, ModelPrepared, Progress
 from experiment.messages import Message, message, user_error
 from experiment.model.builtin import recorded_sha256
-from experiment.model.checks import max_positions
+from experiment.model.checks import max_positions, read_object
 from experiment.model.digest import weights_sha256
 from experiment.model.load import one_line
 from experiment.model.precision import ELEMENT_BYTES, resolve_dtype
 from experiment.model.source import Source, weight_files
+from experiment.model.tensors import check_tensors
 from kvsim.geometry import geometry_from_config
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _REPORT_EVERY = 1 << 26  # bytes
 
@@ -34,9 +37,12 @@ def describe(
         emit: is sent progress while the weights are read.
 
     Raises:
-        UserError: the weights cannot be read.
+        UserError: the weights cannot be read, or are not those of the model.
     """
     values = model.to_dict()
+    files = weight_files(source.directory)
+    built = build_empty(model, run.model.name)
+    check_tensors(files, source.directory, built)
     dtype = resolve_dtype(run.model.dtype, device)
     geometry = geometry_from_config(values, ELEMENT_BYTES[dtype])
     random = source.kind == "random"
@@ -44,8 +50,8 @@ def describe(
         name=run.model.name,
         source=source.kind,
         architecture=(model.architectures or [model.model_type])[0],
-        parameters=count_parameters(model),
-        weights_sha256=_digest(source, emit),
+        parameters=sum(parameter.numel() for parameter in built.parameters()),  # shared ones once
+        weights_sha256=_digest(source, files, emit),
         dtype=dtype,
         device=device,
         layers=geometry.layers,
@@ -55,40 +61,46 @@ def describe(
         # Without a limit of its own a model has that of the run.
         max_positions=max_positions(values) or run.cache.max_length,
         vocab_size=values["vocab_size"],
-        eos_token_id=eos_token_id(source.directory, values),
+        eos_token_id=eos_token_id(source.directory, values, run.model.name),
         random_seed=run.run.seed if random else None,
         random_init_range=run.model.init_range if random else None,
         notes=_notes(random),
     )
 
 
-def count_parameters(model: Any) -> int:
-    """Count the parameters of a Transformers config's model, shared ones once."""
+def build_empty(config: Any, name: str) -> nn.Module:
+    """The model of a Transformers config, built without memory: names and shapes alone.
+
+    Raises:
+        UserError: the config describes no model that can be built.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
-    # Built without memory: the files of the weights may hold masks and shared tensors as well.
-    with torch.device("meta"):
-        built = AutoModelForCausalLM.from_config(model)
-    return sum(parameter.numel() for parameter in built.parameters())
-
-
-def eos_token_id(directory: Path, values: dict[str, Any]) -> int | None:
-    """Find the token that ends a text: the first where there are several, None without one."""
-    found: Any = values.get("eos_token_id")
     try:
-        text = (directory / "generation_config.json").read_text(encoding="utf-8")
-        found = json.loads(text).get("eos_token_id", found)
-    except (OSError, ValueError, AttributeError):
-        pass
+        with torch.device("meta"):
+            built: nn.Module = AutoModelForCausalLM.from_config(config)
+    except Exception as error:  # whatever the author of a kind of model chose
+        raise user_error("error.model.unbuildable", model=name, detail=one_line(error)) from error
+    return built
+
+
+def eos_token_id(directory: Path, values: dict[str, Any], name: str) -> int | None:
+    """Find the token that ends a text: the first where there are several, None without one.
+
+    Raises:
+        UserError: there is a ``generation_config.json`` that cannot be read.
+    """
+    found: Any = values.get("eos_token_id")
+    path = directory / "generation_config.json"
+    if path.exists():
+        found = read_object(path, name).get("eos_token_id", found)
     if isinstance(found, list):
         found = found[0] if found else None
     return found if isinstance(found, int) else None
 
 
-def _digest(source: Source, emit: Callable[[Event], None]) -> str:
-    files = weight_files(source.directory)
-    _check_readable(files)
+def _digest(source: Source, files: list[Path], emit: Callable[[Event], None]) -> str:
     if source.kind == "random":  # its manifest was checked against the bytes a moment ago
         return recorded_sha256(source.directory)
     total = sum(file.stat().st_size for file in files)
@@ -102,19 +114,6 @@ def _digest(source: Source, emit: Callable[[Event], None]) -> str:
             emit(Progress(task=message("prepare.digest"), done=done, total=total))
 
     return weights_sha256(files, advance)
-
-
-def _check_readable(files: list[Path]) -> None:
-    from safetensors import SafetensorError, safe_open
-
-    for file in files:
-        try:
-            with safe_open(file, framework="pt"):
-                pass
-        except (OSError, SafetensorError) as error:
-            raise user_error(
-                "error.model.unreadable", path=str(file), detail=one_line(error)
-            ) from error
 
 
 def _notes(random: bool) -> list[Message]:

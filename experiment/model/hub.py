@@ -26,7 +26,7 @@ POLL_S = 0.2
 MAX_RESTARTS = 3
 PIECE_BYTES = 1 << 18
 _WEIGHTS = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
-_INDEX = "model.safetensors.index.json"
+INDEX = "model.safetensors.index.json"
 SMALL_FILES = (
     "config.json",
     "generation_config.json",
@@ -38,7 +38,7 @@ SMALL_FILES = (
     "vocab.json",
     "vocab.txt",
     "merges.txt",
-    _INDEX,
+    INDEX,
 )
 PATTERNS = [*SMALL_FILES, "model*.safetensors"]
 _DISK_ERRORS = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EPERM)
@@ -100,7 +100,7 @@ def wanted_files(files: dict[str, int | None]) -> dict[str, int | None]:
         file: size
         for file, size in files.items()
         if (file == "model.safetensors" if whole else _WEIGHTS.fullmatch(file))
-        or (file in SMALL_FILES and not (whole and file == _INDEX))
+        or (file in SMALL_FILES and not (whole and file == INDEX))
     }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from experiment.messages import user_error
+from experiment.messages import UserError, user_error
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +22,7 @@ def load_model(directory: str, dtype: str, device: str, attention: str) -> torch
         attention: a name that Transformers' attention interface knows when this is called.
 
     Raises:
-        UserError: the weights cannot be read, or some are missing.
+        UserError: the weights cannot be read, or some are missing or of another shape.
     """
     import torch
     from safetensors import SafetensorError
@@ -39,6 +41,10 @@ def load_model(directory: str, dtype: str, device: str, attention: str) -> torch
         )
     except (OSError, SafetensorError) as error:
         raise _unreadable(directory, error) from error
+    except RuntimeError as error:
+        if "mismatch" not in str(error):
+            raise
+        raise _unreadable(directory, error) from error  # of another shape
     # Transformers fills what is missing with fresh random numbers, other ones in every arm.
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
@@ -59,14 +65,27 @@ def load_tokenizer(directory: str) -> Any:
     from transformers import AutoTokenizer
 
     quieten()
-    try:
+    with reading_tokenizer(directory):
         return AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise user_error(
-            "error.model.no_tokenizer", path=directory, detail=one_line(error)
-        ) from error
+
+
+@contextmanager
+def reading_tokenizer(directory: str) -> Iterator[None]:
+    """Whatever its libraries make of files that are cut short or hold something else: one line.
+
+    Raises:
+        UserError: the tokenizer is of no use.
+    """
+    try:
+        yield
+    except Exception as error:  # its core, which is no Python, has no error of its own
+        raise _no_tokenizer(directory, error) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # the core again; it is not exported
+            raise
+        raise _no_tokenizer(directory, error) from error
 
 
 def quieten() -> None:
@@ -81,6 +100,10 @@ def one_line(error: BaseException, limit: int = 200) -> str:
     """Shorten a library's error to one line that can stand inside our own sentence."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _no_tokenizer(directory: str, error: BaseException) -> UserError:
+    return user_error("error.model.no_tokenizer", path=directory, detail=one_line(error))
 
 
 def _unreadable(directory: str, error: BaseException) -> Exception:

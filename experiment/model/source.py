@@ -5,7 +5,6 @@ a directory ─► built in (tiny-...) ─► local Hugging Face cache ─► hu
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable
@@ -15,10 +14,13 @@ from typing import Literal
 
 from experiment.config import Config
 from experiment.events import Event, Notice, Progress
-from experiment.messages import Message, message, user_error
+from experiment.foreign import MAX_JSON_BYTES, given_path, parse_json, read_bounded
+from experiment.messages import Message, UserError, message, user_error
 from experiment.model.builtin import ALWAYS_RANDOM, build_model
 from experiment.model.hub import (
+    INDEX,
     PATTERNS,
+    SMALL_FILES,
     HubSilentError,
     ask_hub,
     download,
@@ -74,12 +76,24 @@ def weight_files(directory: Path) -> list[Path]:
     if whole.is_file():
         return [whole]
     try:
-        index = json.loads((directory / "model.safetensors.index.json").read_text("utf-8"))
+        index = parse_json(read_bounded(directory / INDEX, MAX_JSON_BYTES))
         names = sorted(set(index["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        files = [directory / name for name in names]
+    except (UserError, ValueError, KeyError, AttributeError, TypeError):
         return []
-    files = [directory / name for name in names]
     return files if all(file.is_file() for file in files) else []
+
+
+def check_files(directory: Path) -> None:
+    """Refuse what lies in the place of a model's file: a pipe would be waited for without end.
+
+    Raises:
+        UserError: it is a directory, or anything else that is no file.
+    """
+    for name in SMALL_FILES:
+        path = directory / name
+        if path.exists() and not path.is_file():
+            raise user_error("error.file_unreadable", path=str(path))
 
 
 def text_warning(config: Config) -> Message | None:
@@ -101,7 +115,7 @@ def _accepted(source: Source, accept: Accept) -> Source:
 
 
 def _local(name: str) -> Path | None:
-    path = Path(name).expanduser()
+    path = given_path(name)
     try:
         if (path / "config.json").is_file():
             return path.absolute()
