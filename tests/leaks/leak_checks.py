@@ -18,11 +18,17 @@ _PAGES, _ARENA = 1 << 20, 64 << 20
 _OBJECTS = 20  # a run; its record alone has thousands
 
 
-def look(runs: int, place: Path, replayed: bool, timeout_s: float) -> list[dict[str, Any]]:
-    """What a process held after each of its runs; its temporary directory is its own."""
+def look(
+    runs: int, place: Path, replayed: str, timeout_s: float, whole_every: int = 0
+) -> list[dict[str, Any]]:
+    """What a process held after each of its runs; its temporary directory is its own.
+
+    ``replayed`` and ``whole_every`` are those of :mod:`many_runs`.
+    """
     temporary = place / "tmp"
     temporary.mkdir()
-    words = ["--runs", str(runs), "--out", str(place / "out")] + ["--replayed"] * replayed
+    words = ["--runs", str(runs), "--out", str(place / "out"), "--replayed", replayed,
+             "--whole-every", str(whole_every)]  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(HERE / "many_runs.py"), *words],
         env={**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"},

@@ -1,8 +1,9 @@
 """Many quick runs in one process, and what is left of each: prints a line of JSON for each.
 
-python many_runs.py --runs 200 --out DIR              every stage of every run in a real process
-python many_runs.py --runs 15 --out DIR --replayed    from the second run on the stages are
-                                                      processes that repeat what the first said
+python many_runs.py --runs 200 --out DIR               every stage of every run is the real one
+    --replayed all                          from the second run on every stage is a process that
+                                            repeats what that of the first run said
+    --replayed preparation --whole-every 10   the arms are real ones, and every tenth run is whole
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -27,6 +29,8 @@ import psutil  # noqa: E402
 
 from experiment import runner  # noqa: E402
 from experiment.cli import main  # noqa: E402
+from experiment.config import Config  # noqa: E402
+from experiment.model.builtin import model_directory  # noqa: E402
 from experiment.process import Child  # noqa: E402
 
 SHARED, FILES = Path("/dev/shm"), Path("/proc/self/fd")
@@ -59,7 +63,7 @@ def seen(process: psutil.Process) -> dict[str, Any]:
     }
 
 
-def parts_of(directory: Path) -> dict[str, list[str]]:
+def parts_of(directory: Path, model: str) -> dict[str, list[str]]:
     """What each stage of a run said, by the module that it ran."""
     lines = (directory / "events.jsonl").read_text(encoding="utf-8").splitlines()
     parts: dict[str, list[str]] = {"environment": [], "prepare": [], "arms": []}
@@ -71,34 +75,47 @@ def parts_of(directory: Path) -> dict[str, list[str]]:
             parts["prepare"].append(line)
         elif kind not in _RUNNERS:
             parts["arms"].append(line)
-    parts["prepare"].append('{"event":"model_directory","path":"nowhere"}')
+    parts["prepare"].append(json.dumps({"event": "model_directory", "path": model}))
     return parts
 
 
-def replay(directory: Path) -> None:
-    """From now on every stage is a process that repeats what that of ``directory`` said."""
-    parts = parts_of(directory)
+def replaying(directory: Path, arms: bool) -> type[Child]:
+    """A child that repeats what that of ``directory`` said: in the preparation, or in ``arms``."""
+    told = Config()
+    model = model_directory("tiny-gpt2", told.run.seed, told.model.init_range)
+    parts = parts_of(directory, str(model))
     names = {"experiment.probe": "environment", "experiment.prepare": "prepare"}
     os.environ["PYTHONPATH"] = str(HERE)
 
     class Replayed(Child):
         def __init__(self, module: str, task: Any, *rest: Any, **more: Any) -> None:
-            lines = parts[names.get(module, "arms")]
-            super().__init__("replayed_child", {"lines": lines}, *rest, **more)
+            name = names.get(module, "arms" if arms else None)
+            if name is not None:
+                module, task = "replayed_child", {"lines": parts[name]}
+            super().__init__(module, task, *rest, **more)
 
-    runner.Child = Replayed  # type: ignore[misc]
+        def begin(self, task: Any, timeout_s: float) -> None:
+            """Of a process that was started ahead: what it repeats was told when it was made."""
+            if self._module == "replayed_child" and "_deadline" in vars(self):
+                self._deadline = time.monotonic() + timeout_s
+            else:
+                super().begin(task, timeout_s)
+
+    return Replayed
 
 
-def run_many(runs: int, out: Path, replayed: bool) -> Iterator[dict[str, Any]]:
+def run_many(runs: int, out: Path, replayed: str, whole_every: int) -> Iterator[dict[str, Any]]:
     """What is there after each run."""
-    process = psutil.Process()
+    process, again = psutil.Process(), Child
     for number in range(runs):
+        whole = number == 0 or (whole_every and number % whole_every == 0)
+        runner.Child = Child if whole else again  # type: ignore[misc]
         printed = io.StringIO()
         with redirect_stdout(printed), redirect_stderr(printed):
             code = main([*WORDS, "--out", str(out / str(number))])
         assert code == 0, printed.getvalue()[-2000:]
-        if replayed and not number:
-            replay(out / "0")
+        if replayed != "nothing" and not number:
+            again = replaying(out / "0", arms=replayed == "all")
         for path in sorted((out / str(number)).rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         yield seen(process)
@@ -108,7 +125,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--replayed", action="store_true")
+    kinds = ("nothing", "preparation", "all")
+    parser.add_argument("--replayed", choices=kinds, default="nothing")
+    parser.add_argument("--whole-every", type=int, default=0)
     asked = parser.parse_args()
-    for each in run_many(asked.runs, asked.out, asked.replayed):
+    for each in run_many(asked.runs, asked.out, asked.replayed, asked.whole_every):
         print(json.dumps(each), flush=True)

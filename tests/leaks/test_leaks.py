@@ -1,4 +1,4 @@
-"""Fifteen runs in one process leave nothing behind; tests/full does two hundred real ones."""
+"""Fifteen runs in one process leave nothing behind; tests/full does two hundred, with real arms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUNS = 15
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return look(RUNS, tmp_path_factory.mktemp("leaks"), replayed=True, timeout_s=500)
+    return look(RUNS, tmp_path_factory.mktemp("leaks"), replayed="all", timeout_s=500)
 
 
 def test_nothing_is_left_of_fifteen_runs(found: list[dict[str, Any]]) -> None:
