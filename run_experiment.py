@@ -37,8 +37,9 @@ def chinese():
 def stop(what, detail):
     """Print one line and leave with the usage exit code."""
     line = SAY[what][1 if chinese() else 0].format(detail)
-    encoding = sys.stderr.encoding or "ascii"
-    sys.stderr.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+    if sys.stderr is not None:  # else it was closed by whoever started us
+        encoding = sys.stderr.encoding or "ascii"
+        sys.stderr.write(line.encode(encoding, "replace").decode(encoding) + "\n")
     sys.exit(2)
 
 

@@ -15,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from experiment import __version__
 from experiment.config import Config, make_config
 from experiment.config_reading import load_config, parse_assignment
-from experiment.directories import place_of_now, without_home
+from experiment.directories import place_of_now, shared_directory
 from experiment.events import RunFinished
 from experiment.experiments.claims import Judged, judge, needed
 from experiment.experiments.evaluate import evaluate_experiment
@@ -29,9 +30,13 @@ from experiment.experiments.results import ExperimentResult
 from experiment.foreign import check_inside, evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, Message, UserError, message
+from experiment.privacy import without_home
 from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record
 from experiment.shipped import CONFIGS
 from experiment.words import make_parser, parse
+
+if TYPE_CHECKING:
+    from experiment.report.claims import ClaimsConsole
 
 
 def claims(words: list[str], t: Translator) -> int:
@@ -41,15 +46,26 @@ def claims(words: list[str], t: Translator) -> int:
         UserError: a value that does not fit, or a directory that cannot be written.
     """
     options = parse(_parser(t), words, ())
-    began = time.monotonic()
     directory = Path(options.out) if options.out else place_of_now("claims-")
     from experiment.report.claims import ClaimsConsole
 
     console = ClaimsConsole(t.lang, options.ascii)
+    configs = {name: _config(name, options) for name in needed()}
+    with shared_directory(directory):
+        return _judge_all(configs, directory, options, console)
+
+
+def _judge_all(
+    configs: Mapping[str, Config],
+    directory: Path,
+    options: argparse.Namespace,
+    console: ClaimsConsole,
+) -> int:
+    """Run what is missing in a directory, then judge by all that is there."""
+    began, t = time.monotonic(), console.t
     code = int(ExitCode.OK)
-    names = needed()
+    names = tuple(configs)
     places: dict[str, Path] = {}
-    configs = {name: _config(name, options) for name in names}
     read = Reader()
     for number, name in enumerate(names, 1):
         place, there, unused = find_place(directory, name, configs[name], read)

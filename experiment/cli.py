@@ -21,7 +21,7 @@ from experiment.interrupts import Interrupts
 from experiment.messages import ExitCode, UserError, user_error
 from experiment.os_errors import os_reason
 from experiment.shipped import find_config
-from experiment.streams import readers_may_go
+from experiment.streams import readers_may_go, stand_in_for_closed
 from experiment.words import attribute, make_parser, parse, unknown
 
 Command = Callable[[list[str], Translator], int]
@@ -59,6 +59,7 @@ _CONFIG_FLAGS = {
 def main(arguments: Sequence[str]) -> int:
     """Run the program; returns its exit code. Errors a person can mend are one line."""
     words = list(arguments)
+    stand_in_for_closed()
     lang = _language(words)
     _prepare_streams(lang, explicit=_asked_language(words) in LANGUAGES)
     interrupts = Interrupts()

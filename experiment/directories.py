@@ -1,14 +1,15 @@
-"""The directory of a run, and what of a person's own paths may stand in a record."""
+"""The directories that commands write into."""
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from experiment.locks import is_locked
+from experiment.locks import held, is_locked
 from experiment.messages import user_error
-from experiment.os_errors import os_reason
+from experiment.os_errors import writing
 from experiment.record import EVENTS_FILE
 
 
@@ -24,17 +25,46 @@ def make_run_directory(out: Path | None, prefix: str = "") -> Path:
         UserError: ``out`` holds a run already, or cannot be created.
     """
     path = out or place_of_now(prefix)
-    try:
+    with writing(path):
         if out is None:
             return _new_directory(path)
         path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            if is_locked(path / EVENTS_FILE):
-                raise user_error("error.run_in_use", path=str(path))
-            raise user_error("error.out_not_empty", path=str(path))
-    except OSError as error:
-        raise user_error("error.out_unwritable", path=str(path), why=os_reason(error)) from error
+        _check_empty(path)
     return path
+
+
+@contextmanager
+def run_directory(out: Path | None, prefix: str = "") -> Iterator[Path]:
+    """The directory that :func:`make_run_directory` makes; nobody else writes there meanwhile.
+
+    Raises:
+        UserError: as there, or another process is about to write into it.
+    """
+    path = make_run_directory(out, prefix)
+    with held(path):
+        with writing(path):
+            _check_empty(path)  # of two that begin at once the second one sees what the first wrote
+        yield path
+
+
+@contextmanager
+def shared_directory(path: Path) -> Iterator[None]:
+    """Make a directory where there is none; nobody else writes into it meanwhile.
+
+    Raises:
+        UserError: it cannot be made, or another process is writing into it.
+    """
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with held(path):
+        yield
+
+
+def _check_empty(path: Path) -> None:
+    if any(path.iterdir()):
+        if is_locked(path) or is_locked(path / EVENTS_FILE):
+            raise user_error("error.run_in_use", path=str(path))
+        raise user_error("error.out_not_empty", path=str(path))
 
 
 def _new_directory(path: Path) -> Path:
@@ -46,10 +76,3 @@ def _new_directory(path: Path) -> Path:
             path = path.with_name(path.name + "x")
         else:
             return path
-
-
-def without_home(text: str) -> str:
-    """A record may be sent on: it keeps no path of the person's home."""
-    with contextlib.suppress(RuntimeError):
-        return text.replace(str(Path.home()), "~")
-    return text

@@ -15,7 +15,7 @@ from experiment.checksums import checksums, is_measured, measured_files
 from experiment.conclusions import reading_notes
 from experiment.experiments.evaluate import picture
 from experiment.foreign import evaluating
-from experiment.locks import is_locked
+from experiment.locks import DRAWING_S, held, is_locked
 from experiment.messages import ExitCode, UserError, message
 from experiment.os_errors import os_reason
 from experiment.record import EVENTS_FILE, Record, read_record, remove_parts, write_summary
@@ -34,14 +34,15 @@ def render(directory: Path, lang: str, ascii_only: bool) -> int:
         UserError: there is no run of this schema version, or it contradicts itself.
     """
     console = ConsoleReporter(lang, ascii_only)
-    record = read_record(directory)
-    for note in reading_notes(record):
-        console.warn(note)
-    drawn = [name for name in record.changed_files if not is_measured(name)]
-    if drawn:
-        console.warn(message("note.changed_reports", files=", ".join(drawn)))
-    with evaluating(directory):
-        draw(directory, console, lang)
+    with held(directory, DRAWING_S):
+        record = read_record(directory)
+        for note in reading_notes(record):
+            console.warn(note)
+        drawn = [name for name in record.changed_files if not is_measured(name)]
+        if drawn:
+            console.warn(message("note.changed_reports", files=", ".join(drawn)))
+        with evaluating(directory):
+            draw(directory, console, lang)
     return ExitCode.OK
 
 
@@ -61,7 +62,15 @@ def draw(
 
     Raises:
         UserError: a file could not be written; what was found stands on the console all the same.
+            Or another process has been writing into the directory for a minute.
     """
+    with held(directory, DRAWING_S):
+        return _draw(directory, console, lang, summarise, ended)
+
+
+def _draw(
+    directory: Path, console: ConsoleReporter, lang: str, summarise: bool, ended: bool
+) -> bool:
     record = read_record(directory)
     shown, results = picture(record)
     problem: OSError | None = None

@@ -14,13 +14,14 @@ process is started or ended: behind :func:`shielded` it waits, so that none is l
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from experiment.streams import to_nobody
+from experiment.streams import is_device, to_nobody
 
 # 128 and the number, as a shell says it; see ExitCode.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -117,10 +118,31 @@ def drawing() -> None:
         _active[-1].draws()
 
 
-def hung_up() -> None:
-    """The terminal of the command in progress is gone, as whoever read from it found."""
-    if _active:
-        _active[-1].hang_up()
+def answer(read: Callable[[], str]) -> str:
+    """What whoever sits at the terminal answers; an empty line where the input is at its end.
+
+    Raises:
+        KeyboardInterrupt: a signal came, or the terminal is gone and its signal has not come yet.
+        OSError: the input is a file that cannot be read.
+    """
+    said = _answer(read)
+    # Python's input() drops whatever is raised while it flushes the output.
+    if _active and _active[-1].signal is not None:
+        raise EndedError
+    return said
+
+
+def _answer(read: Callable[[], str]) -> str:
+    try:
+        return read()
+    except EOFError:
+        return ""
+    except OSError as error:
+        if error.errno != errno.EIO or not is_device(sys.stdin):
+            raise
+        if _active:
+            _active[-1].hang_up()
+        raise EndedError from error
 
 
 @contextlib.contextmanager

@@ -19,8 +19,10 @@ import experiment
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import ModelPrepared, WorkloadReady
+from experiment.foreign import given_path
 from experiment.kv_dtype import ENGINE_ARMS
 from experiment.messages import Message, message, user_error
+from experiment.privacy import without_home
 from experiment.thread_env import thread_counts
 from experiment.vllm_arm.task import FIXED_ARGUMENTS, VllmTask, engine_arguments
 from experiment.workload import TRASH_BLOCKS
@@ -122,7 +124,7 @@ def find_vllm(config: Config) -> str | Message:
 def vllm_python(config: Config) -> str | None:
     """The interpreter of the config, else that of ``make vllm``, if it exists."""
     if config.run.vllm_python is not None:
-        return str(Path(config.run.vllm_python).expanduser().absolute())
+        return str(given_path(config.run.vllm_python).absolute())
     roots = (Path.cwd(), Path(experiment.__file__).resolve().parent.parent)
     found = (root / VLLM_ENVIRONMENT / "bin" / "python" for root in roots)
     return next((str(path) for path in found if path.exists()), None)
@@ -133,7 +135,7 @@ def refuse(config: Config, environment: Environment) -> Message | None:
     if VLLM not in config.arm_names:
         return None
     named = config.run.vllm_python
-    if named is not None and not Path(named).expanduser().is_file():
+    if named is not None and not given_path(named).is_file():
         return message("error.vllm_python", path=named)
     fixed = sorted(FIXED_ARGUMENTS.intersection(config.vllm.args))
     if fixed:
@@ -281,4 +283,4 @@ def _has_vllm(python: str) -> bool:
 
 
 def _shown(path: str) -> str:
-    return path.replace(str(Path.home()), "~")
+    return without_home(path)

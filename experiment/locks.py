@@ -1,10 +1,22 @@
-"""Keeps two processes from writing the same run. The system lets go when the holder ends."""
+"""Keeps two processes from writing the same run, or into the same directory.
+
+    events.jsonl    a run that measures has its log, from the first line to the last
+    a directory     a command that writes files into it has it for as long as it takes
+
+The system lets go when the holder ends, however it ends; no file of ours is left to be removed.
+"""
 
 from __future__ import annotations
 
 import errno
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from experiment.messages import user_error
 
 try:
     import fcntl
@@ -12,9 +24,14 @@ except ImportError:  # not a POSIX system: that a log is never opened twice has 
     fcntl = None  # type: ignore[assignment]
 
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+_POLL_S = 0.05
+DRAWING_S = 60.0  # whoever draws a report has a directory for some seconds
+
+# Directories of this process, by device and number: a command may run another one within itself.
+_ours: set[tuple[int, int]] = set()
 
 
-def lock(file: IO[bytes]) -> bool:
+def lock(file: IO[bytes] | int) -> bool:
     """Take a file for this process; False where another one has it.
 
     On a file system that knows no locks nobody is kept out.
@@ -29,9 +46,67 @@ def lock(file: IO[bytes]) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process is writing this file at the moment."""
+    """Whether another process is writing this file, or into this directory, at the moment."""
     try:
-        with path.open("rb") as file:
-            return not lock(file)
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # of a pipe, too
     except OSError:
         return False
+    try:
+        return _place(handle) not in _ours and not lock(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def held(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
+    """Keep other commands from writing into a directory while this lasts.
+
+    Args:
+        directory: where it is.
+        wait_s: how long another process may still have it.
+
+    Raises:
+        UserError: another process has it.
+    """
+    with turn(directory, wait_s) as ours:
+        if not ours:
+            raise user_error("error.run_in_use", path=str(directory))
+        yield
+
+
+@contextmanager
+def turn(directory: Path, wait_s: float) -> Iterator[bool]:
+    """Have a directory, where another process lets go of it in time; whether it is ours."""
+    try:
+        handle = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    except OSError:  # whoever writes there will say what is wrong with it
+        yield True
+        return
+    place = _place(handle)
+    try:
+        if place in _ours:
+            yield True
+        elif _locked_within(handle, wait_s):
+            _ours.add(place)
+            try:
+                yield True
+            finally:
+                _ours.discard(place)
+        else:
+            yield False
+    finally:
+        os.close(handle)
+
+
+def _place(handle: int) -> tuple[int, int]:
+    about = os.fstat(handle)
+    return about.st_dev, about.st_ino
+
+
+def _locked_within(handle: int, wait_s: float) -> bool:
+    deadline = time.monotonic() + wait_s
+    while not lock(handle):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True

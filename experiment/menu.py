@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
-from experiment.interrupts import hung_up
+from experiment.interrupts import answer
 from experiment.shipped import CONFIGS, program
+
+_DIGITS = 9  # of thousands Python makes no number
 
 
 def shipped() -> list[tuple[str, Path]]:
@@ -35,28 +36,20 @@ def choose(t: Translator) -> tuple[Path | None, bool] | None:
     for number, (name, _) in enumerate(offered, 1):
         print(f" {number:>2}  {name:<{_width()}}{t(_key(name, 'title'))}")
     while True:
-        answer = _ask(t("experiments.menu_ask"))
-        if answer == "q":
+        said = _ask(t("experiments.menu_ask"))
+        if said == "q":
             return None
-        if answer in ("", "0"):
+        if said in ("", "0"):
             return None, False
-        if answer.isdecimal() and int(answer) <= len(offered):
+        if said.isdecimal() and len(said) < _DIGITS and int(said) <= len(offered):
             break
         print(t("experiments.menu_again", n=len(offered)))
     size = _ask(t("experiments.menu_size"))
-    return None if size == "q" else (offered[int(answer) - 1][1], size != "f")
+    return None if size == "q" else (offered[int(said) - 1][1], size != "f")
 
 
 def _ask(question: str) -> str:
-    try:
-        return input(question + " ").strip().lower()
-    except EOFError:
-        return ""
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        hung_up()  # the terminal went before its signal came
-        raise KeyboardInterrupt from error
+    return answer(lambda: input(question + " ")).strip().lower()
 
 
 def _key(name: str, part: str) -> str:

@@ -8,21 +8,31 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiment.messages import message, user_error
+from experiment.messages import ExitCode, UserError, message
 
 _KNOWN = (
     "EACCES",
+    "EDQUOT",
     "EEXIST",
     "EFBIG",
+    "EIO",
     "EISDIR",
     "ELOOP",
+    "EMFILE",
     "ENAMETOOLONG",
+    "ENFILE",
     "ENOENT",
     "ENOSPC",
     "ENOTDIR",
     "EPERM",
     "EROFS",
 )
+
+
+def unwritable(path: Path, error: OSError, exit_code: int = ExitCode.UNWRITABLE) -> UserError:
+    """A directory or a file can no longer be written, and what was found would stand there."""
+    text = message("error.out_unwritable", path=str(path), why=os_reason(error))
+    return UserError(text, exit_code)
 
 
 def os_reason(error: OSError) -> dict[str, Any]:
@@ -34,8 +44,12 @@ def os_reason(error: OSError) -> dict[str, Any]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, exit_code: int = ExitCode.USAGE) -> Iterator[None]:
     """What is written into ``path``, or to it; a disk that takes no more is no defect of ours.
+
+    Args:
+        path: as it is named to a person.
+        exit_code: whether something else must be named, or something that was found is lost.
 
     Raises:
         UserError: it cannot be written to, and why.
@@ -43,5 +57,4 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = os_reason(error)
-        raise user_error("error.out_unwritable", path=str(path), why=why) from error
+        raise unwritable(path, error, exit_code) from error

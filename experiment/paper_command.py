@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment import __version__
-from experiment.directories import place_of_now
+from experiment.directories import place_of_now, shared_directory
 from experiment.i18n import Translator
 from experiment.interrupts import drawing, shielded
 from experiment.messages import ExitCode, user_error
-from experiment.os_errors import writing
 from experiment.words import make_parser, parse
 
 if TYPE_CHECKING:
+    from experiment.report.paper import PaperConsole
     from kvsim.paper.claims import Claim
 
 DEFAULT_SEEDS = "5"
@@ -31,11 +31,16 @@ def paper(words: list[str], t: Translator) -> int:
     """
     options = parse(_parser(t), words, ())
     seeds = parse_seeds(options.seeds)
-    directory = _directory(options.out)
+    directory = Path(options.out) if options.out else place_of_now("paper-")
     from experiment.report.paper import PaperConsole
+
+    with shared_directory(directory):
+        return _check(seeds, directory, PaperConsole(t.lang, options.ascii))
+
+
+def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> int:
     from kvsim.paper.parts import PARTS, each_part, result_of
 
-    console = PaperConsole(t.lang, options.ascii)
     parts: list[list[Claim]] = []
     try:
         with console.progress(len(PARTS)) as advance:
@@ -55,7 +60,7 @@ def paper(words: list[str], t: Translator) -> int:
         if not whole:
             data["interrupted"] = {"done": len(parts), "of": len(PARTS)}
         try:
-            files = _write(directory, data, t.lang)
+            files = _write(directory, data, console.t.lang)
         finally:
             console.show(data)
     console.show_files(files)
@@ -88,13 +93,6 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", metavar="N|A,B,...", default=DEFAULT_SEEDS, help=t("help.seeds"))
     parser.add_argument("--out", metavar="DIR", help=t("help.paper_out"))
     return parser
-
-
-def _directory(out: str | None) -> Path:
-    path = Path(out) if out else place_of_now("paper-")
-    with writing(path):
-        path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def _write(directory: Path, data: dict[str, Any], lang: str) -> list[Path]:

@@ -30,13 +30,18 @@ def cleaner() -> Callable[[str], str]:
     """Takes the home directory and the values of secret variables, as set now, out of texts."""
     home = _home()
     pairs = [(re.escape(secret), "***") for secret in _secrets(os.environ)]
-    # A home of /home/al is no part of /home/alice.
-    pairs += [(re.escape(home) + r"(?![\w-])", "~")] if home else []
+    pairs += [(_home_pattern(home).pattern, "~")] if home else []
     if not pairs:
         return lambda text: text
     pattern = re.compile("|".join(f"({what})" for what, _ in pairs))
     instead = [each for _, each in pairs]
     return lambda text: pattern.sub(lambda found: instead[(found.lastindex or 1) - 1], text)
+
+
+def without_home(text: str) -> str:
+    """``text`` without the home directory."""
+    home = _home()
+    return _home_pattern(home).sub("~", text) if home else text
 
 
 def without_private(text: str) -> str:
@@ -73,10 +78,16 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def _home() -> str:
+    """The home directory; nothing where there is none, or where it is the root of all."""
     with contextlib.suppress(RuntimeError):
         home = str(Path.home())
         return home if len(home) > 1 else ""
     return ""
+
+
+def _home_pattern(home: str) -> re.Pattern[str]:
+    """A home of /home/al is no part of /home/alice."""
+    return re.compile(re.escape(home) + r"(?![\w-])")
 
 
 def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:

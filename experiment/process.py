@@ -35,6 +35,9 @@ _LINGER_S = 60.0
 # slept. So did the child, or it waited for us; none of it is its own time.
 _STILL_S = 30.0
 
+# Of these a process, or the machine, has no more.
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
 
 class ChildTimeoutError(Exception):
     """The child took longer than it may."""
@@ -73,7 +76,12 @@ class Child:
         self._timeout_s, self._env, self._python = timeout_s, env or {}, python
 
     def _start(self) -> None:
-        self._log: IO[bytes] = self._log_path.open("ab")
+        try:
+            self._log: IO[bytes] = self._log_path.open("ab")
+        except OSError as error:
+            if error.errno not in _EXHAUSTED:
+                raise  # of the directory that it is in
+            raise _not_started(error) from error
         self._packages = _OwnPackages(self._log_path.parent) if self._python else None
         try:
             self._process = self._made()
@@ -81,9 +89,7 @@ class Child:
             self._log.close()
             if self._packages is not None:
                 self._packages.remove()
-            code = errno.errorcode.get(error.errno or 0, type(error).__name__)
-            text = message("failure.not_started", code=code)
-            raise ChildStartError(text, ExitCode.INCOMPLETE) from error
+            raise _not_started(error) from error
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -238,6 +244,11 @@ class Child:
         with contextlib.suppress(BrokenPipeError, OSError):
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
+
+
+def _not_started(error: OSError) -> ChildStartError:
+    code = errno.errorcode.get(error.errno or 0, type(error).__name__)
+    return ChildStartError(message("failure.not_started", code=code), ExitCode.INCOMPLETE)
 
 
 def descendants(pid: int) -> list[psutil.Process]:

@@ -23,7 +23,7 @@ from experiment.checksums import changed_files
 from experiment.events import OLDEST_SCHEMA, SCHEMA_VERSION, Event, RunStarted, decode, encode
 from experiment.foreign import MAX_JSON_BYTES, log_lines, parse_json, read_bounded
 from experiment.joined import joined
-from experiment.locks import lock
+from experiment.locks import is_locked, lock
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.privacy import cleaner
@@ -33,6 +33,7 @@ EVENTS_FILE = "events.jsonl"
 RUN_FILE = "run.json"
 CSV_ENCODING = "utf-8-sig"  # spreadsheets take a file without the mark for a local encoding
 T = TypeVar("T")
+_DIGITS = 10  # no system has process ids as long as that
 
 
 class EventLog:
@@ -57,8 +58,11 @@ class EventLog:
             self._file = self.path.open("r+b" if resume else "xb", buffering=0)
         except FileExistsError as error:
             raise user_error("error.run_in_use", path=str(directory)) from error
-        if not lock(self._file):
+        others = not resume and is_locked(directory)  # another command is about to write here
+        if others or not lock(self._file):
             self._file.close()
+            if others:
+                self.path.unlink()
             raise user_error("error.run_in_use", path=str(directory))
         self._waiting: list[Event] | None = [] if resume else None
         self._size = self._file.seek(0, os.SEEK_END)
@@ -197,7 +201,7 @@ def remove_parts(directory: Path) -> None:
     """Remove the files that a process was writing when it was killed."""
     for path in directory.rglob(f".*{PART}"):
         owner = path.name.split(".")[-3]
-        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
+        if owner.isdecimal() and len(owner) < _DIGITS and not psutil.pid_exists(int(owner)):
             with contextlib.suppress(OSError):
                 path.unlink()
 

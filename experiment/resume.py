@@ -16,7 +16,6 @@ from typing import Any
 from experiment import __version__
 from experiment.checksums import LOGS, is_measured
 from experiment.config import Config, make_config
-from experiment.directories import without_home
 from experiment.environment import Environment
 from experiment.events import (
     SCHEMA_VERSION,
@@ -35,6 +34,7 @@ from experiment.foreign import check_inside
 from experiment.locks import is_locked
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
+from experiment.privacy import without_home
 from experiment.process import PACKAGES
 from experiment.record import EVENTS_FILE, Record, read_record
 

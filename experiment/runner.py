@@ -340,10 +340,17 @@ def _reason(exit_code: int) -> Message:
     if exit_code == ExitCode.OK:
         return message("failure.no_end")
     if exit_code < 0:
-        name = signal.Signals(-exit_code).name
+        name = _signal_name(-exit_code)
         key = "failure.killed" if -exit_code == signal.SIGKILL else "failure.signal"
         return message(key, signal=name)
     return message("failure.exit", code=exit_code)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # those for whatever a program likes have none
+        return str(number)
 
 
 def _variables(config: Config | None, launch: Launch | None) -> dict[str, str]:

@@ -23,7 +23,8 @@ from experiment.events import (
 )
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
-from experiment.messages import ExitCode, Message, UserError, message
+from experiment.messages import ExitCode, Message, UserError, message, user_error
+from experiment.os_errors import os_reason
 from experiment.process import Child
 from experiment.record import EventLog
 from experiment.report.console import ConsoleReporter
@@ -52,7 +53,7 @@ def selfcheck(lang: str, ascii_only: bool) -> int:
     """
     console = ConsoleReporter(lang, ascii_only)
     console.section("section.selfcheck")
-    with tempfile.TemporaryDirectory(prefix="pagedkv-") as scratch:
+    with _scratch() as scratch:
         log = Path(scratch) / "selfcheck.log"
         environment = _environment(log)
         checks: list[Check] = []
@@ -61,6 +62,13 @@ def selfcheck(lang: str, ascii_only: bool) -> int:
     _show(console, checks)
     judged = [check for check in checks if check.passed is not None]
     return ExitCode.OK if judged and all(c.passed for c in judged) else ExitCode.INCOMPLETE
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="pagedkv-")
+    except OSError as error:
+        raise user_error("error.no_scratch", why=os_reason(error)) from error
 
 
 def _environment(log: Path) -> Environment:

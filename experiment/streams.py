@@ -45,7 +45,7 @@ class _Stream:
         Raises:
             OSError: it is another error, or that of a disk.
         """
-        terminal = error.errno == errno.EIO and _is_device(self._stream)
+        terminal = error.errno == errno.EIO and is_device(self._stream)
         if not terminal and error.errno != errno.EPIPE:
             raise error
         to_nobody(self._stream)
@@ -72,9 +72,27 @@ def readers_may_go() -> Iterator[None]:
                     stream.flush()
 
 
+def stand_in_for_closed() -> None:
+    """Open what whoever started this has closed of input, output and errors: it leads nowhere.
+
+    Else the next file that is opened would be in its place, and what a library prints go into it.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
 def to_nobody(stream: TextIO, *, terminals_alone: bool = False) -> None:
     """Let a stream lead nowhere; a file or pipe may be left as it is."""
-    if terminals_alone and not _is_device(stream):
+    if terminals_alone and not is_device(stream):
         return
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -82,7 +100,7 @@ def to_nobody(stream: TextIO, *, terminals_alone: bool = False) -> None:
         os.close(nowhere)
 
 
-def _is_device(stream: TextIO) -> bool:
+def is_device(stream: TextIO) -> bool:
     """Whether it may be a terminal; one that is gone does not say so any more."""
     with contextlib.suppress(OSError, ValueError):
         return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)

@@ -7,10 +7,11 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiment.config import parse_bytes, shown
 from experiment.config_reading import parse_assignment, read_toml
+from experiment.directories import shared_directory
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing
@@ -24,6 +25,9 @@ from kvsim.gpus import UnknownGPUError
 from kvsim.models import UnknownModelError
 from kvsim.sweep import Cell, Done, Store, SweepError, cells_summary, expand
 from kvsim.traces import PRESETS
+
+if TYPE_CHECKING:
+    from experiment.report.sweep import SweepConsole
 
 # How a person writes it: the axis, which has bytes.
 _BUDGET, _BYTES = "kv_budget", "budget_bytes"
@@ -41,19 +45,26 @@ def sweep(words: list[str], t: Translator) -> int:
     workers = _workers(options.workers)
     cells = _expand(_grid(options.config, options.set or ()))
     directory = Path(options.out or f"reports/sweep-{_name(options.config)}")
-    store = _store(directory)
     from experiment.report.sweep import SweepConsole
 
-    console = SweepConsole(t.lang, options.ascii)
-    missing = store.begin(cells)
-    console.begin(len(cells), len(missing), workers, options.ray)
+    with shared_directory(directory):
+        return _fill(cells, directory, workers, options.ray, SweepConsole(t.lang, options.ascii))
+
+
+def _fill(
+    cells: Sequence[Cell], directory: Path, workers: int, ray: str | None, console: SweepConsole
+) -> int:
+    """Compute what is missing in a directory, and show all of it."""
+    store, missing = _begun(directory, cells)
+    console.begin(len(cells), len(missing), workers, ray)
     try:
         with (
             console.progress(len(missing)) as advance,
-            closing(_computed(missing, workers, options.ray)) as computed,
+            closing(_computed(missing, workers, ray)) as computed,
         ):
             for done in computed:
-                store.put(done)
+                with writing(directory, ExitCode.UNWRITABLE):
+                    store.put(done)
                 advance()
     except KeyboardInterrupt:
         console.interrupted(sum(map(store.has, cells)), len(cells), directory)
@@ -124,16 +135,17 @@ def _expand(grid: Mapping[str, Any]) -> list[Cell]:
 def _workers(value: str | None) -> int:
     if value is None:
         return os.cpu_count() or 1
-    if not value.isdecimal() or not 1 <= int(value) <= 4096:
+    if not value.isdecimal() or len(value) > 9 or not 1 <= int(value) <= 4096:
         raise user_error("error.sweep.workers", value=value)
     return int(value)
 
 
-def _store(directory: Path) -> Store:
+def _begun(directory: Path, cells: Sequence[Cell]) -> tuple[Store, list[Cell]]:
+    """The cells of a directory, and those that are missing."""
     with writing(directory):
         store = Store(directory)
         remove_parts(directory)
-    return store
+        return store, store.begin(cells)
 
 
 def _name(config: str | None) -> str:

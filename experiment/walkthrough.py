@@ -27,18 +27,19 @@ from experiment import __version__
 from experiment.arm_events import PREPARATION
 from experiment.compare.checks import NO_CHECKS, Checks, check_run
 from experiment.config import Config, group_of
-from experiment.directories import make_run_directory, without_home
+from experiment.directories import make_run_directory
 from experiment.drawing import draw
 from experiment.environment import Environment
 from experiment.events import ArmFailed, Notice, RunFinished, RunResumed, RunStarted
-from experiment.interrupts import Interrupts
+from experiment.interrupts import Interrupts, answer
 from experiment.launch import Prepared, adapt, refuse
 from experiment.lead import check_experiment, lead
 from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message
 from experiment.model.source import text_warning
-from experiment.os_errors import os_reason
-from experiment.record import EventLog
+from experiment.os_errors import unwritable
+from experiment.privacy import without_home
+from experiment.record import EVENTS_FILE, EventLog
 from experiment.report.console import ConsoleReporter
 from experiment.resume import Resumption, as_recorded, read_resumption
 from experiment.runner import Session
@@ -90,6 +91,9 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
             code = interrupts.exit_code or ExitCode.INTERRUPTED
         interrupts.draws()
         try:
+            if not _is_there(directory):
+                gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+                raise unwritable(directory, gone)
             agrees = draw(directory, console, options.lang, summarise=True, ended=True)
         except KeyboardInterrupt:
             console.warn(message("note.not_drawn", path=str(directory)))
@@ -147,7 +151,8 @@ def _measure(
                 session.emit(Notice(text=message("note.ended_by", signal=interrupts.signal.name)))
             session.emit(RunFinished.model_validate({"status": status}))
     if failure and failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
-        shutil.rmtree(directory)  # nothing was measured; it was empty when we took it
+        # Nothing was measured; it was empty when we took it.
+        shutil.rmtree(directory, ignore_errors=True)
         raise UserError(failure.reason)
     return interrupts.exit_code or _exit_code(failure), True
 
@@ -163,11 +168,6 @@ def _attempt(
         return "left", None
     except KeyboardInterrupt:
         interrupts.signal = interrupts.signal or signal.SIGINT
-        return "interrupted", None
-    except OSError as error:
-        if error.errno != errno.EIO or error.filename is not None:
-            raise
-        interrupts.hang_up()  # the terminal went before its signal came
         return "interrupted", None
     finally:
         with contextlib.suppress(OSError):
@@ -272,7 +272,8 @@ def _arms(
         failed = session.run_arm(arm, config, environment, prepared)
         console.end_task()
         failure = failure or failed
-    explain_differences(session, config, environment.device, prepared)
+    if _is_there(session.directory):
+        explain_differences(session, config, environment.device, prepared)
     return failure
 
 
@@ -285,11 +286,8 @@ def _gate(console: ConsoleReporter, options: RunOptions) -> None:
     if options.yes or os.environ.get("CI") or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return
     console.console.print()
-    try:
-        answer = console.console.input(console.t("gate.continue") + " ")
-    except EOFError:
-        return
-    if answer.strip().lower() == "q":
+    said = answer(lambda: console.console.input(console.t("gate.continue") + " "))
+    if said.strip().lower() == "q":
         raise _LeaveError
 
 
@@ -305,8 +303,7 @@ def _disk_errors(directory: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _DISK_ERRORS and not _is_of(directory, error):
             raise
-        text = message("error.out_unwritable", path=str(directory), why=os_reason(error))
-        raise UserError(text, ExitCode.UNWRITABLE) from error
+        raise unwritable(directory, error) from error
 
 
 def _is_of(directory: Path, error: OSError) -> bool:
@@ -317,6 +314,11 @@ def _is_of(directory: Path, error: OSError) -> bool:
         and isinstance(name, str)
         and Path(name).absolute().is_relative_to(directory.absolute())
     )
+
+
+def _is_there(directory: Path) -> bool:
+    """A log that is open goes on being written, wherever its directory was moved, or nowhere."""
+    return (directory / EVENTS_FILE).exists()
 
 
 def _first_event(

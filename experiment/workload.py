@@ -11,6 +11,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.events import WorkloadReady, WorkloadRequest
+from experiment.foreign import given_path
 from experiment.kv_dtype import ENGINE_ARMS
 from experiment.messages import user_error
 from kvsim.blocks import blocks_needed
@@ -43,7 +44,7 @@ def choose_prompts(config: Config) -> list[str]:
         UserError: the file cannot be used; see :func:`read_prompts`.
     """
     if config.workload.prompts_file is not None:
-        return read_prompts(Path(config.workload.prompts_file).expanduser())
+        return read_prompts(given_path(config.workload.prompts_file))
     return list(config.workload.prompts or DEFAULT_PROMPTS)
 
 

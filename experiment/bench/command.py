@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from experiment.bench.plan import ARMS, Options
 from experiment.bench.workloads import NAMES, ON_GPU
 from experiment.config import expand_arms
+from experiment.directories import shared_directory
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing
 from experiment.messages import ExitCode, user_error
-from experiment.os_errors import os_reason
+from experiment.os_errors import unwritable
 from experiment.record import write_atomic
 from experiment.words import make_parser, parse
 
@@ -52,7 +53,9 @@ def bench(words: list[str], t: Translator) -> int:
         with evaluating(kept):
             console.show(data)
         return ExitCode.OK
-    return _measure(options_of(asked, out, t.lang), console)
+    options = options_of(asked, out, t.lang)
+    with shared_directory(out):
+        return _measure(options, console)
 
 
 def _measure(options: Options, console: BenchConsole) -> int:
@@ -92,8 +95,7 @@ def _pages(directory: Path, data: BenchData, lang: str) -> list[Path]:
         write_atomic(directory / PAGE, bench_html(data, lang))
         index = write_index(directory, lang)
     except OSError as error:
-        why = os_reason(error)
-        raise user_error("error.out_unwritable", path=str(directory), why=why) from error
+        raise unwritable(directory, error) from error
     return [directory / PAGE, *([index] if index else [])]
 
 
@@ -146,7 +148,7 @@ def _arms(text: str | None, tiny: bool) -> tuple[str, ...]:
 def _whole(text: str | None, flag: str, most: int) -> int | None:
     if text is None:
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= most:
+    if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= most:
         raise user_error("error.bench.whole", flag=flag, value=text, most=most)
     return int(text)
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field, ValidationError
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
 from experiment.foreign import MAX_JSON_BYTES, read_bounded
-from experiment.messages import Message, UserError, message, user_error
-from experiment.os_errors import os_reason
+from experiment.messages import Message, user_error
+from experiment.os_errors import unwritable
 from experiment.record import write_atomic
 
 SCHEMA = 1
@@ -88,8 +88,7 @@ def write_data(directory: Path, data: BenchData) -> Path:
     try:
         write_atomic(path, text + "\n")
     except OSError as error:
-        why = message("error.out_unwritable", path=str(path), why=os_reason(error))
-        raise UserError(why) from error
+        raise unwritable(path, error) from error
     return path
 
 
@@ -100,7 +99,7 @@ def read_data(path: Path) -> BenchData:
         UserError: there is none, or it is no file of a benchmark of this version.
     """
     file = path / FILE if path.is_dir() else path
-    if not file.exists():
+    if not file.exists() or (path.is_dir() and not file.is_file()):  # a pipe has no end
         raise user_error("error.bench.no_file", path=str(file))
     text = read_bounded(file, MAX_JSON_BYTES)
     try:

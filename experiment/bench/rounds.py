@@ -14,12 +14,12 @@ from experiment.bench.profiles import Profile, profiles_of
 from experiment.bench.rows import Row, rows_of
 from experiment.bench.shares import fastest
 from experiment.config import Config
-from experiment.directories import without_home
 from experiment.environment import Environment
 from experiment.events import EnvironmentProbed, Event, MachineLimits, RunFinished, RunStarted
 from experiment.interrupts import shielded
 from experiment.launch import Prepared
 from experiment.noise import load_average, others_cores
+from experiment.privacy import without_home
 from experiment.record import EventLog, read_record
 from experiment.runner import Session
 

@@ -28,12 +28,13 @@ from experiment.bench.vllm_mode import faster_mode
 from experiment.bench.waiting import ARM, POLICIES, WORKLOADS, waiting_as
 from experiment.bench.workloads import Workload, ready
 from experiment.config import Config
-from experiment.directories import make_run_directory, place_of_now, without_home
+from experiment.directories import make_run_directory, place_of_now
 from experiment.environment import Environment
 from experiment.events import ArmFailed, Event, Notice, RunStarted
 from experiment.launch import VLLM, Prepared, refuse
 from experiment.messages import Message, UserError, arm_message, message
 from experiment.noise import BUSY_CORES, load_average, others_cores
+from experiment.privacy import without_private
 from experiment.record import EventLog
 from experiment.runner import Session
 
@@ -57,7 +58,7 @@ class Bench:
         self.data = BenchData(
             version=__version__,
             started=datetime.now().astimezone().isoformat(timespec="seconds"),
-            command=[without_home(word) for word in options.command],
+            command=[without_private(word) for word in options.command],
         )
         self._say, self._listener, self._shown = say, listener, shown
         self.written: Path | None = None
@@ -73,7 +74,7 @@ class Bench:
         try:
             environment, config, prepared = self._prepare()
         except (UserError, KeyboardInterrupt):
-            shutil.rmtree(self.runs)  # it was empty when we took it
+            shutil.rmtree(self.runs, ignore_errors=True)  # it was empty when we took it
             raise
         try:
             self._describe(environment, config, prepared)

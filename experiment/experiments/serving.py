@@ -28,6 +28,7 @@ from experiment.experiments.found import Found, detail, fact, over, timed, untes
 from experiment.experiments.load import KEEPS_UP, LATER, kept_up, later_tokens
 from experiment.experiments.measured import CellEvents, measure
 from experiment.experiments.results import CellResult, FigureValue, Finding
+from experiment.foreign import given_path
 from experiment.messages import Message, arm_message, message
 from experiment.simulate.errors import said
 from experiment.workload import choose_prompts
@@ -106,7 +107,7 @@ def _saturated(cell: CellEvents) -> dict[str, Message]:
 def _load(config: Config) -> _Load:
     options: Any = config.experiment.options
     if "trace" in options:
-        return _of_trace(Path(options["trace"]).expanduser(), options["requests"], config)
+        return _of_trace(given_path(options["trace"]), options["requests"], config)
     if config.workload.prompts_file is not None or config.workload.prompts:
         return _Load([], poisson(len(choose_prompts(config)), config.run.seed))
     lengths = drawn_lengths(config)
@@ -159,7 +160,7 @@ def _notices(config: Config) -> list[Message]:
     options: Any = config.experiment.options
     if "trace" not in options:
         return []
-    requests, more = _read(Path(options["trace"]).expanduser(), options["requests"])
+    requests, more = _read(given_path(options["trace"]), options["requests"])
     longest = _longest(config)
     cut = sum(max(one.prompt_tokens, one.output_tokens) > longest for one in requests)
     notices = []

@@ -13,10 +13,10 @@ from rich.text import Text
 from experiment.bench.data import BenchData
 from experiment.bench.rows import Row
 from experiment.events import Event, Notice
-from experiment.interrupts import shielded
 from experiment.messages import Message
 from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import Cells, all_tables
+from experiment.report.display import Shown
 from experiment.report.terminal import terminal
 from experiment.report.texts import arm_name, translator
 from experiment.report.wrap import wrap
@@ -33,7 +33,7 @@ class BenchConsole:
         self.t = translator(lang, ascii_only)
         self.console = terminal(ascii_only)
         self.box = box.ASCII2 if ascii_only else box.SIMPLE_HEAD
-        self._status: Status | None = None
+        self._status: Shown[Status] = Shown()
 
     def say(self, text: Message) -> None:
         """What happens now: a line that the next one replaces; without a terminal, a line."""
@@ -41,12 +41,10 @@ class BenchConsole:
         if not self.console.is_terminal:
             self.console.print(line, soft_wrap=True)
             return
-        if self._status is None:
-            status = self.console.status(line)
-            with shielded():
-                status.start()  # one that broke off in this (the terminal went) cannot be stopped
-                self._status = status
-        self._status.update(Text(line))
+        if self._status.now is None:
+            self._status.begin(self.console.status(line))
+        if self._status.now is not None:
+            self._status.now.update(Text(line))
 
     def handle(self, event: Event) -> None:
         """Events of the runs; only what a person should know is shown."""
@@ -67,10 +65,7 @@ class BenchConsole:
 
     def end(self) -> None:
         """Take away the line of what happens."""
-        status, self._status = self._status, None
-        if status is not None:
-            with shielded():
-                status.stop()
+        self._status.end()
 
     def show(self, data: BenchData) -> None:
         """Facts and tables of a benchmark."""

@@ -20,6 +20,7 @@ class ClaimsConsole:
 
     def __init__(self, lang: str, ascii_only: bool) -> None:
         self._out = ConsoleReporter(lang, ascii_only)
+        self.t = self._out.t
 
     def begin(self, name: str, number: int, of: int) -> None:
         """An experiment begins."""

@@ -34,12 +34,12 @@ from experiment.events import (
 )
 from experiment.events import Progress as ProgressEvent
 from experiment.i18n import Translator
-from experiment.interrupts import shielded
 from experiment.messages import ExitCode, Message
 from experiment.report.console_environment import show_environment
 from experiment.report.console_memory import MemoryLines
 from experiment.report.console_pool import PoolView, TaskDisplay
 from experiment.report.console_results import show_results
+from experiment.report.display import Shown
 from experiment.report.experiment.console import show_experiment
 from experiment.report.sharing import sampling_message
 from experiment.report.terminal import terminal
@@ -68,7 +68,7 @@ class ConsoleReporter:
         self._memory = MemoryLines(self)
         self._times: list[float] = []
         self._spinner = "line" if ascii_only else "dots"
-        self._progress: TaskDisplay | None = None
+        self._progress: Shown[TaskDisplay] = Shown()
         self._pool_view = PoolView(self.t, ascii_only)
         self._task: Any = None
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -139,17 +139,12 @@ class ConsoleReporter:
         )
         display.view = self._pool_view
         self._task = display.add_task(self.t(key, **params), total=None, amount="")
-        with shielded():
-            display.start()  # one that broke off in this (the terminal went) cannot be stopped
-            self._progress = display
+        self._progress.begin(display)
 
     def end_task(self) -> None:
         """Take the progress display away."""
         self._memory.flush()
-        display, self._progress = self._progress, None
-        if display is not None:
-            with shielded():
-                display.stop()
+        self._progress.end()
 
     def show_results(self, results: Results, files: list[str]) -> None:
         """The comparison, what was seen, and where it was written."""
@@ -318,13 +313,14 @@ class ConsoleReporter:
         self.warn(event.text)
 
     def _on_progress(self, event: ProgressEvent) -> None:
-        if self._progress is None:
+        display = self._progress.now
+        if display is None:
             return
         amount = ""
         if event.total:
             share = event.done / event.total
             amount = f"{share * 100:.0f} %"
-        self._progress.update(
+        display.update(
             self._task,
             description=self.t.message(event.task),
             completed=event.done,

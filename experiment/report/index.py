@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from experiment.locks import DRAWING_S, held, turn
+from experiment.messages import ExitCode
 from experiment.os_errors import writing
 from experiment.record import CSV_ENCODING, write_atomic
 from experiment.report.bilingual import Bilingual
@@ -31,6 +33,7 @@ _KINDS = (
     "run", "experiment", "simulation", "sweep", "compare", "claims", "paper", "bench",
     "unfinished", "unreadable",
 )  # fmt: skip
+_WAIT_S = 10.0
 
 
 def write_index(directory: Path, lang: str) -> Path | None:
@@ -43,7 +46,8 @@ def write_index(directory: Path, lang: str) -> Path | None:
         return None
     reports = directory.parent
     path = reports / INDEX_FILE
-    write_atomic(path, index_html(entries(reports), lang))
+    with turn(reports, _WAIT_S):  # else one that began earlier could leave out what came later
+        write_atomic(path, index_html(entries(reports), lang))
     return path
 
 
@@ -51,9 +55,11 @@ def write_listed(directory: Path, texts: Mapping[str, str], lang: str) -> list[P
     """Write the files of a report by their names, and the index beside it; paths of all of them.
 
     Raises:
-        UserError: one cannot be written.
+        UserError: one cannot be written, or another process has been writing there for a minute.
     """
-    with writing(directory):
+    with writing(directory, ExitCode.UNWRITABLE):
+        directory.mkdir(parents=True, exist_ok=True)
+    with writing(directory, ExitCode.UNWRITABLE), held(directory, DRAWING_S):
         for name, text in texts.items():
             encoding = CSV_ENCODING if name.endswith(".csv") else "utf-8"
             write_atomic(directory / name, text, encoding)

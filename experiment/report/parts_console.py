@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from rich import box
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from experiment.report.display import showing
 from experiment.report.terminal import terminal
 from experiment.report.texts import translator
 
@@ -29,6 +30,7 @@ class PartsConsole:
             TextColumn("{task.description}"), BarColumn(bar_width=24),
             TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), TimeRemainingColumn(),
         )  # fmt: skip
-        with Progress(*columns, console=self.console, transient=True) as progress:
+        progress = Progress(*columns, console=self.console, transient=True)
+        with showing(progress):
             task = progress.add_task(text, total=total)
             yield lambda: progress.advance(task)

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from experiment import __version__
-from experiment.directories import make_run_directory
+from experiment.directories import run_directory
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing, shielded
+from experiment.locks import DRAWING_S, held
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import writing
 from experiment.privacy import without_private
@@ -57,7 +58,11 @@ def simulate(arguments: list[str], t: Translator) -> int:
 
     console = SimulationConsole(t.lang, options.ascii, options.quiet)
     head = _head(question, t.lang)
-    directory = make_run_directory(Path(options.out) if options.out else None, "simulate-")
+    with run_directory(Path(options.out) if options.out else None, "simulate-") as directory:
+        return _measure(question, head, directory, console)
+
+
+def _measure(question: Question, head: dict[str, Any], directory: Path, console: Any) -> int:
     found = Found()
     try:
         console.show_question(head)
@@ -79,9 +84,9 @@ def render_simulation(directory: Path, lang: str, ascii_only: bool) -> int:
     """
     from experiment.report.simulation.console import SimulationConsole
 
-    data = read_simulation(directory)
     console = SimulationConsole(lang, ascii_only)
-    with evaluating(directory / SIM_FILE):
+    with held(directory, DRAWING_S), evaluating(directory / SIM_FILE):
+        data = read_simulation(directory)
         console.show_question(data)
         files = _written(directory, data, lang)
         console.show_simulation(data, files)
@@ -201,7 +206,7 @@ def _finish(directory: Path, head: dict[str, Any], found: Found, console: Any) -
         raise UserError(found.failed[0])
     data = head | found.to_json()
     try:
-        with shielded(), writing(directory):  # it may have taken an hour
+        with shielded(), writing(directory, ExitCode.UNWRITABLE):  # it may have taken an hour
             write_simulation(directory, data)
             drawing()
         console.show_simulation(data, _written(directory, data, console.t.lang))
@@ -218,7 +223,7 @@ def _written(directory: Path, data: dict[str, Any], lang: str) -> list[str]:
     from experiment.report.index import write_index
     from experiment.report.simulation.files import write_reports
 
-    with writing(directory):
+    with writing(directory, ExitCode.UNWRITABLE):
         files = write_reports(directory, data, lang)
         index = write_index(directory, lang)
     return [str(path) for path in (*files, directory / SIM_FILE, index) if path]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from experiment.events import Notice
 from experiment.messages import message
+from experiment.privacy import without_home
 from experiment.vllm_arm.task import VllmTask
 from experiment.wire import Wire
 
@@ -50,4 +50,4 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return str(value).replace(str(Path.home()), "~")[:300]
+    return without_home(str(value))[:300]

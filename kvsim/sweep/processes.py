@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -28,7 +29,8 @@ def by_processes(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
     """Cells as they end, in no particular order.
 
     Raises:
-        SweepError: ``workers_died``: processes keep dying (out of memory?).
+        SweepError: ``workers_died``: processes keep dying (out of memory?); ``no_processes``: the
+            system makes none.
     """
     left = {cell.id: cell for cell in cells}
     broken = 0
@@ -45,16 +47,11 @@ def by_processes(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
 
 
 def _one_pool(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
-    # It gives back what a killed process leaves, so it must not go with the terminal of that one.
-    with _signals_held():
-        resource_tracker.ensure_running()
-    # Not forked: threads of the parent hold locks that a copy would never see opened.
-    pool = ProcessPoolExecutor(
-        min(workers, len(cells)), mp_context=get_context("spawn"), initializer=_stay_with_parent
-    )
     others, whole = set(active_children()), False
+    with _made_by_the_system():
+        pool = _pool(min(workers, len(cells)))
     try:
-        with _signals_held():
+        with _made_by_the_system(), _signals_held():
             futures: list[Future[Done]] = [pool.submit(compute, cell) for cell in cells]
         for future in as_completed(futures):
             yield future.result()
@@ -64,6 +61,26 @@ def _one_pool(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
             for process in set(active_children()) - others:
                 process.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # It gives back what a killed process leaves, so it must not go with the terminal of that one.
+    with _signals_held():
+        resource_tracker.ensure_running()
+    # Not forked: threads of the parent hold locks that a copy would never see opened.
+    return ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=_stay_with_parent
+    )
+
+
+@contextmanager
+def _made_by_the_system() -> Iterator[None]:
+    """Processes, pipes and what they share: without room or a number left there are none."""
+    try:
+        yield
+    except OSError as error:
+        why = errno.errorcode.get(error.errno or 0, type(error).__name__)
+        raise SweepError("no_processes", why=why) from error
 
 
 def _stay_with_parent() -> None:

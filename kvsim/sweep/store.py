@@ -17,6 +17,8 @@ from kvsim.sweep.cell import Done
 from kvsim.sweep.grid import FORMAT, Cell, canonical
 from kvsim.whole_files import write_whole
 
+_MOST_BYTES = 1 << 24
+
 
 class Store:
     """A directory of cells; several sweeps may use it one after another.
@@ -34,16 +36,16 @@ class Store:
             each.mkdir(parents=True, exist_ok=True)
 
     def begin(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Write down which cells there are; returns those that are missing."""
-        listed = [{"id": cell.id, "settings": dict(cell.settings)} for cell in cells]
+        """Write down which cells there are, traces by name; returns those that are missing."""
+        listed = [{"id": cell.id, "settings": cell.key["settings"]} for cell in cells]
         write_whole(self.directory / "sweep.json", canonical({"format": FORMAT, "cells": listed}))
         return [cell for cell in cells if not self.has(cell)]
 
     def has(self, cell: Cell) -> bool:
         """Whether a cell is finished: its file is there, whole and its own."""
         try:
-            found = json.loads(self._path(cell.id).read_bytes())
-        except (OSError, ValueError):
+            found = json.loads(_content(self._path(cell.id)))
+        except (OSError, ValueError, RecursionError):
             return False
         return isinstance(found, dict) and found.get("id") == cell.id
 
@@ -55,7 +57,18 @@ class Store:
 
     def read(self, cell: Cell) -> bytes:
         """The bytes of a finished cell."""
-        return self._path(cell.id).read_bytes()
+        return _content(self._path(cell.id))
 
     def _path(self, cell_id: str) -> Path:
         return self._cells / f"{cell_id}.json"
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file; a pipe in its place would be waited for without end.
+
+    Raises:
+        OSError: it is none, or larger than any cell is.
+    """
+    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
+    return path.read_bytes()

@@ -49,6 +49,18 @@ def test_a_directory_that_is_moved_away_takes_the_record_with_it(
     can_be_drawn(moved, 2)
 
 
+def test_a_directory_that_is_removed_is_missed(start: Starter) -> None:
+    """As its last process is running; that one has its files open, and goes on."""
+    program = start(pause_s=0.3)
+    program.wait_for(arm_steps(SECOND))
+    shutil.rmtree(program.out)
+    code, _, err = program.end()
+    assert code == ExitCode.UNWRITABLE
+    (line,) = err.splitlines()
+    assert line.startswith(f"Error: {program.out} cannot be written: ")
+    assert not program.out.exists()
+
+
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[Path]:
     """A directory that nobody, not even root, may change once `chattr +i` was said."""

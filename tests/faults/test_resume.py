@@ -159,7 +159,7 @@ def test_a_run_that_is_being_written_is_left_alone(
     with (run / EVENTS_FILE).open("r+b") as file:
         assert lock(file)
         assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
-    assert "writing a run into" in capsys.readouterr().err
+    assert "writing into" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

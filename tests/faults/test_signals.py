@@ -6,8 +6,10 @@ Killed outright, the program draws nothing; the record is whole up to its last l
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,19 @@ def test_a_signal_at_either_end_of_the_log_waits_until_it_is_whole(
     assert (program.out / "report.html").exists()
 
 
+def test_a_program_that_quits_leaves_what_a_killed_one_does(start: Starter) -> None:
+    r"""Ctrl-\ asks for an end at once, and for a core where the system keeps one."""
+    program = start(
+        pause_s=0.2, preexec_fn=partial(resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
+    )
+    program.wait_for(arm_steps(FIRST))
+    program.process.send_signal(signal.SIGQUIT)
+    assert program.end()[0] == -signal.SIGQUIT
+    record = read_record(program.out)
+    assert record.damaged_lines == 0
+    assert evaluate(record).status == "failed"
+
+
 def test_a_program_that_is_killed_leaves_a_record_that_can_be_drawn(
     start: Starter, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,7 +220,7 @@ def test_two_programs_do_not_write_one_run(start: Starter, tmp_path: Path) -> No
     assert sorted(code for _, code in ended) == [ExitCode.OK, ExitCode.USAGE]
     ((_, err),) = [printed for printed, code in ended if code == ExitCode.USAGE]
     (line,) = err.splitlines()
-    assert line.startswith("Error: Another process is writing a run into")
+    assert line.startswith("Error: Another process is writing into")
     assert [arm.status for arm in evaluate(read_record(tmp_path / "both")).arms] == ["finished"] * 2
 
 

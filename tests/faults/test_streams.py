@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from programs import ARMS, Starter, arm_steps, take_interrupts
 from experiment import cli
 from experiment.conclusions import evaluate
 from experiment.events import RunFinished
-from experiment.interrupts import EndedError, Interrupts
+from experiment.i18n import Translator
+from experiment.interrupts import EndedError, Interrupts, answer
+from experiment.menu import choose, shipped
 from experiment.messages import ExitCode
 from experiment.record import read_record
 from experiment.streams import readers_may_go
@@ -155,17 +157,79 @@ def test_a_run_whose_reader_has_seen_enough_goes_on(start: Starter) -> None:
     assert (program.out / "report.html").exists()
 
 
+@contextmanager
+def reading_from(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Our input is a file of its own while this lasts."""
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        yield
+
+
+def fail(*_: object) -> str:
+    """What reading from a terminal that is gone, or from a failing disk, does."""
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 def test_a_terminal_that_goes_while_the_menu_asks_ends_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Reading from it may fail before its signal is there."""
-
-    def gone(question: str) -> str:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr("builtins.input", gone)
+    monkeypatch.setattr("builtins.input", fail)
     monkeypatch.setattr(cli, "_asked_for_nothing", lambda *_: True)
-    assert cli.main(["--lang", "en"]) == ExitCode.HUNG_UP
+    with reading_from(a_closed_terminal(), monkeypatch):
+        assert cli.main(["--lang", "en"]) == ExitCode.HUNG_UP
+
+
+@pytest.mark.parametrize("whose", ["a command", "nobody"])
+def test_an_answer_of_a_terminal_that_is_gone_is_its_end(
+    whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not left to the signal, which may come late or, under `nohup`, never."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    taken = Interrupts()
+    with reading_from(a_closed_terminal(), monkeypatch):
+        with taken if whose == "a command" else nullcontext(), pytest.raises(EndedError):
+            answer(fail)
+        assert (taken.exit_code == ExitCode.HUNG_UP) == (whose == "a command")
+
+
+def test_a_failing_disk_is_no_terminal_that_answers_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "answers").touch()
+    given = os.open(tmp_path / "answers", os.O_RDONLY)
+    with Interrupts() as taken, reading_from(given, monkeypatch):
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            answer(fail)
+        assert taken.exit_code is None
+
+
+def test_input_that_is_at_its_end_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with reading_from(os.open(os.devnull, os.O_RDONLY), monkeypatch):
+        assert answer(input) == ""
+
+
+def test_a_signal_that_input_drops_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is raised while ``input()`` flushes; at a gate the run would go on."""
+
+    class Flushed(io.StringIO):
+        def flush(self) -> None:
+            if sys.exc_info() == (None, None, None):
+                signal.raise_signal(signal.SIGHUP)
+
+    with reading_from(os.open(os.devnull, os.O_RDONLY), monkeypatch), Interrupts():
+        monkeypatch.setattr(sys, "stdout", Flushed())
+        with pytest.raises(EndedError):
+            answer(input)
+
+
+def test_a_number_without_end_is_no_choice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = iter(["7" * 5000, "q"])
+    monkeypatch.setattr("builtins.input", lambda _: next(said))
+    assert choose(Translator("en")) is None
+    assert Translator("en")("experiments.menu_again", n=len(shipped())) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from experiment.cli import main
 from experiment.events import ArmFailed
-from experiment.messages import message
+from experiment.messages import ExitCode, message
 from experiment.model.builtin import build_model
 from experiment.privacy import clean_log, without_private
 from experiment.record import EVENTS_FILE, EventLog, read_record
@@ -58,6 +60,32 @@ def holding(directory: Path, text: str) -> list[str]:
 
 def test_no_file_of_a_run_names_the_person(run_directory: Path) -> None:
     assert holding(run_directory, MARK) == []
+
+
+def test_no_file_of_the_other_commands_names_the_person(
+    run_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / f"{MARK}home"
+    home.mkdir()
+    trace = home / "trace.jsonl"
+    rows = ({"timestamp": n, "input_length": 9, "output_length": 3} for n in range(1, 20))
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for name, value in {**TOKENS, "USER": f"{MARK}user", "HOME": str(home)}.items():
+        monkeypatch.setenv(name, value)
+    here = ("--model", "gpt2", "--gpu", "a100-80gb")
+    axes = {"trace": str(trace), "policy": "paged", "model": "gpt2", "gpu": "a100-80gb"}
+    grid = [word for each in axes.items() for word in ("--set", "{}='{}'".format(*each))]
+    for words in (
+        ["simulate", "--trace", str(trace), "--unit", "ms", *here, "--policy", "paged"],
+        ["sweep", *grid, "--workers", "1"],
+        ["compare", str(run_directory), str(run_directory)],
+        ["plan", "--trace", str(trace), "--unit", "ms", *here],
+    ):
+        words += ["--out", str(home / "out" / words[0])]
+        monkeypatch.setattr(sys, "argv", ["pagedkv", *words])
+        assert main([*words, "--lang", "en"]) == ExitCode.OK, words
+    assert holding(home / "out", MARK) == []
+    assert holding(home / "out", "~/trace.jsonl") == ["simulate/sim.json"]
 
 
 def test_the_check_would_find_it(run_directory: Path) -> None:

@@ -14,6 +14,7 @@ from rich.text import Text
 from experiment.i18n import DASH, Translator
 from experiment.messages import Message
 from experiment.report.console import ConsoleReporter
+from experiment.report.display import showing
 from experiment.report.simulation.cells import Cell, Dash, cells_of, dashes, spoken
 from experiment.report.simulation.facts import (
     Fact,
@@ -186,7 +187,7 @@ class SimulationConsole(ConsoleReporter):
             refresh_per_second=4,
             disable=not shown,
         )
-        with bar:
+        with showing(bar):
             yield Bar(bar, total, self.t)
 
 

@@ -1,0 +1,253 @@
+"""What surrounds a program is broken: descriptors, homes, disks, names; whatever it finds there."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from programs import Starter
+
+from experiment.cli import main
+from experiment.conclusions import evaluate
+from experiment.config import Config
+from experiment.foreign import given_path
+from experiment.i18n import LANGUAGES
+from experiment.messages import ExitCode, UserError
+from experiment.model.builtin import cache_root
+from experiment.model.source import find_model
+from experiment.privacy import cleaner, without_home
+from experiment.process import Child, ChildStartError
+from experiment.record import read_record, remove_parts
+from experiment.runner import _reason
+from kvsim import whole_files
+from kvsim.sweep import SweepError, expand
+from kvsim.sweep.processes import by_processes
+from kvsim.whole_files import PART
+
+ROOT = Path(__file__).parents[2]
+SIM = (
+    "simulate", "--trace", "sharegpt-like", "--requests", "20", "--rate", "5", "--model", "gpt2",
+    "--gpu", "a100-80gb", "--policy", "paged",
+)  # fmt: skip
+GRID = {"trace": "sharegpt-like", "policy": "paged", "model": "gpt2", "gpu": "a100-80gb"}
+AXES = [f"{name}='{value}'" for name, value in GRID.items()]
+SWEEP = ("sweep", "--workers", "1", *(word for axis in AXES for word in ("--set", axis)))
+MANY = "7" * 5000
+
+
+def one_line(capsys: pytest.CaptureFixture[str], lang: str = "en") -> str:
+    """The one line that an error is."""
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("Error: " if lang == "en" else "错误：")
+    return str(line)
+
+
+def close(*descriptors: int) -> None:
+    for each in descriptors:
+        os.close(each)
+
+
+def test_a_command_whose_streams_are_closed_works(tmp_path: Path) -> None:
+    """As `<&- >&- 2>&-` do; no file of ours may come into their place."""
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run_experiment.py"), *SIM, "--out", str(out)],
+        preexec_fn=partial(close, 0, 1, 2), stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (ExitCode.OK, "")
+    assert json.loads((out / "sim.json").read_text("utf-8"))["cells"]
+    assert (out / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_run_whose_streams_are_closed_keeps_a_whole_log(start: Starter) -> None:
+    """Nobody can answer there: a gate does not wait, and is no error."""
+    program = start("--lang", "en", preexec_fn=partial(close, 0, 1, 2), env={"CI": ""})
+    assert program.end()[0] == ExitCode.OK
+    record = read_record(program.out)
+    assert record.damaged_lines == 0
+    assert [arm.status for arm in evaluate(record).arms] == ["finished"] * 2
+
+
+@pytest.mark.parametrize("most", [8, 32])
+def test_a_program_that_may_open_few_files_says_so(most: int, tmp_path: Path) -> None:
+    """Python needs some itself; with what is left it works, or one line says what it lacks."""
+    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (most, most))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run_experiment.py"), *SWEEP, "--out", str(tmp_path / "out")],
+        preexec_fn=limit, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    if done.returncode != ExitCode.OK:
+        assert done.returncode in (ExitCode.USAGE, ExitCode.UNWRITABLE), done.stderr
+        assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_process_for_whose_log_no_file_is_left_is_not_started(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing_left(path: Path, *_: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "open", nothing_left)
+    with pytest.raises(ChildStartError) as caught:
+        Child("scripted_arm", {}, tmp_path / "arm.log", 1.0).__enter__()
+    assert caught.value.text.params == {"code": errno.errorcode[number]}
+
+
+def test_cells_for_which_the_system_makes_no_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What they share lies in /dev/shm, which may be full."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("kvsim.sweep.processes.ProcessPoolExecutor", full)
+    with pytest.raises(SweepError) as caught:
+        list(by_processes(expand({**GRID, "requests": 20}), 1))
+    assert caught.value.params == {"why": "ENOSPC"}
+    for lang in LANGUAGES:
+        words = [*SWEEP, "--set", "requests=20", "--out", str(tmp_path / "out"), "--lang", lang]
+        assert main(words) == ExitCode.USAGE
+        assert "ENOSPC" in one_line(capsys, lang)
+
+
+@pytest.mark.parametrize("words", [SIM, (*SWEEP, "--set", "requests=20")])
+def test_a_disk_that_is_full_when_something_was_found(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    made, few = whole_files.tempfile.mkstemp, iter(range(1))
+
+    def full(*given: str, **more: str) -> tuple[int, str]:
+        if words[0] == "sweep" and next(few, None) is not None:
+            return made(*given, **more)  # what cells there are can still be written
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(whole_files.tempfile, "mkstemp", full)
+    out = tmp_path / "out"
+    assert main([*words, "--out", str(out), "--lang", "en"]) == ExitCode.UNWRITABLE
+    assert one_line(capsys) == f"Error: {out} cannot be written: the disk is full."
+
+
+@pytest.mark.parametrize("home", ["/", "", "/home/al"])
+def test_a_home_that_is_everywhere_or_nowhere_takes_nothing_away(
+    home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", home)
+    text = "/home/alice/x and /data"
+    assert (without_home(text), cleaner()(text)) == (text, text)
+    if home == "/home/al":
+        assert without_home("/home/al/x, /home/al") == "~/x, ~"
+
+
+def test_without_any_home_paths_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Path) -> Path:
+        raise RuntimeError
+
+    monkeypatch.setattr(Path, "expanduser", unknown)
+    monkeypatch.setattr(Path, "home", unknown)
+    assert given_path("~nobody-of-that-name/x") == Path("~nobody-of-that-name/x")
+    assert without_home("/home/al") == "/home/al"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--yes", "--prompts", "~nobody-of-that-name/x"),
+        ("sweep", "--workers", MANY, *SWEEP[3:]),
+        ("bench", "--rounds", MANY),
+        ("paper", "--seeds", MANY),
+        (*SIM, "--seed", MANY),
+    ],
+)
+def test_names_and_numbers_that_nobody_has(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--out", str(tmp_path / "out"), "--lang", "en"]) == ExitCode.USAGE
+    assert one_line(capsys)
+
+
+def test_a_model_in_nobodys_home() -> None:
+    config = Config.model_validate({"model": {"name": "~nobody-of-that-name/x"}})
+    with pytest.raises(UserError) as caught:
+        find_model(config, print)
+    assert caught.value.text.key == "error.model.no_directory"
+
+
+def test_a_cache_in_nobodys_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PAGEDKV_CACHE", "~nobody-of-that-name/x")
+    assert cache_root() == tmp_path / "~nobody-of-that-name/x" / "models"
+
+
+def test_a_signal_that_has_no_name_is_told_by_its_number() -> None:
+    assert _reason(-40).params == {"signal": "40"}
+
+
+def test_parts_of_no_process_are_left(tmp_path: Path) -> None:
+    planted = tmp_path / f".x.{'9' * 40}.abc{PART}"
+    planted.touch()
+    remove_parts(tmp_path)
+    assert planted.exists()
+
+
+def test_without_a_place_for_temporary_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nowhere(*_: object, **__: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", nowhere)
+    assert main(["selfcheck", "--lang", "en"]) == ExitCode.USAGE
+    assert "TMPDIR" in one_line(capsys)
+
+
+PIPES: dict[str, tuple[str, Callable[[Path], tuple[str, ...]]]] = {
+    "a new run": ("events.jsonl", lambda at: ("--yes", "--out", str(at))),
+    "a run to go on": ("events.jsonl", lambda at: ("--yes", "--resume", str(at))),
+    "a run to draw": ("events.jsonl", lambda at: ("render", str(at))),
+    "a simulation": ("sim.json", lambda at: ("render", str(at))),
+    "a benchmark": ("engine.json", lambda at: ("bench", "--show", str(at))),
+}
+
+
+@pytest.mark.parametrize("name", PIPES)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda at: at.symlink_to(at)])
+def test_what_is_no_file_in_the_place_of_one_is_refused(
+    make: Callable[[Path], None], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pipe would be waited for without end; a link may lead to itself."""
+    file, words = PIPES[name]
+    make(tmp_path / file)
+    assert main([*words(tmp_path), "--lang", "en"]) == ExitCode.USAGE
+    assert str(tmp_path) in one_line(capsys)
+
+
+@pytest.mark.parametrize("make", ["a pipe", "a deep text", "a large file"])
+def test_a_cell_that_is_none_is_computed_again(make: str, tmp_path: Path) -> None:
+    words = [*SWEEP, "--set", "requests=20", "--out", str(tmp_path), "--lang", "en"]
+    (cell,) = expand({**GRID, "requests": 20})
+    place = tmp_path / "cells" / f"{cell.id}.json"
+    place.parent.mkdir()
+    if make == "a pipe":
+        os.mkfifo(place)
+    elif make == "a deep text":
+        place.write_text("[" * 200_000, "utf-8")
+    else:
+        with place.open("wb") as file:
+            file.truncate(1 << 34)
+    assert main(words) == ExitCode.OK
+    assert json.loads(place.read_text("utf-8"))["id"] == cell.id

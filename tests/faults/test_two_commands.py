@@ -1,0 +1,179 @@
+"""Two commands that write into one directory at once: one of them refuses, or waits for the other.
+
+What holds a directory here is a process of its own, as another command is.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from programs import is_gone
+
+from experiment.cli import main
+from experiment.directories import make_run_directory
+from experiment.i18n import LANGUAGES, Translator
+from experiment.locks import held, is_locked, turn
+from experiment.messages import ExitCode, UserError
+from experiment.record import EVENTS_FILE, EventLog
+from experiment.report.index import write_index
+
+ROOT = Path(__file__).parents[2]
+HOLDER = """
+import sys, time
+from pathlib import Path
+from experiment.locks import held
+with held(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+SIMULATE = (
+    "simulate", "--trace", "sharegpt-like", "--requests", "40", "--model", "gpt2", "--gpu",
+    "a100-80gb", "--policy", "paged", "--quiet",
+)  # fmt: skip
+GRID = ("trace='sharegpt-like'", "policy='paged'", "model='gpt2'", "gpu='a100-80gb'", "requests=20")
+# Each writes several files, or files that must agree with each other.
+COMMANDS = {
+    "run": ("run", "--yes", "--model", "tiny-gpt2"),
+    "simulate": SIMULATE,
+    "sweep": ("sweep", "--workers", "1", *(word for axis in GRID for word in ("--set", axis))),
+    "paper": ("paper", "--seeds", "1"),
+    "claims": ("claims", "--quick"),
+    "bench": ("bench", "--quick"),
+}
+Hold = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def hold() -> Iterator[Hold]:
+    """Have a directory in another process, for so many seconds."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(directory: Path, seconds: float = 60.0) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(directory), str(seconds)],
+            stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def simulation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("simulation") / "out"
+    assert main([*SIMULATE, "--out", str(out), "--lang", "en"]) == ExitCode.OK
+    return out
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_refuses_a_directory_that_another_one_has(
+    name: str, lang: str, hold: Hold, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    hold(out)
+    code = main([*COMMANDS[name], "--out", str(out), "--lang", lang])
+    assert code == ExitCode.USAGE
+    t = Translator(lang)
+    wanted = t("error.prefix") + t("error.run_in_use", path=str(out))
+    assert capsys.readouterr().err == wanted + "\n"
+    assert list(out.iterdir()) == []
+
+
+def test_the_directory_of_a_command_that_was_killed_is_free(hold: Hold, tmp_path: Path) -> None:
+    process = hold(tmp_path)
+    assert is_locked(tmp_path)
+    process.kill()
+    assert is_gone(process.pid)
+    with held(tmp_path):
+        assert not is_locked(tmp_path), "it is ours"
+
+
+def test_of_simulations_that_begin_at_once_one_writes(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [*SIMULATE, "--out", str(out), "--lang", "en"]
+    both = [
+        subprocess.Popen(
+            [sys.executable, str(ROOT / "run_experiment.py"), *words],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    ended = [(process.communicate(timeout=120)[1], process.returncode) for process in both]
+    assert sorted(code for _, code in ended) == [ExitCode.OK, ExitCode.USAGE]
+    ((err,),) = [said.splitlines() for said, code in ended if code == ExitCode.USAGE]
+    assert str(out) in err
+    assert json.loads((out / "sim.json").read_text("utf-8"))["cells"]
+
+
+def test_a_simulation_sees_what_came_before_it_had_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one ended between our look and our lock."""
+
+    def and_another_one_writes(out: Path, prefix: str) -> Path:
+        made = make_run_directory(out, prefix)
+        (made / "sim.json").touch()
+        return made
+
+    monkeypatch.setattr("experiment.directories.make_run_directory", and_another_one_writes)
+    monkeypatch.setattr("experiment.simulate.command.run", lambda *_: pytest.fail("it ran"))
+    assert main([*SIMULATE, "--out", str(tmp_path / "out"), "--lang", "en"]) == ExitCode.USAGE
+
+
+def test_a_run_that_begins_as_another_command_does_leaves_the_directory_to_it(
+    hold: Hold, tmp_path: Path
+) -> None:
+    hold(tmp_path)
+    with pytest.raises(UserError) as caught:
+        EventLog(tmp_path)
+    assert caught.value.text.key == "error.run_in_use"
+    assert not (tmp_path / EVENTS_FILE).exists()
+
+
+def test_what_is_drawn_waits_until_another_one_is_done(
+    hold: Hold, simulation: Path, tmp_path: Path
+) -> None:
+    """Drawing takes seconds, and files of two that draw at once would not agree."""
+    process = hold(simulation, 1.0)
+    assert main(["render", str(simulation), "--lang", "zh"]) == ExitCode.OK
+    assert is_gone(process.pid)
+
+
+def test_whoever_draws_does_not_wait_for_ever(
+    hold: Hold, simulation: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiment.simulate.command.DRAWING_S", 0.2)
+    hold(simulation)
+    assert main(["render", str(simulation), "--lang", "en"]) == ExitCode.USAGE
+
+
+def test_a_command_within_a_command_has_what_its_own_process_has(tmp_path: Path) -> None:
+    with held(tmp_path), held(tmp_path), turn(tmp_path, 0) as ours:
+        assert ours
+    with held(tmp_path):
+        assert not is_locked(tmp_path)
+
+
+def test_the_index_is_made_by_one_at_a_time(hold: Hold, simulation: Path, tmp_path: Path) -> None:
+    """Whoever listed the runs first must not write last."""
+    reports = tmp_path / "reports"
+    (reports / "one").mkdir(parents=True)
+    begun = time.monotonic()
+    process = hold(reports, 1.0)
+    assert write_index(reports / "one", "en") == reports / "index.html"
+    assert is_gone(process.pid)
+    assert time.monotonic() - begun >= 1.0
