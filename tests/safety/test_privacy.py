@@ -85,7 +85,7 @@ def test_no_file_of_the_other_commands_names_the_person(
         monkeypatch.setattr(sys, "argv", ["pagedkv", *words])
         assert main([*words, "--lang", "en"]) == ExitCode.OK, words
     assert holding(home / "out", MARK) == []
-    assert holding(home / "out", "~/trace.jsonl") == ["simulate/sim.json"]
+    assert "simulate/sim.json" in holding(home / "out", "~/trace.jsonl")
 
 
 def test_the_check_would_find_it(run_directory: Path) -> None:
