@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
+from math import isqrt
 from types import ModuleType
 from typing import Protocol
 
@@ -21,7 +22,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
 from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take, to_blocks
-from experiment.engine.step_inputs import PackedSequence, StepInputs, build_inputs
+from experiment.engine.step_inputs import SDPA_FROM, PackedSequence, StepInputs, build_inputs
 from experiment.engine.triton_support import reason_against
 from experiment.messages import Message, message
 from experiment.model.builtin import cache_root
@@ -261,15 +262,16 @@ def reason_against_compiled() -> Message | None:
 def warm_up(
     name: str, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype | None = None
 ) -> None:
-    """Run one token, so that whatever compiles or starts at first use has done so.
+    """Run one token and a prompt, so that whatever compiles or starts at first use has done so.
 
-    ``kv_dtype`` is that of a quantised pool.
+    The prompt is long enough to be gathered for torch's attention. ``kv_dtype`` is that of a
+    quantised pool.
     """
-    inputs = build_inputs(
-        StepPlan(0, chunks=(Chunk(0, 0, 1, True),)), {0: [0]}, {0: [0]}, 1, device
-    )
     if name == "numba" and device.type == "cpu" and dtype == torch.float32:
         _cpu_write()
-    ones = torch.ones(2, 1, 1, 1, 8, dtype=dtype, device=device)
-    kv = ones if kv_dtype is None else from_blocks(ones, kv_dtype)
-    KERNELS[name](ones[0, 0], kv, inputs, 1.0)
+    for tokens in (1, isqrt(SDPA_FROM) + 1):
+        plan = StepPlan(0, chunks=(Chunk(0, 0, tokens, True),))
+        inputs = build_inputs(plan, {0: [0] * tokens}, {0: [0]}, tokens, device)
+        ones = torch.ones(2, 1, 1, tokens, 8, dtype=dtype, device=device)
+        kv = ones if kv_dtype is None else from_blocks(ones, kv_dtype)
+        KERNELS[name](ones[0, 0].transpose(0, 1), kv, inputs, 1.0)
