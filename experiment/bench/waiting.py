@@ -1,15 +1,15 @@
 """How idle threads should wait: arms under each policy, interleaved. Asked for by name.
 
-    default    what the library does: spin some milliseconds, then sleep
-    bounded    what arms are started with: spin while the threads of an operation wait for the last
+    default    what the library does: spin some milliseconds, then sleep; arms have it on a quiet
+               machine
+    bounded    spin while the threads of an operation wait for the last; arms have it on a busy one
     longer     ten times that, which spans the gaps between the operations of a step
     passive    sleep at once; every operation that uses threads wakes them
     active     spin on
 
-Torch's OpenMP threads and the helpers of the attention kernel take turns on the same cores. A
-thread that spins where a helper could work costs time on a machine with as many cores as threads,
-and much more where another program runs; one that sleeps must be woken. Other arms have no helpers,
-so what is best for ours need not be best for them: ``--arms`` names those that are compared.
+A thread that spins takes the core from whoever could work, which costs most where another program
+runs; one that sleeps must be woken, a hundred times a step. What is best for our engine need not be
+best for other arms: ``--arms`` names those that are compared.
 """
 
 from __future__ import annotations
