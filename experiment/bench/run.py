@@ -23,7 +23,7 @@ from experiment.bench.order import Pace, turned
 from experiment.bench.plan import Options, base_config, with_run, with_vllm
 from experiment.bench.rounds import Ground, RoundResult, run_round
 from experiment.bench.rows import Row
-from experiment.bench.targets import DEVICE, DTYPE, MODEL, THREADS, outcomes
+from experiment.bench.targets import DEVICE, DTYPE, HALF, MODEL, THREADS, outcomes
 from experiment.bench.vllm_mode import faster_mode
 from experiment.bench.waiting import ARM, POLICIES, WORKLOADS, waiting_as
 from experiment.bench.workloads import Workload, ready
@@ -304,7 +304,8 @@ class Bench:
         """Write what there is; an older file stays until there is something."""
         data = self.data
         data.seconds = time.monotonic() - self._began
-        of_gpu = data.machine.get("device") == "cuda" and not self.options.tiny
+        half = data.model.get("dtype") == HALF
+        of_gpu = half and data.machine.get("device") == "cuda" and not self.options.tiny
         found = outcomes(data.rows, data.profiles, data.front_door, self._as_targeted(), of_gpu)
         data.targets = [outcome.to_json() for outcome in found]
         if data.rows or data.waiting:

@@ -36,8 +36,9 @@ class Target:
     aim: float | None = None
 
 
-# What the targets are of.
+# What the targets are of; on a GPU it is this precision, and any model.
 MODEL, DTYPE, DEVICE, THREADS = "gpt2", "float32", "cpu", 2
+HALF = "float16"
 
 TARGETS = (
     Target("b_batch", "B", "contiguous.batch", RATE, 3.5),
@@ -122,7 +123,7 @@ def _door(name: str, limit: float, front_door: Mapping[str, Any]) -> Outcome:
 
 
 # Two orders of summing differ by more than many a lead of one token over the next.
-_HALF = ("float16", "bfloat16")
+_HALF = (HALF, "bfloat16")
 
 
 def ratios(rows: Iterable[Row], workload: str, other: str, figure: str) -> list[float]:
