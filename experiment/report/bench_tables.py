@@ -29,7 +29,8 @@ class Cells:
     """A table: ``styles`` are those of rows for a console, ``left`` the columns that are words.
 
     The last cell of a row that is shorter than the header takes the rest of its columns. A page
-    folds what comes behind ``open_rows``, under the words ``more``.
+    folds what comes behind ``open_rows``, under the words ``more``;
+    on paper ``printed`` says where they are.
     """
 
     title: str
@@ -40,6 +41,7 @@ class Cells:
     notes: list[str] = field(default_factory=list)
     open_rows: int = 1000
     more: str = ""
+    printed: str = ""
 
 
 def all_tables(t: Translator, data: BenchData) -> list[Cells]:

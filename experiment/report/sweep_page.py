@@ -156,6 +156,7 @@ def _told(t: Translator, data: Mapping[str, Any]) -> Told:
         notes=more,
         open_rows=_OPEN_ROWS,
         more=k.said("sweep.folded", n=f"length cells - {_OPEN_ROWS}"),
+        printed=k.said("sweep.more", n=f"count - {_OPEN_ROWS}", path=f"'{TABLE}"),
     )
     policies = dict.fromkeys(row["policy"] for row in data["cells"])
     return Told(

@@ -184,6 +184,19 @@ def test_every_number_is_what_the_file_says_that_the_page_holds(kind: str, lang:
             assert not numbers_without_key(both)
 
 
+def test_of_many_cells_the_first_are_open_and_paper_says_where_the_others_are() -> None:
+    few = full_sweep()
+    rows = [row | {"id": f"{row['id']}-{n}", "seed": n} for n in range(10) for row in few]
+    part = parts_of(body_of(sweep_html(sweep_data(rows), sweep_csv(rows), "en")))["en"]
+    t = Translator("en")
+    folded = next(node for node in part.iter("details"))
+    assert "".join(folded.find("summary").itertext()) == t("sweep.folded", n=16)
+    assert len(list(folded.find(".//tbody").iter("tr"))) == 16
+    printed = next(n for n in part.iter("p") if "printed" in n.get("class"))
+    assert "".join(printed.itertext()) == t("sweep.more", n=16, path="summary.csv")
+    assert len(list(part.iter("tbody"))) == 2
+
+
 def test_the_tables_of_a_benchmark_hold_medians_ratios_and_spreads() -> None:
     t = Translator("en")
     speed, memory = all_tables(t, full_bench())[:2]
