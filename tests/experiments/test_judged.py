@@ -11,7 +11,7 @@ from made_up import SLABS, Figures, below, budget, cell, findings, found_of, val
 from experiment.events import ModelPrepared
 from experiment.experiments.claims import judge
 from experiment.experiments.evaluate import NOISY, _notes, _other_machines, focus_of
-from experiment.experiments.figures import _percentile
+from experiment.experiments.figures import FIGURES, _percentile
 from experiment.experiments.found import ratio
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import CellResult
@@ -287,6 +287,18 @@ def test_a_percentile_takes_requests_enough(percent: int, least: int) -> None:
 
     assert of(least) == least * percent / 100
     assert of(least - 1) is None
+
+
+def test_tokens_that_vllm_finds_are_those_of_its_own_statistics() -> None:
+    steps = [SimpleNamespace(prefix_hits=32), SimpleNamespace(prefix_hits=64)]
+
+    def found(caching: bool) -> object:
+        config = SimpleNamespace(engine=SimpleNamespace(prefix_caching=caching))
+        one = SimpleNamespace(engine_steps=steps, config=config, prefix=None)
+        return FIGURES["prefix_hits"].measure(one)  # type: ignore[arg-type]
+
+    assert found(caching=True) == 96
+    assert found(caching=False) is None
 
 
 def test_of_a_run_on_a_cpu_it_is_said_what_a_gpu_would_change() -> None:
