@@ -10,7 +10,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,7 +24,6 @@ from experiment.events import (
     Progress,
     Reading,
     RepeatFinished,
-    RequestFinished,
     Scope,
     Stage,
     StageEntered,
@@ -42,26 +40,11 @@ from experiment.memory.tensors import (
 from experiment.messages import message
 from experiment.model.load import load_model, load_tokenizer
 from experiment.pace import KEYFRAME_EVERY, MAX_REQUEST_MARKS
+from experiment.request_times import RequestTimes
 from experiment.thread_record import thread_facts, usable_cores
 from experiment.wire import Wire
 from kvsim.ledger import PoolShape
 from kvsim.step import StepPlan, plan_to_json
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTimes:
-    """Clock readings of one request, nanoseconds of :meth:`ArmRun.now`.
-
-    ``arrived`` is None for those that were there from the beginning. The steps are those of
-    :class:`experiment.events.RequestFinished`.
-    """
-
-    started: int
-    first_token: int | None
-    finished: int
-    arrived: int | None = None
-    arrival_step: int | None = None
-    first_token_step: int | None = None
 
 
 class ArmRun:
@@ -250,24 +233,8 @@ class ArmRun:
         """Log the end of a request and mark REQUEST_DONE."""
         with self.paused():
             text = self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
-            first = times.first_token
-            began = self._began if times.arrived is None else times.arrived
-            self._wire.emit(
-                RequestFinished(
-                    arm=self.task.arm,
-                    step=self._last_step,
-                    request=request.id,
-                    reason=reason,
-                    prompt_tokens=len(request.token_ids),
-                    tokens=tokens,
-                    text=text,
-                    wait_s=(times.started - began) / 1e9,
-                    first_token_s=None if first is None else (first - began) / 1e9,
-                    latency_s=(times.finished - began) / 1e9,
-                    arrival_step=times.arrival_step,
-                    first_token_step=times.first_token_step,
-                )
-            )
+            step, began = self._last_step, self._began
+            self._wire.emit(times.event(self.task.arm, step, request, reason, tokens, text, began))
         if self._marked_requests < MAX_REQUEST_MARKS:
             self._marked_requests += 1
             self.mark(Stage.REQUEST_DONE, request.id)

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from transformers import StoppingCriteria
 
-from experiment.arms.base import ArmRun, RequestTimes
+from experiment.arms.base import ArmRun
 from experiment.arrival_clock import ArrivalClock
 from experiment.events import WorkloadRequest
+from experiment.request_times import RequestTimes
 from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
 from kvsim.step import FinishReason
 

@@ -13,7 +13,7 @@ import torch
 
 from experiment.arms.arrivals import clock_of
 from experiment.arms.asides import measure_asides
-from experiment.arms.base import ArmRun, RequestTimes
+from experiment.arms.base import ArmRun
 from experiment.arms.engine_setup import (
     announce_kernel,
     announce_use,
@@ -43,6 +43,7 @@ from experiment.events import (
 )
 from experiment.kv_dtype import check_kernel
 from experiment.messages import message, user_error
+from experiment.request_times import RequestTimes
 from kvsim.geometry import final_tokens
 from kvsim.ledger import PoolShape
 from kvsim.scheduler import SchedulerConfig

@@ -19,10 +19,11 @@ from typing import Any
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from experiment.arms.arrivals import clock_of
-from experiment.arms.base import ArmRun, RequestTimes
+from experiment.arms.base import ArmRun
 from experiment.arrival_clock import ArrivalClock
 from experiment.events import WorkloadRequest
 from experiment.messages import user_error
+from experiment.request_times import RequestTimes
 from experiment.workload import TRASH_BLOCKS
 from kvsim.ledger import PoolShape
 from kvsim.observed import Decision, ScheduleTrace

@@ -12,7 +12,6 @@ from experiment.events import (
     PoolReserved,
     Progress,
     Reading,
-    RequestFinished,
     Scope,
     Stage,
     StageEntered,
@@ -21,6 +20,7 @@ from experiment.events import (
 )
 from experiment.messages import Message, message
 from experiment.pace import MAX_REQUEST_MARKS
+from experiment.request_times import RequestTimes
 from experiment.vllm_arm.clock import Clock
 from experiment.vllm_arm.task import VllmTask
 from experiment.wire import Wire
@@ -131,30 +131,24 @@ class Reporter:
         """Log the end of a request and mark REQUEST_DONE."""
         now = self.clock.now()
         with self.clock.paused():
-            request = one.request
             began = self._began if one.arrived is None else one.arrived
-            started = began if one.started is None else one.started
+            times = RequestTimes(
+                began if one.started is None else one.started,
+                one.first_token,
+                now,
+                one.arrived,
+                one.arrival_step,
+                one.first_token_step,
+            )
+            ids, step = list(tokens), self._last_step
             self._wire.emit(
-                RequestFinished(
-                    arm=self.task.arm,
-                    step=self._last_step,
-                    request=request.id,
-                    reason=reason,
-                    prompt_tokens=len(request.token_ids),
-                    tokens=list(tokens),
-                    text=self._decode(list(tokens)),
-                    wait_s=(started - began) / 1e9,
-                    first_token_s=None
-                    if one.first_token is None
-                    else (one.first_token - began) / 1e9,
-                    latency_s=(now - began) / 1e9,
-                    arrival_step=one.arrival_step,
-                    first_token_step=one.first_token_step,
+                times.event(
+                    self.task.arm, step, one.request, reason, ids, self._decode(ids), self._began
                 )
             )
         if self._marks < MAX_REQUEST_MARKS:
             self._marks += 1
-            self.mark(Stage.REQUEST_DONE, request.id)
+            self.mark(Stage.REQUEST_DONE, one.request.id)
 
     def _readings(self, stage: Stage, request: int | None) -> list[Reading]:
         """torch's counters belong to a process: those of the ranks, never this one's zeros."""
