@@ -62,7 +62,7 @@ def test_a_command_whose_streams_are_closed_works(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "run_experiment.py"), *SIM, "--out", str(out)],
         preexec_fn=partial(close, 0, 1, 2), stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, timeout=120, check=False,
+        encoding="utf-8", timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (ExitCode.OK, "")
     assert json.loads((out / "sim.json").read_text("utf-8"))["cells"]
@@ -84,7 +84,7 @@ def test_a_program_that_may_open_few_files_says_so(most: int, tmp_path: Path) ->
     limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (most, most))
     done = subprocess.run(
         [sys.executable, str(ROOT / "run_experiment.py"), *SWEEP, "--out", str(tmp_path / "out")],
-        preexec_fn=limit, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+        preexec_fn=limit, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=120,
         check=False,
     )  # fmt: skip
     if done.returncode != ExitCode.OK:

@@ -57,7 +57,7 @@ def hold() -> Iterator[Hold]:
     def begin(directory: Path, seconds: float = 60.0) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-c", HOLDER, str(directory), str(seconds)],
-            stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            stdout=subprocess.PIPE, encoding="utf-8", cwd=ROOT,
         )  # fmt: skip
         started.append(process)
         assert process.stdout is not None
@@ -108,7 +108,7 @@ def test_of_simulations_that_begin_at_once_one_writes(tmp_path: Path) -> None:
     both = [
         subprocess.Popen(
             [sys.executable, str(ROOT / "run_experiment.py"), *words],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", cwd=tmp_path,
         )
         for _ in range(2)
     ]  # fmt: skip
