@@ -84,8 +84,8 @@ def test_a_program_that_may_open_few_files_says_so(most: int, tmp_path: Path) ->
     limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (most, most))
     done = subprocess.run(
         [sys.executable, str(ROOT / "run_experiment.py"), *SWEEP, "--out", str(tmp_path / "out")],
-        preexec_fn=limit, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=120,
-        check=False,
+        preexec_fn=limit, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
+        timeout=120, check=False,
     )  # fmt: skip
     if done.returncode != ExitCode.OK:
         assert done.returncode in (ExitCode.USAGE, ExitCode.UNWRITABLE), done.stderr
