@@ -91,7 +91,7 @@ def test_a_simulation_is_written_down_before_anything_ends(
     assert (out / "report.html").exists()
 
 
-@pytest.mark.parametrize("what", ["result_of", "write_atomic"])
+@pytest.mark.parametrize("what", ["result_of", "_write"])
 def test_claims_of_the_paper_that_were_checked_are_written_down(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
