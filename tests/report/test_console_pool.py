@@ -130,8 +130,8 @@ def run_console(busy: Record, monkeypatch: pytest.MonkeyPatch, terminal: bool) -
         reporter.handle(event)
         if isinstance(event, Step) and event.arm == "paged" and event.plan["step"] == 40:
             reporter.handle(Progress(task=event_task(), done=1, total=2))
-            if reporter._progress:
-                reporter._progress.refresh()
+            if reporter._progress.now:
+                reporter._progress.now.refresh()
     reporter.end_task()
     return stream.getvalue()
 
