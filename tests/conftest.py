@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import settings
 from pages import CHROMIUM, FLAGS
@@ -46,7 +49,22 @@ def browser() -> Iterator[Any]:
     driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")
-    with driver.sync_playwright() as running:
+    from experiment import interrupts
+
+    me = psutil.Process()
+    before = {child.pid for child in me.children()}
+    with driver.sync_playwright() as running, pytest.MonkeyPatch.context() as patch:
         found = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        ours = {child.pid for child in me.children()} - before
+        patch.setattr(interrupts, "_kill_what_runs", partial(kill_what_runs_but, ours))
         yield found
         found.close()
+
+
+def kill_what_runs_but(spared: set[int]) -> None:
+    """What the second Ctrl-C does, in a process of tests that has the browser below itself."""
+    for child in psutil.Process().children():
+        if child.pid not in spared:
+            for process in (*child.children(recursive=True), child):
+                with suppress(psutil.Error):
+                    process.kill()

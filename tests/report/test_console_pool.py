@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 
 import pytest
 from busy_run import BLOCK, BLOCKS, MAX_LENGTH
@@ -13,7 +14,6 @@ from rich.console import Console
 from experiment.events import PoolReserved, Progress, RepeatFinished, Step
 from experiment.i18n import LANGUAGES
 from experiment.record import Record
-from experiment.report import console as console_module
 from experiment.report.console import ConsoleReporter
 from experiment.report.console_pool import BLOCKS as SIGNS
 from experiment.report.console_pool import PLAIN, SECONDS, PoolView
@@ -120,7 +120,7 @@ def test_plain_signs_are_ascii(busy: Record) -> None:
 
 def run_console(busy: Record, monkeypatch: pytest.MonkeyPatch, terminal: bool) -> str:
     stream = io.StringIO()
-    monkeypatch.setattr(console_module.sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stdout", stream)
     reporter = ConsoleReporter("en")
     reporter.console = Console(
         file=stream, force_terminal=terminal, width=100, color_system=None, _environ={}

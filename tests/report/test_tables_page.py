@@ -202,7 +202,8 @@ def test_the_tables_of_a_benchmark_hold_medians_ratios_and_spreads() -> None:
     speed, memory = all_tables(t, full_bench())[:2]
     rows = {row[0]: row[1:] for row in speed.rows}
     assert rows[t("arm_name.paged")] == [
-        "107.5 (100.5 … 114.5)", "—", "0.25 s", "81 %", "38 %", "3"
+        "107.5 (100.5 … 114.5)", "—", "0.25 s (0.12 … 0.38)", "81 % (81 … 81)",
+        "38 % (38 … 38)", "3",
     ]  # fmt: skip
     assert rows[t("arm_name.slabs")][1] == "2.00 (2.00 … 2.00)"
     assert rows[t("arm_name.vllm")][1] == "—"  # its tokens are others: no ratio is made
