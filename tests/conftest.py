@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +49,25 @@ def browser() -> Iterator[Any]:
     driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")
-    from experiment import interrupts
-
     me = psutil.Process()
     before = {child.pid for child in me.children()}
     with driver.sync_playwright() as running, pytest.MonkeyPatch.context() as patch:
         found = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         ours = {child.pid for child in me.children()} - before
-        patch.setattr(interrupts, "_kill_what_runs", partial(kill_what_runs_but, ours))
+        patch.setattr(psutil.Process, "children", partialmethod(children_but, ours))
         yield found
         found.close()
 
 
-def kill_what_runs_but(spared: set[int]) -> None:
-    """What the second Ctrl-C does, in a process of tests that has the browser below itself."""
-    for child in psutil.Process().children():
-        if child.pid not in spared:
-            for process in (*child.children(recursive=True), child):
-                with suppress(psutil.Error):
-                    process.kill()
+_CHILDREN = psutil.Process.children
+
+
+def children_but(
+    parent: psutil.Process, hidden: set[int], recursive: bool = False
+) -> list[psutil.Process]:
+    """Processes below one, without the browser: a second Ctrl-C kills what runs below a program."""
+    known = set(hidden)
+    for each in hidden:
+        with suppress(psutil.Error):
+            known |= {process.pid for process in _CHILDREN(psutil.Process(each), recursive=True)}
+    return [process for process in _CHILDREN(parent, recursive) if process.pid not in known]
