@@ -15,8 +15,6 @@ from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing
 from experiment.messages import ExitCode, user_error
-from experiment.os_errors import unwritable
-from experiment.record import write_atomic
 from experiment.words import make_parser, parse
 
 if TYPE_CHECKING:
@@ -87,16 +85,9 @@ def _pages(directory: Path, data: BenchData, lang: str) -> list[Path]:
         UserError: they cannot be written.
     """
     from experiment.report.bench_page import PAGE, bench_html
-    from experiment.report.index import write_index
+    from experiment.report.index import write_listed
 
-    if data.waiting:
-        return []
-    try:
-        write_atomic(directory / PAGE, bench_html(data, lang))
-        index = write_index(directory, lang)
-    except OSError as error:
-        raise unwritable(directory, error) from error
-    return [directory / PAGE, *([index] if index else [])]
+    return [] if data.waiting else write_listed(directory, {PAGE: bench_html(data, lang)}, lang)
 
 
 def options_of(asked: argparse.Namespace, out: Path, lang: str = "en") -> Options:

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field, ValidationError
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
 from experiment.foreign import MAX_JSON_BYTES, read_bounded
-from experiment.messages import Message, user_error
-from experiment.os_errors import unwritable
+from experiment.messages import ExitCode, Message, user_error
+from experiment.os_errors import writing
 from experiment.record import write_atomic
 
 SCHEMA = 1
@@ -85,10 +85,8 @@ def write_data(directory: Path, data: BenchData) -> Path:
     """
     path = directory / (WAITING_FILE if data.waiting else FILE)
     text = json.dumps(data.model_dump(mode="json"), ensure_ascii=False, indent=1, allow_nan=False)
-    try:
+    with writing(path, ExitCode.UNWRITABLE):
         write_atomic(path, text + "\n")
-    except OSError as error:
-        raise unwritable(path, error) from error
     return path
 
 
