@@ -99,7 +99,8 @@ class WeightsPacked(EventBase):
     """Weights of the paged engine in oneDNN's order, see ``engine.packed_weights``.
 
     ``layers`` were packed in ``seconds``, ``kept`` linear layers stay as they were loaded, because
-    another module needs their weight; activations of ``fused`` layers are computed with them.
+    another module needs their weight; activations of ``fused`` layers are computed with them, and
+    products of few rows in ``few_rows`` layers are by the engine's own compiled code.
     ``huge_bytes`` of the packed weights lie on huge pages, None where the system has none.
     ``reason`` says why none is packed.
     """
@@ -109,6 +110,7 @@ class WeightsPacked(EventBase):
     layers: int
     kept: int
     fused: int
+    few_rows: int = 0
     seconds: float | None
     huge_bytes: int | None = None
     reason: Message | None = None

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -24,11 +25,12 @@ from transformers import AttentionInterface
 
 from experiment.arms.base import ArmRun
 from experiment.engine.attention import ATTENTION, paged_attention
+from experiment.engine.packed_layers import PackedLinear
 from experiment.events import StepProfile
 from kvsim.step import StepPlan
 
 STEPS = 16
-STEP, ATTEND = "pagedkv::step", "pagedkv::attention"
+STEP, ATTEND, LINEAR = "pagedkv::step", "pagedkv::attention", "pagedkv::linear"
 _MATRIX = ("linear", "addmm", "::mm", "::bmm", "baddbmm", "matmul")
 
 
@@ -110,6 +112,7 @@ class StepProfiler:
         profiler, self._profiler, self._done = self._profiler, None, True
         profiler.stop()
         AttentionInterface.register(ATTENTION, paged_attention)
+        PackedLinear.mark = None
         if self._requests:
             self._run.emit(self._summary(profiler))
 
@@ -118,6 +121,7 @@ class StepProfiler:
         if self._run.device.type == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         AttentionInterface.register(ATTENTION, _marked_attention)
+        PackedLinear.mark = partial(torch.profiler.record_function, LINEAR)
         self._profiler = torch.profiler.profile(activities=activities)
         self._profiler.start()
 

@@ -85,7 +85,7 @@ def _packed_product(a: torch.Tensor) -> Callable[[], Any] | None:
     import torch
 
     from experiment.engine.packed_layers import PackedLinear
-    from experiment.engine.packed_weights import pack
+    from experiment.engine.panels import pack
 
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None

@@ -51,6 +51,16 @@ _WORTH_A_THREAD = 1 << 15
 _REORDERED = {"reassoc", "contract", "arcp", "nsz"}
 _F, _I = np.float32, np.int32
 _LOG2_E = _F(1.4426950408889634)
+# Of 2 to a power between -1/2 and 1/2, without the 1 at the end (Cephes).
+TWO_TO_A_FRACTION = (
+    1.535336188319500e-4,
+    1.339887440266574e-3,
+    9.618437357674640e-3,
+    5.550332471162809e-2,
+    2.402264791363012e-1,
+    6.931472028550421e-1,
+)
+_P0, _P1, _P2, _P3, _P4, _P5 = map(_F, TWO_TO_A_FRACTION)
 
 Floats = Any  # float32 array, C order
 Ints = Any  # int32 array, C order
@@ -87,7 +97,7 @@ def _exponentials(scores: Floats, power: Floats, count: int, best: float) -> Any
     """Replace scores by exp(score - best) and return their sum.
 
     Numba leaves ``np.exp`` a call for each number; this becomes vector code. A polynomial gives
-    2 to the fraction (Cephes), the exponent field of a float the whole power. There is no
+    2 to the fraction, the exponent field of a float the whole power. There is no
     reordering here: it would undo the rounding.
     """
     bits = power.view(np.int32)
@@ -97,11 +107,11 @@ def _exponentials(scores: Floats, power: Floats, count: int, best: float) -> Any
             x = _F(-126.0)
         whole = np.floor(x + _F(0.5))
         f = x - whole
-        p = _F(1.535336188319500e-4) * f + _F(1.339887440266574e-3)
-        p = p * f + _F(9.618437357674640e-3)
-        p = p * f + _F(5.550332471162809e-2)
-        p = p * f + _F(2.402264791363012e-1)
-        p = p * f + _F(6.931472028550421e-1)
+        p = _P0 * f + _P1
+        p = p * f + _P2
+        p = p * f + _P3
+        p = p * f + _P4
+        p = p * f + _P5
         scores[i] = p * f + _F(1.0)
         # NaN has no integer; it stays in the polynomial.
         exponent = np.int32(whole if whole >= _F(-126.0) else _F(0.0))

@@ -190,6 +190,16 @@ def _cpu_step() -> ModuleType:
     return cpu_step
 
 
+def few_rows_module() -> ModuleType | None:
+    """What multiplies few rows with packed weights; None without Numba, or without AVX-512."""
+    try:
+        _cpu_kernel()
+        from experiment.engine import panel_products as module
+    except ImportError:
+        return None
+    return module if module.usable() else None
+
+
 class Fused(Protocol):
     """Writes one layer's keys and values, [tokens, kv_heads, head_dim], and computes attention.
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
+
+if TYPE_CHECKING:  # it needs Numba, which not everybody has
+    from experiment.engine.panel_products import PanelProduct
 
 # With one or two rows oneDNN takes another, slower way than with four: 0.45 against 0.35 ms for
 # 768 to 2,304. Empty rows are added up to there.
@@ -35,17 +40,26 @@ class PackedLinear(torch.nn.Module):
         packed: in oneDNN's order.
         bias: [outputs], or none.
         outputs, inputs: shape of the weight.
+        few_rows: takes oneDNN's place where there are few rows.
 
     Attributes:
         post: what is done to the output in the same go: oneDNN's operation and its variant.
+        mark: is entered around products that torch's profiler does not see, while it looks.
     """
 
     post: tuple[str, str] = ("none", "")
+    mark: ClassVar[Callable[[], AbstractContextManager[object]] | None] = None
 
     def __init__(
-        self, packed: torch.Tensor, bias: torch.Tensor | None, outputs: int, inputs: int
+        self,
+        packed: torch.Tensor,
+        bias: torch.Tensor | None,
+        outputs: int,
+        inputs: int,
+        few_rows: PanelProduct | None = None,
     ) -> None:
         super().__init__()
+        self.few_rows = few_rows
         self.out_features, self.in_features = outputs, inputs
         # As buffers: whoever counts the model's tensors finds them.
         self.register_buffer("packed", packed, persistent=False)
@@ -54,12 +68,21 @@ class PackedLinear(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., inputs] to [..., outputs]."""
         rows = x.numel() // self.in_features
+        if self.few_rows is not None and self.few_rows.takes(rows, self.post):
+            given = x.reshape(rows, self.in_features).contiguous()
+            return self._few(self.few_rows, given).view(*x.shape[:-1], self.out_features)
         if rows >= _FEWEST_ROWS:
             return self._product(x)
         if not rows:
             return x.new_empty((*x.shape[:-1], self.out_features))
         padded = F.pad(x.reshape(rows, self.in_features), (0, 0, 0, _FEWEST_ROWS - rows))
         return self._product(padded)[:rows].view(*x.shape[:-1], self.out_features)
+
+    def _few(self, product: PanelProduct, x: torch.Tensor) -> torch.Tensor:
+        if PackedLinear.mark is None:
+            return product(x, self.post)
+        with PackedLinear.mark():
+            return product(x, self.post)
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
         operation, variant = self.post

@@ -8,9 +8,11 @@
     o4  q r s t
 
 A matrix product of a decode step has few rows and reads every weight once. Packed, a panel is read
-front to back for all rows, and the weights that one instruction multiplies lie side by side. The
-packed copy takes the place of the weight, which is given back before the next one is packed: none
-but the weight at hand is ever held twice. Where an embedding table is tied to the output
+front to back for all rows, and the weights that one instruction multiplies lie side by side. Few
+rows are multiplied by :mod:`experiment.engine.panel_products` where that can be.
+
+The packed copy takes the place of the weight, which is given back before the next one is packed:
+none but the weight at hand is ever held twice. Where an embedding table is tied to the output
 projection, its rows are read from the panels.
 
 These operations of torch's are private, so they are tried on a small product first. Where that
@@ -22,31 +24,22 @@ number of rows is not the one it packed for.
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 from transformers.pytorch_utils import Conv1D
 
+from experiment.engine.few_rows import FewRows
 from experiment.engine.fused_activation import fuse_activations
 from experiment.engine.huge_pages import onto_huge_pages
 from experiment.engine.mapped_pages import give_back
 from experiment.engine.packed_layers import PackedEmbedding, PackedLinear
+from experiment.engine.panels import is_product, known, pack, panels_of
 from experiment.messages import Message, message
 from experiment.model.load import one_line
-
-# oneDNN is told for how many rows to choose the layout; those of a decode step.
-_TYPICAL_ROWS = 16
-# Outputs in a panel, with AVX-512 and with narrower instructions.
-_WIDTHS = (64, 48, 32, 24, 16, 8)
-# Rows, outputs and inputs of the product that is tried first: a panel that is not full, and fewer
-# rows than the least that oneDNN is given.
-_TRIED = (3, 97, 33)
 
 # Linear layers and GPT-2's, which hold their weight the other way round; no subclasses.
 _LINEAR = (torch.nn.Linear, Conv1D)
@@ -61,6 +54,7 @@ class Packing:
     layers: int = 0
     kept: int = 0
     fused: int = 0
+    few_rows: int = 0
     seconds: float | None = None
     huge_bytes: int | None = None
     reason: Message | None = None
@@ -81,20 +75,22 @@ def pack_weights(model: torch.nn.Module) -> Packing:
         return Packing(reason=reason)
     began = time.perf_counter()
     layers = kept = 0
+    few_rows = FewRows()
     users, places = _users(model), _places(model)
     while users:
         weight_users = users.pop(next(iter(users)))
         linear = [module for module in weight_users if type(module) in _LINEAR]
         if not linear:
             continue
-        if all(map(_replaceable, weight_users)) and _replace(weight_users, places):
+        if all(map(_replaceable, weight_users)) and _replace(weight_users, places, few_rows):
             layers += len(linear)
         else:
             kept += len(linear)
         del weight_users, linear  # else the weight would live until the next one is packed
     _leave_the_file(model)
     fused, huge = fuse_activations(model), onto_huge_pages(_spans(model))
-    return Packing(layers, kept, fused, time.perf_counter() - began, huge)
+    ours = sum(isinstance(m, PackedLinear) and m.few_rows is not None for m in model.modules())
+    return Packing(layers, kept, fused, ours, time.perf_counter() - began, huge)
 
 
 def _spans(model: torch.nn.Module) -> set[tuple[int, int]]:
@@ -104,9 +100,15 @@ def _spans(model: torch.nn.Module) -> set[tuple[int, int]]:
     return {(address, address + size) for address, size in begun}
 
 
-def _replace(users: list[Any], places: dict[int, list[tuple[torch.nn.Module, str]]]) -> bool:
+def _replace(
+    users: list[Any],
+    places: dict[int, list[tuple[torch.nn.Module, str]]],
+    few_rows: FewRows,
+) -> bool:
     """Put packed modules into the places of all users of a weight, and give the weight back."""
-    made = _packed_modules(users) if all(id(module) in places for module in users) else None
+    made = (
+        _packed_modules(users, few_rows) if all(id(module) in places for module in users) else None
+    )
     if made is None:
         return False
     weight = users[0].weight
@@ -117,17 +119,16 @@ def _replace(users: list[Any], places: dict[int, list[tuple[torch.nn.Module, str
     return True
 
 
-def _packed_modules(users: list[Any]) -> list[torch.nn.Module] | None:
+def _packed_modules(users: list[Any], few_rows: FewRows) -> list[torch.nn.Module] | None:
     """A packed module for each user of a weight; None where that cannot be, or not be read."""
     linear = next(module for module in users if type(module) in _LINEAR)
     weight = _rows_are_outputs(linear)
     try:
         packed = pack(weight)
-        panels = None
-        if any(type(module) is torch.nn.Embedding for module in users):
-            panels = panels_of(packed, linear.weight)
-            if panels is None:
-                return None
+        table = any(type(module) is torch.nn.Embedding for module in users)
+        panels = panels_of(packed, weight) if table else None
+        if table and panels is None:
+            return None
     except (RuntimeError, AttributeError):
         return None
     outputs, inputs = weight.shape
@@ -137,33 +138,9 @@ def _packed_modules(users: list[Any]) -> list[torch.nn.Module] | None:
             assert panels is not None
             made.append(PackedEmbedding(packed, panels, outputs))
         else:
-            made.append(PackedLinear(packed, module.bias, outputs, inputs))
+            few = few_rows.product(packed, weight, module.bias)
+            made.append(PackedLinear(packed, module.bias, outputs, inputs, few))
     return made
-
-
-def pack(weight: torch.Tensor) -> torch.Tensor:
-    """Copy a weight [outputs, inputs] into oneDNN's order; only oneDNN knows what to do with it."""
-    packed: torch.Tensor = _ops._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
-    return packed
-
-
-def panels_of(packed: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
-    """The memory of a packed weight as [panels, inputs, width]; None where it is in other order.
-
-    oneDNN does not promise an order, so each number is compared. The result holds no memory of
-    its own: ``packed`` must live as long.
-    """
-    outputs, inputs = weight.shape
-    count = _ops._nbytes(packed) // weight.element_size()
-    memory = (ctypes.c_float * count).from_address(_ops.data_ptr(packed))
-    flat = torch.from_numpy(np.ctypeslib.as_array(memory))
-    for width in _WIDTHS:
-        if count != -(-outputs // width) * width * inputs:
-            continue
-        panels = flat.view(-1, inputs, width)
-        if torch.equal(panels.transpose(1, 2).reshape(-1, inputs)[:outputs], weight):
-            return panels
-    return None
 
 
 def _why_not(model: torch.nn.Module) -> Message | None:
@@ -179,19 +156,15 @@ def _why_not(model: torch.nn.Module) -> Message | None:
 @torch.inference_mode()
 def _try_once() -> Message | None:
     """Why torch's private operations cannot be used, by a product that is known otherwise."""
-    rows, outputs, inputs = _TRIED
-    generator = torch.Generator().manual_seed(0)
-    weight, x = (torch.randn(n, inputs, generator=generator) for n in (outputs, rows))
-    bias = torch.randn(outputs, generator=generator)
+    x, weight, bias = known()
+    outputs, inputs = weight.shape
     try:
         packed = pack(weight)
         panels_of(packed, weight)
         ours = PackedLinear(packed, bias, outputs, inputs)(x)
     except Exception as error:  # another torch may have other operations, or none
         return message("packing.fails", detail=one_line(error))
-    if ours.shape == (rows, outputs) and torch.allclose(ours, F.linear(x, weight, bias), atol=1e-4):
-        return None
-    return message("packing.wrong")
+    return None if is_product(ours, x, weight, bias) else message("packing.wrong")
 
 
 def _users(model: torch.nn.Module) -> dict[int, list[Any]]:

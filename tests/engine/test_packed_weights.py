@@ -27,14 +27,15 @@ from transformers import GemmaConfig, GPT2Config, LlamaConfig
 from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
-from experiment.engine import packed_layers, packed_weights
+from experiment.engine import packed_layers, panels
 from experiment.engine.attention import ATTENTION, UnsupportedModelError
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.mapped_pages import give_back
 from experiment.engine.model_runner import ModelRunner, plain_logits, probe
 from experiment.engine.packed_layers import PackedEmbedding, PackedLinear, _product_of
-from experiment.engine.packed_weights import pack, pack_weights, panels_of
+from experiment.engine.packed_weights import pack_weights
+from experiment.engine.panels import pack, panels_of
 from experiment.memory.tensors import storage_bytes
 from experiment.model.load import load_model
 from kvsim.scheduler import SchedulerConfig
@@ -220,7 +221,7 @@ def test_a_tied_table_is_read_from_the_panels() -> None:
 def test_a_tied_table_that_cannot_be_read_leaves_both_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(packed_weights, "_WIDTHS", ())
+    monkeypatch.setattr(panels, "_WIDTHS", ())
     model = build(CONFIGS["gpt2"]())
     before = weight_bytes(model)
     assert pack_weights(model).layers == 2 * 4
@@ -295,7 +296,7 @@ def test_wrongly_packed_weights_are_seen_by_the_plain_models_logits(family: str)
     assert pack_weights(model).layers
     probe(model, geometry(family), expected=expected)
     layer = next(m for m in model.modules() if isinstance(m, PackedLinear))
-    layer.packed = noisy(layer.packed)
+    layer.packed, layer.few_rows = noisy(layer.packed), None
     # Held against itself the model is as it should be: nothing would be noticed.
     probe(model, geometry(family))
     with pytest.raises(UnsupportedModelError) as refused:
@@ -322,8 +323,8 @@ def _raise(*_: Any) -> Any:
 @pytest.mark.parametrize(
     ("where", "changed", "key"),
     [
-        (packed_weights, {"_reorder_linear_weight": _raise}, "packing.fails"),
-        (packed_weights, {"_nbytes": _raise}, "packing.fails"),
+        (panels, {"_reorder_linear_weight": _raise}, "packing.fails"),
+        (panels, {"_nbytes": _raise}, "packing.fails"),
         (packed_layers, _product_of(object()), "packing.fails"),
         (packed_layers, lambda x, *_: x.new_zeros(4, 97), "packing.wrong"),
     ],
@@ -412,6 +413,7 @@ import sys, torch
 from pathlib import Path
 from experiment.engine.packed_weights import pack_weights
 from experiment.model.load import load_model
+from experiment.engine.kernels import few_rows_module
 from experiment.memory.tensors import storage_bytes, trim
 
 def status(name):
@@ -422,6 +424,7 @@ torch.set_num_threads(1)
 model = load_model(sys.argv[1], "float32", "cpu", "sdpa")
 with torch.inference_mode():
     model(input_ids=torch.arange(1, 8)[None], use_cache=False)
+few_rows_module()  # what the compiler takes is not the weights'
 trim()
 size, before = storage_bytes(model.parameters()), status("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")

@@ -1,0 +1,157 @@
+"""Products of few rows from the panels of packed weights: the plain product, whatever the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own spelling
+
+from experiment.engine import kernels
+from experiment.engine.kernels import few_rows_module
+from experiment.engine.packed_layers import PackedLinear
+from experiment.engine.packed_weights import pack_weights
+from experiment.engine.panels import pack, panels_of
+
+MODULE: Any = few_rows_module()
+pytestmark = pytest.mark.skipif(MODULE is None, reason="needs AVX-512 and Numba")
+POSTS: dict[tuple[str, str], Any] = {
+    ("none", ""): lambda y: y,
+    ("gelu", "tanh"): lambda y: F.gelu(y, approximate="tanh"),
+    ("swish", ""): F.silu,
+    ("relu", ""): F.relu,
+}
+
+
+def product_of(weight: torch.Tensor, bias: torch.Tensor | None) -> Any:
+    packed = pack(weight)
+    panels = panels_of(packed, weight)
+    assert panels is not None
+    assert panels.shape[-1] == MODULE.WIDTH
+    return MODULE.PanelProduct(packed, panels, bias, len(weight))
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 64), (48, 5), (48, 129), (768, 200)])
+@torch.inference_mode()
+def test_every_number_of_rows_gives_the_plain_product(
+    inputs: int, outputs: int, biased: bool
+) -> None:
+    weight, x = numbers(outputs, inputs), numbers(MODULE.MOST_ROWS, inputs)
+    bias = numbers(outputs) if biased else None
+    product = product_of(weight, bias)
+    exact = F.linear(x.double(), weight.double(), None if bias is None else bias.double()).float()
+    for rows in range(1, MODULE.MOST_ROWS + 1):
+        ours = product(x[:rows], ("none", ""))
+        torch.testing.assert_close(ours, exact[:rows], atol=2e-6 * inputs**0.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("post", POSTS, ids=" ".join)
+@pytest.mark.parametrize("outputs", [64, 97])
+@torch.inference_mode()
+def test_activations_are_those_of_torch(post: tuple[str, str], outputs: int) -> None:
+    """From where one is all but nothing to where it is all but its input, and far beyond both."""
+    y = torch.cat([torch.linspace(-12, 12, 35), torch.tensor([-1e4, -100.0, 0.0, 100.0, 1e4])])
+    x, weight = torch.zeros(len(y), 16), torch.zeros(outputs, 16)
+    x[:, 0], weight[:, 0] = y, 1
+    ours = product_of(weight, torch.zeros(outputs))(x, post)
+    expected = POSTS[post](y.double())[:, None].expand(-1, outputs).float()
+    torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("post", POSTS, ids=" ".join)
+@torch.inference_mode()
+def test_not_a_number_stays_one(post: tuple[str, str]) -> None:
+    x = numbers(4, 16)
+    x[2, 3] = torch.nan
+    ours = product_of(numbers(70, 16), numbers(70))(x, post)
+    assert ours[2].isnan().all()
+    assert not ours[[0, 1, 3]].isnan().any()
+
+
+@torch.inference_mode()
+def test_a_row_is_the_same_to_the_last_bit_whatever_runs_beside_it() -> None:
+    product, x = product_of(numbers(300, 96), numbers(300)), numbers(MODULE.MOST_ROWS, 96)
+    together = product(x, ("gelu", "tanh"))
+    threads = torch.get_num_threads()
+    for row in range(MODULE.MOST_ROWS):
+        assert torch.equal(product(x[row : row + 1], ("gelu", "tanh"))[0], together[row])
+    try:
+        torch.set_num_threads(3 - min(threads, 2))
+        assert torch.equal(product(x, ("gelu", "tanh")), together)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_rows_that_are_not_contiguous_are_refused_and_the_layer_makes_them_so() -> None:
+    weight, x = numbers(64, 16), numbers(6, 32)[:, ::2]
+    product = product_of(weight, None)
+    with pytest.raises(ValueError, match="contiguous"):
+        product(x, ("none", ""))
+    layer = PackedLinear(pack(weight), None, 64, 16, product)
+    torch.testing.assert_close(layer(x), F.linear(x, weight), atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_a_layer_takes_it_for_few_rows_and_onednn_for_many_and_for_other_activations() -> None:
+    class Seen:
+        def __init__(self) -> None:
+            self.rows: list[int] = []
+
+        def takes(self, rows: int, post: tuple[str, str]) -> bool:
+            return bool(inner.takes(rows, post))
+
+        def __call__(self, x: torch.Tensor, post: tuple[str, str]) -> torch.Tensor:
+            self.rows.append(len(x))
+            found: torch.Tensor = inner(x, post)
+            return found
+
+    weight = numbers(64, 16)
+    inner = product_of(weight, None)
+    seen: Any = Seen()
+    layer = PackedLinear(pack(weight), None, 64, 16, seen)
+    for rows in (0, 1, MODULE.MOST_ROWS, MODULE.MOST_ROWS + 1):
+        assert layer(numbers(rows, 16)).shape == (rows, 64)
+    layer.post = ("gelu", "none")
+    torch.testing.assert_close(
+        layer(numbers(5, 16)), F.gelu(F.linear(numbers(5, 16), weight)), atol=1e-5, rtol=1e-5
+    )
+    assert seen.rows == [1, MODULE.MOST_ROWS]
+
+
+def model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(16, 64)).requires_grad_(False)
+
+
+def test_layers_that_have_it_are_counted() -> None:
+    assert pack_weights(model()).few_rows == 1
+
+
+@pytest.mark.parametrize("fault", ["no Numba", "no AVX-512", "wrong numbers"])
+def test_without_it_layers_are_onednns(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if fault == "no Numba":
+        monkeypatch.setattr(kernels, "_cpu_kernel", _no_numba)
+    elif fault == "no AVX-512":
+        monkeypatch.setattr(MODULE.binding, "get_host_cpu_features", dict)
+    else:
+        monkeypatch.setattr(MODULE.PanelProduct, "__call__", lambda *_: torch.zeros(3, 97))
+    made = model()
+    x = numbers(3, 16)
+    expected = made(x)
+    done = pack_weights(made)
+    assert (done.layers, done.few_rows, done.reason) == (1, 0, None)
+    torch.testing.assert_close(made(x), expected, atol=1e-5, rtol=1e-5)
+
+
+def _no_numba() -> None:
+    raise ImportError("no module named numba")
+
+
+def test_panels_of_another_width_are_left_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "WIDTH", 32)
+    assert pack_weights(model()).few_rows == 0
