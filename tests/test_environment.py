@@ -8,19 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from made_up_machine import cuda_machine, machine
 
 from experiment.environment import (
-    CpuFacts,
     Environment,
-    Gpu,
-    Machine,
     NvmlFacts,
     Package,
     PythonFacts,
     RamFacts,
     Requirement,
-    SystemFacts,
-    TorchFacts,
     load_facts,
     requirements,
 )
@@ -32,50 +28,7 @@ from experiment.messages import UserError, message
 from experiment.probe import assemble
 
 ROOT = Path(__file__).parent.parent
-MIB, GIB = 2**20, 2**30
-
-
-def machine(**changes: Any) -> Machine:
-    facts: dict[str, Any] = {
-        "python": PythonFacts(
-            version="3.12.1", implementation="CPython", virtual_environment="venv"
-        ),
-        "system": SystemFacts(
-            os="Linux", kernel="6.8.0", machine="x86_64", container=False, wsl=False
-        ),
-        "cpu": CpuFacts(model="A CPU", physical_cores=4, logical_cores=8, usable_cores=8),
-        "ram": RamFacts(total_bytes=32 * GIB, available_bytes=16 * GIB),
-        "load": load_facts(0.4, 8),
-        "torch": TorchFacts(
-            version="2.13.0+cpu",
-            cuda_build=None,
-            cuda_available=False,
-            reason=message("environment.cuda_cpu_build"),
-        ),
-        "nvml": NvmlFacts(reason=message("memory.nvml_no_library")),
-        "transformers": Package(found=True, version="5.23.0"),
-        "vllm": Package(found=False),
-        "pynvml_distributions": {"nvidia-ml-py": "13.615.71"},
-    }
-    return Machine(**(facts | changes))
-
-
-def cuda_machine(**changes: Any) -> Machine:
-    gpu = Gpu(
-        name="A GPU",
-        uuid="GPU-1",
-        compute_capability="9.0",
-        total_bytes=80 * GIB,
-        driver_version="570.0",
-        mig=False,
-        visible=True,
-    )
-    facts = {
-        "torch": TorchFacts(version="2.13.0", cuda_build="13.0", cuda_available=True),
-        "nvml": NvmlFacts(reason=None),
-        "gpus": (gpu,),
-    }
-    return machine(**(facts | changes))
+GIB = 2**30
 
 
 def requirement(name: str, **changes: Any) -> Requirement:
@@ -168,7 +121,7 @@ def test_edges_of_the_requirements() -> None:
 def test_a_gpu_that_torch_cannot_use_is_named_with_the_reason() -> None:
     gpu = cuda_machine().gpus[0].model_copy(update={"visible": False})
     found = requirement("gpu", gpus=(gpu,))
-    assert (found.found, found.verdict) == ("A GPU", "optional")
+    assert (found.found, found.verdict) == (gpu.name, "optional")
     assert found.advice == message("environment.cuda_cpu_build")
 
 
@@ -178,7 +131,7 @@ def test_a_gpu_that_torch_cannot_use_is_named_with_the_reason() -> None:
 def test_auto_takes_cuda_where_it_works() -> None:
     assert (assemble(machine(), "auto").device, assemble(machine(), "auto").gpu) == ("cpu", None)
     on_gpu = assemble(cuda_machine(), "auto")
-    assert (on_gpu.device, on_gpu.device_name) == ("cuda", "A GPU")
+    assert (on_gpu.device, on_gpu.device_name) == ("cuda", "Fake GPU")
     assert on_gpu.gpu == cuda_machine().gpus[0]
     on_cpu = assemble(cuda_machine(), "cpu")
     assert (on_cpu.device, on_cpu.device_name, on_cpu.gpu) == ("cpu", "A CPU", None)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from made_up_machine import cpu_environment, cuda_environment
 
 from experiment.environment import Environment
 from experiment.events import Channel, Check, Reading, SamplerCost, Scope, Stage
@@ -22,9 +23,6 @@ from experiment.selfcheck_memory import (
 )
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "memory"))
-from memory_fakes import cpu_environment, cuda_environment  # noqa: E402
-
 MIB = 2**20
 BASE = 400 * MIB
 HOST = (Channel.RSS, Channel.USS, Channel.PSS)

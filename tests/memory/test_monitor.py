@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
-from memory_fakes import MIB, UUID, FakeNvml, cpu_environment, cuda_environment, entry, until
+from made_up_machine import UUID, cpu_environment, cuda_environment
+from memory_fakes import MIB, FakeNvml, entry, until
 
 from experiment.environment import NvmlFacts
 from experiment.events import Channel, Event, Reading, Scope, Stage

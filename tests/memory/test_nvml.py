@@ -6,7 +6,8 @@ import os
 import sys
 
 import pytest
-from memory_fakes import MIB, UUID, FakeNvml, FakeTorch, entry
+from made_up_machine import UUID
+from memory_fakes import MIB, FakeNvml, FakeTorch, entry
 
 from experiment.memory.figure import Figure, missing
 from experiment.memory.gpu_probe import PROBE_BYTES, device_reason, probe_gpus, process_reason

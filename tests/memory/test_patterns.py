@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pattern_arm
 import pytest
-from memory_fakes import MIB, cpu_environment
+from made_up_machine import cpu_environment
+from memory_fakes import MIB
 
 from experiment.events import Channel, Event, HighWaterReset, Reading, Stage
 from experiment.memory.figure import Figure

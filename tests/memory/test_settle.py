@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from memory_fakes import MIB, UUID, FakeNvml, cpu_environment, cuda_environment, entry
+from made_up_machine import UUID, cpu_environment, cuda_environment
+from memory_fakes import MIB, FakeNvml, entry
 
 from experiment.environment import NvmlFacts
 from experiment.events import Baseline, Channel, Event, ForeignProcesses, Notice
