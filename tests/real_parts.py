@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
 from experiment.config import Config
 from experiment.environment import Environment
-from experiment.record import EventLog
+from experiment.events import Event, RunFinished, RunStarted
+from experiment.record import EventLog, Record, read_record
+from experiment.resume import as_recorded
 from experiment.runner import Prepared, Session
 
 
@@ -24,11 +28,42 @@ def prepare(
     directory: Path, config: Config, environment: Environment, prompts: list[str]
 ) -> Prepared:
     """Model and requests as the preparing process leaves them."""
+    directory.mkdir(exist_ok=True)
     with EventLog(directory) as log:
         session = Session(directory, log, lambda event: None)
         made = session.prepare(config, environment, prompts)
     assert isinstance(made, Prepared), made
     return made
+
+
+def run_arms(
+    directory: Path,
+    config: Config,
+    environment: Environment,
+    prepared: Prepared,
+    listener: Callable[[Event], None] = lambda event: None,
+    status: Literal["complete"] | None = None,
+) -> Record:
+    """Run every arm of the config in a process of its own, whatever becomes of each.
+
+    Without ``status`` nobody says how the run ended: its log is left as a broken one's is.
+    """
+    directory.mkdir(exist_ok=True)
+    with EventLog(directory) as log:
+        session = Session(directory, log, listener)
+        session.emit(
+            RunStarted(
+                version="test", wall_ns=0, utc_offset_s=0, lang="en", command=[],
+                config=as_recorded(config),
+            )
+        )  # fmt: skip
+        session.emit(prepared.model)
+        session.emit(prepared.workload)
+        for arm in config.arm_names:
+            session.run_arm(arm, config, environment, prepared)
+        if status:
+            session.emit(RunFinished(status=status))
+    return read_record(directory)
 
 
 def is_gone(pid: int) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import real_parts
 
 from experiment.arm_events import split_by_arm
 from experiment.conclusions import evaluate
@@ -16,15 +17,13 @@ from experiment.events import (
     PoolReserved,
     Reading,
     RequestFinished,
-    RunFinished,
-    RunStarted,
     Step,
     WorkloadReady,
     WorkloadRequest,
 )
-from experiment.record import EventLog, Record, read_record
+from experiment.record import Record
 from experiment.results import ArmResult, Results, StepRow
-from experiment.runner import Prepared, Session
+from experiment.runner import Prepared
 from experiment.timeline import timeline
 from kvsim.step import StepPlan, plan_from_json
 
@@ -73,43 +72,10 @@ class Run:
         return [r for r in self.record.of(Reading) if r.arm == name]
 
 
-@contextmanager
-def _session(directory: Path, config: Config) -> Iterator[Session]:
-    directory.mkdir()
-    with EventLog(directory) as log:
-        session = Session(directory, log, lambda event: None)
-        session.emit(
-            RunStarted(
-                version="test",
-                wall_ns=0,
-                utc_offset_s=0,
-                lang="en",
-                command=[],
-                config=config.model_dump(mode="json"),
-            )
-        )
-        yield session
-
-
-def prepare(
-    directory: Path, environment: Environment, config: Config, prompts: list[str]
-) -> Prepared:
-    """Run the preparing child."""
-    with _session(directory, config) as session:
-        prepared = session.prepare(config, environment, prompts)
-    assert isinstance(prepared, Prepared), prepared
-    return prepared
-
-
 def run_arms(directory: Path, environment: Environment, config: Config, prepared: Prepared) -> Run:
     """Run every arm of the config on what was prepared."""
-    with _session(directory, config) as session:
-        session.emit(prepared.model)
-        session.emit(prepared.workload)
-        for arm in config.arm_names:
-            session.run_arm(arm, config, environment, prepared)
-        session.emit(RunFinished(status="complete"))
-    return Run(read_record(directory), prepared.workload)
+    record = real_parts.run_arms(directory, config, environment, prepared, status="complete")
+    return Run(record, prepared.workload)
 
 
 def make_config(model: str, arms: Sequence[str], **workload: object) -> Config:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from arm_runs import Run, make_config, prepare, run_arms, with_requests
+from arm_runs import Run, make_config, run_arms, with_requests
+from real_parts import prepare
 
 from experiment.config import ARM_GROUPS, Config
 from experiment.environment import Environment
@@ -32,7 +33,7 @@ def everything() -> Config:
 def prepared(
     runs: Path, environment: Environment, everything: Config, model_cache: Path
 ) -> Prepared:
-    return prepare(runs / "prepare", environment, everything, list(DEFAULT_PROMPTS))
+    return prepare(runs / "prepare", everything, environment, list(DEFAULT_PROMPTS))
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +71,7 @@ def llama(runs: Path, environment: Environment, model_cache: Path) -> Run:
     """Grouped heads and rotary positions."""
     config = make_config("tiny-llama", ("contiguous.batch", "paged"), max_new_tokens=12)
     prepared = prepare(
-        runs / "prepare-llama", environment, config, ["A short one", "One that is longer " * 5]
+        runs / "prepare-llama", config, environment, ["A short one", "One that is longer " * 5]
     )
     return run_arms(runs / "llama", environment, config, prepared)
 

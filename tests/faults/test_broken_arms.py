@@ -6,13 +6,12 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from programs import ARMS, Starter, arm_steps, no_shared_memory_is_left, shared_memory
-from real_parts import is_gone, prepare
+from real_parts import is_gone, prepare, run_arms
 
 from experiment import runner
 from experiment.cli import main
@@ -25,7 +24,6 @@ from experiment.events import (
     Event,
     PoolReserved,
     RequestFinished,
-    RunStarted,
     Stage,
     StageEntered,
     Step,
@@ -33,7 +31,6 @@ from experiment.events import (
 from experiment.launch import Launch, Prepared
 from experiment.messages import ExitCode
 from experiment.record import EVENTS_FILE, EventLog, Record, read_record
-from experiment.resume import as_recorded
 from experiment.runner import Session
 
 FIRST, SECOND = ARMS
@@ -54,30 +51,12 @@ def prepared(environment: Environment, tmp_path_factory: pytest.TempPathFactory)
     return prepare(directory, CONFIG, environment, ["Hello", "A longer one " * 5])
 
 
-def run_arm(
-    directory: Path,
-    environment: Environment,
-    prepared: Prepared,
-    listener: Callable[[Event], None] = lambda event: None,
-) -> Record:
-    """A real arm in a process of its own; its log is left as a broken run leaves it."""
-    directory.mkdir()
-    with EventLog(directory) as log:
-        session = Session(directory, log, listener)
-        told = {"version": "t", "wall_ns": 0, "utc_offset_s": 0, "lang": "en", "command": []}
-        session.emit(RunStarted.model_validate({**told, "config": as_recorded(CONFIG)}))
-        session.emit(prepared.model)
-        session.emit(prepared.workload)
-        session.run_arm(ARM, CONFIG, environment, prepared)
-    return read_record(directory)
-
-
 @pytest.fixture(scope="module")
 def whole(
     environment: Environment, prepared: Prepared, tmp_path_factory: pytest.TempPathFactory
 ) -> Record:
     """What the arm says when nobody kills it."""
-    return run_arm(tmp_path_factory.mktemp("whole") / "run", environment, prepared)
+    return run_arms(tmp_path_factory.mktemp("whole"), CONFIG, environment, prepared)
 
 
 def is_moment(event: Event) -> bool:
@@ -104,7 +83,7 @@ def test_an_arm_that_is_killed_at_a_random_moment_leaves_all_that_it_said(
             if len(seen) == chosen + 1:
                 os.kill(pids[0], signal.SIGKILL)
 
-    record = run_arm(tmp_path / "run", environment, prepared, listener)
+    record = run_arms(tmp_path / "run", CONFIG, environment, prepared, listener)
     assert record.damaged_lines == 0
     (failed,) = record.of(ArmFailed)
     assert (failed.reason.key, failed.exit_code) == ("failure.killed", -signal.SIGKILL)
@@ -169,7 +148,7 @@ def test_a_real_limit_on_memory_is_out_of_memory(
     monkeypatch.setattr(runner, "plan_launch", limited)
     workload = prepared.workload.model_copy(update={"budget_bytes": 2 << 30})
     greedy = Prepared(prepared.directory, prepared.model, workload)
-    record = run_arm(tmp_path / "run", environment, greedy)
+    record = run_arms(tmp_path / "run", CONFIG, environment, greedy)
     (failed,) = record.of(ArmFailed)
     assert (failed.reason.key, failed.exit_code) == ("failure.out_of_memory", ExitCode.INCOMPLETE)
     assert record.of(ArmStarted)
@@ -194,6 +173,6 @@ def test_a_model_file_that_was_cut_short_is_named(
     assert (refused.reason.key, refused.exit_code) == ("error.model.unreadable", ExitCode.USAGE)
     assert refused.reason.params["path"] == str(weights)
     cut = Prepared(str(model), prepared.model, prepared.workload)
-    (failed,) = run_arm(tmp_path / "run", environment, cut).of(ArmFailed)
+    (failed,) = run_arms(tmp_path / "run", CONFIG, environment, cut).of(ArmFailed)
     assert failed.exit_code != ExitCode.OK
     assert (tmp_path / "run" / EVENTS_FILE).stat().st_size

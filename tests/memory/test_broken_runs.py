@@ -7,11 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from real_parts import prepare
+from real_parts import prepare, run_arms
 
 from experiment import drawing
 from experiment.conclusions import evaluate
@@ -22,20 +21,18 @@ from experiment.events import (
     ArmFailed,
     ArmStarted,
     Baseline,
-    EnvironmentProbed,
     Event,
     Notice,
     Reading,
     RunFinished,
-    RunStarted,
     SamplerCost,
     Stage,
     Step,
 )
 from experiment.memory.monitor import Monitor
 from experiment.messages import ExitCode, UserError
-from experiment.record import EVENTS_FILE, EventLog, Record, read_record
-from experiment.runner import Prepared, Session
+from experiment.record import EVENTS_FILE, read_record
+from experiment.runner import Prepared
 
 ROOT = Path(__file__).parent.parent.parent
 DOOR = ROOT / "run_experiment.py"
@@ -57,25 +54,6 @@ def prepared(environment: Environment, tmp_path_factory: pytest.TempPathFactory)
     return prepare(directory, CONFIG, environment, ["Hello", "A longer one " * 5])
 
 
-def run_arm(
-    directory: Path,
-    environment: Environment,
-    prepared: Prepared,
-    listener: Callable[[Event], None],
-) -> Record:
-    with EventLog(directory) as log:
-        session = Session(directory, log, listener)
-        session.emit(
-            RunStarted(version="t", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
-        )
-        session.emit(EnvironmentProbed(environment=environment.model_dump(mode="json")))
-        session.emit(prepared.model)
-        session.emit(prepared.workload)
-        session.run_arm(ARM, CONFIG, environment, prepared)
-        session.emit(RunFinished(status="incomplete"))
-    return read_record(directory)
-
-
 @needs_posix
 def test_an_arm_that_is_killed_leaves_what_it_measured(
     environment: Environment, prepared: Prepared, tmp_path: Path
@@ -91,7 +69,7 @@ def test_an_arm_that_is_killed_leaves_what_it_measured(
             if len(steps) == 5:
                 os.kill(pids[0], signal.SIGKILL)
 
-    record = run_arm(tmp_path, environment, prepared, listener)
+    record = run_arms(tmp_path, CONFIG, environment, prepared, listener)
     assert record.damaged_lines == 0
     (failed,) = record.of(ArmFailed)
     assert (failed.arm, failed.reason.key) == (ARM, "failure.killed")
@@ -119,7 +97,7 @@ def test_a_sampler_that_dies_in_a_real_run_is_in_the_record(
         raise SystemExit
 
     monkeypatch.setattr(Monitor, "_sample_usage", die)
-    record = run_arm(tmp_path, environment, prepared, lambda event: None)
+    record = run_arms(tmp_path, CONFIG, environment, prepared)
     assert record.damaged_lines == 0
     assert not record.of(ArmFailed)
     keys = [notice.text.key for notice in record.of(Notice)]

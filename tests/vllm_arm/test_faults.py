@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from vllm_runs import config, invented, pretender, result, run_arms
+from real_parts import run_arms
+from vllm_runs import config, invented, pretender, result
 
 from experiment.environment import Environment
 from experiment.messages import Message, message

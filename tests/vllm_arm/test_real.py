@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from real_parts import prepare
+from real_parts import prepare, run_arms
 from transformers import AutoModelForCausalLM, GPT2Config
-from vllm_runs import BLOCK, config, result, run_arms
+from vllm_runs import BLOCK, config, result
 
 from experiment.arm_events import split_by_arm
 from experiment.conclusions import evaluate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,10 @@ import psutil
 
 from experiment.analysis import arm_results
 from experiment.config import Config
-from experiment.environment import Environment
-from experiment.events import Event, ModelPrepared, RunStarted, WorkloadReady, WorkloadRequest
-from experiment.record import EventLog, Record, read_record
+from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
+from experiment.record import Record
 from experiment.results import ArmResult
-from experiment.runner import Prepared, Session
+from experiment.runner import Prepared
 
 BLOCK = 32
 
@@ -27,30 +26,6 @@ def config(arms: Sequence[str] = ("vllm",), **sections: dict[str, Any]) -> Confi
     run = {"arms": list(arms), "device": "cpu", "threads": 1, "arm_timeout_s": 300}
     given = {"cache": {"block_size": BLOCK}, "vllm": {"enforce_eager": True}, **sections}
     return Config.model_validate({**given, "run": {**run, **sections.get("run", {})}})
-
-
-def run_arms(
-    directory: Path,
-    config: Config,
-    environment: Environment,
-    prepared: Prepared,
-    listener: Callable[[Event], None] = lambda event: None,
-) -> Record:
-    """Run every arm of the config, whatever becomes of each."""
-    directory.mkdir()
-    with EventLog(directory) as log:
-        session = Session(directory, log, listener)
-        session.emit(
-            RunStarted(
-                version="test", wall_ns=0, utc_offset_s=0, lang="en", command=[],
-                config=config.model_dump(mode="json"),
-            )
-        )  # fmt: skip
-        session.emit(prepared.model)
-        session.emit(prepared.workload)
-        for arm in config.arm_names:
-            session.run_arm(arm, config, environment, prepared)
-    return read_record(directory)
 
 
 def result(record: Record, arm: str = "vllm") -> ArmResult:
