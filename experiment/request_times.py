@@ -48,3 +48,26 @@ class RequestTimes:
             arrival_step=self.arrival_step,
             first_token_step=self.first_token_step,
         )
+
+
+@dataclass(slots=True)
+class Progressing:
+    """A request on its way through an engine of others; its times are those of RequestTimes."""
+
+    request: WorkloadRequest
+    started: int | None = None
+    first_token: int | None = None
+    arrived: int | None = None
+    arrival_step: int | None = None
+    first_token_step: int | None = None
+
+    def ended(self, now: int, unseen: int) -> RequestTimes:
+        """All of them, at its end; ``unseen`` stands for a start that nobody saw."""
+        return RequestTimes(
+            unseen if self.started is None else self.started,
+            self.first_token,
+            now,
+            self.arrived,
+            self.arrival_step,
+            self.first_token_step,
+        )

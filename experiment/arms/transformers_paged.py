@@ -21,9 +21,8 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 from experiment.arms.arrivals import clock_of
 from experiment.arms.base import ArmRun
 from experiment.arrival_clock import ArrivalClock
-from experiment.events import WorkloadRequest
 from experiment.messages import user_error
-from experiment.request_times import RequestTimes
+from experiment.request_times import Progressing
 from experiment.workload import TRASH_BLOCKS
 from kvsim.ledger import PoolShape
 from kvsim.observed import Decision, ScheduleTrace
@@ -78,15 +77,9 @@ def _start(run: ArmRun, model: Any) -> Any:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _Progress(Progressing):
     """One request; ``state`` is Transformers' own record of it."""
 
-    request: WorkloadRequest
-    started: int | None = None
-    first_token: int | None = None
-    arrived: int | None = None
-    arrival_step: int | None = None
-    first_token_step: int | None = None
     state: Any = None
 
 
@@ -196,11 +189,7 @@ class _Loop:
             stopped = self.eos is not None and tokens[-1:] == [self.eos]
             reason = FinishReason.STOP if stopped else FinishReason.LENGTH
             self.trace.finished(one.request.id, reason)
-            assert one.started is not None
-            times = RequestTimes(
-                one.started, one.first_token, now, one.arrived, one.arrival_step,
-                one.first_token_step,
-            )  # fmt: skip
             if len(self.ended) == len(self.requests):
                 self.run.end_generation()
+            times = one.ended(now, unseen=clock)
             self.run.request_finished(one.request, reason.value, tokens, times)

@@ -26,10 +26,11 @@ from experiment.events import (
 )
 from experiment.messages import user_error
 from experiment.pace import KEYFRAME_EVERY
+from experiment.request_times import Progressing
 from experiment.sampling import SamplingConfig
 from experiment.vllm_arm.facts import decoder, plain, versions
 from experiment.vllm_arm.inside import LastStats, MeasuredExecutor, RankReport
-from experiment.vllm_arm.reporter import Progressing, Reporter
+from experiment.vllm_arm.reporter import Reporter
 from experiment.vllm_arm.task import VllmTask
 from experiment.vllm_arm.variables import recorded_variables
 from experiment.vllm_arm.watcher import SchedulerWatcher

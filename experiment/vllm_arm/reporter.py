@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from experiment.events import (
@@ -16,11 +15,10 @@ from experiment.events import (
     Stage,
     StageEntered,
     Step,
-    WorkloadRequest,
 )
 from experiment.messages import Message, message
 from experiment.pace import MAX_REQUEST_MARKS
-from experiment.request_times import RequestTimes
+from experiment.request_times import Progressing
 from experiment.vllm_arm.clock import Clock
 from experiment.vllm_arm.task import VllmTask
 from experiment.wire import Wire
@@ -28,22 +26,6 @@ from kvsim.step import StepPlan, plan_to_json
 from kvsim.vllm_capacity import NULL_BLOCKS
 
 Ranks = Callable[[], list[dict[str, Any]]]
-
-
-@dataclass(slots=True)
-class Progressing:
-    """One request on its way. Times are those of the arm's clock.
-
-    ``arrived`` is None for those that were there from the beginning. The steps are those of
-    :class:`experiment.events.RequestFinished`.
-    """
-
-    request: WorkloadRequest
-    started: int | None = None
-    first_token: int | None = None
-    arrived: int | None = None
-    arrival_step: int | None = None
-    first_token_step: int | None = None
 
 
 class Reporter:
@@ -132,14 +114,7 @@ class Reporter:
         now = self.clock.now()
         with self.clock.paused():
             began = self._began if one.arrived is None else one.arrived
-            times = RequestTimes(
-                began if one.started is None else one.started,
-                one.first_token,
-                now,
-                one.arrived,
-                one.arrival_step,
-                one.first_token_step,
-            )
+            times = one.ended(now, unseen=began)
             ids, step = list(tokens), self._last_step
             self._wire.emit(
                 times.event(
