@@ -14,7 +14,7 @@ _PAGES = 1 << 20
 
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
-def test_ten_thousand_requests(preemption: str) -> None:
+def test_ten_thousand_requests_end_or_are_refused_and_leave_nothing(preemption: str) -> None:
     storm, engine = drive(REQUESTS, preemption)
     lost = {c for each in storm.asked.values() if each.id in storm.aborted for c in each.children}
     expected = {i for each in storm.asked.values() for i in (each.id, *each.children)}

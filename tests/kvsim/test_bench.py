@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[3] / "shared" / "traces"
 
 
 @pytest.mark.skipif(not FOLDER.exists(), reason="no ../shared/traces beside the project")
-def test_rows_are_written(tmp_path: Path) -> None:
+def test_a_benchmark_writes_a_row_for_each_trace(tmp_path: Path) -> None:
     out = tmp_path / "bench" / "sim.json"
     told = ["--traces", str(FOLDER), "--out", str(out), "--requests", "60", "--rounds", "1"]
     assert main([*told, "--policy", "paged"]) == 0

@@ -257,7 +257,9 @@ def test_times_are_exact() -> None:
         ("vllm_rtxpro6000_llama-3.1-8b/requests.jsonl", "recorded-run", 300, "s"),
     ],
 )
-def test_the_real_traces(name: str, format_: str, rows: int, unit: str) -> None:
+def test_a_published_trace_is_recognised_and_read_to_its_last_row(
+    name: str, format_: str, rows: int, unit: str
+) -> None:
     path = TRACES / name
     if not path.exists():
         pytest.skip("the public traces are not beside this checkout (../shared/traces)")

@@ -62,7 +62,9 @@ def test_dtype_and_budget_reach_the_arguments(
         assert part in args
 
 
-def test_where_preemption_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_says_from_which_rate_on_requests_are_preempted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     low, high = planned(tmp_path, *WORDS, "--rate", "2"), planned(tmp_path, *WORDS, "--rate", "99")
     text = " ".join(capsys.readouterr().out.split())
     assert low["load"]["running"] < low["plan"]["policies"]["paged"]["running"]
