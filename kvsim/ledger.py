@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kvsim.slots import ALLOCATED_STATES, PoolShape, SlotCounts, SlotState, count_slots
+from kvsim.slots import PoolShape, SlotCounts, SlotState, count_slots
 from kvsim.step import BlockOp, Chunk, FinishReason, OpKind, StepPlan
 
 __all__ = [
-    "ALLOCATED_STATES",
     "Holder",
     "Ledger",
     "PoolShape",

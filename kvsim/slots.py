@@ -29,6 +29,7 @@ ALLOCATED_STATES = (
     SlotState.UNWRITTEN,
     SlotState.ROUNDING,
 )
+OTHER_STATES = tuple(state for state in SlotState if state not in ALLOCATED_STATES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import triton.language as tl
 
 from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.triton_tile import (
+    LOG2_E,
     Layer,
     find_rows,
     kernel,
@@ -33,7 +34,6 @@ from experiment.engine.triton_tile import (
 )
 
 SPLIT = 256
-_LOG2_E = 1.4426950408889634
 # Bytes of keys in a tile, for one query head and for several. So compiled for capability 9.0 a
 # program of one head of 64 takes 72 registers, with four times as much 237: few then run at once.
 _TILE_BYTES = (4 << 10, 8 << 10)
@@ -70,7 +70,7 @@ def decode(
     _decode[(count, kv_heads, splits)](
         q, kv.keys, kv.values, kv.key_scales, kv.value_scales,
         flat.tables, flat.contexts, flat.starts, chosen, parts, sums,
-        scale * _LOG2_E, flat.tables.shape[1], splits,
+        scale * LOG2_E, flat.tables.shape[1], splits,
         kv_heads, group, size, dim, padded(dim), 1 if group == 1 else padded(group), tile,
         split, alone, kv.form, operands(q.dtype), num_warps=4, num_stages=2,
     )  # fmt: skip

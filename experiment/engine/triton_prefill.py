@@ -20,6 +20,7 @@ import triton.language as tl
 
 from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.triton_tile import (
+    LOG2_E,
     Layer,
     find_rows,
     kernel,
@@ -31,7 +32,6 @@ from experiment.engine.triton_tile import (
     tile_of,
 )
 
-_LOG2_E = 1.4426950408889634
 # Rows of a tile, queries times heads of the group, and what their queries and a tile of keys may
 # take: so compiled for GPUs of capability 8.0 to 9.0 no register spills but in float32 over int8,
 # and two stages fit the 99 KiB of shared memory of the smallest of them.
@@ -68,7 +68,7 @@ def prefill(
     _prefill[(tiles.shape[0], kv_heads)](
         q, kv.keys, kv.values, kv.key_scales, kv.value_scales,
         flat.tables, flat.contexts, flat.starts, tiles, out,
-        scale * _LOG2_E, flat.tables.shape[1],
+        scale * LOG2_E, flat.tables.shape[1],
         kv_heads, group, size, dim, padded(dim), rows, queries,
         tile or tile_of(dim, q.element_size(), _TILE_BYTES), kv.form, operands(q.dtype),
         num_warps=8, num_stages=2,

@@ -25,6 +25,7 @@ import triton.language as tl
 
 from experiment.engine.quantized import LayerKV, QuantizedKV
 
+LOG2_E = 1.4426950408889634
 # How the numbers of a pool are read; values of the kernels' FORMAT.
 PLAIN, INT8, FLOAT8 = 0, 1, 2
 _INT8 = tl.constexpr(INT8)

@@ -27,15 +27,8 @@ from experiment.report.svg import (
     text,
 )
 from experiment.results import ArmResult, StepRow, common_bytes
-from kvsim.ledger import ALLOCATED_STATES, SlotState
+from kvsim.slots import ALLOCATED_STATES, OTHER_STATES
 
-OTHER_STATES = (
-    SlotState.CACHED,
-    SlotState.HOLE,
-    SlotState.ENGINE,
-    SlotState.WATERMARK,
-    SlotState.FREE,
-)
 _MOST_ROWS = 480  # on the narrow drawing half of them, which is more than it has pixels
 _MOST_MOMENTS = 24  # more lines than that would hide what they mark
 

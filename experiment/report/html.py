@@ -28,7 +28,6 @@ from experiment.report import html_memory, values
 from experiment.report import html_parts as parts
 from experiment.report.bilingual import Bilingual, unbroken
 from experiment.report.charts import (
-    OTHER_STATES,
     mark_swatch,
     peak_chart,
     small_bars,
@@ -58,7 +57,7 @@ from experiment.report.slotmap import MapOf, map_of, slot_map
 from experiment.report.svg import Words, patterns, swatch
 from experiment.results import Results
 from experiment.sampling import FIRST_BEAM_ID
-from kvsim.ledger import ALLOCATED_STATES
+from kvsim.slots import ALLOCATED_STATES, OTHER_STATES
 
 _NOTHING = Markup("")
 _GAINS = ("tokens_per_s", "running", "factor", "step")

@@ -13,7 +13,7 @@ from experiment.report.series import Series
 from experiment.report.svg import binary_ticks
 from experiment.report.texts import arm_name
 from experiment.results import ArmResult, Results, common_bytes
-from kvsim.ledger import ALLOCATED_STATES, SlotState
+from kvsim.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,6 @@ PAINT: dict[str, tuple[str, str]] = {
     SlotState.WATERMARK: ("#DDDDDD", "\\\\"),
     SlotState.FREE: ("#FFFFFF", ""),
 }
-_OTHER_STATES = tuple(state for state in SlotState if state not in ALLOCATED_STATES)
 _INK = "#22252a"
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -165,7 +164,7 @@ def _at_peak(pen: Pen, arms: Sequence[ArmResult]) -> Figure:
     if not shown:
         axis.text(0.5, 0.5, pen.t("plot.nothing"), ha="center", transform=axis.transAxes)
         return figure
-    states = [s for s in (*ALLOCATED_STATES, *_OTHER_STATES) if _largest(shown, s)]
+    states = [s for s in (*ALLOCATED_STATES, *OTHER_STATES) if _largest(shown, s)]
     starts = [0.0] * len(shown)
     for state in states:
         widths = [getattr(arm.peak, state.value) for arm in shown]

@@ -12,7 +12,7 @@ from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths, slots
 from experiment.report.keyed import Paths
-from experiment.report.simulation.figures import ALLOCATED, RESERVED, Result, policy_of
+from experiment.report.simulation.figures import ALLOCATED, OTHER, RESERVED, Result, policy_of
 from experiment.report.svg import (
     Scale,
     binary_ticks,
@@ -26,10 +26,10 @@ from experiment.report.svg import (
 )
 
 # From the bottom of a stack: in use, handed out in vain, kept, free.
-STACK = (*ALLOCATED, "cached", "hole", "engine", "watermark", "free")
+STACK = (*ALLOCATED, *OTHER)
 PARTS = (
     "live", "written_later", "never_written", "unwritten", "padding", "finished", "rounding",
-    "cached", "hole", "engine", "watermark", "free",
+    *OTHER,
 )  # fmt: skip
 _PANEL, _GAP = 96, 44
 # Narrower pieces would not be seen.

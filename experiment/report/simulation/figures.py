@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from experiment.messages import Message, message
-from kvsim.slots import ALLOCATED_STATES, SlotState
+from kvsim.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
 
 Result = Mapping[str, Any]
 Unit = Literal["share", "count", "mean", "bytes", "seconds", "rate"]
 Value = int | float | None
 STATES = tuple(state.value for state in SlotState)
 ALLOCATED = tuple(state.value for state in ALLOCATED_STATES)
+OTHER = tuple(state.value for state in OTHER_STATES)
 CONTIGUOUS = ("static", "growing", "max", "pow2", "oracle")
 RESERVED = ("max", "pow2", "oracle")
 
