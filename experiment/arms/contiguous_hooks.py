@@ -196,7 +196,7 @@ class GrowingHook(Hook):
 
 
 def cache_tensors(cache: Any) -> Iterable[torch.Tensor]:
-    """Keys and values of each layer that has any."""
+    """Keys and values of each layer that has any, each [rows, kv_heads, slots, head_dim]."""
     for layer in cache.layers:
         if layer.is_initialized:
             yield layer.keys
