@@ -15,10 +15,8 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +41,7 @@ from experiment.record import EVENTS_FILE, EventLog
 from experiment.report.console import ConsoleReporter
 from experiment.resume import Resumption, as_recorded, read_resumption
 from experiment.runner import Session
+from experiment.wall_clock import wall_clock
 from experiment.workload import check_prompts, choose_prompts
 
 
@@ -324,11 +323,9 @@ def _is_there(directory: Path) -> bool:
 def _first_event(
     config: Config, options: RunOptions, resumption: Resumption | None
 ) -> RunStarted | RunResumed:
-    offset = datetime.now().astimezone().utcoffset()
     common: dict[str, Any] = {
         "version": __version__,
-        "wall_ns": time.time_ns(),
-        "utc_offset_s": int(offset.total_seconds()) if offset else 0,
+        **wall_clock(),
         "command": [without_home(word) for word in options.command],
     }
     if resumption is not None:

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from experiment.record import (
     write_atomic,
     write_summary,
 )
+from experiment.wall_clock import wall_clock
 from kvsim.whole_files import PART
 
 ROOT = Path(__file__).parent.parent
@@ -306,3 +308,16 @@ def test_a_rename_that_fails_leaves_the_old_file_and_nothing_else(
         write_atomic(target, "new")
     assert target.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the system's zone cannot be changed here")
+def test_a_record_begins_at_the_wall_clock_of_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        monkeypatch.setenv("TZ", "TST-05:30")  # as POSIX writes it: ahead of UTC
+        time.tzset()
+        found = wall_clock()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert found["utc_offset_s"] == 5.5 * 3600
+    assert abs(found["wall_ns"] - time.time_ns()) < 60 * 10**9

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +18,10 @@ from experiment.events import EnvironmentProbed, Event, MachineLimits, RunFinish
 from experiment.interrupts import shielded
 from experiment.launch import Prepared
 from experiment.noise import load_average, others_cores
-from experiment.privacy import without_home
 from experiment.record import EventLog, read_record
+from experiment.resume import as_recorded
 from experiment.runner import Session
+from experiment.wall_clock import wall_clock
 
 Listener = Callable[[Event], None]
 
@@ -102,11 +102,10 @@ def _head(session: Session, ground: Ground, config: Config) -> None:
     session.emit(
         RunStarted(
             version=__version__,
-            wall_ns=time.time_ns(),
-            utc_offset_s=0,
             lang="en",
             command=["bench"],
-            config=json.loads(without_home(config.model_dump_json())),
+            config=as_recorded(config),
+            **wall_clock(),
         )
     )
     session.emit(EnvironmentProbed(environment=ground.environment.model_dump(mode="json")))

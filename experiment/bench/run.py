@@ -37,6 +37,7 @@ from experiment.noise import BUSY_CORES, load_average, others_cores
 from experiment.privacy import without_private
 from experiment.record import EventLog
 from experiment.runner import Session
+from experiment.wall_clock import wall_clock
 
 Say = Callable[[Message], None]
 Listener = Callable[[Event], None]
@@ -103,8 +104,8 @@ class Bench:
             session = Session(directory, log, self._listener)
             session.emit(
                 RunStarted(
-                    version=__version__, wall_ns=time.time_ns(), utc_offset_s=0,
-                    lang=self.options.lang, command=["bench"], config={},
+                    version=__version__, lang=self.options.lang, command=["bench"], config={},
+                    **wall_clock(),
                 )
             )  # fmt: skip
             environment = session.probe_environment(self.options.device)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from experiment.simulate.run import Found, Question, parts_of, run
 from experiment.simulate.setup import Memory, Setup, length_of
 from experiment.simulate.trace import Loaded, holds_texts, load
 from experiment.simulate.values import number, several, size, whole
+from experiment.wall_clock import wall_clock
 from experiment.words import make_parser, parse
 from kvsim.gpus import GPUFacts
 from kvsim.models import ModelFacts
@@ -180,15 +179,12 @@ def _policies(options: argparse.Namespace, setup: Setup) -> Sequence[PolicyName]
 
 def _head(question: Question, lang: str) -> dict[str, Any]:
     """What is known before anything runs."""
-    now = datetime.now().astimezone()
-    offset = now.utcoffset()
     stream: Loaded = question.stream
     return {
         "kind": "simulation",
         "schema_version": SCHEMA_VERSION,
         "version": __version__,
-        "wall_ns": time.time_ns(),
-        "utc_offset_s": int(offset.total_seconds()) if offset else 0,
+        **wall_clock(),
         "lang": lang,
         "command": [without_private(word) for word in sys.argv[1:]],
         "trace": stream.info.to_json(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +21,7 @@ from experiment.simulate.names import gpu_of, model_of
 from experiment.simulate.setup import Memory, Setup
 from experiment.simulate.trace import Loaded, holds_texts, lengths, load
 from experiment.simulate.values import number, whole
+from experiment.wall_clock import wall_clock
 from experiment.words import attribute, make_parser, parse
 from kvsim.gpus import GPUFacts
 from kvsim.models import ModelFacts
@@ -154,7 +154,7 @@ def _data(found: Plan, setup: Setup, stream: Loaded | None) -> dict[str, Any]:
         "kind": "plan",
         "schema_version": SCHEMA_VERSION,
         "version": __version__,
-        "wall_ns": time.time_ns(),
+        **wall_clock(),
         "trace": stream.info.to_json() if stream else None,
         "facts": stream.facts.to_json() if stream else None,
         "texts": holds_texts(stream.info) if stream else False,
