@@ -26,6 +26,7 @@ _KNOWN = (
     "ENOTDIR",
     "EPERM",
     "EROFS",
+    "ESPIPE",
 )
 
 

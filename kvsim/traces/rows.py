@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import codecs
 import csv
+import errno
 import gzip
 import hashlib
 import io
 import json
+import os
+import stat
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -66,9 +69,12 @@ def opened(path: Path) -> Iterator[tuple[Hashed, IO[bytes]]]:
     """A file, hashed, and its bytes unpacked where it is a gzip file.
 
     Raises:
-        TraceError: ``unreadable``: it cannot be opened or read, or its packing is damaged.
+        TraceError: ``unreadable``: it is no file, cannot be read, or its packing is damaged.
     """
     try:
+        kind = path.stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # waited for, or without end
+            raise OSError(errno.ESPIPE, os.strerror(errno.ESPIPE), str(path))
         with path.open("rb") as file:
             hashed = Hashed(file)
             buffered = io.BufferedReader(hashed, _CHUNK)
