@@ -28,9 +28,9 @@ _PIECE = 1 << 20
 
 def cleaner() -> Callable[[str], str]:
     """Takes the home directory and the values of secret variables, as set now, out of texts."""
-    home = _home()
+    homes = _homes()
     pairs = [(re.escape(secret), "***") for secret in _secrets(os.environ)]
-    pairs += [(_home_pattern(home).pattern, "~")] if home else []
+    pairs += [(homes.pattern, "~")] if homes else []
     if not pairs:
         return lambda text: text
     pattern = re.compile("|".join(f"({what})" for what, _ in pairs))
@@ -40,8 +40,8 @@ def cleaner() -> Callable[[str], str]:
 
 def without_home(text: str) -> str:
     """``text`` without the home directory."""
-    home = _home()
-    return _home_pattern(home).sub("~", text) if home else text
+    homes = _homes()
+    return homes.sub("~", text) if homes else text
 
 
 def without_private(text: str) -> str:
@@ -77,17 +77,18 @@ def _pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def _home() -> str:
-    """The home directory; nothing where there is none, or where it is the root of all."""
+def _homes() -> re.Pattern[str] | None:
+    """The home directory, as it is named and where its links lead; None where there is none.
+
+    The root of all is nobody's, and a home of /home/al is no part of /home/alice.
+    """
     with contextlib.suppress(RuntimeError):
         home = str(Path.home())
-        return home if len(home) > 1 else ""
-    return ""
-
-
-def _home_pattern(home: str) -> re.Pattern[str]:
-    """A home of /home/al is no part of /home/alice."""
-    return re.compile(re.escape(home) + r"(?![\w-])")
+        if len(home) > 1:
+            led = os.path.realpath(home) if Path(home).is_absolute() else ""
+            longest = sorted({home, led} if len(led) > 1 else {home}, key=len, reverse=True)
+            return re.compile(rf"(?:{'|'.join(map(re.escape, longest))})(?![\w-])")
+    return None
 
 
 def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ def bench(words: list[str], t: Translator) -> int:
 
 
 def _measure(options: Options, console: BenchConsole) -> int:
+    from experiment.bench.data import read_data
     from experiment.bench.run import Bench
 
     measured = Bench(options, console.say, console.handle, console.row)
@@ -73,7 +74,8 @@ def _measure(options: Options, console: BenchConsole) -> int:
     console.show(measured.data)
     if measured.written is not None:
         console.written(measured.written)
-        for path in _pages(measured.written.parent, measured.data, options.lang):
+        kept = read_data(measured.written)  # without what is private
+        for path in _pages(measured.written.parent, kept, options.lang):
             console.written(path)
     return code
 

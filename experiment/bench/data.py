@@ -13,6 +13,7 @@ from experiment.bench.rows import Row
 from experiment.foreign import MAX_JSON_BYTES, read_bounded
 from experiment.messages import ExitCode, Message, user_error
 from experiment.os_errors import writing
+from experiment.privacy import without_private
 from experiment.record import write_atomic
 
 SCHEMA = 1
@@ -85,6 +86,7 @@ def write_data(directory: Path, data: BenchData) -> Path:
     """
     path = directory / (WAITING_FILE if data.waiting else FILE)
     text = json.dumps(data.model_dump(mode="json"), ensure_ascii=False, indent=1, allow_nan=False)
+    text = without_private(text)  # a model may lie in somebody's home, a reason may name a path
     with writing(path, ExitCode.UNWRITABLE):
         write_atomic(path, text + "\n")
     return path

@@ -142,7 +142,7 @@ class Bench:
         model = prepared.model
         self.data.model = model.model_dump(
             mode="json", include={"name", "source", "dtype", "parameters", "weights_sha256"}
-        )
+        ) | {"name": without_private(model.name)}
         self.data.settings = {
             "threads": config.run.threads, "block_size": config.cache.block_size,
             "seed": self.options.seed, "tiny": self.options.tiny,

@@ -9,9 +9,12 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from experiment.bench import run as bench_run
+from experiment.bench.data import BenchData, LeftOut, write_data
 from experiment.cli import main
 from experiment.events import ArmFailed
 from experiment.messages import ExitCode, message
@@ -88,6 +91,26 @@ def test_no_file_of_the_other_commands_names_the_person(
     assert "simulate/sim.json" in holding(home / "out", "~/trace.jsonl")
 
 
+def test_no_file_of_a_benchmark_names_the_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its facts come from its processes, and not out of a record."""
+    home = tmp_path / f"{MARK}home"
+    for name, value in {**TOKENS, "HOME": str(home)}.items():
+        monkeypatch.setenv(name, value)
+    reason = message("failure.exception", error=f"401 for {TOKENS[SECRETS[0]]} in {home}/x")
+    left = LeftOut(workload="A", arm="vllm", rounds=0, reason=reason)
+    data = BenchData(version="1", started="2026-11-22T04:33:57+00:00", left_out=[left],
+                     model={"name": str(home / "mine")})  # fmt: skip
+    made = SimpleNamespace(run=lambda: None, data=data, written=write_data(tmp_path, data))
+    monkeypatch.setattr(bench_run, "Bench", lambda *_: made)
+    assert main(["bench", "--quick", "--out", str(tmp_path), "--lang", "en"]) == ExitCode.OK
+    for file in ("engine.json", "bench.html"):
+        text = (tmp_path / file).read_text(encoding="utf-8")
+        assert MARK not in text
+        assert "~/mine" in text
+
+
 def test_the_check_would_find_it(run_directory: Path) -> None:
     assert "events.jsonl" in holding(run_directory, "~/models/mine")
 
@@ -117,6 +140,20 @@ def test_only_the_whole_home_is_replaced(monkeypatch: pytest.MonkeyPatch) -> Non
     assert without_private("/home/al/x /home/alice /home/al") == "~/x /home/alice ~"
     monkeypatch.setenv("HOME", "/")
     assert without_private("/home/al/x") == "/home/al/x"
+
+
+def test_a_home_that_is_a_link_is_known_by_both_of_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "al").symlink_to(tmp_path / "disk")
+    monkeypatch.setenv("HOME", str(tmp_path / "al"))
+    assert without_private(f"{tmp_path}/al/x {tmp_path}/disk/x {tmp_path}/disks") == (
+        f"~/x ~/x {tmp_path}/disks"
+    )
+    (tmp_path / "all").symlink_to("/")
+    monkeypatch.setenv("HOME", str(tmp_path / "all"))
+    assert without_private(f"/x {tmp_path}/all/x") == "/x ~/x"
 
 
 def test_short_values_and_plain_variables_stay(monkeypatch: pytest.MonkeyPatch) -> None:
