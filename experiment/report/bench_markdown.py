@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiment.bench.data import BenchData
+from experiment.config_reading import MAX_CONFIG_BYTES
+from experiment.foreign import read_bounded
 from experiment.i18n import Translator
 from experiment.messages import user_error
 from experiment.os_errors import writing
@@ -21,13 +23,22 @@ def write_page(path: Path, data: BenchData) -> None:
     Raises:
         UserError: the page has no such marks, or cannot be read or written.
     """
+    page = _page(path) if path.exists() else f"{BEGIN}\n{END}\n"
     with writing(path):
-        page = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
         before, begin, rest = page.partition(BEGIN)
         _, end, after = rest.partition(END)
         if not begin or not end:
             raise user_error("error.bench.no_marks", path=str(path), begin=BEGIN, end=END)
         write_atomic(path, f"{before}{BEGIN}\n\n{markdown(data)}\n{END}{after}")
+
+
+def _page(path: Path) -> str:
+    if not path.is_file():  # a pipe would be waited for without end
+        raise user_error("error.file_unreadable", path=str(path))
+    try:
+        return read_bounded(path, MAX_CONFIG_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise user_error("error.file_unreadable", path=str(path)) from error
 
 
 def markdown(data: BenchData) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from experiment.launch import Prepared
 from experiment.messages import ExitCode, UserError
 from experiment.model.builtin import model_directory
 from experiment.record import read_record
-from experiment.report.bench_markdown import BEGIN, END
+from experiment.report.bench_markdown import BEGIN, END, write_page
 
 ASKED = ("slabs", "paged")
 HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -202,6 +203,20 @@ def test_a_model_that_is_not_there_leaves_an_older_file_alone(
     assert "./none" in capsys.readouterr().err
     assert (tmp_path / "engine.json").read_text(encoding="utf-8") == "old"
     assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.parametrize("what", ["no text", "a pipe"])
+def test_a_page_that_cannot_be_read_is_left_alone(what: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    if what == "a pipe":
+        os.mkfifo(page)
+    else:
+        page.write_bytes(BEGIN.encode() + b"\xff" + END.encode())
+    before = page.stat()
+    with pytest.raises(UserError) as refused:
+        write_page(page, BenchData(version="1", started="2026-11-22T04:33:57+00:00"))
+    assert refused.value.text.key == "error.file_unreadable"
+    assert page.stat() == before
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
