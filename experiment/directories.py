@@ -69,9 +69,10 @@ def _check_empty(path: Path) -> None:
 
 def _new_directory(path: Path) -> Path:
     """Create a directory that nobody else has, though several runs begin in the same second."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         try:
-            path.mkdir(parents=True)
+            path.mkdir()
         except FileExistsError:
             path = path.with_name(path.name + "x")
         else:

@@ -9,7 +9,7 @@ from experiment.compare.baseline import read_any, read_baseline, write_baseline
 from experiment.compare.checks import Checks, judge_gate, read_checks, write_comparison
 from experiment.compare.results import Side
 from experiment.compare.sides import compare_sides
-from experiment.directories import place_of_now
+from experiment.directories import make_run_directory
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
 from experiment.report.compare import CompareConsole
@@ -35,7 +35,7 @@ def compare(words: list[str], t: Translator) -> int:
     if left is not None:
         comparison = compare_sides(left, right)
         console.show(comparison)
-        out = Path(options.out) if options.out else place_of_now("compare-")
+        out = Path(options.out) if options.out else make_run_directory(None, "compare-")
         console.written(write_comparison(out, comparison, t.lang))
     code: int = ExitCode.OK
     if checks.limits is not None:

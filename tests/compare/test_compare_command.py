@@ -49,6 +49,20 @@ def test_two_runs_are_shown_and_written(
     assert (wasted["left"], wasted["right"], wasted["verdict"]) == ("2", "0", "better")
 
 
+def test_comparisons_that_begin_at_once_have_a_place_each(
+    runs: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are named by the second, and two of them take less."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "experiment.directories.place_of_now", lambda prefix: Path("reports", prefix + "now")
+    )
+    for _ in range(2):
+        assert main(["compare", *runs, "--lang", "en"]) == ExitCode.OK
+    made = sorted(path.parent.name for path in tmp_path.glob("reports/*/compare.json"))
+    assert made == ["compare-now", "compare-nowx"]
+
+
 def test_the_page_is_one_file_in_both_languages(runs: tuple[str, str], tmp_path: Path) -> None:
     main(["compare", *runs, "--lang", "zh", "--out", str(tmp_path)])
     page = (tmp_path / "compare.html").read_text(encoding="utf-8")
