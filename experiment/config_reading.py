@@ -37,7 +37,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     data = read_bounded(path, MAX_CONFIG_BYTES)
     try:
-        return parse_toml(data.decode("utf-8"))
+        return parse_toml(data.decode("utf-8-sig"))  # as some editors write it
     except UnicodeDecodeError as error:
         raise user_error("error.file_unreadable", path=str(path)) from error
     except ValueError as error:

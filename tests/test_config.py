@@ -144,6 +144,12 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     assert (config.cache.block_size, config.cache.max_length) == (4, 64)
 
 
+def test_a_mark_that_editors_put_in_front_is_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "marked.toml"
+    path.write_text("[cache]\nblock_size = 8\n", encoding="utf-8-sig")
+    assert load_config(path, {}).cache.block_size == 8
+
+
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none.toml").text.key == "error.file_missing"
     assert refusal(tmp_path).text.key == "error.file_unreadable"
