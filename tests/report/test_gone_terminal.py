@@ -5,6 +5,7 @@ Rich cannot stop a display whose start broke off: that would be an error of its 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pty
@@ -16,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
 from experiment.interrupts import EndedError, Interrupts
 from experiment.messages import message
 from experiment.report.bench import BenchConsole
 from experiment.report.console import ConsoleReporter
+from experiment.report.display import showing
 
 Begin = Callable[[], object]
 Shown = tuple[Any, Begin, Begin]
@@ -99,3 +103,12 @@ def test_a_signal_while_a_display_begins_or_ends_waits_until_it_has(
         end()
         assert (shown.console._live_stack, shown.console._render_hooks) == ([], [])
         os.close(ours)
+
+
+def test_a_display_ends_however_that_ends_for_which_it_was_shown() -> None:
+    with a_terminal() as (_, file):
+        progress = Progress(console=Console(file=file, force_terminal=True))
+        with contextlib.suppress(EndedError), showing(progress):
+            assert progress.live.is_started
+            raise EndedError
+        assert not progress.live.is_started
