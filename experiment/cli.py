@@ -40,6 +40,8 @@ _COMMANDS = {
     "compare": "experiment.compare.command:compare",
 }
 COMMANDS = tuple(_COMMANDS)
+# Why nobody can even say whether something of a name is there.
+_NO_NAMES = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
 # Flags that set one key of the config.
 _CONFIG_FLAGS = {
     "--device": ("run.device", "auto|cpu|cuda"),
@@ -81,7 +83,7 @@ def _answer(words: list[str], t: Translator) -> int:
         return error.exit_code
     except OSError as error:
         # Names that a person gave are looked for in many places; nothing has begun by then.
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno not in _NO_NAMES or error.filename is None:
             raise
         wrong = user_error("error.bad_name", path=str(error.filename), why=os_reason(error))
         _complain(t, wrong)

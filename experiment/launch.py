@@ -140,12 +140,21 @@ def refuse(config: Config, environment: Environment) -> Message | None:
     fixed = sorted(FIXED_ARGUMENTS.intersection(config.vllm.args))
     if fixed:
         return message("error.vllm_fixed", argument=fixed[0])
-    if config.vllm.args.get("trust_remote_code"):
+    if _asks_for_remote_code(config.vllm.args):
         return message("error.vllm_remote_code")
     ranks, gpus = config.vllm.ranks, sum(gpu.visible for gpu in environment.gpus)
     if ranks > 1 and ranks > gpus:
         return message("error.vllm_ranks", ranks=ranks, gpus=gpus)
     return _too_large(config, environment)
+
+
+def _asks_for_remote_code(value: object) -> bool:
+    """Whether a table asks for it anywhere: those of vLLM hold tables for other models."""
+    if isinstance(value, dict):
+        names = {str(name).replace("-", "_"): each for name, each in value.items()}
+        asked = names.get("trust_remote_code")
+        return bool(asked) or any(map(_asks_for_remote_code, value.values()))
+    return isinstance(value, list) and any(map(_asks_for_remote_code, value))
 
 
 def adapt(config: Config, device: str) -> tuple[Config, list[Message]]:

@@ -26,6 +26,7 @@ from experiment.model.hub import (
     download,
     endpoint,
 )
+from experiment.os_errors import os_reason
 
 GPT2_NAMES = ("gpt2", "openai-community/gpt2")
 Emit = Callable[[Event], None]
@@ -122,6 +123,8 @@ def _local(name: str) -> Path | None:
         if _looks_like_path(name):
             key = "error.model.no_config" if path.is_dir() else "error.model.no_directory"
             raise user_error(key, model=name)
+    except PermissionError as error:
+        raise user_error("error.bad_name", path=name, why=os_reason(error)) from error
     except (OSError, ValueError) as error:  # too long, or a null byte in it
         raise user_error("error.model.bad_name", model=name[:80]) from error
     return None
