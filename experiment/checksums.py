@@ -55,11 +55,11 @@ def _is_changed(directory: Path, name: str, digest: Any) -> bool:
     if path.is_absolute() or ".." in path.parts:
         return True  # no run wrote such a name, and nothing out there is read for it
     place = directory / path
-    if place.exists() and not place.is_file():
-        return True  # a pipe in its place would be waited for without end
     try:
+        if place.exists() and not place.is_file():
+            return True  # a pipe in its place would be waited for without end
         return bool(file_sha256(place) != digest)
     except FileNotFoundError:
         return is_measured(name)
-    except OSError:
+    except (OSError, ValueError):  # a name that no file can have
         return True

@@ -23,6 +23,7 @@ class ModelPrepared(EventBase):
     architecture: str
     parameters: int
     weights_sha256: str
+    config_sha256: str | None = None  # of config.json; older logs do not know it
     dtype: str
     device: str
     layers: int

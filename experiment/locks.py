@@ -25,23 +25,23 @@ except ImportError:  # not a POSIX system: that a log is never opened twice has 
 
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _POLL_S = 0.05
+_GLANCE_S = 0.25  # whoever only looks has a file for a moment, too, and is no holder
 DRAWING_S = 60.0  # whoever draws a report has a directory for some seconds
 
 # Directories of this process, by device and number: a command may run another one within itself.
 _ours: set[tuple[int, int]] = set()
 
 
-def lock(file: IO[bytes] | int) -> bool:
-    """Take a file for this process; False where another one has it.
+def lock(file: IO[bytes] | int, wait_s: float = 0.0) -> bool:
+    """Take a file for this process; False where another one has it, and has it still later.
 
     On a file system that knows no locks nobody is kept out.
     """
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in _HELD
+    deadline = time.monotonic() + max(wait_s, _GLANCE_S)
+    while not _taken(file, shared=False):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
     return True
 
 
@@ -52,7 +52,7 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return _place(handle) not in _ours and not lock(handle)
+        return _place(handle) not in _ours and not _taken(handle, shared=True)
     finally:
         os.close(handle)
 
@@ -86,7 +86,7 @@ def turn(directory: Path, wait_s: float) -> Iterator[bool]:
     try:
         if place in _ours:
             yield True
-        elif _locked_within(handle, wait_s):
+        elif lock(handle, wait_s):
             _ours.add(place)
             try:
                 yield True
@@ -103,10 +103,12 @@ def _place(handle: int) -> tuple[int, int]:
     return about.st_dev, about.st_ino
 
 
-def _locked_within(handle: int, wait_s: float) -> bool:
-    deadline = time.monotonic() + wait_s
-    while not lock(handle):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_POLL_S)
+def _taken(file: IO[bytes] | int, *, shared: bool) -> bool:
+    """Whether nobody else has it; those who share it, as all do who look, are in nobody's way."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _HELD
     return True

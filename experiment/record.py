@@ -23,7 +23,7 @@ from experiment.checksums import changed_files
 from experiment.events import OLDEST_SCHEMA, SCHEMA_VERSION, Event, RunStarted, decode, encode
 from experiment.foreign import MAX_JSON_BYTES, log_lines, parse_json, read_bounded
 from experiment.joined import joined
-from experiment.locks import is_locked, lock
+from experiment.locks import DRAWING_S, held, lock
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.privacy import cleaner
@@ -46,26 +46,22 @@ class EventLog:
         directory: the run directory; it exists.
         resume: go on with the log that is there, once :meth:`begin` is called; until then events
             wait in memory, and the run is left as it is.
+        size: bytes of the log that is there, when it was read.
 
     Raises:
-        UserError: another process is writing a run there.
+        UserError: another process is writing a run there, or has done so since the log was read.
     """
 
-    def __init__(self, directory: Path, resume: bool = False) -> None:
+    def __init__(self, directory: Path, resume: bool = False, size: int | None = None) -> None:
         self.path = directory / EVENTS_FILE
-        # Without a buffer of ours: what did not fit on a full disk is not tried again later.
-        try:
-            self._file = self.path.open("r+b" if resume else "xb", buffering=0)
-        except FileExistsError as error:
-            raise user_error("error.run_in_use", path=str(directory)) from error
-        others = not resume and is_locked(directory)  # another command is about to write here
-        if others or not lock(self._file):
-            self._file.close()
-            if others:
-                self.path.unlink()
-            raise user_error("error.run_in_use", path=str(directory))
+        # Who draws the run that is resumed, with the sums of its log, comes to an end before.
+        with held(directory, DRAWING_S if resume else 0.0):
+            self._file = _opened(self.path, resume)
         self._waiting: list[Event] | None = [] if resume else None
         self._size = self._file.seek(0, os.SEEK_END)
+        if size is not None and size != self._size:  # by one that has ended meanwhile
+            self._file.close()
+            raise user_error("error.run_in_use", path=str(directory))
         self._lock = Lock()
         self._clean = cleaner()  # whatever an arm says: no home directory, no secret
 
@@ -137,7 +133,8 @@ class Record:
     """A run as it was written down.
 
     ``damaged_lines`` counts lines that are no events (a crash can cut the last one).
-    ``changed_files`` are those that are no longer as they were when ``run.json`` was written.
+    ``changed_files`` are those that are no longer as they were when ``run.json`` was written,
+    and that file itself where it is damaged.
     """
 
     directory: Path
@@ -188,6 +185,8 @@ def read_record(directory: Path) -> Record:
         raise user_error("error.no_record", path=str(directory))
     _check_version(path, events[0].schema_version)
     summary = _summary(directory / RUN_FILE)
+    if summary is None:  # what it said of the others, nobody knows
+        return Record(directory, joined(events), damaged, changed_files=(RUN_FILE,))
     changed = changed_files(directory, summary.get("files"))
     return Record(directory, joined(events), damaged, summary, changed)
 
@@ -212,17 +211,39 @@ def write_summary(directory: Path, summary: dict[str, Any]) -> None:
     write_atomic(directory / RUN_FILE, text + "\n")
 
 
+def _opened(path: Path, resume: bool) -> IO[bytes]:
+    """The log, made anew or as it is, and kept from other processes.
+
+    Raises:
+        UserError: another process has it.
+    """
+    try:
+        # Without a buffer of ours: what did not fit on a full disk is not tried again later.
+        file = path.open("r+b" if resume else "xb", buffering=0)
+    except FileExistsError as error:
+        raise user_error("error.run_in_use", path=str(path.parent)) from error
+    if not lock(file):
+        file.close()
+        raise user_error("error.run_in_use", path=str(path.parent))
+    return file
+
+
 def _full(path: Path, error: OSError) -> UserError:
     text = message("error.record_unwritable", path=str(path), why=os_reason(error))
     return UserError(text, ExitCode.UNWRITABLE)
 
 
-def _summary(path: Path) -> dict[str, Any]:
-    """What ``run.json`` holds; nothing where it is missing or cannot be read."""
-    with contextlib.suppress(OSError, ValueError, UserError):
-        found = parse_json(read_bounded(path, MAX_JSON_BYTES)) if path.is_file() else {}
-        return found if isinstance(found, dict) else {}
-    return {}
+def _summary(path: Path) -> dict[str, Any] | None:
+    """What ``run.json`` holds; none or one that is too large has nothing, a damaged one is None."""
+    try:
+        if not path.exists():
+            return {}
+        found = parse_json(read_bounded(path, MAX_JSON_BYTES)) if path.is_file() else None
+    except UserError as error:
+        return {} if error.text.key == "error.file_too_large" else None
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _ends_a_line(file: IO[bytes], size: int) -> bool:

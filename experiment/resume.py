@@ -40,7 +40,10 @@ from experiment.record import EVENTS_FILE, Record, read_record
 
 # An arm of a run: the index of its cell, None where the run is no experiment, and its name.
 ArmKey = tuple[int | None, str]
-_MODEL = ("architecture", "parameters", "dtype", "device", "weights_sha256")
+_MODEL = (
+    "architecture", "parameters", "dtype", "device", "eos_token_id", "config_sha256",
+    "weights_sha256",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,14 @@ class Resumption:
     """A run that is to go on.
 
     ``missing`` are the arms that have not ended well, in the order in which they run; ``stretch``
-    counts from 1, the run as it was begun.
+    counts from 1, the run as it was begun; ``size`` is that of the log, in bytes.
     """
 
     record: Record
     config: Config
     missing: tuple[ArmKey, ...]
     stretch: int
+    size: int
 
     @property
     def directory(self) -> Path:
@@ -94,6 +98,8 @@ class Resumption:
         if old_model is not None:
             for name in _MODEL:
                 before, now = getattr(old_model, name), getattr(model, name)
+                if name == "config_sha256" and before is None:
+                    continue  # an older log does not know it
                 if before != now:
                     self._refuse("model", what=name, before=str(before)[:12], now=str(now)[:12])
         if old_workload is not None:
@@ -121,6 +127,7 @@ def read_resumption(directory: Path, given: Config | None) -> Resumption:
     _check_links(directory)
     if is_locked(directory / EVENTS_FILE):
         raise user_error("error.run_in_use", path=str(directory))
+    size = _size(directory / EVENTS_FILE)
     record = read_record(directory)
     started, path = record.started, str(directory)
     if (started.schema_version, started.version) != (SCHEMA_VERSION, __version__):
@@ -134,7 +141,15 @@ def read_resumption(directory: Path, given: Config | None) -> Resumption:
     if keys:
         raise user_error("error.resume.config", path=path, keys=", ".join(keys))
     missing = tuple(key for key in _planned(config) if key not in finished_arms(record))
-    return Resumption(record, config, missing, len(record.of(RunResumed)) + 2)
+    return Resumption(record, config, missing, len(record.of(RunResumed)) + 2, size)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 where there is none, which its reader will say."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _check_links(directory: Path) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from experiment import __version__
 from experiment.arm_events import PREPARATION
+from experiment.checksums import LOGS
 from experiment.compare.checks import NO_CHECKS, Checks, check_run
 from experiment.config import Config, group_of
 from experiment.directories import make_run_directory
@@ -122,7 +123,7 @@ def _measure(
     Raises:
         UserError: nothing could be measured, or no more be written.
     """
-    with _disk_errors(directory), EventLog(directory, resume=resumption is not None) as log:
+    with _disk_errors(directory), _log(directory, resumption) as log:
         stretch = resumption.stretch if resumption else 1
         session = Session(directory, log, console.handle, stretch)
         first = _first_event(config, options, resumption)
@@ -150,10 +151,23 @@ def _measure(
                 session.emit(Notice(text=message("note.ended_by", signal=interrupts.signal.name)))
             session.emit(RunFinished.model_validate({"status": status}))
     if failure and failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
-        # Nothing was measured; it was empty when we took it.
-        shutil.rmtree(directory, ignore_errors=True)
+        _take_back(directory)
         raise UserError(failure.reason)
     return interrupts.exit_code or _exit_code(failure), True
+
+
+def _log(directory: Path, resumption: Resumption | None) -> EventLog:
+    if resumption is None:
+        return EventLog(directory)
+    return EventLog(directory, resume=True, size=resumption.size)
+
+
+def _take_back(directory: Path) -> None:
+    """Remove what a run wrote that measured nothing; what somebody else put there stays."""
+    shutil.rmtree(directory / LOGS, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        (directory / EVENTS_FILE).unlink()
+        directory.rmdir()
 
 
 def _attempt(

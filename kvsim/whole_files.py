@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import IO
 
 PART = ".part"
+# What whoever runs this takes from new files; it can only be asked for by setting it.
+_MASK = os.umask(0o077)
+os.umask(_MASK)
 
 
 @contextmanager
@@ -36,7 +39,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o644)
+        Path(name).chmod(0o666 & ~_MASK)
         Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

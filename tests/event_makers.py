@@ -48,8 +48,8 @@ def head() -> list[Event]:
     """What every log begins with."""
     model = ModelPrepared(
         name="tiny", source="random", architecture="gpt2", parameters=1, weights_sha256="ab" * 32,
-        dtype="float32", device="cpu", layers=1, kv_heads=1, head_dim=1, element_bytes=2,
-        max_positions=8, vocab_size=50, eos_token_id=None,
+        config_sha256="ef" * 32, dtype="float32", device="cpu", layers=1, kv_heads=1,
+        head_dim=1, element_bytes=2, max_positions=8, vocab_size=50, eos_token_id=None,
     )  # fmt: skip
     requests = [
         WorkloadRequest(id=i, prompt="x", token_ids=[1] * n, max_new_tokens=NEW)

@@ -16,6 +16,7 @@ from experiment.model.load import one_line
 from experiment.model.precision import ELEMENT_BYTES, resolve_dtype
 from experiment.model.source import Source, weight_files
 from experiment.model.tensors import check_tensors
+from kvsim.digest import file_sha256
 from kvsim.geometry import geometry_from_config
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def describe(
         architecture=(model.architectures or [model.model_type])[0],
         parameters=sum(parameter.numel() for parameter in built.parameters()),  # shared ones once
         weights_sha256=_digest(source, files, emit),
+        config_sha256=file_sha256(source.directory / "config.json"),
         dtype=dtype,
         device=device,
         layers=geometry.layers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from experiment.events import encode
 from experiment.locks import lock
 from experiment.messages import ExitCode
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
+from experiment.report import files
 from kvsim.digest import file_sha256
 
 GATE = '[limits]\n"paged/blocks" = { max = 8 }\n'
@@ -145,3 +147,34 @@ def test_names_in_a_summary_lead_nowhere_else(tmp_path: Path) -> None:
     run.mkdir()
     known = {"../outside": file_sha256(outside), str(outside): file_sha256(outside)}
     assert changed_files(run, known) == tuple(known)
+
+
+@pytest.mark.parametrize("name", ["\0", "a" * 300, "logs/" * 2000])
+def test_a_name_that_no_file_can_have_is_no_traceback(tmp_path: Path, name: str) -> None:
+    assert changed_files(tmp_path, {name: "ab" * 32}) == (name,)
+
+
+@pytest.mark.parametrize("what", ["cut short", "another text", "a pipe"])
+def test_a_damaged_summary_is_said_and_nothing_is_judged_by_its_run(
+    run: Path, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It has the sums of all others, so that nobody knows whether those are as they were."""
+    monkeypatch.setattr(files, "draw_plots", lambda *_: iter(()))  # seconds for each
+    summary, gate = run / RUN_FILE, tmp_path / "gate.toml"
+    gate.write_text(GATE, encoding="utf-8")
+    text = summary.read_text(encoding="utf-8")
+    summary.unlink()
+    if what == "a pipe":
+        os.mkfifo(summary)
+    else:
+        summary.write_text(text[: len(text) // 2] if what == "cut short" else "[]", "utf-8")
+    capsys.readouterr()
+    words = ["--gate", str(gate), "--lang", "en"]
+    assert main(["compare", str(run), *words]) == ExitCode.CHANGED
+    assert RUN_FILE in capsys.readouterr().err
+    for told in (True, False):
+        assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
+        printed = " ".join(capsys.readouterr().out.split())
+        assert (f"Changed since it was drawn: {RUN_FILE}" in printed) == told
+    assert main(["compare", str(run), *words]) == ExitCode.OK

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from programs import ARMS, Starter, arm_ended, arm_steps, real
 
-from experiment import cli
+from experiment import cli, walkthrough
 from experiment.conclusions import evaluate
 from experiment.environment import Environment
-from experiment.events import ArmFinished, RunFinished, RunResumed
+from experiment.events import ArmFinished, ModelPrepared, RunFinished, RunResumed, WorkloadReady
 from experiment.locks import lock
 from experiment.messages import ExitCode
 from experiment.process import PACKAGES, _OwnPackages
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
+from experiment.resume import Resumption, read_resumption
 
 ROOT = Path(__file__).parent.parent.parent
 FIRST, SECOND = ARMS
@@ -103,13 +106,16 @@ def test_the_config_that_it_was_begun_with_may_be_given_again(run: Path, start: 
     assert "weights_sha256 was abababababab and is cdcdcdcdcdcd now" in err
 
 
-def test_another_model_is_refused_and_the_run_stays_as_it_was(run: Path, start: Starter) -> None:
+@pytest.mark.parametrize("what", ["weights_sha256", "config_sha256"])
+def test_another_model_is_refused_and_the_run_stays_as_it_was(
+    what: str, run: Path, start: Starter
+) -> None:
     before = content(run)
-    changed = {"weights_sha256": "cd" * 32}
+    changed = {what: "cd" * 32}
     code, _, err = start("--resume", str(run), model=changed, out=run).end()
     assert code == ExitCode.USAGE
     (line,) = err.splitlines()
-    assert "weights_sha256" in line
+    assert what in line
     assert content(run) == before
 
 
@@ -160,6 +166,37 @@ def test_a_run_that_is_being_written_is_left_alone(
         assert lock(file)
         assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
     assert "writing into" in capsys.readouterr().err
+
+
+def test_a_run_that_went_on_since_it_was_read_is_left_alone(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another --resume that was quicker, and has ended."""
+    read = walkthrough.read_resumption
+
+    def and_another_one_ends(*words: Any) -> Resumption:
+        found = read(*words)
+        with (run / EVENTS_FILE).open("ab") as file:
+            file.write(b"\n")
+        return found
+
+    monkeypatch.setattr(walkthrough, "read_resumption", and_another_one_ends)
+    before = content(run)
+    assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
+    assert "writing into" in capsys.readouterr().err
+    assert content(run) == before | {EVENTS_FILE: before[EVENTS_FILE] + b"\n"}
+
+
+def test_a_log_that_knows_no_config_of_the_model_goes_on(run: Path) -> None:
+    """An older one."""
+    found = read_resumption(run, None)
+    model, workload = found.record.first(ModelPrepared), found.record.first(WorkloadReady)
+    assert model
+    assert workload
+    events = [event if event is not model else model.model_copy(update={"config_sha256": None})
+              for event in found.record.events]  # fmt: skip
+    older = replace(found, record=replace(found.record, events=tuple(events)))
+    older.check_prepared(model, workload)
 
 
 @pytest.mark.parametrize(

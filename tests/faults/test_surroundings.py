@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
@@ -19,6 +20,7 @@ from programs import Starter
 from experiment.cli import main
 from experiment.conclusions import evaluate
 from experiment.config import Config
+from experiment.environment import Environment
 from experiment.foreign import given_path
 from experiment.i18n import LANGUAGES
 from experiment.messages import ExitCode, UserError
@@ -27,7 +29,7 @@ from experiment.model.source import find_model
 from experiment.privacy import cleaner, without_home
 from experiment.process import Child, ChildStartError
 from experiment.record import read_record, remove_parts
-from experiment.runner import _reason
+from experiment.runner import Session, _reason
 from kvsim import whole_files
 from kvsim.sweep import SweepError, expand
 from kvsim.sweep.processes import by_processes
@@ -221,6 +223,12 @@ PIPES: dict[str, tuple[str, Callable[[Path], tuple[str, ...]]]] = {
     "a run to draw": ("events.jsonl", lambda at: ("render", str(at))),
     "a simulation": ("sim.json", lambda at: ("render", str(at))),
     "a benchmark": ("engine.json", lambda at: ("bench", "--show", str(at))),
+    "a trace": ("trace.csv", lambda at: (*SIM[:2], str(at / "trace.csv"), *SIM[7:])),
+    "a grid's trace": (
+        "trace.csv",
+        lambda at: (*SWEEP, "--set", f"trace='{at}/trace.csv'", "--out", str(at / "out")),
+    ),
+    "recorded requests": ("requests.jsonl", lambda at: ("calibrate", str(at))),
 }
 
 
@@ -251,3 +259,95 @@ def test_a_cell_that_is_none_is_computed_again(make: str, tmp_path: Path) -> Non
             file.truncate(1 << 34)
     assert main(words) == ExitCode.OK
     assert json.loads(place.read_text("utf-8"))["id"] == cell.id
+
+
+@pytest.mark.parametrize("source", ["/dev/zero", "/dev/tty", "/proc/self/mem"])
+def test_a_device_is_no_trace(
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*SIM[:2], source, *SIM[7:], "--out", str(tmp_path / "out"), "--lang", "en"]
+    assert main(words) == ExitCode.USAGE
+    assert source in one_line(capsys)
+
+
+def test_a_place_whose_parent_is_a_link_to_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name that is free is looked for beside one that is taken; here none ever is."""
+    monkeypatch.chdir(tmp_path)
+    Path("reports").symlink_to("nothing")
+    assert main([*SIM, "--lang", "en"]) == ExitCode.USAGE
+    assert "reports" in one_line(capsys)
+
+
+CLOSED = """
+import sys
+from pathlib import Path
+from experiment.cli import main
+from experiment.config import Config
+from experiment.messages import UserError
+from experiment.model.source import find_model
+closed = sys.argv[1]
+SIM = ["--model", "gpt2", "--gpu", "a100-80gb", "--policy", "paged"]
+for words in (
+    ["--yes", "--config", closed], ["--yes", "--prompts", closed], ["--yes", "--gate", closed],
+    ["--yes", "--baseline", closed], ["--yes", "--resume", closed],
+    ["--yes", "--out", closed, "--model", "tiny-gpt2"],
+    ["render", closed], ["compare", closed, closed], ["bench", "--show", closed],
+    ["bench", "--show", closed, "--markdown", closed], ["calibrate", closed],
+    ["simulate", "--trace", closed, *SIM], ["simulate", "--trace", "sharegpt-like", *SIM,
+     "--latency", closed], ["plan", "--trace", closed, *SIM[:4]], ["sweep", closed],
+    ["sweep", "--set", f"trace='{closed}'", "--set", "policy='paged'", "--set", "model='gpt2'",
+     "--set", "gpu='a100-80gb'"], ["paper", "--seeds", "1", "--out", closed],
+    ["claims", "--quick", "--out", closed],
+):
+    print("ended", main([*words, "--lang", "en"]), *words, flush=True)
+try:
+    find_model(Config.model_validate({"model": {"name": closed}}), print)
+except UserError as error:
+    print(error.text.key)
+"""
+
+
+def test_what_nobody_may_look_at_is_one_line(tmp_path: Path) -> None:
+    """Whoever may look at everything, as these tests may, gives that up first."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED, str(closed / "x")], preexec_fn=as_nobody_special,
+        stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    *ended, of_model = done.stdout.splitlines()
+    assert [line for line in ended if not line.startswith(f"ended {ExitCode.USAGE} ")] == []
+    assert of_model == "error.bad_name"
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(ended) > 15
+    assert [line for line in lines if not line.startswith("Error: ")] == []
+
+
+def as_nobody_special() -> None:
+    """Give up the rights of root to read and search whatever there is, for the next program."""
+    drop, kinds = 24, (1, 2)  # PR_CAPBSET_DROP; CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    if os.geteuid() == 0:
+        for each in kinds:
+            ctypes.CDLL(None).prctl(drop, each, 0, 0, 0)
+
+
+def test_of_a_run_that_measured_nothing_what_others_put_there_stays(
+    tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """It was empty when the run took it; a download may take hours."""
+
+    def probe(session: Session, device: str) -> Environment:
+        (session.directory / "notes").write_text("kept", encoding="utf-8")
+        return environment
+
+    monkeypatch.setattr(Session, "_start_ahead", lambda *_: None)
+    monkeypatch.setattr(Session, "probe_environment", probe)
+    words = ["--yes", "--arms", "vllm", "--set", "vllm.args.x=[{trust-remote-code=true}]"]
+    assert main([*words, "--out", str(tmp_path / "out"), "--lang", "en"]) == ExitCode.USAGE
+    assert "code out of a model's directory is never run" in one_line(capsys)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes"]

@@ -5,22 +5,29 @@ What holds a directory here is a process of its own, as another command is.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from programs import is_gone
+from written_runs import sample_run
 
+from experiment import drawing
 from experiment.cli import main
 from experiment.directories import make_run_directory
 from experiment.i18n import LANGUAGES, Translator
 from experiment.locks import held, is_locked, turn
 from experiment.messages import ExitCode, UserError
-from experiment.record import EVENTS_FILE, EventLog
+from experiment.record import EVENTS_FILE, EventLog, Record
+from experiment.report import files, index
+from experiment.report.console import ConsoleReporter
 from experiment.report.index import write_index
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +75,18 @@ def hold() -> Iterator[Hold]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+def soon_gone(holder: subprocess.Popen[str]) -> threading.Event:
+    """End a holder in half a second; set as soon as it is."""
+    gone = threading.Event()
+
+    def end() -> None:
+        gone.set()
+        holder.kill()
+
+    threading.Timer(0.5, end).start()
+    return gone
 
 
 @pytest.fixture(scope="module")
@@ -144,13 +163,74 @@ def test_a_run_that_begins_as_another_command_does_leaves_the_directory_to_it(
     assert not (tmp_path / EVENTS_FILE).exists()
 
 
+def test_whoever_only_looks_is_in_nobodys_way(tmp_path: Path) -> None:
+    """Two runs that begin at once look at each other; one of them must begin."""
+    for place in (tmp_path, tmp_path / EVENTS_FILE):
+        if place != tmp_path:
+            place.touch()
+        looking = os.open(place, os.O_RDONLY)
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not is_locked(place)
+        threading.Timer(0.1, os.close, [looking]).start()
+        with EventLog(tmp_path, resume=place != tmp_path):
+            assert is_locked(tmp_path / EVENTS_FILE)
+        (tmp_path / EVENTS_FILE).unlink()
+
+
+def test_a_run_goes_on_when_it_was_drawn(hold: Hold, tmp_path: Path) -> None:
+    """Else the sums of its log would be those of before."""
+    (tmp_path / EVENTS_FILE).touch()
+    gone = soon_gone(hold(tmp_path))
+    with EventLog(tmp_path, resume=True):
+        assert gone.is_set()
+
+
 def test_what_is_drawn_waits_until_another_one_is_done(
     hold: Hold, simulation: Path, tmp_path: Path
 ) -> None:
     """Drawing takes seconds, and files of two that draw at once would not agree."""
-    process = hold(simulation, 1.0)
+    gone = soon_gone(hold(simulation))
     assert main(["render", str(simulation), "--lang", "zh"]) == ExitCode.OK
-    assert is_gone(process.pid)
+    assert gone.is_set()
+
+
+def test_a_run_is_drawn_and_read_when_another_one_is_done(
+    hold: Hold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `render`, and by a run that has just ended: what was read before may be another run's."""
+    read, begun = drawing.read_record, []
+
+    def when_it_is_done(directory: Path) -> Record:
+        assert begun[-1].is_set()
+        return read(directory)
+
+    monkeypatch.setattr(files, "draw_plots", lambda *_: iter(()))  # seconds for each
+    monkeypatch.setattr(drawing, "read_record", when_it_is_done)
+    run = sample_run(tmp_path / "run")
+    for ways in (
+        lambda: drawing.render(run, "en", ascii_only=False),
+        lambda: drawing.draw(run, ConsoleReporter("en"), "en"),
+    ):
+        begun.append(soon_gone(hold(run)))
+        ways()
+    monkeypatch.setattr(drawing, "DRAWING_S", 0.1)
+    hold(run)
+    assert main(["render", str(run), "--lang", "en"]) == ExitCode.USAGE
+
+
+def test_a_comparison_is_written_when_another_one_is_done(
+    hold: Hold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, run = tmp_path / "out", str(sample_run(tmp_path / "run"))
+    out.mkdir()
+    words = ["compare", run, run, "--out", str(out), "--lang", "en"]
+    process = hold(out)
+    monkeypatch.setattr(index, "DRAWING_S", 0.1)
+    assert main(words) == ExitCode.USAGE
+    assert list(out.iterdir()) == []
+    monkeypatch.undo()
+    soon_gone(process)
+    assert main(words) == ExitCode.OK
 
 
 def test_whoever_draws_does_not_wait_for_ever(

@@ -27,7 +27,7 @@ ALLOWED = {
     ("experiment/vllm_setup.py", "_write", "write_text"): "beside its place; no package is there",
     ("experiment/vllm_setup.py", "_write", "replace"): "over it",
     # Appended to: a line is whole or not there, or belongs to someone else's file.
-    ("experiment/record.py", "EventLog.__init__", "open"): "the event log",
+    ("experiment/record.py", "_opened", "open"): "the event log",
     ("experiment/process.py", "Child._start", "open"): "what a process prints, as it prints it",
     ("experiment/report/markdown.py", "write_step_summary", "open"): "the CI job's own file",
     # A directory of a model: written beside its place, renamed when it is whole.
@@ -232,3 +232,16 @@ write_whole(Path(sys.argv[1]), b"new")
     assert len(left) == 1
     assert left[0].endswith(PART)
     assert str(os.getpid()) not in left[0].split(".")
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0o027, 0o640)])
+def test_a_file_may_be_read_by_those_who_may_read_others(
+    tmp_path: Path, mask: int, mode: int
+) -> None:
+    code = "import sys; from pathlib import Path; from kvsim.whole_files import write_whole; "
+    code += "write_whole(Path(sys.argv[1]), b'x'); Path(sys.argv[1] + '-').touch()"
+    path = tmp_path / "file"
+    subprocess.run(
+        [sys.executable, "-c", code, str(path)], cwd=ROOT, check=True, umask=mask, timeout=60
+    )
+    assert [each.stat().st_mode & 0o777 for each in (path, tmp_path / "file-")] == [mode, mode]
