@@ -77,6 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 def _answer(words: list[str], t: Translator) -> int:
     """Do what the words say; whatever a person can mend is one line."""
     try:
+        _check_words(words)
         return _dispatch(words, t)
     except UserError as error:
         _complain(t, error)
@@ -91,6 +92,21 @@ def _answer(words: list[str], t: Translator) -> int:
     except KeyboardInterrupt:
         print(t("error.interrupted"), file=sys.stderr)
         return ExitCode.INTERRUPTED
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Names of other bytes than UTF-8 could be read, but written into no record and no page.
+
+    Raises:
+        UserError: there is one.
+    """
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            path = word.encode(errors="replace").decode()
+            why = os_reason(OSError(errno.EILSEQ, ""))
+            raise user_error("error.bad_name", path=path, why=why) from error
 
 
 def _dispatch(words: list[str], t: Translator) -> int:

@@ -15,6 +15,7 @@ _KNOWN = (
     "EDQUOT",
     "EEXIST",
     "EFBIG",
+    "EILSEQ",
     "EIO",
     "EISDIR",
     "ELOOP",

@@ -29,6 +29,7 @@ from experiment.model.source import find_model
 from experiment.privacy import cleaner, without_home
 from experiment.process import Child, ChildStartError
 from experiment.record import read_record, remove_parts
+from experiment.report.terminal import terminal
 from experiment.runner import Session, _reason
 from kvsim import whole_files
 from kvsim.sweep import SweepError, expand
@@ -351,3 +352,23 @@ def test_of_a_run_that_measured_nothing_what_others_put_there_stays(
     assert main([*words, "--out", str(tmp_path / "out"), "--lang", "en"]) == ExitCode.USAGE
     assert "code out of a model's directory is never run" in one_line(capsys)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes"]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("words", [SIM, ("--yes",), ("render",), ("compare", "x")])
+def test_a_name_of_other_bytes_than_utf_8_is_refused_before_anything_runs(
+    words: tuple[str, ...], lang: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else what was found could not be written down."""
+    place = os.fsdecode(os.fsencode(tmp_path) + b"/\xb4\xfa")
+    named = [*words, place] if words[0] in ("render", "compare") else [*words, "--out", place]
+    assert main([*named, "--lang", lang]) == ExitCode.USAGE
+    assert "UTF-8" in one_line(capsys, lang)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_is_as_wide_as_people_can_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    """COLUMNS is whatever somebody has set it to, and tables are drawn that wide."""
+    for columns, width in (("99999999", 1000), ("120", 120)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert terminal(ascii_only=False).width == width
