@@ -43,6 +43,11 @@ def given_path(text: str) -> Path:
         return Path(text)
 
 
+def name_of(path: Path) -> str:
+    """Its name as a text; bytes that are no UTF-8 are shown as signs that stand for none."""
+    return os.fsencode(path.name).decode("utf-8", errors="replace")
+
+
 def read_bounded(path: Path, limit: int) -> bytes:
     """The bytes of a file.
 

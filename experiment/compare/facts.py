@@ -13,6 +13,7 @@ from experiment.compare.results import Side
 from experiment.events import EnvironmentProbed, Event, ModelPrepared, WorkloadReady
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
+from experiment.foreign import name_of
 from experiment.messages import user_error
 from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.resolved import resolved_config
@@ -41,7 +42,7 @@ def side_of(record: Record, results: Results) -> Side:
     probed = record.first(EnvironmentProbed)
     environment = probed.environment if probed else {}
     return Side(
-        name=record.directory.resolve().name,
+        name=name_of(record.directory.resolve()),
         kind="run",
         schema_version=started.schema_version,
         version=started.version,

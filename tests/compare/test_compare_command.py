@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from pathlib import Path
 
@@ -73,6 +74,18 @@ def test_the_page_is_one_file_in_both_languages(runs: tuple[str, str], tmp_path:
     assert body.count('<span lang="en">') == body.count('<span lang="zh">') > 50
     assert "Wasted slots" in body
     assert "浪费的槽位" in body
+
+
+def test_the_name_of_a_run_may_be_of_any_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stands in it need not name it."""
+    run = write(Path(os.fsdecode(os.fsencode(tmp_path) + b"/r\xff")), events())
+    monkeypatch.chdir(run)
+    words = ["compare", ".", ".", "--out", str(tmp_path / "out"), "--lang", "en"]
+    assert main(words) == ExitCode.OK
+    data = json.loads((tmp_path / "out" / "compare.json").read_text(encoding="utf-8"))
+    assert data["left"]["name"] == "r\ufffd"
 
 
 def test_hostile_names_do_no_harm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
