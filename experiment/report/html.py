@@ -128,7 +128,7 @@ def _context(
                 gain=[message(f"gains.{name}") for name in _GAINS],
             ),
         ),
-        "sections": sections(b, record, results),
+        "sections": sections(results),
         **_first_screen(keys, record, results),
         **_pictures(b, keys, record, results, series),
         **_tables(keys, record, results, series),

@@ -50,19 +50,31 @@ def test_every_number_of_an_experiment_is_what_the_record_says(ran: Ran) -> None
         assert f"experiment-{figure.replace('_', '-')}-wide" in drawn
 
 
-def test_the_experiment_comes_first_and_its_finding_is_the_headline(ran: Ran) -> None:
+def test_the_sections_keep_their_order_and_the_verdict_holds_the_finding_and_its_chart(
+    ran: Ran,
+) -> None:
     body = body_of(report_html(ran.shown, ran.results, "en"))
     named = [node.get("aria-labelledby") for node in body.iter("section")]
     assert named == [
-        "verdict", "experiment", "peak", "time", "player", "requests", "readings", "simulator",
-        "terms", "about",
+        "verdict", "peak", "time", "player", "requests", "readings", "experiment", "terms", "about",
     ]  # fmt: skip
     numbers = ["".join(h2.find("span").itertext()) for h2 in body.iter("h2")]
-    assert numbers == [str(number) for number in range(2, 11)]
+    assert numbers == [str(number) for number in range(2, 10)]
     contents = [a.get("href") for a in next(body.iter("nav")).iter("a")]
     assert contents == [f"#{name}" for name in named]
     said = "".join(next(body.iter("h1")).itertext()).replace("\u00a0", " ")
     assert Translator("en").message(ran.results.experiment.findings[0].text) in said
+    verdict, *_, told, _, _ = body.iter("section")
+    drawn = [[chart.get("id") for chart in charts_of(one)] for one in (verdict, told)]
+    names = [f"experiment-{figure.replace('_', '-')}" for figure in ran.results.experiment.charts]
+    both = [f"{name}-{width}" for name in names for width in ("wide", "narrow")]
+    assert drawn[0] == both[:2]
+    assert drawn[1][: len(both) - 2] == both[2:]
+    every = [node.get("id") for node in body.iter() if node.get("id")]
+    assert len(every) == len(set(every))
+    ids = {node.get("id") for node in told.iter()}
+    links = {a.get("href")[1:] for a in verdict.iter("a")}
+    assert {f"finding-{one.id}" for one in ran.results.experiment.findings} < links <= ids
     whole = "".join(body.itertext())
     assert "This is one run" not in whole
     # What a single run is asked is not asked of one repeat of one cell.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -11,6 +12,19 @@ from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment import words
 from experiment.report.lines import LineChart, line_chart
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A chart over the cells.
+
+    ``arms``: places of those that it has a line of; ``repeats``: whether it shows their spread.
+    """
+
+    title: Message
+    picture: Markup
+    arms: list[int]
+    repeats: bool
 
 
 def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[str, Any]:
@@ -29,11 +43,8 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_axis": words.cell_axis(result.cells[0].values) if result.cells else None,
         "experiment_groups": groups,
         "experiment_charts": [
-            _drawn(b, _chart(result, infos[name])) for name in result.charts if name in infos
+            _drawn(b, result, infos[name]) for name in result.charts if name in infos
         ],
-        "experiment_charts_of_times": any(
-            infos[name].kind == "time" for name in result.charts if name in infos
-        ),
         "experiment_ended_badly": words.ended_badly(result),
         "experiment_left_out": words.left_out(result),
         "experiment_missing": words.missing(result),
@@ -72,10 +83,10 @@ def _focus(result: ExperimentResult) -> dict[str, Any] | None:
     }
 
 
-def _drawn(b: Bilingual, chart: LineChart) -> tuple[Message, Markup, list[int]]:
-    """A chart with its title, and the places of the arms that it has a line of."""
+def _drawn(b: Bilingual, result: ExperimentResult, info: FigureInfo) -> Drawn:
+    chart = _chart(result, info)
     known = [at for at, line in enumerate(chart.lines) if any(v is not None for v in line)]
-    return chart.title, line_chart(b, chart), known
+    return Drawn(chart.title, line_chart(b, chart), known, info.kind == "time")
 
 
 def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
