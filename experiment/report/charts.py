@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -148,13 +148,19 @@ def _slot_axis(
     return Markup("").join(parts)
 
 
-def time_chart(b: Bilingual, series: Sequence[Series], by_step: bool) -> Markup:
-    """Slots over time, a panel an arm, both axes shared."""
+def time_chart(
+    b: Bilingual, series: Sequence[Series], prefill: Mapping[str, Sequence[bool]], by_step: bool
+) -> Markup:
+    """Slots over time, a panel an arm, both axes shared.
+
+    ``prefill``: of each arm and step, whether it computed some of a prompt; it is shaded.
+    """
     chosen = [s.by_step() if by_step else s for s in series]
+    shaded = {s.arm: _spans(s, prefill.get(s.arm, ())) for s in chosen}
 
     def draw(width: Width) -> Markup:
         most = _MOST_ROWS // 2 if width.narrow else _MOST_ROWS
-        return _time_chart(b, [s.thinned(most) for s in chosen], by_step, width)
+        return _time_chart(b, [s.thinned(most) for s in chosen], shaded, by_step, width)
 
     return both_widths(draw)
 
@@ -169,7 +175,23 @@ _PANEL = 112
 _GAP = 50
 
 
-def _time_chart(b: Bilingual, series: Sequence[Series], by_step: bool, width: Width) -> Markup:
+Spans = list[tuple[float, float]]
+
+
+def _spans(one: Series, chosen: Sequence[bool]) -> Spans:
+    """From edge to edge of the chosen steps, neighbours in one piece."""
+    spans: Spans = []
+    for (start, end), wanted in zip(pairwise(one.edges), chosen, strict=False):
+        if wanted and spans and spans[-1][1] == start:
+            spans[-1] = (spans[-1][0], end)
+        elif wanted:
+            spans.append((start, end))
+    return spans
+
+
+def _time_chart(
+    b: Bilingual, series: Sequence[Series], shaded: Mapping[str, Spans], by_step: bool, width: Width
+) -> Markup:
     left, right = (52, 4) if width.narrow else (56, 84)
     x = Scale(max((s.end for s in series), default=1), left, width.pixels - right)
     top = max((row.reserved for s in series for row in s.rows), default=1)
@@ -180,7 +202,7 @@ def _time_chart(b: Bilingual, series: Sequence[Series], by_step: bool, width: Wi
         if one is series[0]:
             parts.append(text(b, left - 8, y, message("chart.slots"), class_="t small soft end"))
         scale = Scale(top, y + 12 + _PANEL, y + 12)
-        parts += _panel(b, one, (x, scale), width)
+        parts += _panel(b, one, shaded[one.arm], (x, scale), width)
         y += _PANEL + _GAP
     bottom = y - _GAP + 18
     # Without readings, time begins with the first step, as on the time line of requests.
@@ -194,7 +216,9 @@ def _time_chart(b: Bilingual, series: Sequence[Series], by_step: bool, width: Wi
     )  # fmt: skip
 
 
-def _panel(b: Bilingual, one: Series, scales: tuple[Scale, Scale], width: Width) -> list[Markup]:
+def _panel(
+    b: Bilingual, one: Series, shaded: Spans, scales: tuple[Scale, Scale], width: Width
+) -> list[Markup]:
     x, y = scales
     parts: list[Markup] = []
     for tick in binary_ticks(y.top, 3):
@@ -209,6 +233,7 @@ def _panel(b: Bilingual, one: Series, scales: tuple[Scale, Scale], width: Width)
     # What is live is painted over what is allocated: the rest that is seen is wasted.
     parts.append(_area(allocated, (x, y), "wasted"))
     parts.append(_area(live, (x, y), "live"))
+    parts.append(_shade(shaded, (x, y)))
     parts.append(_trace(allocated, (x, y), "trace allocated"))
     parts.append(_trace(reserved, (x, y), "trace reserved"))
     few = len(one.marks) <= _MOST_MOMENTS
@@ -236,6 +261,20 @@ def _area(upper: Points, scales: tuple[Scale, Scale], paint: str) -> Markup:
     x, y = scales
     outline = [(upper[0][0], 0.0), *upper, (upper[-1][0], 0.0)]
     return path([(x(px), y(py)) for px, py in outline], closed=True, fill=fill(paint))
+
+
+def _shade(spans: Spans, scales: tuple[Scale, Scale]) -> Markup:
+    """The whole height of a panel for these spans, each at least a pixel wide, as one path."""
+    x, y = scales
+    pieces: Spans = []
+    for start, end in spans:
+        left, right = x(start), max(x(end), x(start) + 1)
+        if pieces and left - pieces[-1][1] < 1:
+            left = pieces.pop()[0]
+        pieces.append((left, right))
+    height = f"V{y(y.top):.1f}", f"V{y(0):.1f}"
+    drawn = [f"M{a:.1f} {y(0):.1f}{height[0]}H{z:.1f}{height[1]}Z" for a, z in pieces]
+    return tag("path", d="".join(drawn), class_="shaded") if drawn else Markup("")
 
 
 def _trace(points: Points, scales: tuple[Scale, Scale], style: str) -> Markup:

@@ -265,13 +265,14 @@ def _pictures(
     others = [s for s in OTHER_STATES if any(getattr(a.peak, s.value) for a in arms)]
     maps = _maps(record, results)
     lives = lifelines(record)
+    prefill = {one.arm: one.prefill for one in lives}
     return {
         "patterns": patterns(),
         "peak": peak_chart(b, keys, arms) if arms else None,
         "peak_states": [*shown, *others],
         "map": slot_map(b, maps) if maps else None,
-        "over_time": time_chart(b, series, by_step=False) if series else None,
-        "over_steps": time_chart(b, series, by_step=True) if series else None,
+        "over_time": time_chart(b, series, prefill, by_step=False) if series else None,
+        "over_steps": time_chart(b, series, prefill, by_step=True) if series else None,
         "thinned": thinned(series),
         "mark_stages": [
             stage.value

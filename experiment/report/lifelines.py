@@ -55,11 +55,15 @@ class Lifeline:
 
 @dataclass(frozen=True, slots=True)
 class Lifelines:
-    """The requests of an arm, in the order in which they first ran."""
+    """The requests of an arm, in the order in which they first ran.
+
+    ``prefill``: of each step, whether it computed some of a prompt.
+    """
 
     arm: str
     lines: list[Lifeline]
     end: float
+    prefill: tuple[bool, ...] = ()
 
 
 def lifelines(record: Record) -> list[Lifelines]:
@@ -84,14 +88,16 @@ class _Reader:
             return Lifelines(self._events.arm, [], 0.0)
         origin = self._events.steps[0].started_ns
         end = 0.0
+        prefill: list[bool] = []
         for step, plan in _plans(self._events.steps):
             begun, end = (step.started_ns - origin) / 1e9, (step.t_ns - origin) / 1e9
-            self._take(plan, begun, end)
+            prefill.append(self._take(plan, begun, end))
         for request in list(self._open):
             self._close(request, end)
-        return Lifelines(self._events.arm, list(self._lines.values()), end)
+        return Lifelines(self._events.arm, list(self._lines.values()), end, tuple(prefill))
 
-    def _take(self, plan: StepPlan, begun: float, end: float) -> None:
+    def _take(self, plan: StepPlan, begun: float, end: float) -> bool:
+        """Whether any of its requests is in prefill."""
         for finish in plan.finished:
             self._ended.add(finish.request)
             if finish.request in self._open:
@@ -104,14 +110,17 @@ class _Reader:
             self._enter(request, "preempted", begun)
         # Whoever was swapped out goes on where it stood.
         back = {op.request for op in plan.ops if op.kind is OpKind.SWAP_IN}
+        prefill = False
         for chunk in plan.chunks:
             if chunk.request in self._ended:
                 continue
             going_on = chunk.request in back or self._phase(chunk.request) == "decode"
             decoding = chunk.count == 1 and going_on
+            prefill = prefill or not decoding
             self._enter(chunk.request, "decode" if decoding else "prefill", begun)
             if chunk.samples and not decoding:
                 self._enter(chunk.request, "decode", end)
+        return prefill
 
     def _phase(self, request: int) -> str:
         return self._open[request][0] if request in self._open else "none"

@@ -13,11 +13,13 @@ import pytest
 from chart_checks import charts_of, untold
 from sample import PROMPTS, make_record
 
+from experiment.arm_events import split_by_arm
 from experiment.conclusions import evaluate
 from experiment.record import Record
 from experiment.report.embed import safe_json
 from experiment.report.html import report_html
 from experiment.results import Results
+from kvsim.step import plan_from_json
 
 HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 SENTENCE = re.compile(r"[A-Za-z']+(?: [A-Za-z']+){3,}")
@@ -230,3 +232,26 @@ def test_a_chart_without_one_of_them_is_found(
     if becomes == "<desc":
         changed = changed.replace('<desc lang="zh">', '<desc lang="en">', 1)
     assert untold(html5lib.parse(changed, namespaceHTMLElements=False).find("body")) == missing
+
+
+def test_steps_that_compute_prompts_are_shaded(busy: Record) -> None:
+    """In a step that begins at position 0; not in one that only goes on with the last one's."""
+    page = (busy.directory / "report.html").read_text(encoding="utf-8")
+    chart = next(n for n in body(page).iter() if n.get("id") == "over-steps-wide")
+    shaded = [n.get("d") for n in chart.iter() if n.get("class") == "shaded"]
+    arms = split_by_arm(busy)
+    width = 780 / max(len(arm.steps) for arm in arms)
+    for arm, drawn in zip(arms, shaded, strict=True):
+        spans = [tuple(map(float, one)) for one in re.findall(r"M([\d.]+) .*?H([\d.]+)V", drawn)]
+        seen: set[int] = set()
+        found = []
+        for place, step in enumerate(arm.steps):
+            chunks = plan_from_json(step.plan).chunks
+            begins = any(chunk.start == 0 for chunk in chunks)
+            goes_on = all(chunk.count == 1 and chunk.request in seen for chunk in chunks)
+            middle = 56 + (place + 0.5) * width
+            if begins or goes_on:
+                found.append((begins, any(a < middle < z for a, z in spans)))
+            seen = {chunk.request for chunk in chunks}
+        assert {begins for begins, _ in found} == {True, False}
+        assert all(begins == dark for begins, dark in found)
