@@ -264,7 +264,7 @@ def _pictures(
     shown = [s for s in ALLOCATED_STATES if any(getattr(a.peak, s.value) for a in arms)]
     others = [s for s in OTHER_STATES if any(getattr(a.peak, s.value) for a in arms)]
     maps = _maps(record, results)
-    lives = lifelines(record)
+    lives, most = lifelines(record), parts.most_requests(results)
     prefill = {one.arm: one.prefill for one in lives}
     return {
         "patterns": patterns(),
@@ -284,7 +284,8 @@ def _pictures(
         "check_rows": check_rows,
         "simulator_lines": LINES,
         "line_swatch": line_swatch,
-        "lives_shown": [replace(one, lines=one.lines[: parts.MOST_REQUESTS]) for one in lives],
+        "lives_hidden": any(len(one.lines) > most for one in lives),
+        "lives_shown": [replace(one, lines=one.lines[:most]) for one in lives],
         "life": life_chart(b, lives) if lives else None,
         "beams": any(line.request >= FIRST_BEAM_ID for one in lives for line in one.lines),
         "first_beam": FIRST_BEAM_ID,
@@ -330,6 +331,7 @@ def _mapping(b: Bilingual, record: Record, results: Results) -> dict[str, Any] |
 
 def _tables(keys: Keys, record: Record, results: Results, series: list[Series]) -> dict[str, Any]:
     environment = results.environment or {}
+    most = parts.most_requests(results)
     return {
         "comparison": parts.comparison(keys, results),
         "latency": latency_rows(keys, results),
@@ -342,8 +344,8 @@ def _tables(keys: Keys, record: Record, results: Results, series: list[Series]) 
             (one.arm, [row.step for row in one.thinned(_TABLE_ROWS // len(series)).rows])
             for one in series
         ],
-        "requests": {arm.arm: parts.requests(keys, record, arm) for arm in results.arms},
-        "most_requests": parts.MOST_REQUESTS,
+        "requests": {arm.arm: parts.requests(keys, record, arm, most) for arm in results.arms},
+        "most_requests": most,
         "readings": {arm.arm: parts.readings(keys, arm) for arm in results.arms},
         "explanations": explanations(results),
         "terms": _TERMS,

@@ -16,8 +16,9 @@ from experiment.report.values import readable
 from experiment.results import ArmResult, Claim, RequestResult, Results
 from experiment.shipped import program
 
-MOST_REQUESTS = 40
-MOST_STAGES = 24
+_MOST_REQUESTS, _FEWEST_REQUESTS = 40, 12  # of an arm
+_MOST_ROWS = 96  # of all arms together
+MOST_STAGES = 12
 _PROMPT_CHARACTERS = 90
 _TEXT_CHARACTERS = 120
 
@@ -129,13 +130,19 @@ _REQUEST_FIGURES = (
 )
 
 
-def requests(keys: Keys, record: Record, arm: ArmResult) -> list[RequestLine]:
-    """The requests of an arm, the first ones of many."""
+def most_requests(results: Results) -> int:
+    """How many requests of an arm the tables show: fewer, the more arms there are."""
+    arms = sum(bool(arm.requests) for arm in results.arms)
+    return max(_FEWEST_REQUESTS, min(_MOST_REQUESTS, _MOST_ROWS // max(arms, 1)))
+
+
+def requests(keys: Keys, record: Record, arm: ArmResult, most: int) -> list[RequestLine]:
+    """The requests of an arm, the first ``most`` of them."""
     workload = record.first(WorkloadReady)
     prompts = {r.id: (at, r) for at, r in enumerate(workload.requests)} if workload else {}
     return [
         _request(keys, f"results.arms[{arm.arm}].requests.{place}", done, prompts.get(done.request))
-        for place, done in enumerate(arm.requests[:MOST_REQUESTS])
+        for place, done in enumerate(arm.requests[:most])
     ]
 
 
@@ -168,13 +175,15 @@ def _sample(keys: Keys, place: int, asked: WorkloadRequest) -> Shown | None:
 class ReadingTable:
     """Memory readings of an arm: a row a stage, a column a channel that has any figure.
 
-    ``hidden`` stages of many are left out, those of requests in the middle.
+    ``hidden`` stages of many are left out, those of requests in the middle. A cell without a
+    value and a reason was not read at that stage; ``gaps``: whether there is one.
     """
 
     channels: list[tuple[str, str]]
     rows: list[tuple[Shown, Shown | None, list[Cell]]]
     silent: list[tuple[str, list[Message]]]
     hidden: int
+    gaps: bool
 
 
 def readings(keys: Keys, arm: ArmResult) -> ReadingTable:
@@ -198,7 +207,8 @@ def readings(keys: Keys, arm: ArmResult) -> ReadingTable:
         for (stage, request), found in shown
     ]
     silent = [(name, _reasons(arm, name)) for name in scopes if name not in speaking]
-    return ReadingTable(channels, rows, silent, len(every) - len(shown))
+    gaps = any(one.main is None and one.reason is None for _, _, cells in rows for one in cells)
+    return ReadingTable(channels, rows, silent, len(every) - len(shown), gaps)
 
 
 def readings_summary(arm: ArmResult) -> Message:
@@ -230,8 +240,7 @@ def _earliest(arm: ArmResult, found: dict[str, int]) -> int:
 def _reading(keys: Keys, arm: ArmResult, place: int | None, stage: str) -> Cell:
     row = None if place is None else arm.memory[place]
     if row is None or row.bytes is None:
-        reason = row.reason if row else None
-        return Cell(None, reason=reason or message("report.unknown.not_read"))
+        return Cell(None, reason=row.reason if row else None)
     path = of_arm(arm, f"@.memory.{place}")
     total = (
         keys.said("report.readings.of", total=f"{path}.total_bytes") if row.total_bytes else None
