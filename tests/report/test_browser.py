@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from pages import Opened as OpenedFile
 from pages import wide_tables
+from test_html import HAN, SENTENCE
+
+from experiment.i18n import LANGUAGES
 
 
 class Opened(OpenedFile):
@@ -51,6 +54,38 @@ def test_the_language_switch_hides_the_other_language(opened: Opened) -> None:
     assert "分页缓存" in page.inner_text("h1")
     page.reload()
     assert page.evaluate("document.documentElement.lang") == "zh"
+
+
+def test_no_text_of_the_other_language_is_to_be_seen(opened: Opened) -> None:
+    page = opened.page
+    page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
+    # Foreign text, code and the switch of languages belong to no language.
+    page.evaluate("document.querySelectorAll('bdi, pre, .switch').forEach(node => node.remove())")
+    seen = {}
+    for lang in LANGUAGES:
+        page.evaluate("lang => document.documentElement.lang = lang", lang)
+        seen[lang] = page.inner_text("body")
+        assert len(seen[lang]) > 5_000
+    assert not HAN.findall(seen["en"])
+    assert not SENTENCE.findall(seen["zh"])
+
+
+# Notes what the page looked like when its body began: the script at its end has not run by then.
+FIRST = """new MutationObserver((_, observer) => {
+  if (!document.body) return;
+  const { lang, dataset } = document.documentElement;
+  window.first = [lang, dataset.theme];
+  observer.disconnect();
+}).observe(document, { childList: true, subtree: true })"""
+
+
+def test_what_was_chosen_is_there_before_the_first_paint(opened: Opened) -> None:
+    page = opened.page
+    page.click('[data-language="zh"]')
+    page.click("#theme")
+    page.add_init_script(FIRST)
+    page.reload()
+    assert page.evaluate("window.first") == ["zh", "dark"]
 
 
 def background(page: Any) -> str:
