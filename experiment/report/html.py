@@ -72,6 +72,10 @@ _TERMS = (
 )  # fmt: skip
 
 
+# Pictures that the eighth section explains, each in two sentences; the last where there are any.
+_EXPLAINED = ("peak", "time", "player", "map", "mapping", "life", "readings")
+
+
 def report_html(
     record: Record, results: Results, lang: str, series: list[Series] | None = None
 ) -> str:
@@ -266,6 +270,8 @@ def _pictures(
     maps = _maps(record, results)
     lives, most = lifelines(record), parts.most_requests(results)
     prefill = {one.arm: one.prefill for one in lives}
+    latency_curves = curves(b, keys, results)
+    simulator = [(arm, check_chart(b, arm)) for arm in results.arms if arm.simulator]
     return {
         "patterns": patterns(),
         "peak": peak_chart(b, keys, arms) if arms else None,
@@ -280,7 +286,7 @@ def _pictures(
             if any(mark.stage == stage.value for one in series for mark in one.marks)
         ],
         "mapping": _mapping(b, record, results),
-        "simulator": [(arm, check_chart(b, arm)) for arm in results.arms if arm.simulator],
+        "simulator": simulator,
         "check_rows": check_rows,
         "simulator_lines": LINES,
         "line_swatch": line_swatch,
@@ -290,7 +296,13 @@ def _pictures(
         "beams": any(line.request >= FIRST_BEAM_ID for one in lives for line in one.lines),
         "first_beam": FIRST_BEAM_ID,
         "phases": [p for p in PHASES if any(line.seconds(p) for o in lives for line in o.lines)],
-        "latency_curves": curves(b, keys, results),
+        "latency_curves": latency_curves,
+        "explained": [
+            *_EXPLAINED,
+            *(["latency"] if latency_curves else []),
+            *(["experiment"] if results.experiment else []),
+            *(["simulator"] if simulator else []),
+        ],
         "claim_bars": {
             claim.id: (
                 small_bars(b, claim.id, bars, "wasted" if claim.id == "waste" else "live"),
