@@ -12,7 +12,7 @@ from experiment.messages import Message, arm_message, message
 from experiment.report.keyed import Said
 
 # A number and its unit belong on one line.
-UNIT = re.compile(r"(?<=\d) (?=%|×|s\b|B\b|[KMG]iB\b)")
+UNIT = re.compile(r"(?<=\d) (?=%|×|m?s\b|B\b|[KMG]iB\b)")
 # So does an option: browsers break lines behind its hyphens.
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")
 

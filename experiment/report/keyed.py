@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any, get_args
 
 from experiment.events import ModelPrepared, RunStarted, WorkloadReady
-from experiment.i18n import format_bytes
+from experiment.i18n import format_bytes, format_seconds
 from experiment.messages import Message, message
 from experiment.record import Record
 from experiment.report import values
@@ -65,7 +65,7 @@ WRITERS: Mapping[str, Callable[[Any], str | None]] = {
     "signed_bytes": values.signed_size,
     "percent": values.percent,
     "decimal": values.decimal,
-    "seconds": values.seconds,
+    "seconds": format_seconds,
     "rate": values.rate,
     "times": lambda value: f"{value:,.2f} ×",
     "second": lambda value: f"{value:.3f}",

@@ -41,13 +41,6 @@ def decimal(value: float | None) -> str | None:
     return None if value is None else f"{value:,.2f}"
 
 
-def seconds(value: float | None) -> str | None:
-    """A time; short ones keep three digits."""
-    if value is None:
-        return None
-    return f"{value:.3f} s" if value < 1 else f"{value:,.2f} s"
-
-
 def rate(value: float | None) -> str | None:
     """Something per second."""
     return None if value is None else f"{value:,.1f}"
