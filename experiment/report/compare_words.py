@@ -8,7 +8,7 @@ from typing import get_args
 from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
 from experiment.i18n import DASH
 from experiment.messages import Message, message
-from experiment.report.experiment.words import cell_axis, cell_label
+from experiment.report.experiment.words import cell_label, cell_name
 from experiment.report.svg import Words
 
 
@@ -24,7 +24,7 @@ def place_words(figure: Figure) -> Words:
         return figure.place
     label = cell_label(figure.cell)
     value = label.model_dump() if isinstance(label, Message) else label
-    return message("compare.place", axis=cell_axis(figure.cell).model_dump(), value=value)
+    return message("compare.place", axis=cell_name(figure.cell).model_dump(), value=value)
 
 
 def verdict(row: Row) -> Message:

@@ -127,7 +127,7 @@ def _context(
             styles=("player.css",),
             stacked=column_heads(
                 b,
-                first=words.cell_axis(cells[0].values) if cells else None,
+                first=words.cell_name(cells[0].values) if cells else None,
                 arm=[arm_message(arm.arm) for arm in results.arms],
                 gain=[message(f"gains.{name}") for name in _GAINS],
             ),

@@ -26,8 +26,8 @@ from experiment.report.experiment.words import (
     Values,
     about,
     axis_label,
-    cell_axis,
     cell_label,
+    cell_name,
     reading,
     title,
     value_label,
@@ -90,7 +90,7 @@ class ExperimentConsole:
         return self.t.message(label) if isinstance(label, Message) else label
 
     def _on_cell(self, event: CellStarted) -> None:
-        name, value = self.t.message(cell_axis(event.values)), self.text(cell_label(event.values))
+        name, value = self.t.message(cell_name(event.values)), self.text(cell_label(event.values))
         self.console.line("")
         self.console.line(
             self.t("experiments.cell", n=event.index + 1, of=event.of, name=name, value=value),

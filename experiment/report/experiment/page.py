@@ -78,7 +78,7 @@ def _focus(result: ExperimentResult) -> dict[str, Any] | None:
     return {
         "n": cell.index + 1,
         "of": result.cells_planned,
-        "name": words.cell_axis(cell.values).model_dump(),
+        "name": words.cell_name(cell.values).model_dump(),
         "value": value,
     }
 

@@ -103,6 +103,13 @@ def cell_axis(values: Values) -> Message:
     return label
 
 
+def cell_name(values: Values) -> Message:
+    """What stands before a :func:`cell_label`: words behind the first value name themselves."""
+    first, *others = values
+    named = all(isinstance(values[name], str) for name in others)
+    return axis_label(first) if named else cell_axis(values)
+
+
 def _param(label: Words) -> object:
     return label.model_dump() if isinstance(label, Message) else label
 
