@@ -32,6 +32,8 @@ from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
 
 ARM = "experiment.arms"
 VLLM = "vllm"
+# What ``find_vllm`` says where there is none.
+VLLM_ABSENT = ("vllm.missing", "vllm.not_there")
 TRANSFORMERS_PAGED = "transformers_paged"
 COMPILED = "contiguous.compiled"
 # What vLLM 0.32's attention on the CPU is compiled for.

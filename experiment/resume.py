@@ -21,6 +21,7 @@ from experiment.events import (
     SCHEMA_VERSION,
     ArmFailed,
     ArmFinished,
+    ArmSkipped,
     CellStarted,
     EnvironmentProbed,
     ModelPrepared,
@@ -31,8 +32,9 @@ from experiment.events import (
 from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.registry import find_experiment
 from experiment.foreign import check_inside
+from experiment.launch import VLLM_ABSENT, find_vllm
 from experiment.locks import is_locked
-from experiment.messages import ExitCode, UserError, message, user_error
+from experiment.messages import ExitCode, Message, UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.privacy import without_home
 from experiment.process import PACKAGES
@@ -50,8 +52,8 @@ _MODEL = (
 class Resumption:
     """A run that is to go on.
 
-    ``missing`` are the arms that have not ended well, in the order in which they run; ``stretch``
-    counts from 1, the run as it was begun; ``size`` is that of the log, in bytes.
+    ``missing`` are the arms that have not ended well and might, in the order in which they run;
+    ``stretch`` counts from 1, the run as it was begun; ``size`` is that of the log, in bytes.
     """
 
     record: Record
@@ -140,7 +142,8 @@ def read_resumption(directory: Path, given: Config | None) -> Resumption:
     keys = list(_differences(started.config, as_recorded(config)))
     if keys:
         raise user_error("error.resume.config", path=path, keys=", ".join(keys))
-    missing = tuple(key for key in _planned(config) if key not in finished_arms(record))
+    settled = finished_arms(record) | _left_out(record, config)
+    missing = tuple(key for key in _planned(config) if key not in settled)
     return Resumption(record, config, missing, len(record.of(RunResumed)) + 2, size)
 
 
@@ -195,6 +198,25 @@ def finished_arms(record: Record) -> frozenset[ArmKey]:
         elif isinstance(event, ArmFailed):
             failed.add((cell, event.arm))
     return frozenset(ended - failed)
+
+
+def _left_out(record: Record, config: Config) -> frozenset[ArmKey]:
+    """The arms that were skipped and would be again, on the same machine, model and requests.
+
+    What an experiment spares and what an arm cannot do stays so; vLLM may have come meanwhile.
+    """
+
+    def has_come(reason: Message) -> bool:
+        return reason.key in VLLM_ABSENT and not isinstance(find_vllm(config), Message)
+
+    cell: int | None = None
+    found: set[ArmKey] = set()
+    for event in record.events:
+        if isinstance(event, CellStarted):
+            cell = event.index
+        elif isinstance(event, ArmSkipped) and not has_come(event.reason):
+            found.add((cell, event.arm))
+    return frozenset(found)
 
 
 def _planned(config: Config) -> list[ArmKey]:

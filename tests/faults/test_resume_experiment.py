@@ -14,11 +14,19 @@ from programs import Starter, real
 
 from experiment import cli
 from experiment.config_reading import load_config
-from experiment.events import ArmStarted, CellStarted, Event, RunFinished, RunResumed
+from experiment.events import (
+    ArmSkipped,
+    ArmStarted,
+    CellStarted,
+    Event,
+    RunFinished,
+    RunResumed,
+    encode,
+)
 from experiment.experiments.results import ExperimentResult
-from experiment.messages import ExitCode
+from experiment.messages import ExitCode, Message, message
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
-from experiment.resume import ArmKey, finished_arms
+from experiment.resume import ArmKey, finished_arms, read_resumption
 
 ROOT = Path(__file__).parent.parent.parent
 CONFIG = ROOT / "configs" / "capacity.toml"
@@ -133,6 +141,39 @@ def test_one_that_is_whole_is_left_alone(
     assert cli.main(["--resume", str(out), "--lang", "en"]) == ExitCode.OK
     assert "is complete: nothing is left to run" in " ".join(capsys.readouterr().out.split())
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("why", "vllm", "missing"),
+    [
+        (message("experiments.serving.saturated", rate=2), True, ()),
+        (message("skip.greedy_only"), True, ()),
+        (message("vllm.missing"), False, ()),
+        (message("vllm.missing"), True, ((1, "slabs"),)),
+    ],
+)
+def test_what_was_left_out_is_left_to_run_only_where_it_can_run_now(
+    killed: tuple[Path, frozenset[ArmKey]],
+    why: Message,
+    vllm: bool,
+    missing: tuple[ArmKey, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The log of a whole run, but for one arm that is said to have been skipped."""
+    kept: list[str] = []
+    for event in read_record(killed[0]).events:
+        cells = [each for each in kept if '"event":"cell"' in each]
+        if len(cells) < len(VALUES) or getattr(event, "arm", None) != "slabs":
+            kept.append(encode(event) + "\n")
+        elif isinstance(event, ArmStarted):
+            kept.append(encode(ArmSkipped(arm=event.arm, reason=why)) + "\n")
+    (tmp_path / EVENTS_FILE).write_text("".join(kept), encoding="utf-8")
+    there = "python" if vllm else message("vllm.missing")
+    monkeypatch.setattr("experiment.resume.find_vllm", lambda config: there)
+    found = read_resumption(tmp_path, None)
+    assert found.missing == missing
+    assert found.complete is (not missing)
 
 
 def test_one_that_was_killed_before_its_first_cell_runs_all_of_them(
