@@ -4,7 +4,8 @@
     kept up                               ended here / came here        below 0.95: falls behind
     later      time per token, waiting included, second half / first    above 1.2: they queue
 
-Either alone may be chance (few requests, long answers late); together they are a queue that grows.
+Either alone may be chance (few requests, long answers late); together they are a queue that grows,
+and an arm in whose every repeat one grows is saturated.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from experiment.events import RequestFinished
 from experiment.experiments.measured import Measured
 
-# An arm is saturated where it ends fewer than this share of those who come ...
+# A queue grows where fewer than this share of those who come are ended ...
 KEEPS_UP = 0.95
 # ... while a token takes more than so many times as long as before.
 LATER = 1.2

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from experiment.config import Config
@@ -27,7 +26,7 @@ from experiment.experiments.base import Cell, Experiment, drawn_lengths
 from experiment.experiments.found import Found, detail, fact, over, timed, untested
 from experiment.experiments.load import KEEPS_UP, LATER, kept_up, later_tokens
 from experiment.experiments.measured import CellEvents, measure
-from experiment.experiments.results import CellResult, FigureValue, Finding
+from experiment.experiments.results import CellResult, FigureValue, Finding, Number
 from experiment.foreign import given_path
 from experiment.messages import Message, arm_message, message
 from experiment.simulate.errors import said
@@ -97,9 +96,7 @@ def _saturated(cell: CellEvents) -> dict[str, Message]:
         name, reason = arm.result.arm, arm.result.reason
         if reason is not None and reason.key == why.key:
             found[name] = reason
-        kept = [v for one in arm.repeats if (v := kept_up(one)) is not None]
-        later = [v for one in arm.repeats if (v := later_tokens(one)) is not None]
-        if kept and later and _queues(median(kept), median(later)):
+        if _all_queue([(kept_up(one), later_tokens(one)) for one in arm.repeats]):
             found[name] = why
     return found
 
@@ -193,6 +190,10 @@ def _paging(found: Found, cells: list[CellResult]) -> Finding:
     return timed(_NAME, "paging", faster, {"rate": cell.values["rate"]}, over(factors))
 
 
+# Of a repeat: what the arm kept up with, and how much later it was.
+_Bore = tuple[Number | None, Number | None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Rate:
     """How an arm bore a rate: what it kept up with and how much later it was, by repeats."""
@@ -203,8 +204,8 @@ class _Rate:
 
     @property
     def saturated(self) -> bool:
-        """By the medians, see :mod:`experiment.experiments.load`."""
-        return _queues(self.kept_up.value or 0, self.later.value or 0)
+        """In every repeat, see :mod:`experiment.experiments.load`."""
+        return _all_queue(self._pairs)
 
     @property
     def told(self) -> dict[str, object]:
@@ -214,12 +215,21 @@ class _Rate:
     @property
     def queues(self) -> dict[str, object]:
         """For another: in how many repeats there was a queue that grew."""
-        pairs = list(zip(self.kept_up.values, self.later.values, strict=False))
-        return {"queued": sum(_queues(*pair) for pair in pairs), "repeats": len(pairs)}
+        return {"queued": sum(map(_queues, self._pairs)), "repeats": len(self._pairs)}
+
+    @property
+    def _pairs(self) -> list[_Bore]:
+        return list(zip(self.kept_up.values, self.later.values, strict=False))
 
 
-def _queues(kept_up: float, later: float) -> bool:
-    return kept_up < KEEPS_UP and later > LATER
+def _queues(bore: _Bore) -> bool:
+    kept, later = bore
+    return kept is not None and later is not None and kept < KEEPS_UP and later > LATER
+
+
+def _all_queue(bore: Sequence[_Bore]) -> bool:
+    """In a single repeat the machine may have been busy with something else."""
+    return bool(bore) and all(map(_queues, bore))
 
 
 def _rates(found: Found, cells: list[CellResult], arm: str) -> list[_Rate]:
