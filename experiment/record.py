@@ -219,7 +219,7 @@ def _opened(path: Path, resume: bool) -> IO[bytes]:
     """
     try:
         # Without a buffer of ours: what did not fit on a full disk is not tried again later.
-        file = path.open("r+b" if resume else "xb", buffering=0)
+        file = path.open("r+b", buffering=0) if resume else path.open("xb", buffering=0)
     except FileExistsError as error:
         raise user_error("error.run_in_use", path=str(path.parent)) from error
     if not lock(file):
