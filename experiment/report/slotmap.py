@@ -11,7 +11,7 @@ from experiment.messages import arm_message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
 from experiment.report.series import Picture
-from experiment.report.svg import drawing, fill, rect, tag, text
+from experiment.report.svg import boxes, drawing, fill, tag, text
 from kvsim.ledger import Holder, SlotState
 
 _ROW = 20
@@ -123,8 +123,7 @@ def _slot_map(b: Bilingual, maps: Sequence[MapOf], width: Width) -> Markup:
     for one in maps:
         parts.append(text(b, 0, y, arm_message(one.arm), class_="t strong"))
         y += 8
-        for piece in one.pieces:
-            parts += _draw_piece(one, piece, y, unit)
+        parts += _pieces_drawn(one, y, unit)
         drawn = min(one.rows, _MOST_ROWS)
         parts += _rulings(one, y, unit)
         y += drawn * _ROW
@@ -139,21 +138,30 @@ def _slot_map(b: Bilingual, maps: Sequence[MapOf], width: Width) -> Markup:
     )  # fmt: skip
 
 
-def _draw_piece(one: MapOf, piece: Piece, y: float, unit: float) -> list[Markup]:
+Box = tuple[float, float, float, float]
+
+
+def _pieces_drawn(one: MapOf, y: float, unit: float) -> list[Markup]:
+    """All pieces, those of a state as one drawing."""
+    found: dict[SlotState, list[Box]] = {}
+    for piece in one.pieces:
+        found.setdefault(piece.state, []).extend(_cut(one, piece, y, unit))
+    return [
+        boxes(each, fill=fill(state), class_="edge" if state is SlotState.FREE else None)
+        for state, each in found.items()
+    ]
+
+
+def _cut(one: MapOf, piece: Piece, y: float, unit: float) -> list[Box]:
     """A piece, cut where a row ends."""
-    parts: list[Markup] = []
+    found: list[Box] = []
     start, end = piece.start, piece.start + piece.count
     while start < end and start // one.row < _MOST_ROWS:
         row, column = divmod(start, one.row)
         count = min(end - start, one.row - column)
-        parts.append(
-            rect(
-                column * unit, y + row * _ROW, count * unit, _ROW - 3, fill=fill(piece.state),
-                class_="edge" if piece.state is SlotState.FREE else None,
-            )
-        )  # fmt: skip
+        found.append((column * unit, y + row * _ROW, count * unit, _ROW - 3))
         start += count
-    return parts
+    return found
 
 
 def _rulings(one: MapOf, y: float, unit: float) -> list[Markup]:
@@ -168,17 +176,18 @@ def _rulings(one: MapOf, y: float, unit: float) -> list[Markup]:
             for start in range(piece.start // size * size, piece.start + piece.count, size):
                 frames[start] = (piece.request, size)
     parts: list[Markup] = []
+    edges: list[Box] = []
     for start, (request, size) in frames.items():
         row, column = divmod(start, one.row)
         if row >= _MOST_ROWS:
             continue
         x, top, span = column * unit, y + row * _ROW, min(size, one.row - column) * unit
         if span > 3:
-            parts.append(rect(x, top, span, _ROW - 3, class_="frame"))
+            edges.append((x, top, span, _ROW - 3))
         if span > max(_LEAST, _SIGN * len(str(request)) + _AROUND):
             middle = x + (span / 2 if span < 120 else 14)
             parts.append(_owner(request, middle, top + 12.5))
-    return parts
+    return [boxes(edges, class_="frame"), *parts]
 
 
 def _owner(request: int, x: float, y: float) -> Markup:

@@ -72,6 +72,20 @@ def path(
     return tag("path", d="".join(steps) + ("Z" if closed else ""), **attributes)
 
 
+def boxes(corners: Iterable[tuple[float, float, float, float]], **attributes: object) -> Markup:
+    """Rectangles of one paint as one path, in tenths of a pixel: (left, top, width, height) each.
+
+    Thousands of elements would take four times the bytes.
+    """
+    drawn = []
+    for left, top, width, height in corners:
+        x, y = round(left * 10), round(top * 10)
+        across, down = round((left + width) * 10) - x, round((top + height) * 10) - y
+        start = f"M{_tenths(x)} {_tenths(y)}"
+        drawn.append(f"{start}h{_tenths(across)}v{_tenths(down)}h{_tenths(-across)}z")
+    return tag("path", d="".join(drawn), **attributes) if drawn else Markup("")
+
+
 def _way(x: int, y: int) -> str:
     if x and y:
         return f"l{_tenths(x)} {_tenths(y)}"

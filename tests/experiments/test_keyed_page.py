@@ -139,3 +139,15 @@ def test_axe_finds_no_serious_violation(
     file = tmp_path / "report.html"
     file.write_text(report_html(ran.shown, ran.results, "en"), encoding="utf-8")
     assert not violations(browser, file, scheme, lang, width)
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"block_size": 16}, "experiments.axis.block_size"),
+        ({"rate": 20.0, "clock": "wall"}, "experiments.axis.rate"),
+        ({"preemption": "swap", "block_size": 16}, "experiments.pair"),
+    ],
+)
+def test_words_behind_a_number_need_no_name(values: dict[str, float | str], name: str) -> None:
+    assert words.cell_name(values).key == name
