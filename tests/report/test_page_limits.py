@@ -19,8 +19,12 @@ from experiment.conclusions import evaluate
 from experiment.i18n import LANGUAGES, Translator
 from experiment.record import Record
 from experiment.report import html
+from experiment.report.bilingual import Bilingual
 from experiment.report.html import report_html
+from experiment.report.series import Picture
+from experiment.report.slotmap import map_of, slot_map
 from experiment.report.sweep_page import sweep_csv, sweep_data, sweep_html
+from kvsim.ledger import Holder, PoolShape
 
 HOSTILE = (
     "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'>\"'`${1}",
@@ -203,3 +207,15 @@ def test_the_page_of_a_run_of_many_requests_stays_small_and_says_what_is_left_ou
     whole = "".join(body.itertext())
     assert "1,484 more requests are in run.json." in whole
     assert "more stages" in whole
+
+
+def test_the_picture_of_a_large_pool_leaves_the_page_to_the_player() -> None:
+    """4,096 blocks that all belong to somebody, neighbours to different requests."""
+    blocks, owners = 4096, 80
+    holders = {
+        request: Holder(list(range(request, blocks, owners)), written=16 * (blocks // owners) - 8)
+        for request in range(owners)
+    }
+    one = map_of("paged", Picture(PoolShape(blocks, 16, 4), 0, holders), 2048)
+    assert one is not None
+    assert 100_000 < len(slot_map(Bilingual("en"), [one])) < 250_000
