@@ -4,8 +4,8 @@
     verdict  peak  time  player  requests  readings  found or experiment  terms  about
 
 The order is the same on every page: what a run says beyond one set of requests, an experiment's
-cells and what the simulator foretold, is the seventh. An experiment's headline and the picture that
-it is read from stand in the verdict; its second to sixth sections look at one of its cells.
+cells and what the simulator foretold, is the seventh. An experiment's headline and first picture
+stand in the verdict; its second to sixth sections look at one of its cells.
 """
 
 from __future__ import annotations
