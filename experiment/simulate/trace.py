@@ -5,6 +5,7 @@ file or preset ─► head ─► tile ─► rate ─► Loaded: requests in me
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,9 @@ from kvsim.traces.types import NANOSECONDS
 # More requests (or hash ids) than this are read again for every policy.
 _KEPT = 2_000_000
 _PRESET_REQUESTS = 1_000
+# Characters that are counted at a time, and where GPT-2's words end in any case.
+_PIECE = 1 << 16
+_CUT = re.compile(r"(?<=\S)(?=\s)|(?<=[^\W_])(?=[，。！？；：、])")
 Tick = Callable[[int], None]
 
 
@@ -202,7 +206,10 @@ def holds_texts(info: TraceInfo) -> bool:
 
 
 class _Counter:
-    """Tokens of a text by GPT-2's tokenizer, loaded when the first text comes."""
+    """Tokens of a text by GPT-2's tokenizer, loaded when the first text comes.
+
+    A long one is counted piece by piece: as a whole it would take hundreds of times its bytes.
+    """
 
     def __init__(self) -> None:
         self._tokenizer: Any = None
@@ -212,4 +219,13 @@ class _Counter:
             from experiment.model.tokenizer import gpt2_tokenizer
 
             self._tokenizer = gpt2_tokenizer()
-        return len(self._tokenizer.encode(text))
+        return sum(len(self._tokenizer.encode(piece)) for piece in _pieces(text))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A text in pieces that have the same tokens as it has: no word goes over a cut."""
+    begin = 0
+    while len(text) - begin > _PIECE and (cut := _CUT.search(text, begin + _PIECE)):
+        yield text[begin : cut.start()]
+        begin = cut.start()
+    yield text[begin:]
