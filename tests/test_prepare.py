@@ -30,6 +30,7 @@ from experiment.model.builtin import build_model
 from experiment.model.load import load_model, load_tokenizer
 from experiment.model.precision import resolve_dtype, slow_on_cpu
 from experiment.workload import DEFAULT_PROMPTS
+from kvsim.digest import file_sha256
 
 
 def prepare(cache: Path, config: dict[str, Any], **task: Any) -> tuple[int, list[Event]]:
@@ -79,6 +80,7 @@ def test_a_tiny_model_is_prepared(tmp_path: Path) -> None:
     model, directory, workload = lasting
     assert isinstance(model, ModelPrepared)
     assert isinstance(directory, ModelDirectory)
+    assert model.config_sha256 == file_sha256(Path(directory.path, "config.json"))
     assert isinstance(workload, WorkloadReady)
     assert (model.source, model.dtype, model.element_bytes) == ("random", "float32", 4)
     assert (model.layers, model.kv_heads, model.head_dim, model.slot_bytes) == (2, 4, 16, 1024)

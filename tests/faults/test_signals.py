@@ -170,6 +170,19 @@ def test_a_terminal_that_closes_ends_the_run_in_order(where: str, start: Starter
     assert said_of_the_end(program.out) == [{"signal": "SIGHUP"}]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_at_the_gate_ends_the_run_in_order(number: signal.Signals, start: Starter) -> None:
+    """While it waits for somebody to press Enter."""
+    program, terminal = in_a_terminal(start, "--ascii")
+    read_until(terminal, "Press Enter")
+    program.process.send_signal(number)
+    read_until(terminal, "report.html")
+    assert program.process.wait(60) == CODES[number]
+    os.close(terminal)
+    program.nothing_is_left()
+    is_interrupted(program.out, (FIRST,))
+
+
 def test_a_shell_tells_of_a_closed_terminal_once_more(start: Starter) -> None:
     """At the gate nothing runs any more, so that a report is being drawn by then."""
     program, terminal = in_a_terminal(start, "--ascii")

@@ -85,3 +85,29 @@ def test_a_line_that_is_not_safe_is_seen(line: str) -> None:
 
 def test_there_are_sources_to_check() -> None:
     assert len(SOURCES) > 250
+
+
+# Who may ask for the time of day, and why: of durations the monotonic clock is asked.
+CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
+OF_DAY = {
+    "experiment/bench/rounds.py": "when a run began",
+    "experiment/bench/run.py": "when a benchmark began",
+    "experiment/directories.py": "the name of a directory",
+    "experiment/model/builtin.py": "how old a file is, by the clock of its file system",
+    "experiment/simulate/command.py": "when a simulation began",
+    "experiment/simulate/plan_command.py": "when a plan was made",
+    "experiment/walkthrough.py": "when a run began, or went on",
+}
+
+
+def test_the_time_of_day_is_asked_for_dates_alone() -> None:
+    """It may jump; a duration that is the difference of two such times would jump with it."""
+    asked = {
+        path.relative_to(ROOT).as_posix()
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.Attribute) and dotted(node) in CLOCKS)
+        or (isinstance(node, ast.ImportFrom) and node.module == "time"
+        and {alias.name for alias in node.names} & {"time", "time_ns"})
+    }  # fmt: skip
+    assert asked == OF_DAY.keys()
