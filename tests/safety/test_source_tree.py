@@ -90,13 +90,10 @@ def test_there_are_sources_to_check() -> None:
 # Who may ask for the time of day, and why: of durations the monotonic clock is asked.
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
 OF_DAY = {
-    "experiment/bench/rounds.py": "when a run began",
     "experiment/bench/run.py": "when a benchmark began",
     "experiment/directories.py": "the name of a directory",
     "experiment/model/builtin.py": "how old a file is, by the clock of its file system",
-    "experiment/simulate/command.py": "when a simulation began",
-    "experiment/simulate/plan_command.py": "when a plan was made",
-    "experiment/walkthrough.py": "when a run began, or went on",
+    "experiment/wall_clock.py": "when a record began",
 }
 
 
