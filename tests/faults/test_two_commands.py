@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from experiment.record import EVENTS_FILE, EventLog, Record
 from experiment.report import files, index
 from experiment.report.console import ConsoleReporter
 from experiment.report.index import write_index
+from experiment.report.index_entries import Entry
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
@@ -248,12 +248,17 @@ def test_a_command_within_a_command_has_what_its_own_process_has(tmp_path: Path)
         assert not is_locked(tmp_path)
 
 
-def test_the_index_is_made_by_one_at_a_time(hold: Hold, simulation: Path, tmp_path: Path) -> None:
+def test_the_index_is_made_by_one_at_a_time(
+    hold: Hold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever listed the runs first must not write last."""
     reports = tmp_path / "reports"
     (reports / "one").mkdir(parents=True)
-    begun = time.monotonic()
-    process = hold(reports, 1.0)
+    listed, gone = index.entries, soon_gone(hold(reports))
+
+    def when_it_is_done(place: Path) -> list[Entry]:
+        assert gone.is_set()
+        return listed(place)
+
+    monkeypatch.setattr(index, "entries", when_it_is_done)
     assert write_index(reports / "one", "en") == reports / "index.html"
-    assert is_gone(process.pid)
-    assert time.monotonic() - begun >= 1.0
