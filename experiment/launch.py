@@ -256,6 +256,7 @@ def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> d
         "max_num_seqs": config.engine.max_num_seqs,
         "pipeline_parallel_size": config.vllm.pipeline_parallel_size,
         "quantization": config.vllm.quantization,
+        "scheduling_policy": config.engine.policy,
         "seed": config.run.seed,
         "tensor_parallel_size": config.vllm.tensor_parallel_size,
     }

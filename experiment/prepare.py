@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiment.config import Config, expand_arms
+from experiment.config import Config, expand_arms, group_of
 from experiment.events import (
     CellPrepared,
     ModelDirectory,
@@ -43,8 +43,8 @@ from kvsim.geometry import KVGeometry
 
 # Arms that are handed all requests before they begin; none of those that there are.
 ALL_AT_ONCE: tuple[str, ...] = ()
-# Engines with a scheduler of their own, which is told nothing of priorities here.
-OWN_ORDER = ("vllm", "transformers_paged")
+# Groups of arms that serve in order of arrival alone; Transformers' schedulers know no priorities.
+IN_ORDER = ("contiguous", "transformers_paged")
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
@@ -129,15 +129,16 @@ def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: 
 
 
 def _check_arm(config: Config, arm: str) -> None:
-    """Refuse an engine that is handed all requests at once, or told nothing of priorities.
+    """Refuse an arm that cannot let requests arrive later, or priorities decide.
 
     Raises:
-        UserError: requests arrive later, or some are more urgent than others.
+        UserError: requests arrive later, or some are more urgent than others and that is to count.
     """
     if arm in ALL_AT_ONCE and (config.workload.arrivals or config.workload.priorities):
         raise user_error("error.workload.all_at_once", arm=arm)
-    if arm in OWN_ORDER and config.workload.priorities:
-        raise user_error("error.workload.own_order", arm=arm)
+    by_priority = config.engine.policy == "priority" and len(set(config.workload.priorities)) > 1
+    if group_of(arm) in IN_ORDER and by_priority:
+        raise user_error("error.workload.in_order", arm=arm)
 
 
 def _check_device(config: Config, arms: Sequence[str], device: str) -> None:

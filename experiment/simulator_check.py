@@ -88,7 +88,6 @@ def _block_for_block(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCh
         **_common(engine),
         long_prefill_token_threshold=engine.long_prefill_token_threshold,
         watermark_blocks=pool.watermark_blocks,
-        policy=engine.policy,
         preemption=engine.preemption,
         host_blocks=engine.swap_space // pool.block_bytes,
     )
@@ -135,6 +134,7 @@ def _by_step(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
             len(one.token_ids),
             len(recorded.tokens[one.id]),
             arrival_step=recorded.arrivals.get(one.id, 0),
+            priority=one.priority,
             keys=_keys(recorded, one),
         )
         for one in recorded.workload.requests
@@ -188,6 +188,7 @@ def _common(engine: EngineConfig) -> dict[str, Any]:
         "max_num_seqs": engine.max_num_seqs,
         "max_num_batched_tokens": engine.max_num_batched_tokens,
         "prefix_caching": engine.prefix_caching,
+        "policy": engine.policy,
     }
 
 

@@ -25,10 +25,11 @@ from experiment.events import (
     decode,
 )
 from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.messages import Message
+from experiment.messages import Message, UserError
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model, load_tokenizer
 from experiment.model.precision import resolve_dtype, slow_on_cpu
+from experiment.prepare import _check_arm
 from experiment.workload import DEFAULT_PROMPTS
 from kvsim.digest import file_sha256
 
@@ -147,6 +148,21 @@ def test_what_a_person_can_mend(
 ) -> None:
     code, events = prepare(tmp_path, config, **task)
     assert (code, _failure(events)) == (2, key)
+
+
+@pytest.mark.parametrize("arm", ["contiguous.batch", "contiguous.compiled", "transformers_paged"])
+def test_who_serves_in_order_of_arrival_is_refused_where_priorities_decide(arm: str) -> None:
+    def given(policy: str, *priorities: int) -> Config:
+        workload = {"prompts": ["a"] * len(priorities), "priorities": list(priorities)}
+        return Config.model_validate({"workload": workload, "engine": {"policy": policy}})
+
+    with pytest.raises(UserError) as refused:
+        _check_arm(given("priority", 1, 0), arm)
+    assert refused.value.text.key == "error.workload.in_order"
+    for harmless in (given("fcfs", 1, 0), given("priority", 1, 1), given("priority")):
+        _check_arm(harmless, arm)
+    for each in ("slabs", "paged", "vllm"):
+        _check_arm(given("priority", 1, 0), each)
 
 
 def test_auto_precision_follows_the_device() -> None:

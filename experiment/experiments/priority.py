@@ -1,7 +1,8 @@
 """Two classes of requests under load: who waits how long, first come first served and by priority.
 
 Requests come in turn, ``options.every`` steps of the virtual clock apart; each
-``options.urgent_every``-th is urgent. Only the order in which they are served differs.
+``options.urgent_every``-th is urgent. Only the order in which they are served differs. vLLM is told
+the same policy and the same priorities, and decides by a scheduler of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
+from experiment.experiments.base import Cell, Experiment, contiguous
 from experiment.experiments.found import (
     Found,
     detail,
@@ -43,14 +44,31 @@ def _cells(config: Config) -> list[Cell]:
 def _findings(found: Found) -> list[Finding]:
     cells = {cell.values["policy"]: cell for cell in found.with_arms("paged")}
     fcfs, priority = cells.get("fcfs"), cells.get("priority")
+    theirs = _theirs(found)
     if fcfs is None or priority is None:
-        return [untested(name) for name in ("urgent", "patient", "seconds", "outputs")]
+        return [untested(n) for n in ("urgent", "patient", "seconds", "outputs")] + theirs
     return [
         _in_steps(found, "urgent", fcfs, priority),
         _in_steps(found, "patient", fcfs, priority),
         _seconds(found, fcfs, priority),
         _outputs(fcfs, priority),
+        *theirs,
     ]
+
+
+def _theirs(found: Found) -> list[Finding]:
+    """What the same priorities do in vLLM, where it ran; what it cannot is said of the arm."""
+    cells = {str(cell.values["policy"]): cell for cell in found.with_arms("vllm")}
+
+    def steps(which: str) -> dict[str, float]:
+        seen = {p: found.value(cell, "vllm", f"{which}_first_steps") for p, cell in cells.items()}
+        return {policy: value for policy, value in seen.items() if value is not None}
+
+    urgent, patient = steps("urgent"), steps("patient")
+    if min(len(urgent), len(patient)) < 2:
+        return []
+    shown = urgent["priority"] < urgent["fcfs"]
+    return [judged(_NAME, "vllm", shown, detail(_NAME, "vllm_patient", **patient), **urgent)]
 
 
 def _in_steps(found: Found, which: str, fcfs: CellResult, priority: CellResult) -> Finding:
@@ -92,5 +110,5 @@ PRIORITY = Experiment(
     ),
     charts=("urgent_first_steps", "patient_first_steps"),
     findings=_findings,
-    without={**contiguous("in_order"), "slabs": "same_scheduler", **other_engines("own_order")},
+    without={**contiguous("in_order"), "slabs": "same_scheduler", "transformers_paged": "in_order"},
 )  # fmt: skip

@@ -200,7 +200,8 @@ class _Generation:
             self.task.ignore_eos, self._eos(),
         )  # fmt: skip
         prompt = {"prompt_token_ids": request.token_ids}
-        self.ids[self.engine.add_request(str(request.id), prompt, params)] = request.id
+        name = self.engine.add_request(str(request.id), prompt, params, priority=request.priority)
+        self.ids[name] = request.id
 
     def _step(self, arrivals: ArrivalClock) -> float:
         """One step; seconds since the workload began, at its end."""

@@ -20,6 +20,7 @@ FIXED_ARGUMENTS = frozenset(
         "max_model_len",
         "model",
         "pipeline_parallel_size",
+        "scheduling_policy",
         "skip_tokenizer_init",
         "tensor_parallel_size",
         "worker_extension_cls",

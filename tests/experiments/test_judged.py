@@ -282,6 +282,24 @@ def test_a_share_next_to_nothing_does_not_make_a_machine_noisy() -> None:
     assert (told["n"], told["of"]) == (1, 1)
 
 
+@pytest.mark.parametrize(("urgent", "verdict"), [(3.5, "shown"), (12, "not_shown"), (None, None)])
+def test_what_vllm_does_with_priorities_is_told_where_it_ran(
+    urgent: float | None, verdict: str | None
+) -> None:
+    def steps(urgent: float, patient: float) -> Figures:
+        return {"urgent_first_steps": urgent, "patient_first_steps": patient}
+
+    ours = [cell(0, {"policy": "fcfs"}, paged=steps(9, 9), vllm=steps(12, 11))]
+    arms = {"paged": steps(2, 14)} | ({"vllm": steps(urgent, 15)} if urgent else {})
+    found = findings("priority", *ours, cell(1, {"policy": "priority"}, **arms))
+    assert found["urgent"].verdict == "shown"
+    assert ("vllm" in found) is (verdict is not None)
+    if verdict is not None:
+        assert found["vllm"].verdict == verdict
+        assert found["vllm"].text.params == {"fcfs": 12, "priority": urgent}
+        assert below(found["vllm"])["priority.vllm_patient"] == {"fcfs": 11, "priority": 15}
+
+
 @pytest.mark.parametrize(("percent", "least"), [(50, 2), (90, 10), (95, 20), (99, 100)])
 def test_a_percentile_takes_requests_enough(percent: int, least: int) -> None:
     measure = _percentile(float, percent)  # type: ignore[arg-type]

@@ -197,15 +197,20 @@ def test_shared_prefixes_are_told_block_for_block(
     assert len(arm.requests) == 3
 
 
-def test_requests_that_come_later_are_handed_over_when_they_come(
+def test_requests_that_come_later_are_handed_over_when_they_come_and_urgent_ones_go_first(
     real_vllm: str, prepared: Prepared, environment: Environment, directory: Path
 ) -> None:
-    """By steps: one joins another, and the last one comes when nobody has been there for long."""
-    given = config(("paged", "vllm"), run={"vllm_python": real_vllm})
-    fitted = with_requests(prepared, ((40, 6), (33, 8), (50, 5)), 16)
+    """By steps: one joins another, and three come when nobody has been there for long.
+
+    Two may run at a time, and of those three the last one is the most urgent.
+    """
+    engine = {"policy": "priority", "max_num_seqs": 2}
+    given = config(("paged", "vllm"), run={"vllm_python": real_vllm}, engine=engine)
+    fitted = with_requests(prepared, ((40, 6), (33, 8), (50, 5), (20, 4), (21, 3)), 16)
+    places = ((0.0, 1), (2.0, 0), (40.0, 1), (40.0, 1), (40.0, 0))
     requests = [
-        one.model_copy(update={"arrival": at})
-        for one, at in zip(fitted.workload.requests, (0.0, 2.0, 40.0), strict=True)
+        one.model_copy(update={"arrival": at, "priority": priority})
+        for one, (at, priority) in zip(fitted.workload.requests, places, strict=True)
     ]
     workload = fitted.workload.model_copy(update={"requests": requests})
     record = run_arms(
@@ -215,8 +220,12 @@ def test_requests_that_come_later_are_handed_over_when_they_come(
     assert (arm.status, arm.problems) == ("finished", []), arm.reason
     assert all(comparison.equal for comparison in evaluate(record).tokens)
     ended = {e.request: e for e in record.of(RequestFinished) if e.arm == "vllm"}
-    assert {one: e.arrival_step for one, e in ended.items()} == {0: 0, 1: 2, 2: 10}
-    assert {one: e.first_token_step for one, e in ended.items()} == {0: 0, 1: 2, 2: 10}
+    came = {one: e.arrival_step for one, e in ended.items()}
+    assert came == {0: 0, 1: 2, 2: 10, 3: 10, 4: 10}
+    for name in given.arm_names:
+        told = [e for e in record.of(RequestFinished) if e.arm == name]
+        waited = {e.request: (e.first_token_step or 0) - (e.arrival_step or 0) for e in told}
+        assert waited == {0: 0, 1: 0, 2: 0, 3: 3, 4: 0}, name
     assert arm.simulator is not None
     assert arm.simulator.mean_points == 0
     computing = {
@@ -225,7 +234,7 @@ def test_requests_that_come_later_are_handed_over_when_they_come(
         )
         for name in ("paged", "vllm")
     }
-    assert computing == {"paged": 15, "vllm": 15}
+    assert computing == {"paged": 17, "vllm": 17}
 
 
 def test_a_worker_that_is_killed_leaves_a_row_and_nobody(
