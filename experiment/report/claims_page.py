@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from experiment.experiments.claims import Judged, Part
 from experiment.i18n import DASH, Translator
 from experiment.messages import Message, message
 from experiment.report.bench_tables import Cells
 from experiment.report.keyed import Said
-from experiment.report.sourced import in_lines, told
+from experiment.report.sourced import Piece, Sourced, in_lines, told
 from experiment.report.tables_page import Told, tables_html
 
 PAGE = "claims.html"
@@ -20,7 +21,8 @@ _COLUMNS = ("claim", "here", "verdict", "from")
 
 def claims_html(judged: Sequence[Judged], sizes: Mapping[str, str], data: Any, lang: str) -> str:
     """The page; ``sizes`` are those of the experiments that were run, ``data`` is claims.json."""
-    return tables_html(lambda t: _told(t, judged, sizes), lang, "claims.json", data)
+    runs = {each["experiment"]: each["run"] for each in data["claims"] if each["run"]}
+    return tables_html(lambda t: _told(t, judged, sizes, runs), lang, "claims.json", data)
 
 
 def counted(verdicts: Sequence[str]) -> Message:
@@ -74,13 +76,20 @@ def _figure(t: Translator, kind: str, value: float, at: str) -> str:
     return told(t, Said(text, f"value={at}", text.key))
 
 
-def _told(t: Translator, judged: Sequence[Judged], sizes: Mapping[str, str]) -> Told:
+def _report(experiment: str, run: str | None) -> str:
+    """The experiment's name; where it was run, it leads to the report that lies beside the page."""
+    return Sourced(Piece(experiment, href=f"{quote(run)}/report.html" if run else ""))
+
+
+def _told(
+    t: Translator, judged: Sequence[Judged], sizes: Mapping[str, str], runs: Mapping[str, str]
+) -> Told:
     rows = [
         [
             in_lines(t(f"claims.{one.claim.name}"), *details(t, one)),
             figure(t, one),
             t(f"claims.verdict_{one.verdict}"),
-            one.claim.experiment,
+            _report(one.claim.experiment, runs.get(one.claim.experiment)),
         ]
         for one in judged
     ]

@@ -24,11 +24,12 @@ _BEHIND = " ("
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of a text; words alone have no key."""
+    """Part of a text; words alone have no key. ``href``: what they lead to, on a page."""
 
     text: str
     key: str = ""
     kind: str = ""
+    href: str = ""
 
 
 class Sourced(str):
@@ -153,6 +154,8 @@ def _in_one(text: str) -> Markup:
 
 
 def _keyed(piece: Piece, inside: Markup) -> Markup:
+    if piece.href:
+        return Markup('<a href="{}">{}</a>').format(piece.href, inside)
     if not piece.key:
         return inside
     return Markup('<span data-key="{}" data-as="{}">{}</span>').format(

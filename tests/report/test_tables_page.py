@@ -109,6 +109,15 @@ def test_the_pages_hold_what_they_are_of() -> None:
     # The claim alone: below it stands why it has no verdict.
     said = [(cell.text or "").strip().replace("\u00a0", " ") for cell in english.iter("th")]
     assert [t(f"claims.{claim.name}") for claim in CLAIMS] == said[4:]
+    assert not list(english.iter("a"))  # nothing was run
+    run = {"capacity": Path("claims/capacity-2")}
+    rows = [claim_row(one, run) for one in judge({})]
+    linked = html5lib.parse(
+        claims_html(judge({}), {}, {"claims": rows}, "en"), namespaceHTMLElements=False
+    )
+    for part in parts_of(linked.find("body")).values():
+        leads = {(link.get("href"), link.text) for link in part.iter("a")}
+        assert leads == {("capacity-2/report.html", "capacity")}
     assert "819,200\u00a0B" in page_of("paper", "en")
     assert "1,234.5" in page_of("bench", "en")
 
