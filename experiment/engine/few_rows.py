@@ -45,4 +45,12 @@ class FewRows:
     def _works(self) -> bool:
         x, weight, bias = known()
         product = self.product(pack(weight), weight, bias)
-        return product is not None and is_product(product(x, PackedLinear.post), x, weight, bias)
+        if product is None:
+            return False
+        try:
+            ours = product(x, PackedLinear.post)
+        except (
+            Exception
+        ):  # whatever a compiler's code does on this machine, oneDNN's serves as well
+            return False
+        return is_product(ours, x, weight, bias)

@@ -191,11 +191,14 @@ def _cpu_step() -> ModuleType:
 
 
 def few_rows_module() -> ModuleType | None:
-    """What multiplies few rows with packed weights; None without Numba, or without AVX-512."""
+    """What multiplies few rows with packed weights; None where it cannot be had.
+
+    It wants Numba and AVX-512, and a compiler that makes of it what it should.
+    """
     try:
         _cpu_kernel()
         from experiment.engine import panel_products as module
-    except ImportError:
+    except Exception:  # Numba is missing, or cannot compile it: oneDNN's product serves as well
         return None
     return module if module.usable() else None
 

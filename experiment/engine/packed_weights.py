@@ -73,9 +73,9 @@ def pack_weights(model: torch.nn.Module) -> Packing:
     reason = _why_not(model)
     if reason is not None:
         return Packing(reason=reason)
+    few_rows = FewRows()  # compiles, where nobody has: that is no packing
     began = time.perf_counter()
     layers = kept = 0
-    few_rows = FewRows()
     users, places = _users(model), _places(model)
     while users:
         weight_users = users.pop(next(iter(users)))

@@ -53,8 +53,9 @@ _GELU, _CUBED = 2 * (2 / np.pi) ** 0.5, 0.044715
 
 
 def usable() -> bool:
-    """Whether this processor has the registers for it."""
-    return bool(binding.get_host_cpu_features().get("avx512f"))
+    """Whether this processor has the registers for it, and Numba was not told of another one."""
+    told = numba.config.CPU_NAME or numba.config.CPU_FEATURES
+    return not told and bool(binding.get_host_cpu_features().get("avx512f"))
 
 
 class _Loop:
@@ -287,8 +288,10 @@ class PanelProduct:
         """[rows, inputs] to [rows, outputs]; ``post`` is one of :data:`ACTIVATIONS`.
 
         Raises:
-            ValueError: x is not contiguous.
+            ValueError: x is not contiguous, or not of float32.
         """
+        if x.dtype != torch.float32:
+            raise ValueError(f"few rows are multiplied in float32, not in {x.dtype}")
         out = x.new_empty(x.shape[0], self._outputs)
         threads, pieces = threads_for(x.shape[0] * self._weights, self._count)
         numbers = (ACTIVATIONS[post], *self._numbers)

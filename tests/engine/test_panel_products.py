@@ -93,6 +93,8 @@ def test_rows_that_are_not_contiguous_are_refused_and_the_layer_makes_them_so() 
     product = product_of(weight, None)
     with pytest.raises(ValueError, match="contiguous"):
         product(x, ("none", ""))
+    with pytest.raises(ValueError, match="float64"):
+        product(numbers(6, 16).double(), ("none", ""))
     layer = PackedLinear(pack(weight), None, 64, 16, product)
     torch.testing.assert_close(layer(x), F.linear(x, weight), atol=1e-5, rtol=1e-5)
 
@@ -132,10 +134,19 @@ def test_layers_that_have_it_are_counted() -> None:
     assert pack_weights(model()).few_rows == 1
 
 
-@pytest.mark.parametrize("fault", ["no Numba", "no AVX-512", "wrong numbers"])
+@pytest.mark.parametrize(
+    "fault", ["no Numba", "no compiler", "no AVX-512", "another processor", "raises", "wrong"]
+)
 def test_without_it_layers_are_onednns(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "no Numba":
-        monkeypatch.setattr(kernels, "_cpu_kernel", _no_numba)
+        monkeypatch.setattr(kernels, "_cpu_kernel", _raiser(ImportError("no module named numba")))
+    elif fault == "no compiler":
+        monkeypatch.setattr(kernels, "_cpu_kernel", _raiser(OSError("libllvmlite.so")))
+    elif fault == "another processor":
+        monkeypatch.setattr(MODULE.numba.config, "CPU_NAME", "generic")
+    elif fault == "raises":
+        broken = _raiser(RuntimeError("a compiled loop broke off"))
+        monkeypatch.setattr(MODULE.PanelProduct, "__call__", broken)
     elif fault == "no AVX-512":
         monkeypatch.setattr(MODULE.binding, "get_host_cpu_features", dict)
     else:
@@ -148,8 +159,11 @@ def test_without_it_layers_are_onednns(fault: str, monkeypatch: pytest.MonkeyPat
     torch.testing.assert_close(made(x), expected, atol=1e-5, rtol=1e-5)
 
 
-def _no_numba() -> None:
-    raise ImportError("no module named numba")
+def _raiser(error: Exception) -> Any:
+    def raises(*_: Any) -> None:
+        raise error
+
+    return raises
 
 
 def test_panels_of_another_width_are_left_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:

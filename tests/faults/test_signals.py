@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -121,11 +120,14 @@ def test_a_signal_at_either_end_of_the_log_waits_until_it_is_whole(
     assert (program.out / "report.html").exists()
 
 
+def _quits_without_a_core() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # as in a shell's background it is not
+
+
 def test_a_program_that_quits_leaves_what_a_killed_one_does(start: Starter) -> None:
     r"""Ctrl-\ asks for an end at once, and for a core where the system keeps one."""
-    program = start(
-        pause_s=0.2, preexec_fn=partial(resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
-    )
+    program = start(pause_s=0.2, preexec_fn=_quits_without_a_core)
     program.wait_for(arm_steps(FIRST))
     program.process.send_signal(signal.SIGQUIT)
     assert program.end()[0] == -signal.SIGQUIT
