@@ -7,7 +7,7 @@ not the same is refused by name, before anything is written into the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -142,9 +142,26 @@ def read_resumption(directory: Path, given: Config | None) -> Resumption:
     keys = list(_differences(started.config, as_recorded(config)))
     if keys:
         raise user_error("error.resume.config", path=path, keys=", ".join(keys))
-    settled = finished_arms(record) | _left_out(record, config)
-    missing = tuple(key for key in _planned(config) if key not in settled)
+    missing = _missing(_planned(config), finished_arms(record), _left_out(record, config))
     return Resumption(record, config, missing, len(record.of(RunResumed)) + 2, size)
+
+
+def _missing(
+    planned: Sequence[ArmKey], done: Collection[ArmKey], left_out: Collection[ArmKey]
+) -> tuple[ArmKey, ...]:
+    """What has not ended well and might.
+
+    An arm that runs again in one cell is asked again in all: what it did there may have been why
+    it was spared elsewhere.
+    """
+    again = {
+        arm for cell, arm in planned if (cell, arm) not in done and (cell, arm) not in left_out
+    }
+    return tuple(
+        (cell, arm)
+        for cell, arm in planned
+        if (cell, arm) not in done and ((cell, arm) not in left_out or arm in again)
+    )
 
 
 def _size(path: Path) -> int:

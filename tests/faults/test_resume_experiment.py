@@ -143,6 +143,31 @@ def test_one_that_is_whole_is_left_alone(
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
+def skipped(out: Path, why: Message) -> list[str]:
+    """The log of a whole run, but for an arm that is said to have been skipped in its last cell."""
+    kept: list[str] = []
+    for event in read_record(out).events:
+        cells = [each for each in kept if '"event":"cell"' in each]
+        if len(cells) < len(VALUES) or getattr(event, "arm", None) != "slabs":
+            kept.append(encode(event) + "\n")
+        elif isinstance(event, ArmStarted):
+            kept.append(encode(ArmSkipped(arm=event.arm, reason=why)) + "\n")
+    return kept
+
+
+def test_an_arm_that_runs_again_is_asked_again_where_it_was_spared(
+    killed: tuple[Path, frozenset[ArmKey]], tmp_path: Path
+) -> None:
+    """What it did before it failed may have been why."""
+    log = skipped(killed[0], message("experiments.serving.saturated", rate=2))
+    unended = [
+        line for line in log if not ('"event":"arm_finished"' in line and '"arm":"slabs"' in line)
+    ]
+    assert len(unended) == len(log) - 1
+    (tmp_path / EVENTS_FILE).write_text("".join(unended), encoding="utf-8")
+    assert read_resumption(tmp_path, None).missing == ((0, "slabs"), (1, "slabs"))
+
+
 @pytest.mark.parametrize(
     ("why", "vllm", "missing"),
     [
@@ -160,15 +185,7 @@ def test_what_was_left_out_is_left_to_run_only_where_it_can_run_now(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The log of a whole run, but for one arm that is said to have been skipped."""
-    kept: list[str] = []
-    for event in read_record(killed[0]).events:
-        cells = [each for each in kept if '"event":"cell"' in each]
-        if len(cells) < len(VALUES) or getattr(event, "arm", None) != "slabs":
-            kept.append(encode(event) + "\n")
-        elif isinstance(event, ArmStarted):
-            kept.append(encode(ArmSkipped(arm=event.arm, reason=why)) + "\n")
-    (tmp_path / EVENTS_FILE).write_text("".join(kept), encoding="utf-8")
+    (tmp_path / EVENTS_FILE).write_text("".join(skipped(killed[0], why)), encoding="utf-8")
     there = "python" if vllm else message("vllm.missing")
     monkeypatch.setattr("experiment.resume.find_vllm", lambda config: there)
     found = read_resumption(tmp_path, None)
