@@ -61,7 +61,7 @@ class EventLog:
         self._size = self._file.seek(0, os.SEEK_END)
         if size is not None and size != self._size:  # by one that has ended meanwhile
             self._file.close()
-            raise user_error("error.run_in_use", path=str(directory))
+            raise user_error("error.resume.went_on", path=str(directory))
         self._lock = Lock()
         self._clean = cleaner()  # whatever an arm says: no home directory, no secret
 

@@ -183,7 +183,7 @@ def test_a_run_that_went_on_since_it_was_read_is_left_alone(
     monkeypatch.setattr(walkthrough, "read_resumption", and_another_one_ends)
     before = content(run)
     assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
-    assert "writing into" in capsys.readouterr().err
+    assert "gone on with by another process" in capsys.readouterr().err
     assert content(run) == before | {EVENTS_FILE: before[EVENTS_FILE] + b"\n"}
 
 
