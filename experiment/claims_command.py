@@ -231,9 +231,10 @@ def _write(
     from experiment.report.index import write_listed
 
     data = {"version": __version__, "claims": [claim_row(one, places) for one in judged]}
+    runs = {name: run.name for name, run in places.items() if (run / "report.html").exists()}
     texts = {
         "claims.json": json.dumps(data, indent=1) + "\n",
-        PAGE: claims_html(judged, sizes, data, lang),
+        PAGE: claims_html(judged, sizes, runs, data, lang),
     }
     return write_listed(directory, texts, lang)
 

@@ -19,9 +19,20 @@ PAGE = "claims.html"
 _COLUMNS = ("claim", "here", "verdict", "from")
 
 
-def claims_html(judged: Sequence[Judged], sizes: Mapping[str, str], data: Any, lang: str) -> str:
-    """The page; ``sizes`` are those of the experiments that were run, ``data`` is claims.json."""
-    runs = {each["experiment"]: each["run"] for each in data["claims"] if each["run"]}
+def claims_html(
+    judged: Sequence[Judged],
+    sizes: Mapping[str, str],
+    runs: Mapping[str, str],
+    data: Any,
+    lang: str,
+) -> str:
+    """The page.
+
+    Args:
+        sizes: of the experiments that were run.
+        runs: directories, beside the page's own, of those that have a report.
+        data: claims.json.
+    """
     return tables_html(lambda t: _told(t, judged, sizes, runs), lang, "claims.json", data)
 
 
