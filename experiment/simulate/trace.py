@@ -37,7 +37,7 @@ _KEPT = 2_000_000
 _PRESET_REQUESTS = 1_000
 # Characters that are counted at a time, and where GPT-2's words end in any case.
 _PIECE = 1 << 16
-_CUT = re.compile(r"(?<=\S)(?=\s)|(?<=[^\W_])(?=[，。！？；：、])")
+_CUT = re.compile(r"(?<=\S)(?=\s)|(?<=[^\W_])(?=[^\w\s|])")  # but in <|endoftext|>
 Tick = Callable[[int], None]
 
 

@@ -13,7 +13,7 @@ from experiment.simulate.trace import _Counter, _pieces
 PARTS = (
     "it's", "a", "word", " ", "  ", "\n", "\n\n\t", "  \n ", "x_y", "_", "，", "_，", "。", "你好",
     "，你", "3", "12", "3，", "!", "!!", "...", "é", "e\u0301，", "🙂", "\u00a0", "\u3000", "²、",
-    "'re", "<|endoftext|>",
+    "'re", "<|endoftext|>", "+", "/", "」", "a'b", ".", "a<", "|", "a|b",
 )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def test_pieces_have_the_tokens_of_the_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert cut > 1000
 
 
-@pytest.mark.parametrize("word", ["hello ", "你好，"])
+@pytest.mark.parametrize("word", ["hello ", "你好，", "「你好」", "QUJD+", "a/", "x.y"])
 def test_no_piece_of_a_long_text_is_long(word: str) -> None:
     lengths = [len(piece) for piece in _pieces(word * 100_000)]
     assert sum(lengths) == len(word) * 100_000
