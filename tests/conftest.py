@@ -46,9 +46,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Debian's Chromium without a window; one for all tests, as playwright allows no second."""
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
+        if os.environ.get("PAGEDKV_NEED_BROWSER"):
+            pytest.fail("chromium is not installed")
         pytest.skip("chromium is not installed")
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     me = psutil.Process()
     before = {child.pid for child in me.children()}
     with driver.sync_playwright() as running, pytest.MonkeyPatch.context() as patch:
