@@ -83,7 +83,7 @@ def _answer(words: list[str], t: Translator) -> int:
         _complain(t, error)
         return error.exit_code
     except OSError as error:
-        # Names that a person gave are looked for in many places; nothing has begun by then.
+        # Names that a person gave are looked for in many places.
         if error.errno not in _NO_NAMES or error.filename is None:
             raise
         wrong = user_error("error.bad_name", path=str(error.filename), why=os_reason(error))

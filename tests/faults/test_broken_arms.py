@@ -119,6 +119,18 @@ def test_an_arm_that_stands_still_is_ended_with_all_below_it(start: Starter) -> 
     assert "Stopped after the limit of" in (program.out / "report.html").read_text("utf-8")
 
 
+def test_an_arm_that_is_killed_says_so_and_the_other_one_runs(start: Starter) -> None:
+    program = start(scripts={FIRST: "be killed"})
+    code, _, err = program.end()
+    assert (code, err) == (ExitCode.INCOMPLETE, "")
+    first, second = evaluate(read_record(program.out)).arms
+    assert first.reason is not None
+    assert (first.reason.key, second.status) == ("failure.killed", "finished")
+    assert "Killed from outside (SIGKILL)" in (program.out / "report.html").read_text(
+        encoding="utf-8"
+    )
+
+
 def test_an_arm_without_memory_says_so_and_the_other_one_runs(start: Starter) -> None:
     """What torch raises on a GPU that is full, raised by a real process."""
     program = start(scripts={FIRST: "run out of GPU memory"})

@@ -163,8 +163,11 @@ def test_a_run_that_begins_as_another_command_does_leaves_the_directory_to_it(
     assert not (tmp_path / EVENTS_FILE).exists()
 
 
-def test_whoever_only_looks_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_whoever_only_looks_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two runs that begin at once look at each other; one of them must begin."""
+    monkeypatch.setattr("experiment.locks._GLANCE_S", 60.0)
     for place in (tmp_path, tmp_path / EVENTS_FILE):
         if place != tmp_path:
             place.touch()

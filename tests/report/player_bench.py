@@ -38,6 +38,7 @@ WATCH = """() => {
   pagedkv.player.play(true);
   requestAnimationFrame(see);
 }"""
+END = "pagedkv.player.state.end"
 STEP = """at => new Promise(done => requestAnimationFrame(() => {
   pagedkv.player.go(at);
   requestAnimationFrame(done);
@@ -83,7 +84,7 @@ def cpu_times(page: Any) -> list[float]:
         return 1000 * float(next(m["value"] for m in metrics if m["name"] == "TaskDuration"))
 
     times = []
-    for at in range(STEPS + 1):
+    for at in range(page.evaluate(END) + 1):
         before = spent()
         page.evaluate(STEP, at)
         times.append(spent() - before)
