@@ -22,24 +22,36 @@ class FewRows:
 
     def __init__(self) -> None:
         self._module: Any = few_rows_module()
-        self._readable: dict[torch.Size, bool] = {}
+        self._widths: dict[torch.Size, int | None] = {}
         if self._module is not None and not self._works():
             self._module = None
 
     def product(
-        self, packed: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+        self,
+        packed: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        panels: torch.Tensor | None = None,
     ) -> PanelProduct | None:
-        """For a layer whose ``weight`` [outputs, inputs] has been ``packed``; None: oneDNN's."""
+        """For a layer whose ``weight`` [outputs, inputs] has been ``packed``; None: oneDNN's.
+
+        ``panels`` are those of the weight, where they have been compared with it already.
+        """
         if self._module is None:
             return None
-        if weight.shape not in self._readable:
-            panels = panels_of(packed, weight)
-            width = 0 if panels is None else panels.shape[-1]
-            self._readable[weight.shape] = width == self._module.WIDTH
-        if not self._readable[weight.shape]:
+        if panels is None:
+            panels = self._panels(packed, weight)
+        if panels is None or panels.shape[-1] != self._module.WIDTH:
             return None
-        panels = panels_if(packed, weight.shape, self._module.WIDTH)
         return self._module.PanelProduct(packed, panels, bias, len(weight))  # type: ignore[no-any-return]
+
+    def _panels(self, packed: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
+        if weight.shape in self._widths:
+            width = self._widths[weight.shape]
+            return None if width is None else panels_if(packed, weight.shape, width)
+        panels = panels_of(packed, weight)
+        self._widths[weight.shape] = None if panels is None else panels.shape[-1]
+        return panels
 
     @torch.inference_mode()
     def _works(self) -> bool:
@@ -49,8 +61,6 @@ class FewRows:
             return False
         try:
             ours = product(x, PackedLinear.post)
-        except (
-            Exception
-        ):  # whatever a compiler's code does on this machine, oneDNN's serves as well
+        except Exception:  # whatever it is, oneDNN's serves as well
             return False
         return is_product(ours, x, weight, bias)

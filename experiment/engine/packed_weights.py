@@ -138,7 +138,7 @@ def _packed_modules(users: list[Any], few_rows: FewRows) -> list[torch.nn.Module
             assert panels is not None
             made.append(PackedEmbedding(packed, panels, outputs))
         else:
-            few = few_rows.product(packed, weight, module.bias)
+            few = few_rows.product(packed, weight, module.bias, panels)
             made.append(PackedLinear(packed, module.bias, outputs, inputs, few))
     return made
 

@@ -119,27 +119,24 @@ def test_an_arm_that_stands_still_is_ended_with_all_below_it(start: Starter) -> 
     assert "Stopped after the limit of" in (program.out / "report.html").read_text("utf-8")
 
 
-def test_an_arm_that_is_killed_says_so_and_the_other_one_runs(start: Starter) -> None:
-    program = start(scripts={FIRST: "be killed"})
+@pytest.mark.parametrize(
+    ("script", "key", "said"),
+    [
+        ("be killed", "failure.killed", "Killed from outside (SIGKILL)"),
+        # What torch raises on a GPU that is full, raised by a real process.
+        ("run out of GPU memory", "failure.out_of_memory", "Out of memory."),
+    ],
+)
+def test_an_arm_that_fails_says_why_and_the_other_one_runs(
+    script: str, key: str, said: str, start: Starter
+) -> None:
+    program = start(scripts={FIRST: script})
     code, _, err = program.end()
     assert (code, err) == (ExitCode.INCOMPLETE, "")
     first, second = evaluate(read_record(program.out)).arms
     assert first.reason is not None
-    assert (first.reason.key, second.status) == ("failure.killed", "finished")
-    assert "Killed from outside (SIGKILL)" in (program.out / "report.html").read_text(
-        encoding="utf-8"
-    )
-
-
-def test_an_arm_without_memory_says_so_and_the_other_one_runs(start: Starter) -> None:
-    """What torch raises on a GPU that is full, raised by a real process."""
-    program = start(scripts={FIRST: "run out of GPU memory"})
-    code, _, err = program.end()
-    assert (code, err) == (ExitCode.INCOMPLETE, "")
-    first, second = evaluate(read_record(program.out)).arms
-    assert first.reason is not None
-    assert (first.reason.key, second.status) == ("failure.out_of_memory", "finished")
-    assert "Out of memory." in (program.out / "report.html").read_text(encoding="utf-8")
+    assert (first.reason.key, second.status) == (key, "finished")
+    assert said in (program.out / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_real_limit_on_memory_is_out_of_memory(
