@@ -5,9 +5,15 @@
     k=1  ████ ████ ████ ████      b0 b1 b2 b3 …          b  ████ ████ ████ ████  += b_k · panel_k
      …   4 vectors of 16           up to six rows         …  24 of 32 registers
 
-A decode step reads every weight once. A panel is read front to back, the next one begins where it
-ends, nothing is written before its end is reached: the processor fetches ahead as for a plain sum.
-Bias and activation are applied while a row of 64 outputs is at hand. Threads take panels.
+A decode step reads every weight once. With up to six rows a panel is read front to back and the
+next one begins where it ends: the processor fetches ahead as for a plain sum. More rows go over the
+panel in several passes, of which the first would wait for memory and the others leave it idle:
+
+    pass    rows     meanwhile on the way to the cache        a panel of many inputs is taken
+    1       a … f    ▒█░░ of the weights that come next       in parts of 384, each through all
+    2       g … l    ░░▒█                                     passes before the next
+
+Bias and activation are applied while 64 outputs of the rows are at hand. Threads take panels.
 
 Numba makes no use of vectors here by itself (it would keep the sums in memory), so the loop over
 inputs is written in LLVM's own instructions. The order of the sums is that of the inputs, whatever
@@ -37,7 +43,15 @@ from experiment.engine.cpu_kernel import (
     run_job,
     threads_for,
 )
-from experiment.engine.torch_threads import BROKEN, entry, make_job, next_piece, pointer, vector
+from experiment.engine.torch_threads import (
+    BROKEN,
+    Job,
+    entry,
+    make_job,
+    next_piece,
+    pointer,
+    vector,
+)
 
 WIDTH = 64
 # With more rows oneDNN, which also keeps rows of x at hand, is faster: see docs/performance.md.
@@ -47,7 +61,12 @@ ACTIVATIONS = {("none", ""): 0, ("gelu", "tanh"): 1, ("swish", ""): 2, ("relu", 
 
 _LANES = 16
 _ROWS = 6  # whose sums are in registers together
-_FLOAT, _WORD = ir.FloatType(), ir.IntType(64)
+# Whose weights all rows go over before the next: 96 KiB, so that they and what is on its way are in
+# the second-level cache.
+_INPUTS = 384
+_LINES = 4  # of 64 bytes, in a panel, for each input
+_READ, _SECOND_LEVEL, _DATA = 0, 2, 1  # what ``llvm.prefetch`` is told
+_FLOAT, _WORD, _BYTE, _SHORT = ir.FloatType(), ir.IntType(64), ir.IntType(8), ir.IntType(32)
 _VECTOR = ir.VectorType(_FLOAT, _LANES)
 _GELU, _CUBED = 2 * (2 / np.pi) ** 0.5, 0.044715
 
@@ -67,28 +86,59 @@ class _Loop:
         self.fma = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fma.v{_LANES}f32"
         )
+        self.prefetch = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _SHORT, _SHORT, _SHORT]),
+            "llvm.prefetch.p0i8",
+        )
 
-    def emit(self, x: Any, inputs: Any, panel: Any, sums: Any, apart: Any) -> None:
-        """At least one input. ``apart`` is from one row of the sums to the next, in numbers."""
+    def emit(
+        self,
+        x: Any,
+        length: Any,
+        inputs: Any,
+        panel: Any,
+        sums: Any,
+        apart: Any,
+        one: Any,
+        two: Any,
+    ) -> None:
+        """Add to the sums; at least one input.
+
+        Rows of x are ``length`` numbers apart, those of the sums ``apart``. From the addresses
+        ``one`` and ``two`` on, a line of 64 bytes for each input is sent for.
+        """
         builder, before = self.builder, self.builder.block
+        stored = self._vectors_of(sums, apart)
+        begun = [[self._load(at, _VECTOR) for at in row] for row in stored]
         loop, done = (builder.append_basic_block(name) for name in ("inputs", "done"))
         builder.branch(loop)
         builder.position_at_end(loop)
         k = builder.phi(_WORD)
         old = [[builder.phi(_VECTOR) for _ in self.vectors] for _ in range(self.rows)]
-        new = self._step(old, self._at(x, k, 4), builder.mul(inputs, _word(4)),
+        for wanted in (one, two):
+            self._send_for(self._at(wanted, k, 64))
+        new = self._step(old, self._at(x, k, 4), builder.mul(length, _word(4)),
                          self._at(panel, k, 4 * WIDTH))  # fmt: skip
         following = builder.add(k, _word(1))
         builder.cbranch(builder.icmp_signed("<", following, inputs), loop, done)
-        for phi, first, again in [(k, _word(0), following), *_pairs(old, _lanes(0.0), new)]:
+        for phi, first, again in [(k, _word(0), following), *_triples(old, begun, new)]:
             phi.add_incoming(first, before)
             phi.add_incoming(again, loop)
         builder.position_at_end(done)
-        for r, row in enumerate(new):
-            begun = self._at(sums, builder.mul(apart, _word(r)), 4)
-            for v, total in zip(self.vectors, row, strict=True):
-                to = builder.add(begun, _word(4 * _LANES * v))
-                builder.store(total, builder.inttoptr(to, _VECTOR.as_pointer()), align=4)
+        for at, _, total in _triples(stored, begun, new):
+            builder.store(total, builder.inttoptr(at, _VECTOR.as_pointer()), align=4)
+
+    def _vectors_of(self, sums: Any, apart: Any) -> list[list[Any]]:
+        """Addresses of the sums of each row."""
+        builder = self.builder
+        rows = [self._at(sums, builder.mul(apart, _word(r)), 4) for r in range(self.rows)]
+        return [[builder.add(at, _word(4 * _LANES * v)) for v in self.vectors] for at in rows]
+
+    def _send_for(self, address: Any) -> None:
+        told = [_SHORT(number) for number in (_READ, _SECOND_LEVEL, _DATA)]
+        line = self.builder.inttoptr(address, _BYTE.as_pointer())
+        self.builder.call(self.prefetch, [line, *told])
 
     def _step(self, sums: Any, x: Any, row_bytes: Any, weights: Any) -> list[list[Any]]:
         """The sums after one input: each row's number times the panel's 64 weights."""
@@ -110,9 +160,9 @@ class _Loop:
         return loaded
 
     def _all_lanes(self, number: Any) -> Any:
-        nothing, lane = ir.Constant(_VECTOR, ir.Undefined), ir.IntType(32)
-        one = self.builder.insert_element(nothing, number, ir.Constant(lane, 0))
-        mask = ir.Constant(ir.VectorType(lane, _LANES), [0] * _LANES)
+        nothing = ir.Constant(_VECTOR, ir.Undefined)
+        one = self.builder.insert_element(nothing, number, ir.Constant(_SHORT, 0))
+        mask = ir.Constant(ir.VectorType(_SHORT, _LANES), [0] * _LANES)
         return self.builder.shuffle_vector(one, nothing, mask)
 
 
@@ -120,40 +170,44 @@ def _word(value: int) -> Any:
     return ir.Constant(_WORD, value)
 
 
-def _pairs(old: Any, zero: Any, new: Any) -> list[tuple[Any, Any, Any]]:
-    rows = zip(old, new, strict=True)
-    return [(phi, zero, value) for row in rows for phi, value in zip(*row, strict=True)]
+def _triples(*of_rows: list[list[Any]]) -> list[tuple[Any, ...]]:
+    return [some for rows in zip(*of_rows, strict=True) for some in zip(*rows, strict=True)]
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def _products(
-    _context: Any, x: Any, inputs: Any, panel: Any, sums: Any, apart: Any, rows: Any
-) -> Any:
+    _context: Any, x: Any, length: Any, inputs: Any, panel: Any, sums: Any, apart: Any, one: Any,
+    two: Any, rows: Any
+) -> Any:  # fmt: skip
     """:meth:`_Loop.emit` for a number of rows that is known when this is compiled."""
     if not isinstance(rows, types.IntegerLiteral):
         return None
+    given = (x, length, inputs, panel, sums, apart, one, two)
 
-    def code(context: Any, builder: Any, _: Any, given: Any) -> Any:
-        _Loop(builder, rows.literal_value).emit(*given[:5])
+    def code(context: Any, builder: Any, _: Any, values: Any) -> Any:
+        _Loop(builder, rows.literal_value).emit(*values[: len(given)])
         return context.get_dummy_value()
 
-    return types.void(x, inputs, panel, sums, apart, rows), code
+    return types.void(*given, rows), code
 
 
 @_compile(None, set())
-def _sums(x: int, rows: int, inputs: int, panel: int, sums: int, apart: int) -> None:
+def _sums(
+    x: int, rows: int, length: int, inputs: int, panel: int, sums: int, apart: int, one: int,
+    two: int
+) -> None:  # fmt: skip
     if rows == 6:
-        _products(x, inputs, panel, sums, apart, 6)
+        _products(x, length, inputs, panel, sums, apart, one, two, 6)
     elif rows == 5:
-        _products(x, inputs, panel, sums, apart, 5)
+        _products(x, length, inputs, panel, sums, apart, one, two, 5)
     elif rows == 4:
-        _products(x, inputs, panel, sums, apart, 4)
+        _products(x, length, inputs, panel, sums, apart, one, two, 4)
     elif rows == 3:
-        _products(x, inputs, panel, sums, apart, 3)
+        _products(x, length, inputs, panel, sums, apart, one, two, 3)
     elif rows == 2:
-        _products(x, inputs, panel, sums, apart, 2)
+        _products(x, length, inputs, panel, sums, apart, one, two, 2)
     else:
-        _products(x, inputs, panel, sums, apart, 1)
+        _products(x, length, inputs, panel, sums, apart, one, two, 1)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -198,7 +252,7 @@ def _exponential_of_minus(builder: Any, x: Any) -> Any:
     for factor in (*TWO_TO_A_FRACTION[1:], 1.0):
         found = builder.fadd(builder.fmul(found, fraction), _lanes(factor))
     number = builder.fcmp_ordered("ord", whole, whole)
-    integers = ir.VectorType(ir.IntType(32), _LANES)
+    integers = ir.VectorType(_SHORT, _LANES)
     exponent = builder.fptosi(builder.select(number, whole, _lanes(0.0)), integers)
     biased = builder.add(exponent, ir.Constant(integers, [127] * _LANES))
     bits = builder.shl(biased, ir.Constant(integers, [23] * _LANES))
@@ -226,37 +280,75 @@ def _finish(to: int, bias: Floats, first: int, count: int, kind: int) -> None:
                 _activate(at, 3)
 
 
+@_compile(None, set())
+def _clear(to: int) -> None:
+    """A row of a panel's sums."""
+    row = numba.carray(pointer(to), (WIDTH,), _F)
+    for o in range(WIDTH):
+        row[o] = 0.0
+
+
+@_compile(None, set())
+def _all_rows(
+    x: int, rows: int, length: int, inputs: int, weights: int, ahead: int, sums: int, apart: int
+) -> None:
+    """Add the products with a part of a panel, and send for the part that stands ``ahead``."""
+    passes = -(-rows // _ROWS)
+    row = 0
+    for number in range(passes):
+        # As evenly as can be: seven are four and three.
+        some = -(-(rows - row) // (passes - number))
+        # What need not be sent for is what is here. A single pass is read as memory gives it.
+        one = two = weights
+        line, end = _LINES * number // passes, _LINES * (number + 1) // passes
+        if passes > 1 and ahead and line < end:
+            one = two = ahead + 64 * inputs * line
+            if line + 1 < end:
+                two += 64 * inputs
+        to = sums + 4 * row * apart
+        _sums(x + 4 * row * length, some, length, inputs, weights, to, apart, one, two)
+        row += some
+
+
+@_compile(None, set())
+def _one_panel(job: Job, panel: int, following: int, sums: Floats) -> None:
+    """Of all rows; ``following`` is the thread's next panel, or -1. ``sums`` [most rows * 64]."""
+    kind, panels, outputs = job[3], job[4], job[5]
+    x, rows, inputs = job[6], job[7], job[8]
+    out, bias = vector(job, 9, _F), vector(job, 11, _F)
+    panel_bytes, first = 4 * WIDTH * inputs, panel * WIDTH
+    count = min(WIDTH, outputs - first)
+    to, apart = job[9] + 4 * first, outputs
+    if count < WIDTH:
+        to, apart = np.int64(sums.ctypes.data), WIDTH
+    for row in range(rows):
+        _clear(to + 4 * row * apart)
+    for k in range(0, inputs, _INPUTS):
+        part, weights = min(_INPUTS, inputs - k), panels + panel_bytes * panel + 4 * WIDTH * k
+        ahead = weights + 4 * WIDTH * part
+        if k + part == inputs:
+            ahead = panels + panel_bytes * following if following >= 0 else 0
+        _all_rows(x + 4 * k, rows, inputs, part, weights, ahead, to, apart)
+    for row in range(rows):
+        _finish(to + 4 * row * apart, bias, first, count, kind)
+        if count < WIDTH:
+            for o in range(count):
+                out[row * outputs + first + o] = sums[row * WIDTH + o]
+
+
 @job_body
 def _body(address: Any) -> None:
     """:class:`PanelProduct` for the panels that this thread gets."""
     job = numba.carray(address, (torch_threads.LONGEST,))
-    kind, panels, outputs = job[3], job[4], job[5]
-    x, rows, inputs = job[6], job[7], job[8]
-    out, bias = vector(job, 9, _F), vector(job, 11, _F)
     try:
-        sums = np.empty(_ROWS * WIDTH, _F)
-        scratch = np.int64(sums.ctypes.data)
-        begin, end = next_piece(job)
-        while begin >= 0:
-            for first in range(begin * WIDTH, end * WIDTH, WIDTH):
-                count = min(WIDTH, outputs - first)
-                row = 0
-                while row < rows:
-                    # As evenly as can be: seven are four and three.
-                    some = -(-(rows - row) // (-(-(rows - row) // _ROWS)))
-                    rows_at, weights = x + 4 * row * inputs, panels + 4 * first * inputs
-                    at = row * outputs + first
-                    to, apart = job[9] + 4 * at, outputs
-                    if count < WIDTH:
-                        to, apart = scratch, WIDTH
-                    _sums(rows_at, some, inputs, weights, to, apart)
-                    for r in range(some):
-                        _finish(to + 4 * r * apart, bias, first, count, kind)
-                        if count < WIDTH:
-                            for o in range(count):
-                                out[at + r * outputs + o] = sums[r * WIDTH + o]
-                    row += some
-            begin, end = next_piece(job)
+        sums = np.empty(MOST_ROWS * WIDTH, _F)
+        panel, end = next_piece(job)
+        while panel >= 0:
+            following = panel + 1
+            if following == end:
+                following, end = next_piece(job)
+            _one_panel(job, panel, following, sums)
+            panel = following
     except Exception:
         job[2] = BROKEN  # nobody sees what leaves a C function
 

@@ -37,7 +37,7 @@ def numbers(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize(("inputs", "outputs"), [(16, 64), (48, 5), (48, 129), (768, 200)])
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 64), (48, 129), (400, 5), (768, 200)])
 @torch.inference_mode()
 def test_every_number_of_rows_gives_the_plain_product(
     inputs: int, outputs: int, biased: bool
@@ -76,7 +76,7 @@ def test_not_a_number_stays_one(post: tuple[str, str]) -> None:
 
 @torch.inference_mode()
 def test_a_row_is_the_same_to_the_last_bit_whatever_runs_beside_it() -> None:
-    product, x = product_of(numbers(300, 96), numbers(300)), numbers(MODULE.MOST_ROWS, 96)
+    product, x = product_of(numbers(300, 400), numbers(300)), numbers(MODULE.MOST_ROWS, 400)
     together = product(x, ("gelu", "tanh"))
     threads = torch.get_num_threads()
     for row in range(MODULE.MOST_ROWS):
