@@ -108,6 +108,13 @@ class CacheConfig(Section):
     watermark_blocks: int = Field(0, ge=0)
     kv_dtype: Literal["auto", "int8", "fp8"] = "auto"  # of the paged engine; auto: the model's
 
+    def watermark_for(self, block_size: int, max_length: int) -> int:
+        """Blocks of that size that admission holds back.
+
+        None where one holds a request however long: nobody who runs will ask for another.
+        """
+        return 0 if block_size >= max_length else self.watermark_blocks
+
 
 class EngineConfig(Section):
     """Limits of a step of the paged engine, and the kernel that computes its attention.

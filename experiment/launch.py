@@ -247,6 +247,20 @@ def has_compiler() -> bool:
     return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++"))
 
 
+def _watermark(config: Config, size: int, prepared: Prepared) -> dict[str, float]:
+    """As many slots as the other arms hold back, as vLLM's share of its blocks.
+
+    Named only where there are any: not every vLLM knows it.
+    """
+    workload = prepared.workload
+    slots = workload.block_size * config.cache.watermark_for(
+        workload.block_size, workload.max_length
+    )
+    held, blocks = -(-slots // size), workload.budget_bytes // (size * prepared.model.slot_bytes)
+    # Half a block more, since vLLM rounds the product down; and less than all of them.
+    return {"watermark": (min(held, blocks - 1) + 0.5) / blocks} if held and blocks else {}
+
+
 def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> dict[str, Any]:
     size = vllm_block_size(config, device)
     limits = {
@@ -259,6 +273,7 @@ def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> d
         "scheduling_policy": config.engine.policy,
         "seed": config.run.seed,
         "tensor_parallel_size": config.vllm.tensor_parallel_size,
+        **_watermark(config, size, prepared),
     }
     task = VllmTask(
         arm=VLLM,

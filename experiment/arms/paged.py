@@ -205,7 +205,7 @@ def _limits(run: ArmRun, block_size: int) -> SchedulerConfig:
         max_num_seqs=config.engine.max_num_seqs,
         max_num_batched_tokens=config.engine.max_num_batched_tokens,
         long_prefill_token_threshold=config.engine.long_prefill_token_threshold,
-        watermark_blocks=config.cache.watermark_blocks,
+        watermark_blocks=config.cache.watermark_for(block_size, run.task.workload.max_length),
     )
 
 

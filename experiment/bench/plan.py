@@ -149,9 +149,14 @@ def base_config(options: Options, device: str) -> Config:
     )
 
 
-def with_run(config: Config, arms: Sequence[str], max_length: int, **run: Any) -> Config:
+def with_run(config: Config, arms: Sequence[str], workload: Workload, **run: Any) -> Config:
     """The config of a round."""
-    cache = config.cache.model_copy(update={"max_length": max_length})
+    cache = config.cache.model_copy(
+        update={
+            "max_length": workload.max_length,
+            "watermark_blocks": workload.watermark_blocks(config.cache.block_size),
+        }
+    )
     section = config.run.model_copy(update={"arms": tuple(arms), **run})
     return config.model_copy(update={"cache": cache, "run": section})
 

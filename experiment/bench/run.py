@@ -216,7 +216,7 @@ class Bench:
     ) -> RoundResult:
         ground = self._grounded(ground, config, workload)
         name = f"{workload.name}-{number}"
-        here = with_run(config, order, workload.max_length)
+        here = with_run(config, order, workload)
         result = run_round(self.runs / name, ground, here, workload.name, number, order)
         self.data.rows += result.rows
         for row in result.rows:
@@ -238,7 +238,7 @@ class Bench:
         arms = self.options.profiled(workload.name, number)
         if not arms:
             return
-        here = with_run(config, arms, workload.max_length, profile=True)
+        here = with_run(config, arms, workload, profile=True)
         name = f"{workload.name}-{number}-profile"
         where = self.runs / name
         result = run_round(where, ground, here, workload.name, number, arms, limits=False)
@@ -264,7 +264,7 @@ class Bench:
         self._say(message("bench.waiting", policy=named, workload=workload.name, n=number + 1))
         where = self.runs / f"{workload.name}-{number}-{policy}"
         here = self._grounded(ground, config, workload)
-        some = with_run(config, arms, workload.max_length)
+        some = with_run(config, arms, workload)
         with waiting_as(POLICIES[policy]):
             result = run_round(where, here, some, workload.name, number, arms, limits=False)
         self.data.waiting += [

@@ -149,7 +149,7 @@ def _attempts(runs: Path, ground: Ground, config: Config) -> Try:
     here = Ground(ground.environment, prepared, ground.listener, ground.starting)
 
     def attempt(mode: Mode, number: int) -> tuple[float | None, Message | None]:
-        asked = with_vllm(with_run(config, [VLLM], PROBE.max_length), mode.eager, mode.bind)
+        asked = with_vllm(with_run(config, [VLLM], PROBE), mode.eager, mode.bind)
         kind = "eager" if mode.eager else "compiled"
         where = runs / f"vllm-{kind}-{mode.bind.replace(',', '+')}-{number}"
         result = run_round(where, here, asked, "probe", number, [VLLM], limits=False)

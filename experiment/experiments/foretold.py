@@ -121,7 +121,7 @@ def _paged(
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         long_prefill_token_threshold=engine.long_prefill_token_threshold,
-        watermark_blocks=config.cache.watermark_blocks,
+        watermark_blocks=config.cache.watermark_for(size, workload.max_length),
         preemption=engine.preemption,
         host_blocks=cache.blocks_in(engine.swap_space, size),
         scheduling_policy=engine.policy,

@@ -141,7 +141,8 @@ class _Start:
                 raise user_error("error.vllm_groups", n=executor.groups)
             self._reporter.ranks = lambda: list(executor.collective_rpc("pagedkv_report"))
             cache = executor.vllm_config.cache_config
-            self._reporter.pool(cache.num_gpu_blocks, cache.block_size)
+            watermark = self._arguments.get("watermark", 0.0)
+            self._reporter.pool(cache.num_gpu_blocks, cache.block_size, watermark)
 
     def _first_request(self, engine: Any) -> float:
         """What the runtime starts at first use, it starts here."""

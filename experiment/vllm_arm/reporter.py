@@ -63,8 +63,11 @@ class Reporter:
                 StageEntered(arm=self.task.arm, stage=stage, step=self._last_step, request=request)
             )
 
-    def pool(self, blocks: int, block_size: int) -> None:
-        """Announce the cache, its bytes asked from every rank, and mark CACHE_READY."""
+    def pool(self, blocks: int, block_size: int, watermark: float) -> None:
+        """Announce the cache, its bytes asked from every rank, and mark CACHE_READY.
+
+        ``watermark`` is the share of the blocks that vLLM keeps from requests that wait.
+        """
         task = self.task
         size = blocks * block_size * task.model.slot_bytes
         self.emit(
@@ -73,6 +76,7 @@ class Reporter:
                 blocks=blocks,
                 block_size=block_size,
                 slot_bytes=task.model.slot_bytes,
+                watermark_blocks=int(watermark * blocks),
                 engine_blocks=NULL_BLOCKS,
                 tensor_bytes=self._kv_bytes(),
                 budget_bytes=task.workload.budget_bytes,

@@ -23,6 +23,7 @@ FIXED_ARGUMENTS = frozenset(
         "scheduling_policy",
         "skip_tokenizer_init",
         "tensor_parallel_size",
+        "watermark",
         "worker_extension_cls",
     }
 )

@@ -10,7 +10,7 @@ import pytest
 from experiment.arms.step_profile import ATTEND, STEP, Parts, Span, split
 from experiment.bench.data import BenchData, Waiting
 from experiment.bench.order import Pace, turned
-from experiment.bench.plan import ARMS, Options, base_config
+from experiment.bench.plan import ARMS, Options, base_config, with_run
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
 from experiment.bench.targets import TARGETS, no_matrix_ms, outcomes, ratios
@@ -53,6 +53,13 @@ def test_workloads_are_those_that_the_targets_are_of() -> None:
     crowded = ready(FULL[2], GPT2, 32, seed=0)
     assert crowded.budget_bytes == 288 << 20
     assert crowded.max_length == 1024
+
+
+def test_where_requests_wait_an_eighth_of_the_blocks_is_held_back_and_none_of_slabs() -> None:
+    config = base_config(options(), "cpu")
+    held = [with_run(config, ["paged"], workload).cache for workload in FULL]
+    assert [cache.watermark_for(32, 1024) for cache in held] == [0, 0, 16, 0]
+    assert [cache.watermark_for(1024, 1024) for cache in held] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("workload", [*FULL, *TINY], ids=lambda w: f"{w.name}{w.max_length}")

@@ -31,7 +31,10 @@ SHIPPED = sorted(path.stem for path in CONFIGS.glob("*.toml") if path.stem in EX
 
 @pytest.fixture(scope="module")
 def capacity(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """More requests than four slabs hold, and more than the blocks do, on every arm of ours."""
+    """More requests than four slabs hold, and more than the blocks do, on every arm of ours.
+
+    Two blocks, and no slab, are kept from those who wait.
+    """
     config = tiny_config(
         "capacity",
         experiment__values=[3, 10],
@@ -39,6 +42,7 @@ def capacity(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         cache__max_length=64,
         cache__block_size=4,
         cache__budget=4 * 64 * 1024,
+        cache__watermark_blocks=2,
         experiment__repeats=2,
         run__arms=ALL_ARMS,
     )

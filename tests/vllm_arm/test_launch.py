@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vllm_runs import config, invented, pretender
+from vllm_runs import BLOCK, config, invented, pretender
 
 import experiment
 from experiment.config import Config
@@ -107,6 +107,20 @@ def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path:
     assert (arguments["dtype"], arguments["max_model_len"]) == ("float32", 128)
     assert (arguments["tensor_parallel_size"], arguments["swap_space"]) == (2, 1)
     assert arguments["enable_prefix_caching"] is False
+
+
+@pytest.mark.parametrize(("held", "blocks"), [(1, 1), (3, 3), (8, 7), (100, 7)])
+def test_vllm_holds_back_as_many_blocks_as_the_others(
+    held: int, blocks: int, python: str, tmp_path: Path
+) -> None:
+    """It is told a share of its eight blocks, rounds down, and is never told all of them."""
+    given = asked(python, cache={"watermark_blocks": held, "block_size": BLOCK})
+    launch = plan_launch("vllm", given, "cpu", invented(tmp_path), tmp_path)
+    assert isinstance(launch, Launch)
+    assert int(launch.task["arguments"]["watermark"] * 8) == blocks
+    plain = plan_launch("vllm", asked(python), "cpu", invented(tmp_path), tmp_path)
+    assert isinstance(plain, Launch)
+    assert "watermark" not in plain.task["arguments"]
 
 
 def test_the_budget_of_one_request_has_room_for_the_null_block(tmp_path: Path) -> None:

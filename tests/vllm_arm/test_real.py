@@ -20,6 +20,7 @@ from experiment.environment import Environment
 from experiment.events import (
     EngineStep,
     Event,
+    PoolReserved,
     Reading,
     RequestFinished,
     Stage,
@@ -91,8 +92,15 @@ def crowded(
     environment: Environment,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Record:
-    """A pool of eight blocks, so that vLLM preempts; our engine has one block more than it."""
-    given = config(("contiguous.sequential", "paged", "vllm"), run={"vllm_python": real_vllm})
+    """A pool of eight blocks, so that vLLM preempts; our engine has one block more than it.
+
+    One block is kept from those who wait.
+    """
+    given = config(
+        ("contiguous.sequential", "paged", "vllm"),
+        cache={"block_size": BLOCK, "watermark_blocks": 1},
+        run={"vllm_python": real_vllm},
+    )
     directory = tmp_path_factory.mktemp("crowded") / "run"
     return run_arms(directory, given, environment, with_requests(prepared, CROWDED, 8))
 
@@ -140,6 +148,11 @@ def test_it_preempts_and_says_so_itself(crowded: Record) -> None:
     arm = result(crowded)
     assert arm.engine is not None
     assert arm.preemptions == arm.engine.preempted > 0
+
+
+def test_both_hold_back_what_the_config_says(crowded: Record) -> None:
+    pools = {pool.arm: pool.watermark_blocks for pool in crowded.of(PoolReserved)}
+    assert pools == {"contiguous.sequential": 0, "paged": 1, "vllm": 1}
 
 
 def test_its_statistics_are_those_of_its_tables(crowded: Record) -> None:
