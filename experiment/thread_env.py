@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping
 from functools import cache
 
-from experiment.model.builtin import cache_root
+from experiment.compiled_cache import numba_cache
 from experiment.noise import BUSY_CORES, others_cores
 
 # The libraries' own bounds are milliseconds and more. A thousand turns of GNU's loop, some 50
@@ -36,7 +36,7 @@ def thread_variables(threads: int | None, given: Mapping[str, str] | None = None
         given: the environment so far; None: this process's.
     """
     there = os.environ if given is None else given
-    wanted = {"NUMBA_CACHE_DIR": str(cache_root().parent / "numba")}
+    wanted = {"NUMBA_CACHE_DIR": str(numba_cache())}
     found = {name: value for name, value in wanted.items() if name not in there}
     if not any(name in there for name in _DECIDED) and crowded():
         found |= WAITING

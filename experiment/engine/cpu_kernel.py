@@ -13,21 +13,23 @@
 
 Nothing is gathered, and there is no buffer larger than a tile. Positions of a tile come from
 blocks of any size, so a slab and blocks of one slot run through the same loops.
+
+While a run of slots is computed with, the next one is sent for: that of the next head, of the next
+block in the table, of the values behind the keys, of the next tile or sequence.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import torch
 
 from experiment.engine import torch_threads
+from experiment.engine.compiled import F32, I32, Floats, Ints, jit, job_body, run_job, threads_for
+from experiment.engine.prefetch import LINE, send_for
 from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.torch_threads import (
     BROKEN,
@@ -41,16 +43,10 @@ from experiment.engine.torch_threads import (
 )
 
 _TILE = 128
-# Pieces for each thread: where another process holds a core, its thread does fewer of them.
-_PIECES = 4
-_CORES = os.cpu_count() or 1  # asked once: the answer comes from files of the kernel
-# Below so many products or copies in a layer (some 20 us on one core), handing a part of them to
-# another thread costs more than it saves.
-_WORTH_A_THREAD = 1 << 15
+_PIECES = 16  # for each thread: sequences may differ a hundredfold in length
 # Sums may be reordered, but NaN and infinity keep their meaning: a stale read must show.
 _REORDERED = {"reassoc", "contract", "arcp", "nsz"}
-_F, _I = np.float32, np.int32
-_LOG2_E = _F(1.4426950408889634)
+_LOG2_E = F32(1.4426950408889634)
 # Of 2 to a power between -1/2 and 1/2, without the 1 at the end (Cephes).
 TWO_TO_A_FRACTION = (
     1.535336188319500e-4,
@@ -60,39 +56,10 @@ TWO_TO_A_FRACTION = (
     2.402264791363012e-1,
     6.931472028550421e-1,
 )
-_P0, _P1, _P2, _P3, _P4, _P5 = map(_F, TWO_TO_A_FRACTION)
-
-Floats = Any  # float32 array, C order
-Ints = Any  # int32 array, C order
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_P0, _P1, _P2, _P3, _P4, _P5 = map(F32, TWO_TO_A_FRACTION)
 
 
-def _compile(signature: str | None, fastmath: set[str]) -> Callable[[_Function], _Function]:
-    """Numba's compiler, typed; with a signature the function is compiled now, or read back."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": fastmath}
-
-    def compiled(function: _Function) -> _Function:
-        if signature is None:
-            result: _Function = numba.njit(**options)(function)
-            return result
-        try:
-            result = numba.njit(signature, cache=True, **options)(function)
-        except RuntimeError:  # no directory for the compiled code can be written
-            result = numba.njit(signature, **options)(function)
-        return result
-
-    return compiled
-
-
-def job_body(function: Callable[[Any], None]) -> Any:
-    """A C function over the address of a job; compiled now, or read back where that was kept."""
-    try:
-        return numba.cfunc("void(CPointer(int64))", cache=True)(function)
-    except RuntimeError:  # as in _compile
-        return numba.cfunc("void(CPointer(int64))")(function)
-
-
-@_compile(None, {"contract"})
+@jit(None, {"contract"})
 def _exponentials(scores: Floats, power: Floats, count: int, best: float) -> Any:
     """Replace scores by exp(score - best) and return their sum.
 
@@ -103,34 +70,65 @@ def _exponentials(scores: Floats, power: Floats, count: int, best: float) -> Any
     bits = power.view(np.int32)
     for i in range(count):
         x = (scores[i] - best) * _LOG2_E
-        if x < _F(-126.0):
-            x = _F(-126.0)
-        whole = np.floor(x + _F(0.5))
+        if x < F32(-126.0):
+            x = F32(-126.0)
+        whole = np.floor(x + F32(0.5))
         f = x - whole
         p = _P0 * f + _P1
         p = p * f + _P2
         p = p * f + _P3
         p = p * f + _P4
         p = p * f + _P5
-        scores[i] = p * f + _F(1.0)
+        scores[i] = p * f + F32(1.0)
         # NaN has no integer; it stays in the polynomial.
-        exponent = np.int32(whole if whole >= _F(-126.0) else _F(0.0))
+        exponent = np.int32(whole if whole >= F32(-126.0) else F32(0.0))
         bits[i] = (exponent + np.int32(127)) << np.int32(23)
-    total = _F(0.0)
+    total = F32(0.0)
     for i in range(count):
         scores[i] *= power[i]
         total += scores[i]
     return total
 
 
-@_compile(None, _REORDERED)
+@jit(None, set())
+def _place(slots: Floats, table: Ints, head: int, position: int) -> Any:
+    """The address of a head's numbers at a position of a sequence; ``slots`` of keys or values."""
+    size = slots.shape[2]
+    return np.int64(slots[table[position // size], head, position % size].ctypes.data)
+
+
+@jit(None, set())
+def _run_after(
+    slots: Floats, table: Ints, head: int, h: int, heads: int, at: int, run: int, end: int,
+    after: int,
+) -> Any:  # fmt: skip
+    """Where what is read behind a run of slots begins.
+
+    That is the same run of the next head, or else the first head's next run before position
+    ``end``, or else ``after``.
+    """
+    if h + 1 < heads:
+        return _place(slots, table, head + h + 1, at)
+    return _place(slots, table, head, at + run) if at + run < end else after
+
+
+@jit(None, set())
+def _send_for_four(rows: int, first: int, dim: int) -> None:
+    """Four slots of a head's rows, from the first on."""
+    begin = rows + 4 * dim * first
+    for place in range(begin, begin + 4 * 4 * dim, LINE):
+        send_for(place)
+
+
+@jit(None, _REORDERED)
 def _products(
     q: Floats, keys: Floats, table: Ints, scale: float, head: int, heads: int,
-    first: int, count: int, scores: Floats,
+    first: int, count: int, scores: Floats, after: int,
 ) -> None:  # fmt: skip
     """Scores of ``heads`` KV heads from ``head`` on, for positions [first, first + count).
 
-    Four slots at a time: their sums do not wait for each other.
+    Four slots at a time: their sums do not wait for each other. ``after`` is where what is read
+    next begins, 0 where nobody knows.
     """
     size, dim = keys.shape[2], keys.shape[3]
     group = q.shape[0] // keys.shape[1]
@@ -140,11 +138,15 @@ def _products(
         run = min(size - offset, count - done)
         for h in range(heads):
             rows = keys[block, head + h, offset : offset + run]
+            at, end = first + done, first + count
+            ahead = _run_after(keys, table, head, h, heads, at, run, end, after)
             for g in range(h * group, (h + 1) * group):
                 query, found = q[head * group + g], scores[g, done : done + run]
                 whole = run - run % 4
                 for i in range(0, whole, 4):
-                    one, two, three, four = _F(0.0), _F(0.0), _F(0.0), _F(0.0)
+                    if ahead and g == h * group:
+                        _send_for_four(ahead, i, dim)
+                    one, two, three, four = F32(0.0), F32(0.0), F32(0.0), F32(0.0)
                     for c in range(dim):
                         one += query[c] * rows[i, c]
                         two += query[c] * rows[i + 1, c]
@@ -153,21 +155,21 @@ def _products(
                     found[i], found[i + 1] = one * scale, two * scale
                     found[i + 2], found[i + 3] = three * scale, four * scale
                 for i in range(whole, run):
-                    total = _F(0.0)
+                    total = F32(0.0)
                     for c in range(dim):
                         total += query[c] * rows[i, c]
                     found[i] = total * scale
         done += run
 
 
-@_compile(None, _REORDERED)
+@jit(None, _REORDERED)
 def _add_values(
     weights: Floats, values: Floats, table: Ints, group: int, head: int, heads: int,
-    first: int, count: int, acc: Floats,
+    first: int, count: int, acc: Floats, after: int,
 ) -> None:  # fmt: skip
     """Add weighted values of the same positions to ``acc`` [heads * group, head_dim].
 
-    Four slots at a time: a sum is fetched and put back once for them.
+    Four slots at a time: a sum is fetched and put back once for them. ``after`` as above.
     """
     size, dim = values.shape[2], values.shape[3]
     done = 0
@@ -176,10 +178,14 @@ def _add_values(
         run = min(size - offset, count - done)
         for h in range(heads):
             rows = values[block, head + h, offset : offset + run]
+            at, end = first + done, first + count
+            ahead = _run_after(values, table, head, h, heads, at, run, end, after)
             for g in range(h * group, (h + 1) * group):
                 w, total = weights[g, done : done + run], acc[g]
                 whole = run - run % 4
                 for i in range(0, whole, 4):
+                    if ahead and g == h * group:
+                        _send_for_four(ahead, i, dim)
                     for c in range(dim):
                         total[c] += (w[i] * rows[i, c] + w[i + 1] * rows[i + 1, c]) + (
                             w[i + 2] * rows[i + 2, c] + w[i + 3] * rows[i + 3, c]
@@ -190,7 +196,7 @@ def _add_values(
         done += run
 
 
-@_compile(None, {"contract"})
+@jit(None, {"contract"})
 def _rescale(
     scores: Floats, power: Floats, rows: int, count: int, best: Floats, sums: Floats, acc: Floats
 ) -> None:
@@ -200,14 +206,14 @@ def _rescale(
         for i in range(count):
             if scores[g, i] > highest:
                 highest = scores[g, i]
-        shrink = _F(np.exp(best[g] - highest)) if highest > best[g] else _F(1.0)
+        shrink = F32(np.exp(best[g] - highest)) if highest > best[g] else F32(1.0)
         best[g] = highest
         sums[g] = sums[g] * shrink + _exponentials(scores[g], power, count, highest)
         for c in range(acc.shape[1]):
             acc[g, c] *= shrink
 
 
-@_compile(
+@jit(
     "void(float32[:,::1], float32[:,:,:,:,::1], float32[:,:,::1], int32[:,::1], int32[::1],"
     " int32[::1], int32[::1], float32, int64, int64, int64)",
     {"contract"},
@@ -225,20 +231,31 @@ def _attend(
     group = out.shape[1] // kv_heads
     parts = -(-kv_heads // heads_at_once)
     rows = heads_at_once * group
-    scores, power = np.empty((rows, _TILE), _F), np.empty(_TILE, _F)
-    acc, best, sums = np.empty((rows, dim), _F), np.empty(rows, _F), np.empty(rows, _F)
+    scores, power = np.empty((rows, _TILE), F32), np.empty(_TILE, F32)
+    acc, best, sums = np.empty((rows, dim), F32), np.empty(rows, F32), np.empty(rows, F32)
     for task in range(begin, end):
         s, head = chosen[task // parts], (task % parts) * heads_at_once
         heads = min(heads_at_once, kv_heads - head)
         for row in range(starts[s], starts[s + 1]):
             queries = q[row, : out.shape[1] * dim].reshape(out.shape[1], dim)
             seen = contexts[s] - (starts[s + 1] - 1 - row)
-            acc[:], best[:], sums[:] = _F(0.0), _F(-np.inf), _F(0.0)
+            acc[:], best[:], sums[:] = F32(0.0), F32(-np.inf), F32(0.0)
             for first in range(0, seen, _TILE):
                 count = min(_TILE, seen - first)
-                _products(queries, kv[0], tables[s], scale, head, heads, first, count, scores)
+                values = _place(kv[1], tables[s], head, first)
+                _products(
+                    queries, kv[0], tables[s], scale, head, heads, first, count, scores, values
+                )
                 _rescale(scores, power, heads * group, count, best, sums, acc)
-                _add_values(scores, kv[1], tables[s], group, head, heads, first, count, acc)
+                following = 0
+                if first + count < seen:
+                    following = _place(kv[0], tables[s], head, first + count)
+                elif row + 1 == starts[s + 1] and task + 1 < end:
+                    s_next, head_next = chosen[(task + 1) // parts], (task + 1) % parts
+                    following = _place(kv[0], tables[s_next], head_next * heads_at_once, 0)
+                _add_values(
+                    scores, kv[1], tables[s], group, head, heads, first, count, acc, following
+                )
             for g in range(heads * group):
                 for c in range(dim):
                     out[row, head * group + g, c] = acc[g, c] / sums[g]
@@ -248,9 +265,9 @@ def _attend(
 def _body(address: Any) -> None:
     """:func:`_attend` for every piece that this thread gets of a job of :func:`attend`."""
     job = numba.carray(address, (torch_threads.LONGEST,))
-    q, kv, out = matrix(job, 4, _F), layer(job, 7, _F), cube(job, 13, _F)
-    tables, contexts, starts = matrix(job, 17, _I), vector(job, 20, _I), vector(job, 22, _I)
-    chosen, scale = vector(job, 24, _I), vector(job, 26, _F)[0]
+    q, kv, out = matrix(job, 4, F32), layer(job, 7, F32), cube(job, 13, F32)
+    tables, contexts, starts = matrix(job, 17, I32), vector(job, 20, I32), vector(job, 22, I32)
+    chosen, scale = vector(job, 24, I32), vector(job, 26, F32)[0]
     try:
         begin, end = next_piece(job)
         while begin >= 0:
@@ -322,44 +339,5 @@ def share(flat: FlatSequences, chosen: torch.Tensor, heads: int, shape: Sequence
     threads, _ = threads_for(products, kv_heads * len(chosen))
     heads_at_once = min(heads_at_once, -(-kv_heads * len(chosen) // threads))
     tasks = len(chosen) * -(-kv_heads // heads_at_once)
-    return Share(*threads_for(products, tasks), tasks, heads_at_once)
-
-
-def threads_for(work: int, tasks: int) -> tuple[int, int]:
-    """How many threads so much work is worth, in products or copies, and in how many pieces."""
-    threads = min(_threads(), tasks) if work >= _WORTH_A_THREAD else 1
-    return (threads, min(tasks, threads * _PIECES)) if threads > 1 else (1, 1)
-
-
-def run_job(body: Any, job: Any, threads: int) -> None:
-    """A body on torch's threads; on plain ones where torch's cannot be had.
-
-    More than one of torch's are all of them: a smaller team would end those that are left over, and
-    torch's next product would start them again. Who finds no piece has nothing to do.
-
-    Raises:
-        RuntimeError: the body raised: what it was to fill is not filled.
-    """
-    address = job.ctypes.data
-    alone, together = torch_threads.callable_at(body.address), torch_threads.pool()
-    if threads == 1:
-        alone(address)
-    elif together:
-        together(body.address, address, max(threads, torch.get_num_threads()))
-    else:
-        helpers = [_helpers().submit(alone, address) for _ in range(threads - 1)]
-        alone(address)
-        for helper in helpers:
-            if not helper.cancel():  # one that has not woken up by now has nothing left to do
-                helper.result()
-    if job[2] == BROKEN:
-        raise RuntimeError("a compiled loop broke off")
-
-
-def _threads() -> int:
-    return min(torch.get_num_threads(), _CORES)
-
-
-@cache
-def _helpers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(1, _CORES - 1), "attention")
+    pieces = threads_for(products, tasks, _PIECES)
+    return Share(*pieces, tasks, heads_at_once)

@@ -17,28 +17,18 @@ import numpy as np
 import torch
 
 from experiment.engine import torch_threads
-from experiment.engine.cpu_kernel import (
-    _F,
-    _I,
-    _REORDERED,
-    _TILE,
-    Floats,
-    Ints,
-    _compile,
-    _rescale,
-    job_body,
-    share_out,
-)
+from experiment.engine.compiled import F32, I32, Floats, Ints, jit, job_body
+from experiment.engine.cpu_kernel import _REORDERED, _TILE, _rescale, share_out
 from experiment.engine.quantized import POISON, QuantizedKV
 from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.torch_threads import BROKEN, cube, layer, matrix, next_piece, vector
 
 _I8 = np.int8
-_HALF = _F(0.5)
-_NAN = _F(np.nan)
+_HALF = F32(0.5)
+_NAN = F32(np.nan)
 
 
-@_compile(None, _REORDERED)
+@jit(None, _REORDERED)
 def _products(
     q: Floats, halves: Floats, keys: Ints, scales: Floats, table: Ints, scale: float, head: int,
     heads: int, first: int, count: int, scores: Floats,
@@ -58,20 +48,20 @@ def _products(
                 for g in range(h * group, (h + 1) * group):
                     total = halves[head * group + g]
                     for c in range(dim):
-                        k = _F(keys[block, head + h, offset + slot, c])
+                        k = F32(keys[block, head + h, offset + slot, c])
                         total += q[head * group + g, c] * k
                     scores[g, done + slot] = total * times
         done += run
 
 
-@_compile(None, _REORDERED)
+@jit(None, _REORDERED)
 def _add_values(
     weights: Floats, values: Ints, scales: Floats, table: Ints, group: int, head: int, heads: int,
     first: int, count: int, acc: Floats,
 ) -> None:  # fmt: skip
     """Add weighted values of the same positions to ``acc`` [heads * group, head_dim]."""
     size, dim = values.shape[2], values.shape[3]
-    halves = np.zeros(heads * group, _F)
+    halves = np.zeros(heads * group, F32)
     done = 0
     while done < count:
         block, offset = table[(first + done) // size], (first + done) % size
@@ -85,14 +75,14 @@ def _add_values(
                     weight = weights[g, done + slot] * times
                     halves[g] += weight
                     for c in range(dim):
-                        acc[g, c] += weight * _F(values[block, head + h, offset + slot, c])
+                        acc[g, c] += weight * F32(values[block, head + h, offset + slot, c])
         done += run
     for g in range(heads * group):
         for c in range(dim):
             acc[g, c] += _HALF * halves[g]
 
 
-@_compile(
+@jit(
     "void(float32[:,::1], int8[:,:,:,:,::1], float32[:,:,::1], float32[:,:,::1], int32[:,::1],"
     " int32[::1], int32[::1], int32[::1], float32, int64, int64, int64)",
     {"contract"},
@@ -106,9 +96,9 @@ def _attend(
     group = out.shape[1] // kv_heads
     parts = -(-kv_heads // heads_at_once)
     rows = heads_at_once * group
-    scores, power = np.empty((rows, _TILE), _F), np.empty(_TILE, _F)
-    acc, best, sums = np.empty((rows, dim), _F), np.empty(rows, _F), np.empty(rows, _F)
-    halves = np.empty(out.shape[1], _F)
+    scores, power = np.empty((rows, _TILE), F32), np.empty(_TILE, F32)
+    acc, best, sums = np.empty((rows, dim), F32), np.empty(rows, F32), np.empty(rows, F32)
+    halves = np.empty(out.shape[1], F32)
     for task in range(begin, end):
         s, head = chosen[task // parts], (task % parts) * heads_at_once
         heads = min(heads_at_once, kv_heads - head)
@@ -117,7 +107,7 @@ def _attend(
             for g in range(head * group, (head + heads) * group):
                 halves[g] = _HALF * queries[g].sum()
             seen = contexts[s] - (starts[s + 1] - 1 - row)
-            acc[:], best[:], sums[:] = _F(0.0), _F(-np.inf), _F(0.0)
+            acc[:], best[:], sums[:] = F32(0.0), F32(-np.inf), F32(0.0)
             for first in range(0, seen, _TILE):
                 count = min(_TILE, seen - first)
                 _products(
@@ -137,9 +127,9 @@ def _attend(
 def _body(address: Any) -> None:
     """:func:`_attend` for every piece that this thread gets of a job of :func:`attend`."""
     job = numba.carray(address, (torch_threads.LONGEST,))
-    q, kv, scales = matrix(job, 4, _F), layer(job, 7, _I8), cube(job, 13, _F)
-    out, tables, contexts = cube(job, 17, _F), matrix(job, 21, _I), vector(job, 24, _I)
-    starts, chosen, scale = vector(job, 26, _I), vector(job, 28, _I), vector(job, 30, _F)[0]
+    q, kv, scales = matrix(job, 4, F32), layer(job, 7, _I8), cube(job, 13, F32)
+    out, tables, contexts = cube(job, 17, F32), matrix(job, 21, I32), vector(job, 24, I32)
+    starts, chosen, scale = vector(job, 26, I32), vector(job, 28, I32), vector(job, 30, F32)[0]
     try:
         begin, end = next_piece(job)
         while begin >= 0:

@@ -19,19 +19,8 @@ import numpy as np
 import torch
 
 from experiment.engine import torch_threads
-from experiment.engine.cpu_kernel import (
-    _F,
-    _I,
-    Floats,
-    Ints,
-    Share,
-    _attend,
-    _compile,
-    job_body,
-    rows_of,
-    run_job,
-    share,
-)
+from experiment.engine.compiled import F32, I32, Floats, Ints, jit, job_body, run_job
+from experiment.engine.cpu_kernel import Share, _attend, rows_of, share
 from experiment.engine.cpu_write import flat, span
 from experiment.engine.step_inputs import StepInputs
 from experiment.engine.torch_threads import BROKEN, cube, entry, layer, matrix, next_piece, vector
@@ -40,7 +29,7 @@ _L = np.int64
 _SEQUENCES = 26  # where they begin in a job
 
 
-@_compile(
+@jit(
     "void(float32[::1], int64, int64, float32[:,:,:,::1], int32[::1], int32[::1], int64[::1],"
     " int64[::1], int64, int64, int64)",
     {"contract"},
@@ -66,11 +55,15 @@ def _body(address: Any) -> None:
     """Both for every piece that this thread gets of a job of :func:`write_and_attend`."""
     job = numba.carray(address, (torch_threads.LONGEST,))
     per_part = job[3]
-    q, keys, values = matrix(job, 8, _F), vector(job, 11, _F), vector(job, 13, _F)
-    kv, out = layer(job, 15, _F), cube(job, 21, _F)
+    q, keys, values = matrix(job, 8, F32), vector(job, 11, F32), vector(job, 13, F32)
+    kv, out = layer(job, 15, F32), cube(job, 21, F32)
     at = job[25]
-    tables, contexts, starts = matrix(job, at, _I), vector(job, at + 3, _I), vector(job, at + 5, _I)
-    chosen, scale = vector(job, at + 7, _I), vector(job, at + 9, _F)[0]
+    tables, contexts, starts = (
+        matrix(job, at, I32),
+        vector(job, at + 3, I32),
+        vector(job, at + 5, I32),
+    )
+    chosen, scale = vector(job, at + 7, I32), vector(job, at + 9, F32)[0]
     blocks, offsets = vector(job, at + 11, _L), vector(job, at + 13, _L)
     try:
         begin, end = next_piece(job)

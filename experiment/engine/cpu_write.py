@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 from experiment.engine import torch_threads
-from experiment.engine.cpu_kernel import _F, Floats, Ints, _compile, job_body, run_job, threads_for
+from experiment.engine.compiled import F32, Floats, Ints, jit, job_body, run_job, threads_for
 from experiment.engine.torch_threads import BROKEN, entry, layer, make_job, next_piece, vector
 
 _L = np.int64
 
 
-@_compile(
+@jit(
     "void(float32[::1], int64, int64, float32[:,:,:,::1], int64[::1], int64[::1], int64, int64)",
     {"contract"},
 )
@@ -41,7 +41,7 @@ def _write(
 def _body(address: Any) -> None:
     """:func:`_write` of keys and values, for every piece that this thread gets."""
     job = numba.carray(address, (torch_threads.LONGEST,))
-    keys, values, slots = vector(job, 7, _F), vector(job, 9, _F), layer(job, 11, _F)
+    keys, values, slots = vector(job, 7, F32), vector(job, 9, F32), layer(job, 11, F32)
     blocks, offsets = vector(job, 17, _L), vector(job, 19, _L)
     try:
         begin, end = next_piece(job)

@@ -20,6 +20,7 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
+from experiment.compiled_cache import numba_cache
 from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take, to_blocks
 from experiment.engine.step_inputs import SDPA_FROM, PackedSequence, StepInputs, build_inputs
@@ -151,7 +152,7 @@ def _causal_mask(sequence: PackedSequence, device: torch.device) -> torch.Tensor
 def _cpu_kernel() -> ModuleType:
     """Import what needs Numba, in the process that runs it alone."""
     # Numba reads it when it is imported.
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_root().parent / "numba"))
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(numba_cache()))
     from experiment.engine import cpu_kernel
 
     return cpu_kernel

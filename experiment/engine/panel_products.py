@@ -33,16 +33,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from experiment.engine import torch_threads
-from experiment.engine.cpu_kernel import (
-    _F,
-    _LOG2_E,
-    TWO_TO_A_FRACTION,
-    Floats,
-    _compile,
-    job_body,
-    run_job,
-    threads_for,
-)
+from experiment.engine.compiled import F32, Floats, jit, job_body, run_job, threads_for
+from experiment.engine.cpu_kernel import _LOG2_E, TWO_TO_A_FRACTION
+from experiment.engine.prefetch import LINE, prefetch
 from experiment.engine.torch_threads import (
     BROKEN,
     Job,
@@ -64,9 +57,8 @@ _ROWS = 6  # whose sums are in registers together
 # Whose weights all rows go over before the next: 96 KiB, so that they and what is on its way are in
 # the second-level cache.
 _INPUTS = 384
-_LINES = 4  # of 64 bytes, in a panel, for each input
-_READ, _SECOND_LEVEL, _DATA = 0, 2, 1  # what ``llvm.prefetch`` is told
-_FLOAT, _WORD, _BYTE, _SHORT = ir.FloatType(), ir.IntType(64), ir.IntType(8), ir.IntType(32)
+_LINES = 4 * WIDTH // LINE  # of a panel, for each input
+_FLOAT, _WORD, _SHORT = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(_FLOAT, _LANES)
 _GELU, _CUBED = 2 * (2 / np.pi) ** 0.5, 0.044715
 
@@ -86,23 +78,11 @@ class _Loop:
         self.fma = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fma.v{_LANES}f32"
         )
-        self.prefetch = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _SHORT, _SHORT, _SHORT]),
-            "llvm.prefetch.p0i8",
-        )
 
     def emit(
-        self,
-        x: Any,
-        length: Any,
-        inputs: Any,
-        panel: Any,
-        sums: Any,
-        apart: Any,
-        one: Any,
+        self, x: Any, length: Any, inputs: Any, panel: Any, sums: Any, apart: Any, one: Any,
         two: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add to the sums; at least one input.
 
         Rows of x are ``length`` numbers apart, those of the sums ``apart``. From the addresses
@@ -117,7 +97,7 @@ class _Loop:
         k = builder.phi(_WORD)
         old = [[builder.phi(_VECTOR) for _ in self.vectors] for _ in range(self.rows)]
         for wanted in (one, two):
-            self._send_for(self._at(wanted, k, 64))
+            prefetch(builder, self._at(wanted, k, LINE))
         new = self._step(old, self._at(x, k, 4), builder.mul(length, _word(4)),
                          self._at(panel, k, 4 * WIDTH))  # fmt: skip
         following = builder.add(k, _word(1))
@@ -134,11 +114,6 @@ class _Loop:
         builder = self.builder
         rows = [self._at(sums, builder.mul(apart, _word(r)), 4) for r in range(self.rows)]
         return [[builder.add(at, _word(4 * _LANES * v)) for v in self.vectors] for at in rows]
-
-    def _send_for(self, address: Any) -> None:
-        told = [_SHORT(number) for number in (_READ, _SECOND_LEVEL, _DATA)]
-        line = self.builder.inttoptr(address, _BYTE.as_pointer())
-        self.builder.call(self.prefetch, [line, *told])
 
     def _step(self, sums: Any, x: Any, row_bytes: Any, weights: Any) -> list[list[Any]]:
         """The sums after one input: each row's number times the panel's 64 weights."""
@@ -191,7 +166,7 @@ def _products(
     return types.void(*given, rows), code
 
 
-@_compile(None, set())
+@jit(None, set())
 def _sums(
     x: int, rows: int, length: int, inputs: int, panel: int, sums: int, apart: int, one: int,
     two: int
@@ -263,10 +238,10 @@ def _lanes(value: float) -> Any:
     return ir.Constant(_VECTOR, [ir.Constant(_FLOAT, value)] * _LANES)
 
 
-@_compile(None, set())
+@jit(None, set())
 def _finish(to: int, bias: Floats, first: int, count: int, kind: int) -> None:
     """Bias, from ``first`` on, and activation of a row of a panel, in place."""
-    row = numba.carray(pointer(to), (WIDTH,), _F)
+    row = numba.carray(pointer(to), (WIDTH,), F32)
     if bias.shape[0]:
         for o in range(count):
             row[o] += bias[first + o]
@@ -280,15 +255,15 @@ def _finish(to: int, bias: Floats, first: int, count: int, kind: int) -> None:
                 _activate(at, 3)
 
 
-@_compile(None, set())
+@jit(None, set())
 def _clear(to: int) -> None:
     """A row of a panel's sums."""
-    row = numba.carray(pointer(to), (WIDTH,), _F)
+    row = numba.carray(pointer(to), (WIDTH,), F32)
     for o in range(WIDTH):
         row[o] = 0.0
 
 
-@_compile(None, set())
+@jit(None, set())
 def _all_rows(
     x: int, rows: int, length: int, inputs: int, weights: int, ahead: int, sums: int, apart: int
 ) -> None:
@@ -302,20 +277,20 @@ def _all_rows(
         one = two = weights
         line, end = _LINES * number // passes, _LINES * (number + 1) // passes
         if passes > 1 and ahead and line < end:
-            one = two = ahead + 64 * inputs * line
+            one = two = ahead + LINE * inputs * line
             if line + 1 < end:
-                two += 64 * inputs
+                two += LINE * inputs
         to = sums + 4 * row * apart
         _sums(x + 4 * row * length, some, length, inputs, weights, to, apart, one, two)
         row += some
 
 
-@_compile(None, set())
+@jit(None, set())
 def _one_panel(job: Job, panel: int, following: int, sums: Floats) -> None:
     """Of all rows; ``following`` is the thread's next panel, or -1. ``sums`` [most rows * 64]."""
     kind, panels, outputs = job[3], job[4], job[5]
     x, rows, inputs = job[6], job[7], job[8]
-    out, bias = vector(job, 9, _F), vector(job, 11, _F)
+    out, bias = vector(job, 9, F32), vector(job, 11, F32)
     panel_bytes, first = 4 * WIDTH * inputs, panel * WIDTH
     count = min(WIDTH, outputs - first)
     to, apart = job[9] + 4 * first, outputs
@@ -341,7 +316,7 @@ def _body(address: Any) -> None:
     """:class:`PanelProduct` for the panels that this thread gets."""
     job = numba.carray(address, (torch_threads.LONGEST,))
     try:
-        sums = np.empty(MOST_ROWS * WIDTH, _F)
+        sums = np.empty(MOST_ROWS * WIDTH, F32)
         panel, end = next_piece(job)
         while panel >= 0:
             following = panel + 1

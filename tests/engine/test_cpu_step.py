@@ -6,7 +6,7 @@ import pytest
 import torch
 from kernel_cases import Case, make_step
 
-from experiment.engine import cpu_kernel
+from experiment.engine import compiled
 from experiment.engine.cpu_step import apart, write_and_attend
 from experiment.engine.kernels import numba_fused, numba_kernel, numba_scatter
 from experiment.engine.kv_pool import KVPool, scatter
@@ -29,8 +29,8 @@ def new_rows(tokens: int, heads: int, dim: int) -> tuple[torch.Tensor, torch.Ten
 def test_it_gives_what_one_after_the_other_gives(
     heads: tuple[int, int], block_size: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_kernel, "_WORTH_A_THREAD", 0 if threads > 1 else 1 << 60)
-    monkeypatch.setattr(cpu_kernel, "_threads", lambda: threads)
+    monkeypatch.setattr(compiled, "_WORTH_A_THREAD", 0 if threads > 1 else 1 << 60)
+    monkeypatch.setattr(compiled, "_threads", lambda: threads)
     step = make_step(Case(((200, 1), (9, 1), (20, 3), (0, 1)), block_size, *heads, dim=64))
     keys, values = new_rows(step.q.shape[0], heads[1], 64)
     apart_kv, together_kv = step.kv.clone(), step.kv.clone()

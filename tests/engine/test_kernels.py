@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kernel_cases import CASES, Case, make_step
 from tiny_models import FAMILIES, geometry, solo, tiny
 
+from experiment import compiled_cache
 from experiment.engine import kernels, torch_threads, triton_support
 from experiment.engine.engine import Engine
 from experiment.engine.kernels import KERNELS, Kernel, choose_kernel, gather, reference_kernel
@@ -94,9 +95,9 @@ def test_threads_change_nothing(
         monkeypatch.setattr(torch_threads, "pool", lambda: None)
     step = make_step(Case(((400, 1), (9, 1), (90, 3)), block_size, *heads, dim=64))
     alone = numba_alone(step.q, step.kv, step.inputs, step.scale)
-    monkeypatch.setattr(cpu_kernel, "_WORTH_A_THREAD", 0)
+    monkeypatch.setattr("experiment.engine.compiled._WORTH_A_THREAD", 0)
     for threads in (2, 3, 40):
-        monkeypatch.setattr(cpu_kernel, "_threads", lambda threads=threads: threads)
+        monkeypatch.setattr("experiment.engine.compiled._threads", lambda threads=threads: threads)
         for _ in range(5):
             assert torch.equal(numba_alone(step.q, step.kv, step.inputs, step.scale), alone)
 
@@ -324,6 +325,21 @@ def test_warm_up_imports_numba_and_leaves_compiled_code_in_the_cache(tmp_path: P
     assert list((tmp_path / "numba").rglob("*.nbi"))
 
 
+def test_compiled_code_is_kept_apart_for_each_state_of_the_sources(tmp_path: Path) -> None:
+    """A loop has what it calls inside, and Numba looks at its own file alone."""
+    states = []
+    for number, (name, text) in enumerate(
+        [("a", "x = 1"), ("a", "x = 1"), ("a", "x = 2"), ("b", "x = 1"), ("a", "x = 1\n")]
+    ):
+        sources = tmp_path / str(number)
+        sources.mkdir()
+        (sources / f"{name}.py").write_text(text, encoding="utf-8")
+        states.append(compiled_cache.state_of(sources))
+    assert states[0] == states[1]
+    assert len(set(states)) == 4
+    assert compiled_cache.numba_cache().parent.name == "numba"
+
+
 def test_where_no_compiled_code_can_be_kept_it_is_compiled_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -336,7 +352,7 @@ def test_where_no_compiled_code_can_be_kept_it_is_compiled_each_time(
         return one + two
 
     assert cpu_kernel.job_body(nothing).address
-    assert cpu_kernel._compile("int64(int64, int64)", set())(added)(1, 2) == 3
+    assert cpu_kernel.jit("int64(int64, int64)", set())(added)(1, 2) == 3
 
 
 def test_a_triton_that_cannot_be_imported_is_a_reason_not_an_error(

@@ -248,14 +248,12 @@ def test_one_poisoned_slot_anywhere_in_a_context_shows(
 
 
 def test_numbers_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiment.engine import cpu_kernel
-
     step = make_step(Case(((400, 1), (9, 1), (90, 3)), 16, 6, 2, dim=64))
     kv = from_blocks(step.kv, torch.int8)
     alone = int8_alone(step.q, kv, step)
-    monkeypatch.setattr(cpu_kernel, "_WORTH_A_THREAD", 0)
+    monkeypatch.setattr("experiment.engine.compiled._WORTH_A_THREAD", 0)
     for threads in (2, 40):
-        monkeypatch.setattr(cpu_kernel, "_threads", lambda threads=threads: threads)
+        monkeypatch.setattr("experiment.engine.compiled._threads", lambda threads=threads: threads)
         assert torch.equal(int8_alone(step.q, kv, step), alone)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from experiment.engine import torch_threads
-from experiment.engine.cpu_kernel import run_job
+from experiment.engine.compiled import run_job
 from experiment.engine.torch_threads import (
     BROKEN,
     LONGEST,
@@ -94,15 +94,15 @@ import torch
 torch.set_num_threads(3)
 torch.ones(512, 512) @ torch.ones(512, 512)
 torch.ones(1 << 22).add_(1)
-from experiment.engine import cpu_kernel, torch_threads
+from experiment.engine import compiled, torch_threads
 torch_threads.pool()
-cpu_kernel._threads = lambda: 3
+compiled._threads = lambda: 3
 before = set(os.listdir("/proc/self/task"))
 from test_torch_threads import _count, TASKS
 counts = torch.zeros(TASKS, dtype=torch.int64)
 job = torch_threads.make_job(12, TASKS, [], [torch_threads.entry(counts)])
 for team in (3, 2):
-    cpu_kernel.run_job(_count, job, team)
+    compiled.run_job(_count, job, team)
     torch.ones(512, 512) @ torch.ones(512, 512)
 print(sorted(set(os.listdir("/proc/self/task")) ^ before))
 """

@@ -1,0 +1,32 @@
+"""Where the engine's compiled loops are kept: a directory for each state of their sources.
+
+Numba looks whether the file that a compiled function stands in has changed, and not at those whose
+functions it calls. After an update, a loop would go on running the old ones inside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from experiment import __version__
+from experiment.model.builtin import cache_root
+
+_ENGINE = Path(__file__).parent / "engine"
+
+
+def numba_cache() -> Path:
+    """The directory for these sources, in the user's cache; whether or not it is there."""
+    return cache_root().parent / "numba" / state_of(_ENGINE)
+
+
+@cache
+def state_of(sources: Path) -> str:
+    """A name for what the Python files of a directory contain."""
+    found = hashlib.sha256(__version__.encode())
+    for path in sorted(sources.glob("*.py")):
+        content = path.read_bytes()
+        found.update(f"\n{path.name} {len(content)}\n".encode())
+        found.update(content)
+    return found.hexdigest()[:16]
