@@ -139,7 +139,9 @@ def _products(
         for h in range(heads):
             rows = keys[block, head + h, offset : offset + run]
             at, end = first + done, first + count
-            ahead = _run_after(keys, table, head, h, heads, at, run, end, after)
+            ahead = 0
+            if run >= 4:  # else the search takes longer than it saves
+                ahead = _run_after(keys, table, head, h, heads, at, run, end, after)
             for g in range(h * group, (h + 1) * group):
                 query, found = q[head * group + g], scores[g, done : done + run]
                 whole = run - run % 4
@@ -179,7 +181,9 @@ def _add_values(
         for h in range(heads):
             rows = values[block, head + h, offset : offset + run]
             at, end = first + done, first + count
-            ahead = _run_after(values, table, head, h, heads, at, run, end, after)
+            ahead = 0
+            if run >= 4:  # else the search takes longer than it saves
+                ahead = _run_after(values, table, head, h, heads, at, run, end, after)
             for g in range(h * group, (h + 1) * group):
                 w, total = weights[g, done : done + run], acc[g]
                 whole = run - run % 4
