@@ -8,9 +8,9 @@ block.
 from __future__ import annotations
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous, drawn_lengths, other_engines
+from experiment.experiments.base import Cell, Experiment, contiguous, drawn_lengths
 from experiment.experiments.found import Found, judged, untested
-from experiment.experiments.paper_shares import beside_the_paper
+from experiment.experiments.paper_shares import beside_slabs, beside_the_paper
 from experiment.experiments.results import Finding
 
 _NAME = "beam"
@@ -27,7 +27,11 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    return [beside_the_paper(found, _NAME, "beam_width", PAPER), _plans(found)]
+    return [
+        beside_the_paper(found, _NAME, "beam_width", PAPER),
+        _plans(found),
+        *beside_slabs(found, _NAME, "beam_width"),
+    ]
 
 
 def _plans(found: Found) -> Finding:
@@ -48,5 +52,9 @@ BEAM = Experiment(
     ),
     charts=("saved", "copied_blocks"),
     findings=_findings,
-    without={**contiguous("no_beams"), "slabs": "whole_copies", **other_engines("no_beams")},
+    without={
+        **contiguous("beam_copies"),
+        "transformers_paged": "greedy_alone",
+        "vllm": "beams_outside",
+    },
 )  # fmt: skip

@@ -1,12 +1,18 @@
-"""Shares of blocks that sharing saved, beside those of the PagedAttention paper's Fig. 15."""
+"""Shares of blocks that sharing saved, beside the PagedAttention paper's Fig. 15 and slabs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from experiment.experiments.found import Found, fact, untested
+from experiment.experiments.found import Found, detail, fact, judged, untested
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message
+
+# Slots of what is copied on write as one piece.
+_SLOTS: Mapping[str, Callable[[CellResult], int]] = {
+    "slabs": lambda cell: cell.max_length,
+    "paged": lambda cell: cell.block_size,
+}
 
 
 def saved_shares(found: Found) -> list[tuple[CellResult, float]]:
@@ -35,6 +41,34 @@ def beside_the_paper(
         "paper": listed(paper[at] for at, _ in seen),
     }
     return fact(name, "paper", "seen", *more, **told)
+
+
+def beside_slabs(found: Found, name: str, axis: str) -> list[Finding]:
+    """What slabs save where their requests share as blocks do; nothing where none ran.
+
+    Of a slab all of it is shared or, from the first write on, nothing, and it is copied whole.
+    """
+    seen = [
+        (cell, float(slabs), share)
+        for cell, share in saved_shares(found)
+        if (slabs := found.value(cell, "slabs", "saved")) is not None
+    ]
+    if not seen:
+        return []
+    told = {
+        "settings": ", ".join(str(cell.values[axis]) for cell, _, _ in seen),
+        "slabs": listed(slabs for _, slabs, _ in seen),
+        "shares": listed(share for _, _, share in seen),
+        "max_length": seen[-1][0].max_length,
+    }
+    copied = {
+        f"{arm}_copied": sum(
+            int(found.value(cell, arm, "copied_blocks") or 0) * size(cell) for cell, _, _ in seen
+        )
+        for arm, size in _SLOTS.items()
+    }
+    less = all(slabs < share for _, slabs, share in seen)
+    return [judged(name, "slabs", less, detail(name, "slabs_copied", **copied), **told)]
 
 
 def listed(shares: Iterable[float]) -> str:

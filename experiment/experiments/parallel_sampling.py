@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous, drawn_lengths, other_engines
+from experiment.experiments.base import Cell, Experiment, contiguous, drawn_lengths
 from experiment.experiments.found import Found, detail, judged, untested
-from experiment.experiments.paper_shares import beside_the_paper, listed, saved_shares
+from experiment.experiments.paper_shares import (
+    beside_slabs,
+    beside_the_paper,
+    listed,
+    saved_shares,
+)
 from experiment.experiments.results import CellResult, Finding
 from kvsim.paper.sharing import samples_sharing
 
@@ -39,7 +44,11 @@ def _findings(found: Found) -> list[Finding]:
     many = listed(closed_sums(found.config, sizes).values())
     told = {"requests": len(lengths), "formula": listed(said), "drawn": MANY, "many": many}
     drawn = detail(_NAME, "paper_drawn", **told)
-    return [_formula(found), beside_the_paper(found, _NAME, "samples", PAPER, drawn)]
+    return [
+        _formula(found),
+        beside_the_paper(found, _NAME, "samples", PAPER, drawn),
+        *beside_slabs(found, _NAME, "samples"),
+    ]
 
 
 def _formula(found: Found) -> Finding:
@@ -87,5 +96,9 @@ PARALLEL_SAMPLING = Experiment(
     ),
     charts=("saved", "copied_blocks"),
     findings=_findings,
-    without={**contiguous("whole_copies"), "slabs": "whole_copies", **other_engines("our_tables")},
+    without={
+        **contiguous("whole_copies"),
+        "transformers_paged": "greedy_alone",
+        "vllm": "samples_apart",
+    },
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Two classes of requests under load: who waits how long, first come first served and by priority.
 
 Requests come in turn, ``options.every`` steps of the virtual clock apart; each
-``options.urgent_every``-th is urgent. Only the order in which they are served differs. vLLM is told
-the same policy and the same priorities, and decides by a scheduler of its own.
+``options.urgent_every``-th is urgent. Only the order in which they are served differs. Slabs have
+the scheduler of blocks; vLLM is told the same policy and priorities, and decides by its own.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from experiment.experiments.found import (
     Found,
     detail,
     judged,
+    judged_as,
     ratio,
     seconds_spread,
     timed,
     untested,
 )
 from experiment.experiments.results import CellResult, Finding
+from experiment.messages import arm_message
 
 _NAME = "priority"
 URGENT, PATIENT = 0, 1
@@ -44,31 +46,36 @@ def _cells(config: Config) -> list[Cell]:
 def _findings(found: Found) -> list[Finding]:
     cells = {cell.values["policy"]: cell for cell in found.with_arms("paged")}
     fcfs, priority = cells.get("fcfs"), cells.get("priority")
-    theirs = _theirs(found)
+    others = [finding for arm in ("slabs", "vllm") for finding in _other(found, arm)]
     if fcfs is None or priority is None:
-        return [untested(n) for n in ("urgent", "patient", "seconds", "outputs")] + theirs
+        return [untested(n) for n in ("urgent", "patient", "seconds", "outputs")] + others
     return [
         _in_steps(found, "urgent", fcfs, priority),
         _in_steps(found, "patient", fcfs, priority),
         _seconds(found, fcfs, priority),
         _outputs(fcfs, priority),
-        *theirs,
+        *others,
     ]
 
 
-def _theirs(found: Found) -> list[Finding]:
-    """What the same priorities do in vLLM, where it ran; what it cannot is said of the arm."""
-    cells = {str(cell.values["policy"]): cell for cell in found.with_arms("vllm")}
+def _other(found: Found, arm: str) -> list[Finding]:
+    """What the same priorities do in another arm, where it ran; why it did not is said of the arm.
+
+    In slabs they do without paging what they do in blocks.
+    """
+    cells = {str(cell.values["policy"]): cell for cell in found.with_arms(arm)}
 
     def steps(which: str) -> dict[str, float]:
-        seen = {p: found.value(cell, "vllm", f"{which}_first_steps") for p, cell in cells.items()}
+        seen = {p: found.value(cell, arm, f"{which}_first_steps") for p, cell in cells.items()}
         return {policy: value for policy, value in seen.items() if value is not None}
 
     urgent, patient = steps("urgent"), steps("patient")
     if min(len(urgent), len(patient)) < 2:
         return []
     shown = urgent["priority"] < urgent["fcfs"]
-    return [judged(_NAME, "vllm", shown, detail(_NAME, "vllm_patient", **patient), **urgent)]
+    more = detail(_NAME, "other_patient", **patient)
+    name = arm_message(arm).model_dump()
+    return [judged_as(_NAME, arm, "other", shown, more, arm=name, **urgent)]
 
 
 def _in_steps(found: Found, which: str, fcfs: CellResult, priority: CellResult) -> Finding:
@@ -110,5 +117,5 @@ PRIORITY = Experiment(
     ),
     charts=("urgent_first_steps", "patient_first_steps"),
     findings=_findings,
-    without={**contiguous("in_order"), "slabs": "same_scheduler", "transformers_paged": "in_order"},
+    without={**contiguous("in_order"), "transformers_paged": "in_order"},
 )  # fmt: skip

@@ -23,6 +23,7 @@ def _findings(found: Found) -> list[Finding]:
             _error(found, other),
             _tokens(own, other),
             _speed(found, own, other),
+            *_slabs(found, own, other),
         )
     ]
 
@@ -72,6 +73,18 @@ def _speed(found: Found, own: CellResult, other: CellResult) -> Finding:
     return timed(_NAME, "speed", faster, {"kv_dtype": other.values["kv_dtype"]})
 
 
+def _slabs(found: Found, own: CellResult, other: CellResult) -> list[Finding]:
+    """What the same precision brings without paging, where slabs ran."""
+    seen = {
+        f"{name}_{arm}": found.value(cell, arm, "running_mean")
+        for name, cell in (("own", own), ("other", other))
+        for arm in ("slabs", "paged")
+    }
+    if None in seen.values():
+        return []
+    return [fact(_NAME, "slabs", "ran", kv_dtype=other.values["kv_dtype"], **seen)]
+
+
 QUANTISED = Experiment(
     name=_NAME,
     cells=varied("kv_dtype", "cache.kv_dtype"),
@@ -83,7 +96,6 @@ QUANTISED = Experiment(
     findings=_findings,
     without={
         **contiguous("own_precision"),
-        "slabs": "same_cache",
         **other_engines("own_precision"),
     },
 )  # fmt: skip

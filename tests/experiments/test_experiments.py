@@ -75,7 +75,8 @@ def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
     )
     ran = run(config, tmp_path / "run")
     assert_sound(ran)
-    assert ran.verdicts()["formula"] == "shown"
+    verdicts = ran.verdicts()
+    assert verdicts["formula"] == verdicts["slabs"] == "shown"
     for cell in ran.result.cells:
         assert ran.figure(cell, "paged", "copied_blocks").value
         assert ran.figure(cell, "paged", "shared_peak").value
@@ -169,7 +170,8 @@ def test_beams_share_blocks_and_are_planned_anew(tmp_path: Path) -> None:
     )
     ran = run(config, tmp_path / "run")
     assert not ran.result.problems
-    assert ran.verdicts()["plans"] == "shown"
+    verdicts = ran.verdicts()
+    assert verdicts["plans"] == verdicts["slabs"] == "shown"
     for cell in ran.result.cells:
         batch, slabs, paged = cell.arms
         assert batch.status == "skipped"

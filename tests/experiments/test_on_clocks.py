@@ -102,15 +102,19 @@ def test_priority_serves_urgent_requests_first(tmp_path: Path) -> None:
     assert_foretold(ran)
     verdicts = ran.verdicts()
     assert verdicts["urgent"] == verdicts["patient"] == verdicts["outputs"] == "shown"
+    assert verdicts["slabs"] == "shown"
     for cell in ran.result.cells:
-        arm = cell.arm("paged")
-        assert arm is not None
-        assert arm.plans is not None
-        assert arm.plans[0] == arm.plans[1] > 0
+        assert [arm.arm for arm in cell.arms] == ["slabs", "paged"]
+        for arm in cell.arms:
+            assert arm.plans is not None
+            assert arm.plans[0] == arm.plans[1] > 0
     fcfs, priority = ran.cell(policy="fcfs"), ran.cell(policy="priority")
     for cell in (fcfs, priority):
         for name in ("steps", "urgent_first_steps", "patient_first_steps"):
-            assert ran.figure(cell, "paged", name).exact, (cell.values, name)
+            slabs, paged = (ran.figure(cell, arm, name) for arm in ("slabs", "paged"))
+            assert slabs.exact, (cell.values, name)
+            assert paged.exact, (cell.values, name)
+            assert slabs.value == paged.value  # with memory enough the order is all
     gone = [e for e in ran.record.of(RequestFinished) if e.request == 5]
     assert {e.arrival_step for e in gone} == {5}
 
