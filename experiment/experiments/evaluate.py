@@ -95,7 +95,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         cells=found,
         findings=spec.findings(Found(config, found)),
         problems=_problems(found),
-        notes=[*_notes(found, config), *_other_machines(cells)],
+        notes=[*_notes(found, config), *_other_machines(spec.name, cells)],
         without=_without(spec, config, found),
     )
 
@@ -274,11 +274,13 @@ def _missed(arm: CellArm) -> list[Message]:
     ]
 
 
-def _other_machines(cells: Sequence[CellEvents]) -> list[Message]:
-    """What of a run on a CPU holds on a GPU, and what was not measured."""
+def _other_machines(name: str, cells: Sequence[CellEvents]) -> list[Message]:
+    """What of a run on a CPU holds on a GPU, and what one would change in this experiment."""
     models = (e for cell in cells for e in cell.events if isinstance(e, ModelPrepared))
-    on_cpu = any(model.device == "cpu" for model in models)
-    return [message("experiments.note.cpu")] if on_cpu else []
+    if all(model.device != "cpu" for model in models):
+        return []
+    text = message(f"experiments.{name.replace('-', '_')}.gpu").model_dump()
+    return [message("experiments.note.cpu"), message("experiments.note.gpu", text=text)]
 
 
 def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:

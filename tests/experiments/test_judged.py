@@ -13,10 +13,10 @@ from experiment.experiments.claims import judge
 from experiment.experiments.evaluate import NOISY, _notes, _other_machines, focus_of
 from experiment.experiments.figures import FIGURES, _percentile
 from experiment.experiments.found import ratio
-from experiment.experiments.registry import find_experiment
+from experiment.experiments.registry import EXPERIMENTS, find_experiment
 from experiment.experiments.results import CellResult
-from experiment.i18n import Translator
-from experiment.messages import arm_message
+from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import Message, arm_message
 
 
 @pytest.mark.parametrize(
@@ -362,13 +362,18 @@ def test_tokens_that_vllm_finds_are_those_of_its_own_statistics() -> None:
 
 
 def test_of_a_run_on_a_cpu_it_is_said_what_a_gpu_would_change() -> None:
-    def on(device: str) -> list[str]:
+    def on(device: str, name: str) -> list[Message]:
         model = ModelPrepared.model_construct(device=device)
         cell_events = SimpleNamespace(events=(model,))
-        return [note.key for note in _other_machines([cell_events])]  # type: ignore[list-item]
+        return _other_machines(name, [cell_events])  # type: ignore[list-item]
 
-    assert on("cpu") == ["experiments.note.cpu"]
-    assert on("cuda") == []
+    for lang in LANGUAGES:
+        told = [[Translator(lang).message(note) for note in on("cpu", name)]
+                for name in EXPERIMENTS]  # fmt: skip
+        assert len({first for first, _ in told}) == 1
+        assert len({second for _, second in told}) == len(EXPERIMENTS)  # each its own
+        assert all("GPU" in second and second[-1] in ".。" for _, second in told)
+    assert on("cuda", "capacity") == []
 
 
 def test_the_page_looks_at_a_cell_in_which_something_ran() -> None:
