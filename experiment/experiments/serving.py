@@ -23,7 +23,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, drawn_lengths
-from experiment.experiments.found import Found, detail, fact, over, timed, untested
+from experiment.experiments.found import Found, detail, fact, over, sentences, timed, untested
 from experiment.experiments.load import KEEPS_UP, LATER, kept_up, later_tokens
 from experiment.experiments.measured import CellEvents, measure
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number
@@ -242,7 +242,10 @@ def _rates(found: Found, cells: list[CellResult], arm: str) -> list[_Rate]:
 
 
 def _first(seen: dict[str, list[_Rate]]) -> Finding:
-    """Who gives in first: every arm that is saturated at the lowest rate at which any is."""
+    """Who gives in first: every arm that is saturated at the lowest rate at which any is.
+
+    Who never was is named as well: of it the rates that were run do not show the limit.
+    """
     limits = {
         arm: next((r.rate for r in rates if r.saturated), None) for arm, rates in seen.items()
     }
@@ -254,7 +257,13 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
         highest = min(rates[-1].rate for rates in seen.values())
         return fact(_NAME, "first", "none", rule, rate=highest)
     arms = [arm for arm, rate in limits.items() if rate == min(known)]
-    return fact(_NAME, "first", "seen", rule, arms=_listed(arms), rate=min(known))
+    never = [arm for arm, rate in limits.items() if rate is None]
+    rest = (
+        detail(_NAME, "first_never", arms=_listed(never))
+        if never
+        else detail(_NAME, "first_all", rate=max(known))
+    )
+    return fact(_NAME, "first", "seen", rest, rule, arms=_listed(arms), rate=min(known))
 
 
 def _listed(arms: list[str]) -> dict[str, Any]:
@@ -271,7 +280,8 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
     key, at = ("gave", over_it) if over_it is not None else ("kept", rates[-1])
     name = arm_message(arm).model_dump()
     text = detail(_NAME, f"limit_{key}", arm=name, **at.told)
-    more = detail(_NAME, "limit_queued", **at.queues)
+    advice = detail(_NAME, "limit_higher") if over_it is None else None
+    more = sentences([detail(_NAME, "limit_queued", **at.queues), advice])
     return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text, more=more)
 
 

@@ -201,6 +201,7 @@ def test_saturation_takes_both_a_queue_and_requests_that_wait() -> None:
     assert seen["first"].text.params["rate"] == 2.0
     assert seen["first"].text.params["arms"]["key"] == "arm_name.slabs"
     assert below(seen["first"])["serving.first_rule"] == {"keeps_up": 0.95, "later": 1.2}
+    assert below(seen["first"])["serving.first_all"] == {"rate": 4.0}
     assert seen["limit_slabs"].text.params["rate"] == 2.0
     assert seen["limit_paged"].text.params["rate"] == 4.0
 
@@ -217,6 +218,14 @@ def test_a_queue_that_did_not_grow_in_every_repeat_is_no_saturation(
     told = findings("serving", cell(0, {"rate": 4, "clock": "wall"}, slabs=figures))["limit_slabs"]
     assert told.text.key == f"experiments.serving.{key}"
     assert below(told)["serving.limit_queued"] == {"queued": queued, "repeats": 3}
+
+
+def test_who_is_not_saturated_at_any_rate_is_named() -> None:
+    seen = findings("serving", rate(0, 8.0, slabs=(0.5, 2.0), paged=(1.0, 1.0)))
+    assert below(seen["first"])["serving.first_never"]["arms"]["key"] == "arm_name.paged"
+    assert "serving.first_all" not in below(seen["first"])
+    assert "serving.limit_higher" in below(seen["limit_paged"])
+    assert "serving.limit_higher" not in below(seen["limit_slabs"])
 
 
 def test_where_nobody_is_saturated_that_is_said() -> None:
