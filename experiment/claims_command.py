@@ -30,7 +30,7 @@ from experiment.experiments.results import ExperimentResult
 from experiment.foreign import check_inside, evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, Message, UserError, message
-from experiment.privacy import without_home
+from experiment.privacy import without_names
 from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record
 from experiment.shipped import CONFIGS
 from experiment.words import make_parser, parse
@@ -195,7 +195,7 @@ def _unsound(record: Record, result: ExperimentResult | None) -> Message | None:
 
 def _as_recorded(config: Config) -> Config:
     """A record keeps no path of the person's home."""
-    return Config.model_validate_json(without_home(config.model_dump_json()))
+    return Config.model_validate_json(without_names(config.model_dump_json()))
 
 
 def _config(name: str, options: argparse.Namespace) -> Config:

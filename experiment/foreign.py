@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.messages import user_error
+from experiment.person import with_names
 
 # As Python's objects, JSON may take over twenty times its bytes; this stays below 1 GiB.
 MAX_JSON_BYTES = 32 << 20
@@ -36,11 +37,12 @@ _CONTRADICTIONS = (
 
 
 def given_path(text: str) -> Path:
-    """A path as a person gives it: ``~`` is a home, where the system knows one."""
+    """A path as a person, or a record, gives it: ``~`` is a home, ``$USER`` a name in a path."""
+    path = Path(with_names(text))
     try:
-        return Path(text).expanduser()
+        return path.expanduser()
     except RuntimeError:  # ~nobody, or no home at all: there will be no such file
-        return Path(text)
+        return path
 
 
 def name_of(path: Path) -> str:

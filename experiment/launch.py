@@ -22,7 +22,7 @@ from experiment.events import ModelPrepared, WorkloadReady
 from experiment.foreign import given_path
 from experiment.kv_dtype import ENGINE_ARMS
 from experiment.messages import Message, message, user_error
-from experiment.privacy import without_home
+from experiment.privacy import without_names
 from experiment.thread_env import thread_counts
 from experiment.vllm_arm.task import FIXED_ARGUMENTS, VllmTask, engine_arguments
 from experiment.workload import TRASH_BLOCKS
@@ -310,4 +310,4 @@ def _has_vllm(python: str) -> bool:
 
 
 def _shown(path: str) -> str:
-    return without_home(path)
+    return without_names(path)

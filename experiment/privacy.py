@@ -1,10 +1,11 @@
-"""What a record does not keep: the home directory, secrets of the environment, names in logs.
+"""What a record does not keep: the home directory, names, secrets of the environment.
 
 A record may be sent on. Its events and its logs are cleaned where they are written:
 
     home directory       ~
+    user and host name   $USER $HOST    as whole parts of paths (see :mod:`experiment.person`)
+                         <user> <host>  in the logs of processes, where libraries print them
     secret variables     ***    values of HF_TOKEN, API_KEY and the like, 6 signs and longer
-    host and user name   <host> <user>    in the logs of processes, where libraries print them
 """
 
 from __future__ import annotations
@@ -13,39 +14,32 @@ import contextlib
 import json
 import os
 import re
-import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from experiment.person import ROOTED, host_names, marks, part_of_path, user_names
 from kvsim.whole_files import whole_file
 
 _SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_?KEY)(_|$)")
 _LEAST = 6  # shorter values are found in any text
-# Names that are words of programs and machines as well.
-_COMMON = frozenset({"root", "user", "admin", "python", "linux", "localhost", "runner", "ubuntu"})
+_LEAST_WORD = 4  # shorter names are words of any log
 _PIECE = 1 << 20
+# A text that is looked for, the pattern of where it counts, and what stands for it.
+Told = tuple[str, str, str]
 
 
 def cleaner() -> Callable[[str], str]:
-    """Takes the home directory and the values of secret variables, as set now, out of texts."""
-    homes = _homes()
-    pairs = [(re.escape(secret), "***") for secret in _secrets(os.environ)]
-    pairs += [(homes.pattern, "~")] if homes else []
-    if not pairs:
-        return lambda text: text
-    pattern = re.compile("|".join(f"({what})" for what, _ in pairs))
-    instead = [each for _, each in pairs]
-    return lambda text: pattern.sub(lambda found: instead[(found.lastindex or 1) - 1], text)
+    """Takes the home directory, names in paths and secrets, as set now, out of texts."""
+    return _without([*((s, re.escape(s), "***") for s in _secrets(os.environ)), *_places()])
 
 
-def without_home(text: str) -> str:
-    """``text`` without the home directory."""
-    homes = _homes()
-    return homes.sub("~", text) if homes else text
+def without_names(text: str) -> str:
+    """``text`` without the home directory and without names in paths."""
+    return _without(_places())(text)
 
 
 def without_private(text: str) -> str:
-    """``text`` without the home directory and without the values of secret variables."""
+    """``text`` without the home directory, names in paths and the values of secret variables."""
     return cleaner()(text)
 
 
@@ -77,18 +71,33 @@ def _pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def _homes() -> re.Pattern[str] | None:
-    """The home directory, as it is named and where its links lead; None where there is none.
+def _without(told: Iterable[Told]) -> Callable[[str], str]:
+    told = list(told)
+    literals, patterns, instead = zip(*told, strict=True) if told else ((), (), ())
+    pattern = re.compile("|".join(f"({each})" for each in patterns))
 
-    The root of all is nobody's, and a home of /home/al is no part of /home/alice.
+    def clean(text: str) -> str:
+        if not any(each in text for each in literals):  # much faster, and nearly always so
+            return text
+        return pattern.sub(lambda found: instead[(found.lastindex or 1) - 1], text)
+
+    return clean
+
+
+def _places() -> list[Told]:
+    """The home, as it is named and where its links lead, and names in paths.
+
+    The root of all is nobody's, a home of /home/al is no part of /home/alice, and /root is none of
+    /mnt/root.
     """
+    places: list[Told] = []
     with contextlib.suppress(RuntimeError):
         home = str(Path.home())
         if len(home) > 1:
             led = os.path.realpath(home) if Path(home).is_absolute() else ""
             longest = sorted({home, led} if len(led) > 1 else {home}, key=len, reverse=True)
-            return re.compile(rf"(?:{'|'.join(map(re.escape, longest))})(?![\w-])")
-    return None
+            places += [(each, rf"{ROOTED}{re.escape(each)}(?![\w-])", "~") for each in longest]
+    return places + [(name, part_of_path(name), mark) for name, mark in marks().items()]
 
 
 def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -101,11 +110,9 @@ def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _names() -> re.Pattern[str] | None:
     """The names of the machine and of the person, as words."""
-    users = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
-    groups = {"host": {socket.gethostname(), os.environ.get("HOSTNAME", "")}, "user": users}
     parts = []
-    for kind, names in groups.items():
-        words = sorted(name for name in names if len(name) > 3 and name.lower() not in _COMMON)
+    for kind, names in (("host", host_names()), ("user", user_names())):
+        words = sorted((n for n in names if len(n) >= _LEAST_WORD), key=len, reverse=True)
         if words:
             parts.append(f"(?P<{kind}>{'|'.join(map(re.escape, words))})")
     return re.compile(rf"(?<![\w-])(?:{'|'.join(parts)})(?![\w-])") if parts else None

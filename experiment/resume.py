@@ -36,7 +36,7 @@ from experiment.launch import VLLM_ABSENT, find_vllm
 from experiment.locks import is_locked
 from experiment.messages import ExitCode, Message, UserError, message, user_error
 from experiment.os_errors import os_reason
-from experiment.privacy import without_home
+from experiment.privacy import without_names
 from experiment.process import PACKAGES
 from experiment.record import EVENTS_FILE, Record, read_record
 
@@ -197,7 +197,7 @@ def config_of(record: Record) -> Config:
 
 def as_recorded(config: Config) -> dict[str, Any]:
     """A config as the first line of a log holds it."""
-    data = json.loads(without_home(config.model_dump_json()))
+    data = json.loads(without_names(config.model_dump_json()))
     assert isinstance(data, dict)
     return data
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiment.privacy import without_home
+from experiment.privacy import without_names
 
 _PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "NUMBA_NUM_", "OPENBLAS_", "VLLM_CPU_OMP_")
 # A pool that is loaded before the program is another one than it was built with.
@@ -32,7 +32,7 @@ def without_places(name: str, value: str) -> str:
     """A variable's value for the record: libraries by their names, no home directory."""
     if name == "LD_PRELOAD":
         return " ".join(Path(path).name for path in re.split("[ :]+", value) if path)
-    return without_home(value)
+    return without_names(value)
 
 
 def usable_cores() -> list[int] | None:

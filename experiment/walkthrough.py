@@ -37,7 +37,7 @@ from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message
 from experiment.model.source import text_warning
 from experiment.os_errors import unwritable
-from experiment.privacy import without_home
+from experiment.privacy import without_names
 from experiment.record import EVENTS_FILE, EventLog
 from experiment.report.console import ConsoleReporter
 from experiment.resume import Resumption, as_recorded, read_resumption
@@ -340,7 +340,7 @@ def _first_event(
     common: dict[str, Any] = {
         "version": __version__,
         **wall_clock(),
-        "command": [without_home(word) for word in options.command],
+        "command": [without_names(word) for word in options.command],
     }
     if resumption is not None:
         return RunResumed(missing=list(resumption.missing), **common)

@@ -11,7 +11,7 @@ import torch
 
 from experiment.events import Notice
 from experiment.messages import message
-from experiment.privacy import without_home
+from experiment.privacy import without_names
 from experiment.vllm_arm.task import VllmTask
 from experiment.wire import Wire
 
@@ -50,4 +50,4 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return without_home(str(value))[:300]
+    return without_names(str(value))[:300]

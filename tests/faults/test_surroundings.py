@@ -26,7 +26,7 @@ from experiment.i18n import LANGUAGES
 from experiment.messages import ExitCode, UserError
 from experiment.model.builtin import cache_root
 from experiment.model.source import find_model
-from experiment.privacy import cleaner, without_home
+from experiment.privacy import cleaner, without_names
 from experiment.process import Child, ChildStartError
 from experiment.record import read_record, remove_parts
 from experiment.report.terminal import terminal
@@ -151,9 +151,9 @@ def test_a_home_that_is_everywhere_or_nowhere_takes_nothing_away(
 ) -> None:
     monkeypatch.setenv("HOME", home)
     text = "/home/alice/x and /data"
-    assert (without_home(text), cleaner()(text)) == (text, text)
+    assert (without_names(text), cleaner()(text)) == (text, text)
     if home == "/home/al":
-        assert without_home("/home/al/x, /home/al") == "~/x, ~"
+        assert without_names("/home/al/x, /home/al") == "~/x, ~"
 
 
 def test_without_any_home_paths_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_without_any_home_paths_are_taken_as_they_are(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Path, "expanduser", unknown)
     monkeypatch.setattr(Path, "home", unknown)
     assert given_path("~nobody-of-that-name/x") == Path("~nobody-of-that-name/x")
-    assert without_home("/home/al") == "/home/al"
+    assert without_names("/home/al") == "/home/al"
 
 
 @pytest.mark.parametrize(

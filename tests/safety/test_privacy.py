@@ -16,11 +16,14 @@ import pytest
 from experiment.bench import run as bench_run
 from experiment.bench.data import BenchData, LeftOut, write_data
 from experiment.cli import main
+from experiment.config import make_config
 from experiment.events import ArmFailed
+from experiment.foreign import given_path
 from experiment.messages import ExitCode, message
 from experiment.model.builtin import build_model
-from experiment.privacy import clean_log, without_private
+from experiment.privacy import clean_log, without_names, without_private
 from experiment.record import EVENTS_FILE, EventLog, read_record
+from experiment.resume import as_recorded
 
 ROOT = Path(__file__).parents[2]
 MARK = "zqmarker"  # no name of a machine, no word of any text
@@ -30,11 +33,13 @@ TOKENS = {name: f"hf_{MARK}{name}" for name in SECRETS}
 
 @pytest.fixture(scope="module")
 def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose model, prompts and directory all lie in the home of somebody."""
+    """A run whose model and directory lie in somebody's home, and whose prompts lie on a disk."""
     home = tmp_path_factory.mktemp("homes") / f"{MARK}home"
+    disk = tmp_path_factory.mktemp("scratch") / f"{MARK}user" / f"{MARK}host"
+    disk.mkdir(parents=True)
     model = home / "models" / "mine"
     shutil.copytree(build_model("tiny-gpt2", 0, 0.08), model)
-    (home / "prompts.jsonl").write_text(
+    (disk / "prompts.jsonl").write_text(
         '{"prompt": "Hello"}\n{"prompt": "Good day to you"}\n', encoding="utf-8"
     )
     out = home / "runs" / "one"
@@ -42,7 +47,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [
             sys.executable, str(ROOT / "run_experiment.py"), "--yes", "--quiet", "--device", "cpu",
-            "--model", str(model), "--prompts", str(home / "prompts.jsonl"),
+            "--model", str(model), "--prompts", str(disk / "prompts.jsonl"),
             "--arms", "contiguous.batch,paged", "--max-new-tokens", "4", "--max-length", "64",
             "--set", "engine.kernel=torch",
             "--set", "run.vllm_python=" + str(home / "no-python"), "--out", str(out),
@@ -69,8 +74,10 @@ def test_no_file_of_the_other_commands_names_the_person(
     run_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / f"{MARK}home"
-    home.mkdir()
-    trace = home / "trace.jsonl"
+    disk = tmp_path / "scratch" / f"{MARK}user"
+    for each in (home, disk):
+        each.mkdir(parents=True)
+    trace = disk / "trace.jsonl"
     rows = ({"timestamp": n, "input_length": 9, "output_length": 3} for n in range(1, 20))
     trace.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     for name, value in {**TOKENS, "USER": f"{MARK}user", "HOME": str(home)}.items():
@@ -88,7 +95,7 @@ def test_no_file_of_the_other_commands_names_the_person(
         monkeypatch.setattr(sys, "argv", ["pagedkv", *words])
         assert main([*words, "--lang", "en"]) == ExitCode.OK, words
     assert holding(home / "out", MARK) == []
-    assert "simulate/sim.json" in holding(home / "out", "~/trace.jsonl")
+    assert "simulate/sim.json" in holding(home / "out", "scratch/$USER/trace.jsonl")
 
 
 def test_no_file_of_a_benchmark_names_the_person(
@@ -113,6 +120,7 @@ def test_no_file_of_a_benchmark_names_the_person(
 
 def test_the_check_would_find_it(run_directory: Path) -> None:
     assert "events.jsonl" in holding(run_directory, "~/models/mine")
+    assert "events.jsonl" in holding(run_directory, "/$USER/$HOST")
 
 
 def test_the_host_name_is_in_no_file(run_directory: Path) -> None:
@@ -137,9 +145,70 @@ def test_a_token_in_an_error_is_not_written_down(
 
 def test_only_the_whole_home_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/al")
+    monkeypatch.setenv("USER", "alan")
+    monkeypatch.delenv("LOGNAME", raising=False)
     assert without_private("/home/al/x /home/alice /home/al") == "~/x /home/alice ~"
+    assert without_private("file:///home/al/x -I/home/al") == "file://~/x -I~"
+    assert without_private('{"why":"no\\n/home/al"}') == '{"why":"no\\n~"}'
+    assert without_private("/mnt/home/al/x") == "/mnt/home/$USER2/x"  # no path of that home
     monkeypatch.setenv("HOME", "/")
     assert without_private("/home/al/x") == "/home/al/x"
+
+
+NAMED = {
+    "/scratch/alice/models": "/scratch/$USER/models",
+    "~alice/x and ./alice": "~$USER/x and ./$USER",
+    "/mnt/box.lab/x, /mnt/box/x: no": "/mnt/$HOST/x, /mnt/$HOST2/x: no",
+    '{"path":"/scratch/alice","why":"no\\nalice/a/b"}': (
+        '{"path":"/scratch/$USER","why":"no\\n$USER/a/b"}'
+    ),
+    "/mnt/alice b/x in /alice.": "/mnt/$USER b/x in /$USER.",
+}
+
+
+@pytest.fixture
+def alice(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"USER": "alice", "LOGNAME": "alice", "HOSTNAME": "box.lab", "HOME": "/home/al"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(socket, "gethostname", lambda: "box.lab")
+
+
+@pytest.mark.usefixtures("alice")
+@pytest.mark.parametrize("text", NAMED)
+def test_names_are_whole_parts_of_paths(text: str) -> None:
+    assert without_private(text) == without_names(text) == NAMED[text]
+    assert without_names(NAMED[text]) == NAMED[text]
+
+
+@pytest.mark.usefixtures("alice")
+@pytest.mark.parametrize(
+    "text", ["alice and box", "alice/mine", "/x/alices/alice.txt", "/x/box.labs/boxer", "s=alice"]
+)
+def test_a_name_elsewhere_is_a_word(text: str) -> None:
+    assert without_private(text) == text
+
+
+@pytest.mark.parametrize("name", ["data", "root", "models", "or", "a", "Work", ""])
+def test_a_usual_word_tells_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("USER", "LOGNAME", "HOSTNAME"):
+        monkeypatch.setenv(variable, name)
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    text = f"/mnt/{name}/models and/or /a/root"
+    assert without_private(text) == text
+
+
+@pytest.mark.usefixtures("alice")
+def test_a_path_of_a_record_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("/scratch/alice/box.lab", "alice/a/b", "/mnt/box/alice b/x", "/a/$USERS/$HOST9"):
+        assert str(given_path(without_names(text))) == text
+    config = make_config({"model": {"name": "/scratch/alice/m"}, "run": {"vllm_python": "/box/p"}})
+    data = as_recorded(config)
+    assert (data["model"]["name"], data["run"]["vllm_python"]) == ("/scratch/$USER/m", "/$HOST2/p")
+    assert as_recorded(make_config(data)) == data  # so the same config may be given again
+    for name, value in {"USER": "root", "LOGNAME": "root", "HOME": "/root"}.items():
+        monkeypatch.setenv(name, value)
+    assert str(given_path("/scratch/$USER/m")) == "/scratch/$USER/m"  # nobody is called so here
 
 
 def test_a_home_that_is_a_link_is_known_by_both_of_its_names(

@@ -1,0 +1,97 @@
+"""Names of the person and of the machine as parts of paths: out of a record, and back.
+
+    /scratch/alice/models, on box    →    /scratch/$USER/models
+    ~alice/x, /mnt/box/y             →    ~$USER/x, /mnt/$HOST/y
+
+Whole parts only: a name may be a word as well. One that is a usual word or an account of a service
+stays: it tells nobody who that is, and in its place a mark would. The first part of a relative path
+of two parts stays too: so is a model of the hub named, and its owner is public.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+# Words of programs and machines, of paths, of accounts that are nobody's own, of any text.
+_COMMON = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    root user users admin administrator python linux localhost localdomain runner ubuntu debian
+    fedora centos alpine arch vagrant guest nobody jovyan coder node service worker server host
+    machine docker container jenkins deploy build builder test tests tester default desktop laptop
+    azureuser ec2-user opc pi codespace vscode ray slurm hadoop spark airflow colab kaggle
+    home root mnt media srv opt usr var tmp temp etc bin lib lib64 dev proc sys run boot share
+    shared local scratch work works workspace workdir project projects data dataset datasets disk
+    disks ssd hdd nvme nfs net lustre gpfs efs vol volume volumes storage store archive backup
+    cache caches conda miniconda3 anaconda3 venv env envs src source sources code repo repos git
+    model models hub weights checkpoint checkpoints ckpt snapshots blobs refs output outputs out
+    result results report reports logs log plots runs config configs docs doc prompts traces trace
+    experiment experiments kvsim bench sweep engine gpu gpus cpu cuda nvidia ai ml nlp llm llms
+    vllm torch transformers huggingface hf gpt2 gpt pagedkv research lab labs group team public
+    private site-packages dist-packages text plain json html token tokens block blocks step steps
+    request requests second seconds and or not no yes he she it is us his her on off in to of at
+    by ms ns kb mb gb tb am pm
+    """,
+    )
+)
+_LEAST = 2  # one sign is a drive, an option or a unit
+_BEHIND = r"(?=\.?(?:[/\s\"'\\:;,)\]}>=&?#|]|$))"  # what a part of a path ends with
+# Where an absolute path begins: in lines that JSON wrote and behind a compiler's flag, too.
+ROOTED = r"(?:(?<![\w.~])|(?<=\\[nrt])|(?<=-[A-Z]))"
+_BEGINS = r"(?:(?<![\w.~/@+-])|(?<=\\[nrt]))"
+_MARKED = re.compile(rf"(?<![^/~])\$(?:USER|HOST)\d?{_BEHIND}")
+
+
+def user_names() -> list[str]:
+    """The person's names, the usual one first; what their home is called may be another one."""
+    names = [os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")]
+    with contextlib.suppress(RuntimeError):
+        names.append(Path.home().name)
+    with contextlib.suppress(ImportError, KeyError):  # no such system, or nobody of this number
+        import pwd
+
+        names.append(pwd.getpwuid(os.getuid()).pw_name)
+    return _own(names)
+
+
+def host_names() -> list[str]:
+    """The machine's names, whole and without its domain."""
+    names = [socket.gethostname(), os.environ.get("HOSTNAME", "")]
+    return _own(chain(names, (name.split(".", 1)[0] for name in names)))
+
+
+def marks() -> dict[str, str]:
+    """What stands for each name in a path, the longest name first."""
+    found: dict[str, str] = {}
+    for mark, names in (("$USER", user_names()), ("$HOST", host_names())):
+        for number, name in enumerate(names, 1):
+            found.setdefault(name, mark if number == 1 else f"{mark}{number}")
+    return dict(sorted(found.items(), key=lambda pair: -len(pair[0])))
+
+
+def part_of_path(name: str) -> str:
+    """Pattern of a name that is a whole part of a path."""
+    word = re.escape(name)
+    # The first part of a relative path is told from a model's owner by a second slash.
+    return rf"(?:(?<=[/~]){word}{_BEHIND}|{_BEGINS}{word}(?=/[^\s\"'\\/]+/))"
+
+
+def with_names(path: str) -> str:
+    """A path of a record as it is on this machine; what stands for nobody here stays."""
+    if "$" not in path:
+        return path
+    names = {mark: name for name, mark in marks().items()}
+    return _MARKED.sub(lambda found: names.get(found[0], found[0]), path)
+
+
+def _own(names: Iterable[str]) -> list[str]:
+    """Names that tell who or what it is, each once."""
+    kept = (name for name in names if len(name) >= _LEAST and name.lower() not in _COMMON)
+    return list(dict.fromkeys(kept))
