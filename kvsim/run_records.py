@@ -109,12 +109,12 @@ def read_request_records(path: Path) -> tuple[list[RequestRecord], tuple[Rejecti
     ``first_token_ts`` and ``last_token_ts`` (seconds).
 
     Raises:
-        TraceError: ``unreadable``; ``nothing_accepted``.
+        TraceError: ``unreadable``; ``blank``; ``nothing_accepted``.
     """
     records: list[RequestRecord] = []
     refused: dict[str, list[Any]] = {}
     with opened(path) as (_, stream):
-        for number, row in jsonl_rows(stream):
+        for number, row in jsonl_rows(stream, path):
             if row is None:
                 continue
             try:

@@ -63,7 +63,7 @@ def possible_block_sizes(path: Path, rows: int = _SAMPLE_ROWS) -> tuple[int, ...
     Returns None where no row has hash ids.
     """
     with opened(path) as (_, stream):
-        sample = [row for _, row in islice(jsonl_rows(stream), rows) if isinstance(row, dict)]
+        sample = [row for _, row in islice(jsonl_rows(stream, path), rows) if isinstance(row, dict)]
     return fitting_block_sizes(sample)
 
 
@@ -97,7 +97,7 @@ def _check_declared(
 
 def _first_line(path: Path) -> tuple[int, str]:
     with opened(path) as (_, stream):
-        for number, data in lines(stream):
+        for number, data in lines(stream, path):
             if data is None:
                 raise TraceError("unknown_format", file=str(path), line=number, found="")
             try:

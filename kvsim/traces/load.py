@@ -137,7 +137,7 @@ class _Pass:
             return csv_rows(stream, self.path, format_.keys, format_.name)
         if format_.container == "json":
             return json_list_rows(stream, self.path)
-        return jsonl_rows(stream)
+        return jsonl_rows(stream, self.path)
 
     def _row(self, number: int, row: object) -> Iterator[TraceRequest]:
         self.rows += 1

@@ -17,6 +17,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,16 @@ _CHUNK = 1 << 16
 _SHOWN = 80  # bytes of a row that cannot be read
 # Of a line, or of an element of a list: none that is a request comes near it.
 MAX_ROW_BYTES = 16 << 20
+# A gzip file of a megabyte may be a gigabyte of blank lines. Beyond these, no more of them than
+# rows, and of a list no more white space than sixteen times what else there is.
+MAX_BLANK_LINES = 1_000_000
+MAX_BLANK_CHARS = 64 << 20
+_MOST_SPACE = 16
+_SPACE = re.compile(r"[ \t\r\n]*")
+_SIGN = re.compile(rb"[!-~]")  # whatever a row is, it has one of these
+# What gzip makes two hundred times smaller is no trace: of rows with numbers it makes a tenth.
+MAX_UNPACKED = 64 << 20
+_MOST_PACKED = 200
 _GZIP = b"\x1f\x8b"
 
 
@@ -64,12 +75,32 @@ class Hashed(io.RawIOBase):
         return self._digest.hexdigest()
 
 
+class _Unpacked(io.RawIOBase):
+    """What a gzip file holds, as long as it is no more than a trace could be."""
+
+    def __init__(self, packed: IO[bytes], hashed: Hashed, path: Path) -> None:
+        self._stream = gzip.GzipFile(fileobj=packed)
+        self._hashed, self._path = hashed, path
+        self._passed = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = self._stream.readinto(buffer)
+        self._passed += size
+        if self._passed > MAX_UNPACKED + _MOST_PACKED * self._hashed.passed:
+            raise TraceError("unpacks", file=str(self._path), times=_MOST_PACKED)
+        return size
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Hashed, IO[bytes]]]:
     """A file, hashed, and its bytes unpacked where it is a gzip file.
 
     Raises:
-        TraceError: ``unreadable``: it is no file, cannot be read, or its packing is damaged.
+        TraceError: ``unreadable``: it is no file, cannot be read, or its packing is damaged;
+            while reading ``unpacks``: it is packed as no trace can be.
     """
     try:
         kind = path.stat().st_mode
@@ -79,18 +110,30 @@ def opened(path: Path) -> Iterator[tuple[Hashed, IO[bytes]]]:
             hashed = Hashed(file)
             buffered = io.BufferedReader(hashed, _CHUNK)
             packed = buffered.peek(2)[:2] == _GZIP
-            yield hashed, gzip.GzipFile(fileobj=buffered) if packed else buffered  # type: ignore[misc]
+            if packed:
+                unpacked = _Unpacked(buffered, hashed, path)  # type: ignore[arg-type]
+                yield hashed, io.BufferedReader(unpacked, _CHUNK)  # type: ignore[misc]
+            else:
+                yield hashed, buffered  # type: ignore[misc]
     except (OSError, EOFError, zlib.error) as error:
         detail = getattr(error, "strerror", None) or str(error)
         raise TraceError("unreadable", file=str(path), detail=detail) from error
 
 
-def lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
-    """Numbered lines; None stands for one of more than ``MAX_ROW_BYTES``, which is passed over."""
-    number = 0
+def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | None]]:
+    """Numbered lines; None stands for one of more than ``MAX_ROW_BYTES``, which is passed over.
+
+    Raises:
+        TraceError: ``blank``: nearly all of them hold nothing.
+    """
+    number = blank = 0
     while data := stream.readline(MAX_ROW_BYTES + 1):
         number += 1
         if len(data) <= MAX_ROW_BYTES:
+            if not _SIGN.search(data):
+                blank += 1
+                if blank > MAX_BLANK_LINES + number - blank:
+                    raise TraceError("blank", file=str(path), line=number)
             yield number, data
             continue
         while data and not data.endswith(b"\n"):
@@ -102,10 +145,10 @@ def csv_rows(stream: IO[bytes], path: Path, keys: Sequence[str], name: str) -> I
     """Rows under the header of the first line; None stands for a blank line.
 
     Raises:
-        TraceError: ``empty``, or ``other_format``: the header has not all of ``keys``.
+        TraceError: ``empty``, ``blank``, or ``other_format``: the header has not all of ``keys``.
     """
     header: list[str] | None = None
-    for number, data in lines(stream):
+    for number, data in lines(stream, path):
         if data is None:
             yield number, BadRowError("row_too_long")
             continue
@@ -159,9 +202,13 @@ def require_keys(
         )
 
 
-def jsonl_rows(stream: IO[bytes]) -> Iterator[Numbered]:
-    """An object in each line; None stands for a blank line."""
-    for number, data in lines(stream):
+def jsonl_rows(stream: IO[bytes], path: Path) -> Iterator[Numbered]:
+    """An object in each line; None stands for a blank line.
+
+    Raises:
+        TraceError: ``blank``.
+    """
+    for number, data in lines(stream, path):
         if data is None:
             yield number, BadRowError("row_too_long")
             continue
@@ -203,7 +250,7 @@ def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Numbered]:
 
     Raises:
         TraceError: ``not_json``: after a broken element nothing can be told apart any more;
-            ``empty``; ``other_format``: not a list.
+            ``blank``; ``empty``; ``other_format``: not a list.
     """
     text = _Text(stream, path)
     if not text.skip():
@@ -232,6 +279,7 @@ class _Text:
         self._text = ""
         self._at = 0
         self._ended = False
+        self._blank = self._held = 0  # characters of white space, and of values
         self.line = 1
 
     def _more(self, size: int) -> bool:
@@ -249,9 +297,13 @@ class _Text:
     def skip(self) -> bool:
         """Move to the next character that is no white space; False at the end."""
         while True:
-            while self._at < len(self._text) and self._text[self._at] in " \t\r\n":
-                self.line += self._text[self._at] == "\n"
-                self._at += 1
+            space = _SPACE.match(self._text, self._at)
+            assert space is not None
+            self.line += self._text.count("\n", self._at, space.end())
+            self._blank += space.end() - self._at
+            self._at = space.end()
+            if self._blank > MAX_BLANK_CHARS + _MOST_SPACE * self._held:
+                raise TraceError("blank", file=str(self._path), line=self.line)
             if self._at < len(self._text):
                 return True
             if not self._more(_CHUNK):
@@ -281,5 +333,6 @@ class _Text:
                 ) from error
             line = self.line
             self.line += self._text.count("\n", self._at, end)
+            self._held += end - self._at
             self._at = end
             return line, value

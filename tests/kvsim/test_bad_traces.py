@@ -11,7 +11,7 @@ import pytest
 from trace_files import AZURE, Write, hashed, jsonl, lengths, read, words, writer
 
 import kvsim
-from kvsim.traces import TraceError
+from kvsim.traces import TraceError, rows
 from kvsim.traces.rows import load_json
 from kvsim.traces.types import ERROR_CODES, REASONS
 
@@ -130,6 +130,47 @@ def test_a_missing_and_a_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "cut.gz").write_bytes(text[: len(text) // 2])
     with pytest.raises(TraceError, match="unreadable"):
         read(tmp_path / "cut.gz")
+
+
+ROW = "2023-11-16 18:17:05,1,1\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "blank"),
+    [("", "\n"), (AZURE + ROW, " \r\n"), (AZURE + ROW, "\u3000\n"), ("{}", "\n"), ("[", "\n"),
+     ('[{"conversations": []},', " \n ")],
+)  # fmt: skip
+def test_nearly_nothing_but_blank_lines_is_refused(
+    write: Write, monkeypatch: pytest.MonkeyPatch, head: str, blank: str
+) -> None:
+    monkeypatch.setattr(rows, "MAX_BLANK_LINES", 1000)
+    monkeypatch.setattr(rows, "MAX_BLANK_CHARS", 1000)
+    path = write(gzip.compress((head + blank * 100_000).encode()))
+    options: dict[str, Any] = {"policy": "skip", "count_tokens": words}
+    with pytest.raises(TraceError) as caught:
+        read(path, format="mooncake", **options) if head == "{}" else read(path, **options)
+    assert caught.value.code in ("blank", "other_format")
+    assert caught.value.params["line"] < 70_000  # no more than a window beyond the limit
+
+
+def test_a_blank_line_behind_each_row_is_nothing(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MAX_BLANK_LINES", 3)
+    path = write(AZURE + (ROW + "\n") * 2000)
+    requests, trace = read(path)
+    assert (len(requests), trace.info.ignored) == (2000, {"blank_lines": 2000})
+
+
+def test_what_unpacks_to_hundreds_of_times_its_size_is_no_trace(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = write(gzip.compress((AZURE + ROW * 100_000).encode()))
+    assert len(read(packed)[0]) == 100_000
+    monkeypatch.setattr(rows, "MAX_UNPACKED", 1 << 20)
+    with pytest.raises(TraceError) as caught:
+        read(packed)
+    assert (caught.value.code, caught.value.params["times"]) == ("unpacks", 200)
 
 
 def first_arguments(name: str) -> set[str]:
