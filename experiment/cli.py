@@ -20,6 +20,7 @@ from experiment.i18n import LANGUAGES, Translator, detect_language
 from experiment.interrupts import Interrupts
 from experiment.messages import ExitCode, UserError, user_error
 from experiment.os_errors import os_reason
+from experiment.room import counted
 from experiment.shipped import find_config
 from experiment.streams import readers_may_go, stand_in_for_closed
 from experiment.words import attribute, make_parser, parse, unknown
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     _prepare_streams(lang, explicit=_asked_language(words) in LANGUAGES)
     interrupts = Interrupts()
     try:
-        with interrupts, readers_may_go():
+        with interrupts, readers_may_go(), counted():
             code = _answer(words, Translator(lang))
     except KeyboardInterrupt:  # in its last moment
         code = ExitCode.INTERRUPTED

@@ -71,7 +71,7 @@ def draw(
 def _draw(
     directory: Path, console: ConsoleReporter, lang: str, summarise: bool, ended: bool
 ) -> bool:
-    record = read_record(directory)
+    record = read_record(directory, own=ended)
     shown, results = picture(record)
     problem: OSError | None = None
     files: list[Path] = []

@@ -17,11 +17,12 @@ from typing import Any
 
 from experiment.messages import user_error
 from experiment.person import with_names
+from experiment.room import PLAIN, Room
 
 # As Python's objects, JSON may take over twenty times its bytes; this stays below 1 GiB.
 MAX_JSON_BYTES = 32 << 20
 # A line of an event log: the prompts and token ids of a whole workload stand in one.
-MAX_LINE_BYTES = 256 << 20
+MAX_LINE_BYTES = 128 << 20
 MAX_LOG_BYTES = 4 << 30
 # What reading and evaluating data raises that does not fit together.
 _CONTRADICTIONS = (
@@ -54,7 +55,8 @@ def read_bounded(path: Path, limit: int) -> bytes:
     """The bytes of a file.
 
     Raises:
-        UserError: it is missing, unreadable, or larger than ``limit`` bytes.
+        UserError: it is missing, unreadable, larger than ``limit`` bytes, or what it holds takes
+            more memory than reading may (see :mod:`experiment.room`).
     """
     try:
         with path.open("rb") as file:
@@ -65,6 +67,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
         raise user_error("error.file_unreadable", path=str(path)) from error
     if len(data) > limit:
         raise user_error("error.file_too_large", path=str(path), limit=limit)
+    Room(path).make(data, PLAIN)
     return data
 
 
@@ -86,22 +89,29 @@ def parse_json(data: bytes, *, finite: bool = True) -> Any:
     return found
 
 
-def log_lines(path: Path) -> Iterator[bytes]:
+def log_lines(path: Path, *, own: bool = False) -> Iterator[bytes]:
     """Lines of an event log that hold anything, without their ends.
+
+    Args:
+        own: this process wrote it, so that it may take what it takes.
 
     Raises:
         OSError: it cannot be read.
-        UserError: it is no file, too large, or one of its lines is.
+        UserError: it is no file, too large, or one of its lines is; or what came of its lines takes
+            more memory than reading may.
     """
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):  # a pipe in its place would be waited for without end
         raise user_error("error.file_unreadable", path=str(path))
     if about.st_size > MAX_LOG_BYTES:
         raise user_error("error.file_too_large", path=str(path), limit=MAX_LOG_BYTES)
+    room = None if own else Room(path)
     with path.open("rb") as file:
         while line := file.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
                 raise user_error("error.file_too_large", path=str(path), limit=MAX_LINE_BYTES)
+            if room is not None:
+                room.make(line)
             if line.strip():
                 yield line
 

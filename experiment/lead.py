@@ -89,7 +89,7 @@ def _spared(spec: Experiment, session: Session, cell: Cell) -> dict[str, Message
     """Arms that a cell need not run, by what the log holds of the cells before it."""
     if spec.spared is None:
         return {}
-    return spec.spared(cell, cells_of(read_record(session.directory)))
+    return spec.spared(cell, cells_of(read_record(session.directory, own=True)))
 
 
 def _configs(

@@ -54,7 +54,7 @@ def find_differences(session: Session, prepared: Prepared) -> list[Difference]:
     from experiment.analysis import arm_results
     from experiment.conclusions import compare_tokens
 
-    arms = {arm.arm: arm for arm in arm_results(read_record(session.directory))}
+    arms = {arm.arm: arm for arm in arm_results(read_record(session.directory, own=True))}
     prompts = {request.id: request.token_ids for request in prepared.workload.requests}
     found = []
     greedy = prepared.workload.sampling.greedy

@@ -4,7 +4,7 @@ A record may be sent on. Its events and its logs are cleaned where they are writ
 
     home directory       ~
     user and host name   $USER $HOST    as whole parts of paths (see :mod:`experiment.person`)
-                         <user> <host>  in the logs of processes, where libraries print them
+                         <user> <host>  as words of logs and failures, which libraries write
     secret variables     ***    values of HF_TOKEN, API_KEY and the like, 6 signs and longer
 """
 
@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from experiment.person import ROOTED, host_names, marks, part_of_path, user_names
 from kvsim.whole_files import whole_file
@@ -41,6 +42,24 @@ def without_names(text: str) -> str:
 def without_private(text: str) -> str:
     """``text`` without the home directory, names in paths and the values of secret variables."""
     return cleaner()(text)
+
+
+def without_words(value: Any) -> Any:
+    """``value`` with its texts, however deep, without the names of the person and the machine.
+
+    For what libraries say when they fail: a host that could not be reached, whose file it is.
+    """
+    names = _names()
+
+    def told(value: Any) -> Any:
+        if isinstance(value, str):
+            return names.sub(_by_kind, without_names(value)) if names else value
+        if isinstance(value, Mapping):
+            # A message within a message is found by its key.
+            return {k: each if k == "key" else told(each) for k, each in value.items()}
+        return [told(each) for each in value] if isinstance(value, list | tuple) else value
+
+    return told(value)
 
 
 def clean_log(path: Path) -> None:

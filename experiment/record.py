@@ -20,13 +20,21 @@ from typing import IO, Any, TypeVar
 import psutil
 
 from experiment.checksums import changed_files
-from experiment.events import OLDEST_SCHEMA, SCHEMA_VERSION, Event, RunStarted, decode, encode
+from experiment.events import (
+    OLDEST_SCHEMA,
+    SCHEMA_VERSION,
+    ArmFailed,
+    Event,
+    RunStarted,
+    decode,
+    encode,
+)
 from experiment.foreign import MAX_JSON_BYTES, log_lines, parse_json, read_bounded
 from experiment.joined import joined
 from experiment.locks import DRAWING_S, held, lock
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
-from experiment.privacy import cleaner
+from experiment.privacy import cleaner, without_words
 from kvsim.whole_files import PART, write_whole
 
 EVENTS_FILE = "events.jsonl"
@@ -98,6 +106,9 @@ class EventLog:
         if self._waiting is not None:
             self._waiting.append(event)
             return
+        if isinstance(event, ArmFailed):
+            params = without_words(event.reason.params)
+            event = event.model_copy(update={"reason": message(event.reason.key, **params)})
         self._append((self._clean(encode(event)) + "\n").encode())
 
     def _append(self, line: bytes) -> None:
@@ -159,18 +170,21 @@ class Record:
         return event
 
 
-def read_record(directory: Path) -> Record:
+def read_record(directory: Path, *, own: bool = False) -> Record:
     """Read a run directory; a log that breaks off is read up to its last complete line.
 
+    Args:
+        own: this process writes the run, or has just ended it.
+
     Raises:
-        UserError: no log there, it does not begin as one, or a version wrote it that is newer
-            than this program, or older than all that it reads.
+        UserError: no log there, it does not begin as one, a version wrote it that is newer
+            than this program, or older than all that it reads, or it takes too much memory.
     """
     path = directory / EVENTS_FILE
     events: list[Event] = []
     damaged = 0
     try:
-        for line in log_lines(path):
+        for line in log_lines(path, own=own):
             try:
                 events.append(decode(line))
             except ValueError:
@@ -240,7 +254,7 @@ def _summary(path: Path) -> dict[str, Any] | None:
             return {}
         found = parse_json(read_bounded(path, MAX_JSON_BYTES)) if path.is_file() else None
     except UserError as error:
-        return {} if error.text.key == "error.file_too_large" else None
+        return {} if error.text.key in ("error.file_too_large", "error.memory") else None
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from experiment.config import Config
 from experiment.events import WorkloadReady, WorkloadRequest
 from experiment.foreign import given_path
 from experiment.kv_dtype import ENGINE_ARMS
-from experiment.messages import user_error
+from experiment.messages import UserError, user_error
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
+from kvsim.traces.rows import json_list_rows
+from kvsim.traces.types import TraceError
 from kvsim.vllm_capacity import NULL_BLOCKS
 
 # 2, 13, 110 and 2 tokens of GPT-2's: a batch pads the short ones to the long one.
@@ -31,6 +34,13 @@ DEFAULT_PROMPTS = (
     "Thanks!",
 )
 MAX_PROMPTS_BYTES = 64 << 20
+MAX_PROMPT_LINE = 16 << 20
+# Of a prompt: as tokens it takes two hundred times as much memory for a moment.
+MAX_PROMPT_CHARS = 4_000_000
+# Of a run. The record holds all of them in one line, which is read again as a whole.
+MAX_REQUESTS, MAX_TOKENS = 100_000, 8_000_000
+# Of a file: lines, or conversations, that may be looked at for that many prompts.
+MAX_LOOKED_AT = 10 * MAX_REQUESTS
 # They reserve a whole slab of the maximum length; the growing cache reserves nothing.
 SLAB_ARMS = ("contiguous.sequential", "contiguous.batch", "slabs")
 # Blocks that Transformers' paged cache keeps for itself.
@@ -54,34 +64,57 @@ def read_prompts(path: Path) -> list[str]:
     A JSON list is taken as ShareGPT's: the first turn of each conversation that has one.
 
     Raises:
-        UserError: missing, unreadable, larger than 64 MiB, empty, or a line that does not fit;
-            the line's number is named.
+        UserError: missing, unreadable, larger than 64 MiB, empty, or a line that does not fit or
+            is larger than 16 MiB; the line's number is named.
     """
     data = _read_bounded(path).removeprefix(b"\xef\xbb\xbf")
-    if data.lstrip().startswith(b"["):
-        prompts = _first_turns(data, path)
-    else:
-        prompts = [
-            _parse_line(line, path, number)
-            for number, line in enumerate(data.split(b"\n"), 1)
-            if line.strip()
-        ]
+    found = _first_turns(data, path) if data.lstrip().startswith(b"[") else _lines(data, path)
+    prompts = list(islice(found, MAX_REQUESTS + 1))
     if not prompts:
         raise user_error("error.workload.no_prompts_in_file", path=str(path))
     return prompts
 
 
+def _lines(data: bytes, path: Path) -> Iterator[str]:
+    for number, line in enumerate(io.BytesIO(data), 1):
+        if number > MAX_LOOKED_AT:
+            raise _too_much()
+        if len(line) > MAX_PROMPT_LINE:
+            limit = {"line": number, "limit": MAX_PROMPT_LINE}
+            raise user_error("error.workload.line_too_long", path=str(path), **limit)
+        if line.strip():
+            yield _parse_line(line, path, number)
+
+
 def check_prompts(prompts: Sequence[str]) -> None:
-    """Refuse an empty list or an empty text before any model is looked for.
+    """Refuse an empty list, an empty text or more than a run holds before any model is looked for.
 
     Raises:
-        UserError: no prompt, or an empty one; its number is named, from 1.
+        UserError: no prompt, too many, or one that is empty or too long; its number is named, from
+            1.
     """
     if not prompts:
         raise user_error("error.workload.no_prompts")
+    check_size(len(prompts), 0)
     for number, prompt in enumerate(prompts, 1):
         if not prompt.strip():
             raise user_error("error.workload.empty_prompt", n=number)
+        if len(prompt) > MAX_PROMPT_CHARS:
+            raise user_error("error.workload.long_prompt", n=number, limit=MAX_PROMPT_CHARS)
+
+
+def check_size(requests: int, tokens: int) -> None:
+    """See that a run of so many requests, with so many tokens in their prompts, can be recorded.
+
+    Raises:
+        UserError: there are more of either.
+    """
+    if requests > MAX_REQUESTS or tokens > MAX_TOKENS:
+        raise _too_much()
+
+
+def _too_much() -> UserError:
+    return user_error("error.workload.too_much", requests=MAX_REQUESTS, tokens=MAX_TOKENS)
 
 
 def make_requests(
@@ -107,8 +140,11 @@ def make_requests(
     """
     check_prompts(prompts)
     requests: list[WorkloadRequest] = []
+    tokens = 0
     for index, prompt in enumerate(prompts):
         ids = [int(token) for token in encode(prompt)]
+        tokens += samples * len(ids)
+        check_size(len(requests) + samples, tokens)
         _check_ids(ids, index + 1, vocab_size)
         _check_length(index + 1, len(ids), max_new_tokens, max_length)
         requests += _samples(len(requests), prompt, ids, max_new_tokens, samples)
@@ -175,14 +211,16 @@ def drawn_requests(
     the prompts for people; nothing but the ids is computed with.
 
     Raises:
-        UserError: one of them is longer than the maximum length.
+        UserError: one of them is longer than the maximum length, or they are too many.
     """
     drawn = random.Random(config.run.seed)  # noqa: S311 - to be drawn again, not to be secret
     requests: list[WorkloadRequest] = []
-    for number, (prompt, new) in enumerate(config.workload.lengths, 1):
+    samples, lengths = config.sampling.n, config.workload.lengths
+    check_size(samples * len(lengths), samples * sum(prompt for prompt, _ in lengths))
+    for number, (prompt, new) in enumerate(lengths, 1):
         _check_length(number, prompt, new, config.cache.max_length)
         ids = drawn.choices(range(vocab_size), k=prompt)
-        requests += _samples(len(requests), decode(ids), ids, new, config.sampling.n)
+        requests += _samples(len(requests), decode(ids), ids, new, samples)
     return requests
 
 
@@ -296,14 +334,17 @@ def _read_bounded(path: Path) -> bytes:
     return data
 
 
-def _first_turns(data: bytes, path: Path) -> list[str]:
+def _first_turns(data: bytes, path: Path) -> Iterator[str]:
     """What people asked first in the conversations of a ShareGPT file."""
     try:
-        conversations: Any = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        for number, (_, row) in enumerate(json_list_rows(io.BytesIO(data), path), 1):
+            if number > MAX_LOOKED_AT:
+                raise _too_much()
+            text = _first_turn(row)
+            if text is not None:
+                yield text
+    except TraceError as error:
         raise user_error("error.workload.sharegpt", path=str(path)) from error
-    first = [_first_turn(each) for each in conversations]
-    return [text for text in first if text is not None]
 
 
 def _first_turn(conversation: Any) -> str | None:

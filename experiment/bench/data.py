@@ -15,6 +15,7 @@ from experiment.messages import ExitCode, Message, user_error
 from experiment.os_errors import writing
 from experiment.privacy import without_private
 from experiment.record import write_atomic
+from experiment.room import Room
 
 SCHEMA = 1
 FILE = "engine.json"
@@ -102,6 +103,7 @@ def read_data(path: Path) -> BenchData:
     if not file.exists() or (path.is_dir() and not file.is_file()):  # a pipe has no end
         raise user_error("error.bench.no_file", path=str(file))
     text = read_bounded(file, MAX_JSON_BYTES)
+    Room(file).make(text)
     try:
         return BenchData.model_validate_json(text)
     except ValidationError as error:

@@ -87,7 +87,7 @@ def run_round(
         session.emit(RunFinished(status=status))
     try:
         with shielded():  # a round takes minutes
-            record = read_record(directory)
+            record = read_record(directory, own=True)
             result.rows = [
                 row.model_copy(update=noise[row.arm] | {"wall_s": result.seconds.get(row.arm)})
                 for row in rows_of(record, workload, number)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.messages import user_error
+from experiment.room import allowed
 from experiment.simulate.errors import said
 from experiment.simulate.names import unknown_trace
 from kvsim.traces import (
@@ -34,6 +35,8 @@ from kvsim.traces.types import NANOSECONDS
 
 # More requests (or hash ids) than this are read again for every policy.
 _KEPT = 2_000_000
+# Of a request that waits while it is simulated, as most do where all come at once.
+_REQUEST_BYTES = 1024
 _PRESET_REQUESTS = 1_000
 # Characters that are counted at a time, and where GPT-2's words end in any case.
 _PIECE = 1 << 16
@@ -197,7 +200,7 @@ def _drawn(stream: RequestStream, count: int, rate: float, options: TraceOptions
 
 def read_options(values: dict[str, Any]) -> ReadOptions:
     """Options of a file; texts are counted in tokens of GPT-2, where the format holds any."""
-    return ReadOptions(count_tokens=_Counter(), **values)
+    return ReadOptions(count_tokens=_Counter(), most=allowed() // _REQUEST_BYTES, **values)
 
 
 def holds_texts(info: TraceInfo) -> bool:

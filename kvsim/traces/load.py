@@ -25,6 +25,7 @@ class ReadOptions:
         block_size: tokens in a block of hash ids; None: that of the format, or found out.
         policy: ``strict`` stops at the first bad row, ``skip`` counts it and goes on.
         limit: accepted requests after which reading stops (the hash goes on); None: all.
+        most: accepted requests beyond which the file is refused; None: as many as there are.
         count_tokens, output_tokens, turns: see :class:`kvsim.traces.formats.Reading`.
     """
 
@@ -33,6 +34,7 @@ class ReadOptions:
     block_size: int | None = None
     policy: Policy = "strict"
     limit: int | None = None
+    most: int | None = None
     count_tokens: Callable[[str], int] | None = None
     output_tokens: int | None = None
     turns: Turns = "first"
@@ -44,7 +46,8 @@ class TraceFile:
     Raises:
         TraceError: see :func:`kvsim.traces.detect.identify`; ``tokens_needed``: the format holds
             texts and ``count_tokens`` is missing; while iterating ``bad_row`` (strict), with
-            ``line``, ``reason`` and ``value``; ``empty``; ``nothing_accepted``; ``not_json``.
+            ``line``, ``reason`` and ``value``; ``empty``; ``nothing_accepted``; ``not_json``;
+        ``too_many``, with ``most``.
     """
 
     def __init__(self, path: Path, options: ReadOptions | None = None) -> None:
@@ -162,6 +165,8 @@ class _Pass:
             behind = f"{(self.latest - time) / 1e9:g} s"
             raise BadRowError("clock_backwards", behind)
         self.latest = time
+        if self.accepted == self.options.most:
+            raise TraceError("too_many", file=str(self.path), most=self.options.most)
         size = self.kind.block_size if raw.hash_ids is not None else None
         request = TraceRequest(
             self.accepted, time - self.origin, raw.prompt, raw.output, raw.hash_ids, size,

@@ -111,10 +111,10 @@ def opened(path: Path) -> Iterator[tuple[Hashed, IO[bytes]]]:
             buffered = io.BufferedReader(hashed, _CHUNK)
             packed = buffered.peek(2)[:2] == _GZIP
             if packed:
-                unpacked = _Unpacked(buffered, hashed, path)  # type: ignore[arg-type]
-                yield hashed, io.BufferedReader(unpacked, _CHUNK)  # type: ignore[misc]
+                unpacked = _Unpacked(buffered, hashed, path)
+                yield hashed, io.BufferedReader(unpacked, _CHUNK)
             else:
-                yield hashed, buffered  # type: ignore[misc]
+                yield hashed, buffered
     except (OSError, EOFError, zlib.error) as error:
         detail = getattr(error, "strerror", None) or str(error)
         raise TraceError("unreadable", file=str(path), detail=detail) from error

@@ -23,7 +23,8 @@ Source = Literal["declared", "detected", "format", "none"]
 ERROR_CODES = (
     "bad_block_size", "bad_row", "blank", "block_size_needed", "clock_too_long", "empty",
     "no_clock", "no_such_format", "no_such_unit", "not_json", "not_utf8", "nothing_accepted",
-    "other_format", "tokens_needed", "unit_needed", "unknown_format", "unpacks", "unreadable",
+    "other_format", "tokens_needed", "too_many", "unit_needed", "unknown_format", "unpacks",
+    "unreadable",
 )  # fmt: skip
 REASONS = (
     "clock_backwards", "columns", "conversations_missing", "hash_ids_not_a_list",

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from event_makers import whole_run
 
-from experiment.checksums import changed_files
+from experiment import checksums
+from experiment.checksums import changed_files, measured_files
 from experiment.cli import main
 from experiment.events import encode
 from experiment.locks import lock
@@ -138,6 +139,31 @@ def test_a_run_that_is_drawn_while_it_is_written_is_not_called_changed_later(run
 @pytest.mark.parametrize("known", [None, [], "text", {}])
 def test_a_summary_without_checksums_says_nothing(tmp_path: Path, known: object) -> None:
     assert changed_files(tmp_path, known) == ()
+
+
+def test_no_more_is_read_than_a_run_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a file of a terabyte, or one that is named a million times, would be read for days."""
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"x" * 100)
+    known = {name: file_sha256(tmp_path / name.lstrip("./")) for name in ("a", "./a", "b", "././b")}
+    assert changed_files(tmp_path, known) == ()
+    monkeypatch.setattr(checksums, "MAX_READ", 250)
+    assert changed_files(tmp_path, known) == ("b", "././b")
+    with (tmp_path / "a").open("wb") as file:
+        file.truncate(1 << 40)
+    assert changed_files(tmp_path, {"a": known["a"]}) == ("a",)
+
+
+def test_what_a_link_leads_to_is_no_file_of_the_run(tmp_path: Path) -> None:
+    outside, logs = tmp_path / "outside", tmp_path / "run" / "logs"
+    for each in (outside, logs):
+        each.mkdir(parents=True)
+        (each / "a.log").touch()
+    (logs / "b.log").symlink_to(outside / "a.log")
+    assert measured_files(logs.parent) == [logs.parent / EVENTS_FILE, logs / "a.log"]
+    shutil.rmtree(logs)
+    logs.symlink_to(outside)
+    assert measured_files(logs.parent) == [logs.parent / EVENTS_FILE]
 
 
 def test_names_in_a_summary_lead_nowhere_else(tmp_path: Path) -> None:

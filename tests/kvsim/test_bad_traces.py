@@ -11,7 +11,7 @@ import pytest
 from trace_files import AZURE, Write, hashed, jsonl, lengths, read, words, writer
 
 import kvsim
-from kvsim.traces import TraceError, rows
+from kvsim.traces import Head, ReadOptions, TraceError, TraceFile, rows
 from kvsim.traces.rows import load_json
 from kvsim.traces.types import ERROR_CODES, REASONS
 
@@ -160,6 +160,15 @@ def test_a_blank_line_behind_each_row_is_nothing(
     path = write(AZURE + (ROW + "\n") * 2000)
     requests, trace = read(path)
     assert (len(requests), trace.info.ignored) == (2000, {"blank_lines": 2000})
+
+
+def test_a_trace_of_more_requests_than_may_be_held_is_refused(write: Write) -> None:
+    path = write(AZURE + ROW * 20)
+    assert len(read(path, most=20)[0]) == 20
+    with pytest.raises(TraceError) as caught:
+        read(path, most=19)
+    assert (caught.value.code, caught.value.params["most"]) == ("too_many", 19)
+    assert len(list(Head(TraceFile(path, ReadOptions(most=19)), 19))) == 19
 
 
 def test_what_unpacks_to_hundreds_of_times_its_size_is_no_trace(

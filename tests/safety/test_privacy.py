@@ -143,6 +143,19 @@ def test_a_token_in_an_error_is_not_written_down(
     assert "401 for *** in ~/cache" in written
 
 
+@pytest.mark.usefixtures("alice")
+def test_what_a_failure_says_names_nobody(tmp_path: Path) -> None:
+    why = "no connection to [box.lab]:2950, says alice in /scratch/alice"
+    failed = ArmFailed(arm="alice", reason=message("failure.exception", error=why, n=[why, 3]))
+    with EventLog(tmp_path) as log:
+        log.write(failed)
+    (written,) = (json.loads(line) for line in (tmp_path / EVENTS_FILE).open(encoding="utf-8"))
+    clean = "no connection to [<host>]:2950, says <user> in /scratch/$USER"
+    assert written["reason"]["params"] == {"error": clean, "n": [clean, 3]}
+    assert written["arm"] == "alice"  # a name of ours
+    assert failed.reason.params["error"] == why  # whoever runs it is told all of it
+
+
 def test_only_the_whole_home_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/al")
     monkeypatch.setenv("USER", "alan")

@@ -1,0 +1,124 @@
+"""What someone else wrote takes no more than a gibibyte: a process reads it and is measured.
+
+The peak is the system's own figure of that process, with interpreter and libraries.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import event_makers
+import pytest
+
+from experiment.events import Step, encode
+from experiment.messages import ExitCode
+from experiment.room import EVENT, PLAIN, allowed, weight
+
+ROOT = Path(__file__).parents[2]
+GIB = 1 << 30
+MIB = 1 << 20
+# Each command with the memory that it is allowed, in one process: it imports once.
+PROGRAM = """
+import json, os, sys
+from experiment.cli import main
+for memory, words in json.loads(sys.argv[1]):
+    os.environ["PAGEDKV_MEMORY"] = memory
+    code = main([*words, "--lang", "en"])
+    status = open("/proc/self/status").read()
+    print(json.dumps([code, int(status.split("VmHWM:")[1].split()[0]) << 10]))
+"""
+
+
+def head() -> str:
+    return "".join(encode(event) + "\n" for event in event_makers.head())
+
+
+def step() -> str:
+    (first, *_) = (e for e in event_makers.paged_arm() if isinstance(e, Step))
+    return encode(first) + "\n"
+
+
+def a_log(at: Path, line: str, times: int, end: str = "\n") -> Path:
+    at.mkdir()
+    with (at / "events.jsonl").open("w", encoding="utf-8") as file:
+        file.write(head())
+        part = line * 1000
+        for _ in range(times // 1000):
+            file.write(part)
+        file.write(end)
+    return at
+
+
+def prompts(at: Path, begin: str, line: str, size: int) -> Path:
+    at.write_text(begin + line * ((size - len(begin)) // len(line)), encoding="utf-8")
+    return at
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, list[str], str]]:
+    """By a name: the memory allowed, a command, and what it says."""
+    at = tmp_path_factory.mktemp("large")
+    brackets = a_log(at / "brackets", "[],", 40_000_000)
+    steps = a_log(at / "steps", step(), 60_000)
+    turns = prompts(at / "turns.json", "[", "[[],[]],", 63 * MIB)
+    texts = prompts(at / "texts.jsonl", "", '{"prompt":"ab"}\n', 63 * MIB)
+    blank = prompts(at / "blank.jsonl", "", "\n", 63 * MIB)
+    run = ["--yes", "--out", str(at / "none"), "--prompts"]
+    much = "more than a run can hold: 100,000 requests"
+    return {
+        "a line of brackets": ("", ["render", str(brackets)], "more than 1 GiB of memory"),
+        "many steps": ("60MiB", ["render", str(steps)], "more than 60 MiB of memory"),
+        "many conversations": ("", [*run, str(turns)], much),
+        "many prompts": ("", [*run, str(texts)], much),
+        "blank lines": ("", [*run, str(blank)], much),
+        "no size": ("much", ["render", str(steps)], "PAGEDKV_MEMORY is no size: much"),
+    }
+
+
+@pytest.fixture(scope="module")
+def read(inputs: dict[str, tuple[str, list[str], str]]) -> dict[str, tuple[int, int, str]]:
+    """By a name: exit code, peak so far, and what was said."""
+    given = [(memory, words) for memory, words, _ in inputs.values()]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(given)], cwd=ROOT, capture_output=True,
+        text=True, encoding="utf-8", timeout=300, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    said = done.stderr.splitlines()
+    assert len(told) == len(said) == len(inputs), done.stderr[-2000:]
+    return {n: (*t, s) for n, t, s in zip(inputs, told, said, strict=True)}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="another system")
+@pytest.mark.parametrize(
+    "name",
+    ["a line of brackets", "many steps", "many conversations", "many prompts", "blank lines",
+     "no size"],
+)  # fmt: skip
+def test_it_is_refused_in_one_line_within_a_gibibyte(
+    name: str,
+    inputs: dict[str, tuple[str, list[str], str]],
+    read: dict[str, tuple[int, int, str]],
+) -> None:
+    code, peak, said = read[name]
+    assert code == ExitCode.USAGE
+    assert inputs[name][2] in said
+    assert peak < GIB
+
+
+def test_signs_within_texts_are_no_objects() -> None:
+    text = b'{"a":"[[[[{{{{,,,,"}'
+    assert weight(text) > weight(text, PLAIN) > len(text)
+    assert weight(text) - weight(b'{"a":""}') > 4 * sum(EVENT[sign] for sign in (b"[", b"{", b","))
+
+
+@pytest.mark.parametrize(("named", "size"), [("", GIB), ("3 MiB", 3 * MIB), ("4096", 4096)])
+def test_more_may_be_allowed(named: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGEDKV_MEMORY", named)
+    assert allowed() == size
