@@ -36,7 +36,7 @@ from experiment.launch import VLLM_ABSENT, find_vllm
 from experiment.locks import is_locked
 from experiment.messages import ExitCode, Message, UserError, message, user_error
 from experiment.os_errors import os_reason
-from experiment.privacy import without_names
+from experiment.privacy import without_names, without_private
 from experiment.process import PACKAGES
 from experiment.record import EVENTS_FILE, Record, read_record
 
@@ -105,7 +105,9 @@ class Resumption:
                 if before != now:
                     self._refuse("model", what=name, before=str(before)[:12], now=str(now)[:12])
         if old_workload is not None:
-            before, now = (w.model_dump(exclude={"t_ns"}) for w in (old_workload, workload))
+            before = old_workload.model_dump(mode="json", exclude={"t_ns"})
+            # A path in a prompt, or a secret, is not in the log as it was given.
+            now = json.loads(without_private(workload.model_dump_json(exclude={"t_ns"})))
             keys = [name for name in before if before[name] != now[name]]
             if keys:
                 self._refuse("requests", what=", ".join(keys))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,16 @@ from programs import ARMS, Starter, arm_ended, arm_steps, real
 from experiment import cli, walkthrough
 from experiment.conclusions import evaluate
 from experiment.environment import Environment
-from experiment.events import ArmFinished, ModelPrepared, RunFinished, RunResumed, WorkloadReady
+from experiment.events import (
+    ArmFinished,
+    EnvironmentProbed,
+    ModelPrepared,
+    RunFinished,
+    RunResumed,
+    WorkloadReady,
+)
 from experiment.locks import lock
-from experiment.messages import ExitCode
+from experiment.messages import ExitCode, UserError
 from experiment.process import PACKAGES, _OwnPackages
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
 from experiment.resume import Resumption, read_resumption
@@ -197,6 +205,76 @@ def test_a_log_that_knows_no_config_of_the_model_goes_on(run: Path) -> None:
               for event in found.record.events]  # fmt: skip
     older = replace(found, record=replace(found.record, events=tuple(events)))
     older.check_prepared(model, workload)
+
+
+def refusal(ask: Callable[..., None], *given: object) -> dict[str, Any]:
+    with pytest.raises(UserError) as caught:
+        ask(*given)
+    return {"key": caught.value.text.key, **caught.value.text.params}
+
+
+def test_whatever_a_model_or_its_requests_differ_in_is_refused_by_name(run: Path) -> None:
+    found = read_resumption(run, None)
+    model, workload = found.record.first(ModelPrepared), found.record.first(WorkloadReady)
+    assert model
+    assert workload
+    found.check_prepared(model, workload)
+    for name, other in {
+        "architecture": "llama", "parameters": 2, "dtype": "float16", "device": "cuda",
+        "eos_token_id": 7, "config_sha256": "ab" * 32, "weights_sha256": "cd" * 32,
+    }.items():  # fmt: skip
+        told = refusal(found.check_prepared, model.model_copy(update={name: other}), workload)
+        assert (told["key"], told["what"]) == ("error.resume.model", name)
+    first, *rest = workload.requests
+    fewer_new = first.model_copy(update={"max_new_tokens": first.max_new_tokens - 1})
+    for name, value in {
+        "requests": [fewer_new, *rest], "max_length": 3, "budget_bytes": 17,
+        "sampling": workload.sampling.model_copy(update={"seed": 9}),
+    }.items():  # fmt: skip
+        told = refusal(found.check_prepared, model, workload.model_copy(update={name: value}))
+        assert (told["key"], told["what"]) == ("error.resume.requests", name)
+
+
+def test_whatever_a_machine_differs_in_is_refused_by_name(run: Path) -> None:
+    found = read_resumption(run, None)
+    probed = found.record.first(EnvironmentProbed)
+    assert probed
+    here = Environment.model_validate(probed.environment)
+    found.check_machine(here)
+    for place, name in {
+        "device": ("device_name",), "cpu": ("cpu", "model"), "cores": ("cpu", "usable_cores"),
+        "architecture": ("system", "machine"), "python": ("python", "version"),
+        "torch": ("torch", "version"), "transformers": ("transformers", "version"),
+    }.items():  # fmt: skip
+        data = here.model_dump(mode="json")
+        inner = data
+        for step in name[:-1]:
+            inner = inner[step]
+        inner[name[-1]] = 99.0 if place == "cores" else "another"
+        told = refusal(found.check_machine, Environment.model_validate(data))
+        assert (told["key"], told["what"]) == ("error.resume.machine", place)
+
+
+def test_a_path_in_a_prompt_does_not_make_it_another_one(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log holds it without the home and without names."""
+    monkeypatch.setenv("HOME", "/home/zoe")
+    found = read_resumption(run, None)
+    model, workload = found.record.first(ModelPrepared), found.record.first(WorkloadReady)
+    assert model
+    assert workload
+
+    def asks(prompt: str) -> WorkloadReady:
+        first, *rest = workload.requests
+        requests = [first.model_copy(update={"prompt": prompt}), *rest]
+        return workload.model_copy(update={"requests": requests})
+
+    logged = [asks("What is in ~/x?") if e is workload else e for e in found.record.events]
+    again = replace(found, record=replace(found.record, events=tuple(logged)))
+    again.check_prepared(model, asks("What is in /home/zoe/x?"))
+    told = refusal(again.check_prepared, model, asks("What is in /home/zoe/y?"))
+    assert told["what"] == "requests"
 
 
 @pytest.mark.parametrize(
