@@ -7,6 +7,7 @@ functions it calls. After an update, a loop would go on running the old ones ins
 from __future__ import annotations
 
 import hashlib
+import os
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,11 @@ _ENGINE = Path(__file__).parent / "engine"
 def numba_cache() -> Path:
     """The directory for these sources, in the user's cache; whether or not it is there."""
     return cache_root().parent / "numba" / state_of(_ENGINE)
+
+
+def is_empty() -> bool:
+    """Whether nothing is kept for these sources yet; False where the directory is not ours."""
+    return "NUMBA_CACHE_DIR" not in os.environ and not any(numba_cache().rglob("*.nbc"))
 
 
 @cache

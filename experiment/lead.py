@@ -61,7 +61,9 @@ def lead(
     live = ExperimentConsole(console)
     live.introduce(spec.name, config, [dict(cell.values) for cell in cells])
     console.begin_task("progress.prepare")
+    session.start_compiling(config.arm_names, config, environment.device)
     prepared = session.prepare_cells([(c, c.arm_names) for c in configs], environment)
+    session.finish_compiling()
     console.end_task()
     if isinstance(prepared, ArmFailed):
         return prepared

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from experiment import compiled_cache
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import (
@@ -26,10 +27,12 @@ from experiment.events import (
     ModelDirectory,
     ModelPrepared,
     Notice,
+    Progress,
     StageEntered,
     WorkloadReady,
 )
 from experiment.interrupts import shielded
+from experiment.kv_dtype import ENGINE_ARMS
 from experiment.launch import ARM, VLLM, Launch, Prepared, plan_launch
 from experiment.memory.monitor import Monitor
 from experiment.memory.settle import DeviceWatch
@@ -41,6 +44,7 @@ from experiment.thread_env import crowded, thread_variables
 T = TypeVar("T")
 Listener = Callable[[Event], None]
 PREPARATION = "experiment.prepare"
+LOOPS = ("loops", "experiment.compile_loops")
 _PREPARE_TIMEOUT_S = 4 * 3600.0  # a large model over a slow line
 _PROBE_TIMEOUT_S = 300.0
 
@@ -109,6 +113,18 @@ class Session:
         """Let the first arm import its libraries while the run is prepared."""
         if arms and arms[0] != VLLM:
             self._start_ahead(arms[0], ARM, config)
+
+    def start_compiling(self, arms: Sequence[str], config: Config, device: str) -> None:
+        """Let the loops of our engine be compiled meanwhile, where that was never done."""
+        wanted = device == "cpu" and config.engine.kernel in ("auto", "numba")
+        if wanted and set(ENGINE_ARMS).intersection(arms) and compiled_cache.is_empty():
+            self._start_ahead(*LOOPS, config)
+
+    def finish_compiling(self) -> None:
+        """Wait for it: no arm is measured beside it."""
+        if LOOPS in self._ahead:
+            self.emit(Progress(task=message("progress.compile_loops"), done=0))
+            self._run(*LOOPS, {}, _PREPARE_TIMEOUT_S, None)
 
     def _start_ahead(self, name: str, module: str, config: Config | None = None) -> None:
         """Start a process that will be needed soon; it imports its libraries meanwhile.

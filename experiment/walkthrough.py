@@ -245,8 +245,10 @@ def _stages(
     console.section("section.model")
     console.begin_task("progress.prepare")
     arms = list(config.arm_names) if resumption is None else [a for _, a in resumption.missing]
+    session.start_compiling(arms, config, environment.device)
     session.start_arm(arms, config)
     prepared = session.prepare(config, environment, prompts)
+    session.finish_compiling()
     console.end_task()
     if isinstance(prepared, ArmFailed):
         return prepared

@@ -253,6 +253,17 @@ FUSED: dict[Kernel, Fused] = {numba_kernel: numba_fused}
 READS_QUANTIZED = frozenset({"torch", "numba", "triton", "reference"})
 
 
+def compile_loops() -> None:
+    """Compile all loops in full precision, or read them back where that was done.
+
+    Raises:
+        ImportError: Numba is missing.
+    """
+    _cpu_write()
+    _cpu_step()
+    few_rows_module()
+
+
 def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> str:
     """Resolve ``auto`` to the fastest kernel that runs here; any other name is taken as it is."""
     if name != "auto":

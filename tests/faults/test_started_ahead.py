@@ -122,6 +122,42 @@ def test_vllm_is_not_started_ahead(session: Session) -> None:
     assert ahead(session) == []
 
 
+def test_loops_are_compiled_while_a_run_is_prepared_and_once_on_a_machine(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path))
+    session.start_compiling(["contiguous.batch"], CONFIG, "cpu")
+    session.start_compiling(["paged"], CONFIG, "cuda")
+    assert ahead(session) == []
+    session.start_compiling(["contiguous.batch", "paged"], CONFIG, "cpu")
+    (pid,) = ahead(session)
+    session.finish_compiling()
+    assert is_gone(pid)
+    kept = {path.name.partition(".")[0] for path in tmp_path.rglob("*.nbc")}
+    assert {"cpu_kernel", "cpu_step", "cpu_write"} <= kept
+    session.start_compiling(["paged"], CONFIG, "cpu")
+    session.finish_compiling()
+    assert ahead(session) == []
+    assert read_record(session.directory).of(ArmFailed) == []
+
+
+def test_loops_that_cannot_be_compiled_are_the_arms_to_tell_of(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "numba"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise ImportError('no LLVM')", encoding="utf-8")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    session.start_compiling(["paged"], CONFIG, "cpu")
+    session.finish_compiling()
+    assert ahead(session) == []
+    assert "no LLVM" in (session.logs / "loops.log").read_text(encoding="utf-8")
+    assert read_record(session.directory).of(ArmFailed) == []
+
+
 def test_a_signal_while_one_is_started_ahead_leaves_it_to_be_ended(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
