@@ -84,7 +84,9 @@ def _tokens(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding
     hits = found.value(on, "paged", "prefix_hits")
     if without is None or with_it is None or hits is None:
         return untested("tokens")
-    figures = {"hits": hits, "off": without, "on": with_it, "share": 1 - with_it / without}
+    blocks = int(hits) // on.block_size  # only full ones are found
+    figures = {"hits": hits, "off": without, "on": with_it, "share": 1 - with_it / without,
+               "blocks": blocks}  # fmt: skip
     return judged(_NAME, "tokens", with_it < without, rows=on.values["rows"], **figures)
 
 

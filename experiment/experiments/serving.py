@@ -104,11 +104,17 @@ def _saturated(cell: CellEvents) -> dict[str, Message]:
 def _load(config: Config) -> _Load:
     options: Any = config.experiment.options
     if "trace" in options:
-        return _of_trace(given_path(options["trace"]), options["requests"], config)
+        return _of_trace(given_path(options["trace"]), _asked(options), config)
     if config.workload.prompts_file is not None or config.workload.prompts:
         return _Load([], poisson(len(choose_prompts(config)), config.run.seed))
     lengths = drawn_lengths(config)
     return _Load(lengths, poisson(len(lengths), config.run.seed))
+
+
+def _asked(options: Any) -> int:
+    """Requests of a trace that are taken; unset, as many as are drawn without one."""
+    count: int = options["requests"] if "requests" in options else options["draw"]["requests"]
+    return count
 
 
 def poisson(count: int, seed: int) -> list[float]:
@@ -157,7 +163,7 @@ def _notices(config: Config) -> list[Message]:
     options: Any = config.experiment.options
     if "trace" not in options:
         return []
-    requests, more = _read(given_path(options["trace"]), options["requests"])
+    requests, more = _read(given_path(options["trace"]), _asked(options))
     longest = _longest(config)
     cut = sum(max(one.prompt_tokens, one.output_tokens) > longest for one in requests)
     notices = []

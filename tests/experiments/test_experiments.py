@@ -72,6 +72,7 @@ def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
         experiment__options={"draw": draw},
         cache__block_size=4,
         cache__max_length=128,
+        run__arms=["slabs", "paged"],
     )
     ran = run(config, tmp_path / "run")
     assert_sound(ran)

@@ -12,7 +12,7 @@ from in_process import Ran, run, tiny_config
 from keyed_page import assert_keys_hold, body_of, facts_of, numbers_without_key
 
 from experiment.events import Stage, StageEntered
-from experiment.experiments.results import CellArm, ExperimentResult, FigureValue
+from experiment.experiments.results import CellArm, ExperimentResult, FigureValue, Finding
 from experiment.i18n import Translator
 from experiment.messages import message
 from experiment.record import write_summary
@@ -90,6 +90,12 @@ def test_the_panels_show_the_repeat_without_the_readings_of_its_warm_up(ran: Ran
         assert any(stage.arm == one.arm and stage.t_ns < begun for stage in done)
         assert one.marks == ()
         assert (one.edges[0], one.end) == (0, pytest.approx((ended - begun) / 1e9))
+
+
+def test_findings_that_come_again_have_places_of_their_own() -> None:
+    """Of quantised each precision has the same ones."""
+    made = [Finding(id=one, verdict=None, text=message("experiments.untested")) for one in "aba"]
+    assert words.anchors(made) == ["finding-a", "finding-b", "finding-a-2"]
 
 
 def test_an_arm_is_named_once_where_nothing_is_foretold_of_it(ran: Ran) -> None:

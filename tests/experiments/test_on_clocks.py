@@ -75,6 +75,8 @@ def test_prefix_is_computed_once(tmp_path: Path) -> None:
     assert computed[0] is not None
     assert computed[1] == computed[0] - hits.value
     assert ran.verdicts()["tokens"] == ran.verdicts()["outputs"] == "shown"
+    told = next(f for f in ran.result.findings if f.id == "tokens").text.params
+    assert told["blocks"] * config.cache.block_size == told["hits"] == hits.value
     assert ran.figure(off, "paged", "prefix_hits").value is None
 
 
@@ -285,6 +287,10 @@ def test_what_of_a_trace_is_left_out_is_said(tmp_path: Path) -> None:
     longest = tiny_config("serving").cache.max_length // 2
     assert told(2) == {"trace_first": {"n": 2}, "trace_cut": {"n": 1, "of": 2, "longest": longest}}
     assert told(3) == {"trace_cut": {"n": 2, "of": 3, "longest": longest}}
+    # Nothing but the trace is set: as many as the file would draw.
+    alone = tiny_config("serving", **{"experiment__options.trace": str(trace)})
+    assert alone.experiment.options["draw"]["requests"] == 24
+    assert SERVING.notices(alone)[-1].params["of"] == 3
     assert SERVING.notices(tiny_config("serving")) == []
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiment.experiments.results import (
@@ -11,6 +12,7 @@ from experiment.experiments.results import (
     ExperimentResult,
     FigureInfo,
     FigureValue,
+    Finding,
 )
 from experiment.messages import Message, message
 from experiment.report.simulation.writing import written
@@ -58,6 +60,17 @@ def about(name: str) -> Message:
 def reading(name: str) -> Message:
     """How to read an experiment."""
     return message(f"experiments.{table(name)}.reading")
+
+
+def anchors(findings: Sequence[Finding]) -> list[str]:
+    """A name for each within the page; an id that comes again has its number behind it."""
+    seen: Counter[str] = Counter()
+    names = []
+    for each in findings:
+        seen[each.id] += 1
+        again = seen[each.id]
+        names.append(f"finding-{each.id}" + (f"-{again}" if again > 1 else ""))
+    return names
 
 
 def table(name: str) -> str:
