@@ -21,7 +21,7 @@ sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent), str(HERE)]
 
 import event_makers  # noqa: E402
 
-from experiment import runner  # noqa: E402
+from experiment import runner, walkthrough  # noqa: E402
 from experiment.cli import main  # noqa: E402
 from experiment.environment import Environment  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
@@ -75,6 +75,8 @@ def arrange(told: dict[str, Any]) -> None:
         if signal_in == place:
             setattr(runner.Session, method, and_ends)
 
+    if told["hang_in"] == "between":
+        walkthrough._gate = lambda *_: time.sleep(600)
     raises(told["signal_in"], "the first line", "emit")
     raises(told["signal_in"], "the last process", "close")
     files.draw_plots = lambda *_: iter(())  # type: ignore[assignment] # seconds for each run

@@ -9,15 +9,17 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from programs import ARMS, Starter, arm_steps, events_of, in_a_terminal, read_until
+from programs import ARMS, Starter, arm_ended, arm_steps, events_of, in_a_terminal, read_until
 from real_parts import is_gone
 
 from experiment.cli import main
 from experiment.conclusions import evaluate
-from experiment.events import ArmStarted, Notice, RunFinished, RunStarted
+from experiment.events import ArmStarted, Event, Notice, RunFinished, RunStarted
 from experiment.messages import ExitCode
 from experiment.record import EVENTS_FILE, read_record
 
@@ -60,9 +62,8 @@ def test_a_program_that_is_asked_to_end_draws_what_it_has(
     )
 
 
-@pytest.mark.parametrize("stage", ["environment", "prepare"])
-def test_ctrl_c_before_any_arm_leaves_a_record_without_arms(stage: str, start: Starter) -> None:
-    program = start(hang_in=stage)
+def test_ctrl_c_before_any_arm_leaves_a_record_without_arms(start: Starter) -> None:
+    program = start(hang_in="prepare")
     program.wait_for(lambda events: any(isinstance(e, ArmStarted) for e in events))
     program.process.send_signal(signal.SIGINT)
     code, _, err = program.end()
@@ -83,6 +84,47 @@ def test_ctrl_c_twice_does_not_wait_for_a_process_that_will_not_go(start: Starte
     assert time.monotonic() - began < 1.5, "asked first, it would have had three seconds"
     assert program.end()[0] == ExitCode.INTERRUPTED
     is_interrupted(program.out, (FIRST,))
+
+
+def begun(arm: str) -> Callable[[list[Event]], bool]:
+    return lambda events: any(isinstance(e, ArmStarted) and e.arm == arm for e in events)
+
+
+def is_over(events: list[Event]) -> bool:
+    return any(isinstance(e, RunFinished) for e in events)
+
+
+# What the program is told to do, what is waited for, the arms that began, and how the run ended. In
+# the middle of an arm it is tried above, with one that will not go.
+STAGES: dict[str, tuple[dict[str, Any], Callable[[list[Event]], bool], tuple[str, ...], str]] = {
+    "environment": ({"hang_in": "environment"}, begun("environment"), (), "interrupted"),
+    "preparation": ({"hang_in": "prepare"}, begun("prepare"), (), "interrupted"),
+    "an arm loads": ({"scripts": {FIRST: "hang at once"}}, begun(FIRST), (FIRST,), "interrupted"),
+    "between two arms": ({"hang_in": "between"}, arm_ended(FIRST), (FIRST,), "interrupted"),
+    "the report": ({}, is_over, ARMS, "complete"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_ctrl_c_twice_at_every_stage(stage: str, start: Starter) -> None:
+    """Whatever the second one meets: the record is whole, and nothing is left."""
+    told, seen, arms, status = STAGES[stage]
+    program = start(**told)
+    program.wait_for(seen)
+    program.process.send_signal(signal.SIGINT)
+    time.sleep(0.05)  # two in one moment are one to the system
+    program.process.send_signal(signal.SIGINT)
+    code, printed, err = program.end()
+    # What comes behind the end of a report that was left is not the program's any more.
+    behind = {-signal.SIGINT} if status == "complete" else set()
+    assert code in {ExitCode.INTERRUPTED, *behind}
+    assert err == ""
+    record = read_record(program.out)
+    assert record.damaged_lines == 0
+    assert [end.status for end in record.of(RunFinished)] == [status]
+    assert tuple(arm.arm for arm in evaluate(record).arms) == arms
+    drawn = (program.out / "report.html").exists()
+    assert drawn == ("before the report was drawn" not in " ".join(printed.split()))
 
 
 def is_dead(pid: int) -> bool:
