@@ -79,6 +79,18 @@ def test_a_log_without_lines_is_refused(
     assert "larger than 1 MiB" in said(capsys, ["render", str(tmp_path)])
 
 
+def test_a_trace_of_more_requests_than_memory_is_allowed_for_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = ("2023-11-16 18:17:05,5,3\n" for _ in range(11))
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows), encoding="utf-8")
+    words = ["plan", "--trace", str(trace), "--model", "gpt2", "--gpu", "a100-80gb"]
+    monkeypatch.setenv("PAGEDKV_MEMORY", "2560")
+    assert "more than 10 requests. Take the first ones with --head" in said(capsys, words)
+    assert main([*words, "--head", "10", "--lang", "en"]) == ExitCode.OK
+
+
 @pytest.mark.parametrize("text", ["NaN", "[1, Infinity]", '"\\ud800"', '{"a": "\\uD834"}', "\xff"])
 def test_what_cannot_be_written_again_is_no_json(text: str) -> None:
     data = text.encode("latin-1") if text == "\xff" else text.encode()
