@@ -26,7 +26,8 @@ _COMMON = frozenset(
     root user users admin administrator python linux localhost localdomain runner ubuntu debian
     fedora centos alpine arch vagrant guest nobody jovyan coder node service worker server host
     machine docker container jenkins deploy build builder test tests tester default desktop laptop
-    azureuser ec2-user opc pi codespace vscode ray slurm hadoop spark airflow colab kaggle
+    azureuser ec2-user opc pi vm pc mac imac macbook codespace vscode ray slurm hadoop spark airflow
+    colab kaggle
     home root mnt media srv opt usr var tmp temp etc bin lib lib64 dev proc sys run boot share
     shared local scratch work works workspace workdir project projects data dataset datasets disk
     disks ssd hdd nvme nfs net lustre gpfs efs vol volume volumes storage store archive backup
