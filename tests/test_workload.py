@@ -18,6 +18,7 @@ from experiment.workload import (
     check_prompts,
     check_stop_tokens,
     choose_prompts,
+    drawn_requests,
     make_requests,
     make_workload,
     read_prompts,
@@ -114,6 +115,72 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(UserError) as caught:
         read_prompts(tmp_path / "large")
     assert _key(caught) == "file_large"
+
+
+@pytest.mark.parametrize("begin", ["", "["])
+def test_a_file_holds_so_many_prompts_and_lines(
+    begin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workload, "MAX_REQUESTS", 3)
+    monkeypatch.setattr(workload, "MAX_LOOKED_AT", 9)
+    turn = '{"conversations": [{"value": "hi"}]},'
+    row, nothing = (turn, "{},") if begin else ('{"prompt": "hi"}\n', "\n")
+    file = tmp_path / "p.jsonl"
+
+    def of(rows: int, blanks: int) -> list[str]:
+        text = begin + nothing * blanks + row * rows
+        file.write_text(text.rstrip(",") + ("]" if begin else ""), encoding="utf-8")
+        return read_prompts(file)
+
+    assert of(3, 6) == ["hi"] * 3
+    assert len(of(1000, 0)) == 4  # one more than may be, so that whoever asks is told
+    with pytest.raises(UserError) as caught:
+        check_prompts(of(4, 5))
+    assert _key(caught) == "too_much"
+    with pytest.raises(UserError) as caught:
+        of(1, 9)
+    assert _key(caught) == "too_much"
+
+
+def test_a_line_and_a_prompt_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"prompt": "hi"}\n{"prompt": "hi there"}\n', encoding="utf-8")
+    check_prompts(read_prompts(file))
+    monkeypatch.setattr(workload, "MAX_PROMPT_CHARS", 7)
+    with pytest.raises(UserError) as caught:
+        check_prompts(read_prompts(file))
+    assert (_key(caught), caught.value.text.params["n"]) == ("long_prompt", 2)
+    monkeypatch.setattr(workload, "MAX_PROMPT_LINE", 20)
+    with pytest.raises(UserError) as caught:
+        read_prompts(file)
+    assert (_key(caught), caught.value.text.params["line"]) == ("line_too_long", 2)
+
+
+def test_a_run_holds_so_many_requests_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload, "MAX_REQUESTS", 4)
+    monkeypatch.setattr(workload, "MAX_TOKENS", 8)
+
+    def made(*prompts: str, samples: int = 1) -> int:
+        return len(make_requests(prompts, _words, 100, 7, 16, samples=samples))
+
+    def drawn(lengths: list[tuple[int, int]], samples: int = 1) -> int:
+        sections = {"workload": {"lengths": lengths}, "sampling": {"n": samples, "temperature": 1}}
+        return len(drawn_requests(Config.model_validate(sections), 9, str))
+
+    assert made("a b", "c d", samples=2) == made("a", "b", "c", "d") == 4
+    assert drawn([(2, 1), (2, 1)], samples=2) == 4
+    for ask in (
+        lambda: made("a b", "c d", samples=3),
+        lambda: made("a b c d e f g h i"),
+        lambda: made("a b c d e", samples=2),
+        lambda: drawn([(1, 1)] * 5),
+        lambda: drawn([(1, 1)] * 3, samples=2),
+        lambda: drawn([(9, 1)]),
+        lambda: drawn([(5, 1)], samples=2),
+    ):
+        with pytest.raises(UserError) as caught:
+            ask()
+        assert _key(caught) == "too_much"
 
 
 def test_prompts_become_numbered_requests() -> None:
