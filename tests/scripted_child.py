@@ -79,6 +79,15 @@ def orphan(wire: Wire) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def heir(wire: Wire) -> None:
+    """Die and leave a process behind that holds the pipe open."""
+    if (pid := os.fork()) == 0:
+        time.sleep(600)
+        os._exit(0)
+    say(wire, pid=pid)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def stages(wire: Wire) -> None:
     for n, stage in enumerate((Stage.START, Stage.LOADED)):
         wire.mark(StageEntered(arm="scripted", stage=stage))
@@ -108,6 +117,7 @@ SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "linger": linger,
     "grandchild": grandchild,
     "orphan": orphan,
+    "heir": heir,
     "stages": stages,
     "fail": fail,
     "refuse": refuse,

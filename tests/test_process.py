@@ -189,6 +189,16 @@ def test_a_process_that_a_dead_child_left_behind_is_ended_too(start: Start) -> N
             os.kill(grandchild, signal.SIGKILL)
 
 
+def test_who_holds_the_pipe_of_a_dead_child_is_not_waited_for(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE_S", 0.2)
+    with start("heir", timeout_s=20) as child:
+        (told,) = said(list(child.events()))  # and not ChildTimeoutError
+        assert child.wait() == -signal.SIGKILL
+    assert is_gone(told["pid"])
+
+
 def test_a_child_stands_still_at_a_stage_until_it_is_acknowledged(start: Start) -> None:
     with start("stages") as child:
         seen = []
