@@ -23,8 +23,9 @@ GIB = 1 << 30
 MIB = 1 << 20
 # Each command with the memory that it is allowed, in one process: it imports once.
 PROGRAM = """
-import json, os, sys
+import json, os, resource, sys
 from experiment.cli import main
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # should nothing be refused
 for memory, words in json.loads(sys.argv[1]):
     os.environ["PAGEDKV_MEMORY"] = memory
     code = main([*words, "--lang", "en"])
