@@ -63,11 +63,11 @@ def prompts(at: Path, begin: str, line: str, size: int) -> Path:
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, list[str], str]]:
     """By a name: the memory allowed, a command, and what it says."""
     at = tmp_path_factory.mktemp("large")
-    brackets = a_log(at / "brackets", "[],", 40_000_000)
+    brackets = a_log(at / "brackets", "[],", 15_000_000)
     steps = a_log(at / "steps", step(), 60_000)
-    turns = prompts(at / "turns.json", "[", "[[],[]],", 63 * MIB)
-    texts = prompts(at / "texts.jsonl", "", '{"prompt":"ab"}\n', 63 * MIB)
-    blank = prompts(at / "blank.jsonl", "", "\n", 63 * MIB)
+    turns = prompts(at / "turns.json", "[", "[[],[]],", 24 * MIB)
+    texts = prompts(at / "texts.jsonl", "", '{"prompt":"ab"}\n', 24 * MIB)
+    blank = prompts(at / "blank.jsonl", "", "\n", 24 * MIB)
     run = ["--yes", "--out", str(at / "none"), "--prompts"]
     much = "more than a run can hold: 100,000 requests"
     return {
