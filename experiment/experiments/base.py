@@ -12,6 +12,7 @@ from experiment.experiments.results import Finding
 from experiment.messages import Message, user_error
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.generate import Generated, from_preset
+from kvsim.vllm_capacity import CPU_BLOCK_MULTIPLE
 
 if TYPE_CHECKING:
     from experiment.experiments.measured import CellEvents
@@ -99,6 +100,12 @@ def varied(name: str, key: str) -> Callable[[Config], list[Cell]]:
         return [Cell({name: value}, {key: value}) for value in config.experiment.values]
 
     return cells
+
+
+def arms_with(config: Config, block_size: int) -> tuple[str, ...]:
+    """Arms of a run that have blocks of that size; vLLM where it has them on a CPU, too."""
+    without = ("vllm",) if block_size % CPU_BLOCK_MULTIPLE else ()
+    return tuple(arm for arm in config.arm_names if arm not in without)
 
 
 def contiguous(reason: str) -> dict[str, str]:

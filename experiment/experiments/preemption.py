@@ -3,6 +3,8 @@
 ample       everybody has blocks           the same requests, the same blocks, nobody gives way
 recompute   a victim's blocks are freed    and its tokens computed again when it comes back
 swap        a victim's blocks are copied   to host memory and back
+
+Swap is our engine's alone; the other engines with blocks have a recompute of their own.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
+from experiment.experiments.base import Cell, Experiment, arms_with, contiguous
 from experiment.experiments.found import (
     FEWEST,
     Faster,
@@ -22,10 +24,11 @@ from experiment.experiments.found import (
     untested,
 )
 from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, message
+from experiment.messages import Message, arm_message, message
 
 _NAME = "preemption"
 _WAYS = ("recompute", "swap")
+_OTHERS = ("transformers_paged", "vllm")
 
 
 def _cells(config: Config) -> list[Cell]:
@@ -36,12 +39,21 @@ def _cells(config: Config) -> list[Cell]:
             overrides = {"cache.block_size": size, "cache.budget": "auto"}
             if way != "ample":
                 overrides |= {"cache.budget": tight, "engine.preemption": way}
-            cells.append(Cell({"block_size": size, "preemption": way}, overrides))
+            arms = _arms(config, int(size), way)
+            if arms:
+                cells.append(Cell({"block_size": size, "preemption": way}, overrides, arms))
     return cells
 
 
+def _arms(config: Config, size: int, way: str) -> tuple[str, ...]:
+    """Those that give way so, in blocks of that size."""
+    without = _OTHERS if way == "swap" else ()
+    return tuple(arm for arm in arms_with(config, size) if arm not in without)
+
+
 def _findings(found: Found) -> list[Finding]:
-    return [_outputs(found), *(_cost(found, way) for way in _WAYS)]
+    others = [finding for arm in _OTHERS for finding in _other(found, arm)]
+    return [_outputs(found), *(_cost(found, way) for way in _WAYS), *others]
 
 
 def _outputs(found: Found) -> Finding:
@@ -74,6 +86,29 @@ def _cost(found: Found, way: str) -> Finding:
     if not texts:
         return untested(way)
     return Finding(id=way, verdict=None, text=texts[0], more=sentences(texts[1:]))
+
+
+def _other(found: Found, arm: str) -> list[Finding]:
+    """What its own giving way cost another engine, where it ran."""
+    texts: list[Message | None] = []
+    equal = requests = 0
+    for cell, ample in _pairs(found):
+        one, reference = cell.arm(arm), ample.arm(arm)
+        names = ("preemptions", "recomputed", "steps")
+        counts = {name: found.value(cell, arm, name) for name in names}
+        without = found.value(ample, arm, "steps")
+        if one is None or reference is None or None in counts.values() or without is None:
+            continue
+        figures = (found.figure(each, arm, "generate_s") for each in (cell, ample))
+        told = {"size": cell.block_size, "ample": without, "time": _time(ratio(*figures))}
+        name = arm_message(arm).model_dump()
+        texts.append(detail(_NAME, "other_size", arm=name, **told, **counts))
+        requests += len(reference.outputs)
+        equal += sum(a == b for a, b in zip(one.outputs, reference.outputs, strict=False))
+    if not texts or texts[0] is None:
+        return []
+    same = detail(_NAME, "other_outputs", equal=equal, requests=requests)
+    return [Finding(id=arm, verdict=None, text=texts[0], more=sentences([*texts[1:], same]))]
 
 
 def _size(found: Found, cell: CellResult, ample: CellResult) -> Message | None:
@@ -119,6 +154,5 @@ PREEMPTION = Experiment(
     without={
         **contiguous("no_preemption"),
         "slabs": "never_short",
-        **other_engines("own_preemption"),
     },
 )  # fmt: skip

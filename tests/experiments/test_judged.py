@@ -16,7 +16,7 @@ from experiment.experiments.found import ratio
 from experiment.experiments.registry import EXPERIMENTS, find_experiment
 from experiment.experiments.results import CellResult
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import Message, arm_message
+from experiment.messages import Message
 
 
 @pytest.mark.parametrize(
@@ -290,60 +290,6 @@ def test_a_share_next_to_nothing_does_not_make_a_machine_noisy() -> None:
     noisy = found_of("lookup", cell(0, {"context": 64}, paged=scattered))
     told = next(note for note in _notes(noisy.cells, noisy.config) if "noisy" in note.key).params
     assert (told["n"], told["of"]) == (1, 1)
-
-
-@pytest.mark.parametrize("arm", ["slabs", "vllm"])
-@pytest.mark.parametrize(("urgent", "verdict"), [(3.5, "shown"), (12, "not_shown"), (None, None)])
-def test_what_another_arm_does_with_priorities_is_told_where_it_ran(
-    arm: str, urgent: float | None, verdict: str | None
-) -> None:
-    def steps(urgent: float, patient: float) -> Figures:
-        return {"urgent_first_steps": urgent, "patient_first_steps": patient}
-
-    ours = [cell(0, {"policy": "fcfs"}, **{"paged": steps(9, 9), arm: steps(12, 11)})]
-    arms = {"paged": steps(2, 14)} | ({arm: steps(urgent, 15)} if urgent else {})
-    found = findings("priority", *ours, cell(1, {"policy": "priority"}, **arms))
-    assert found["urgent"].verdict == "shown"
-    assert {"slabs", "vllm"} & found.keys() == ({arm} if verdict is not None else set())
-    if verdict is not None:
-        name = arm_message(arm).model_dump()
-        assert found[arm].verdict == verdict
-        assert found[arm].text.params == {"fcfs": 12, "priority": urgent, "arm": name}
-        assert below(found[arm])["priority.other_patient"] == {"fcfs": 11, "priority": 15}
-
-
-@pytest.mark.parametrize(("least", "verdict"), [(0.02, "shown"), (0.3, "not_shown")])
-@pytest.mark.parametrize(
-    ("name", "axis"), [("parallel-sampling", "samples"), ("beam", "beam_width")]
-)
-def test_what_slabs_share_is_told_where_they_ran(
-    name: str, axis: str, least: float, verdict: str
-) -> None:
-    def one(index: int, width: int, slabs: float) -> CellResult:
-        return cell(
-            index, {axis: width},
-            slabs={"saved": slabs, "copied_blocks": 3}, paged={"saved": 0.3, "copied_blocks": 5},
-        )  # fmt: skip
-
-    seen = findings(name, one(0, 2, 0.01), one(1, 4, least))["slabs"]
-    assert seen.verdict == verdict
-    assert seen.text.params["slabs"] == f"1.00 %, {least * 100:.2f} %"
-    # In slots: two cells of three slabs of 64, and of five blocks of 4.
-    told = {"slabs_copied": 2 * 3 * 64, "paged_copied": 2 * 5 * 4}
-    assert below(seen)[f"{name.replace('-', '_')}.slabs_copied"] == told
-    paged = cell(0, {axis: 2}, paged={"saved": 0.3})
-    assert "slabs" not in findings(name, paged)
-
-
-def test_what_a_precision_brings_to_slabs_is_told_where_they_ran() -> None:
-    def one(index: int, name: str, slabs: float, paged: float) -> CellResult:
-        arms: dict[str, Figures] = {"slabs": {"running_mean": slabs}} if slabs else {}
-        return cell(index, {"kv_dtype": name}, paged={"running_mean": paged}, **arms)
-
-    seen = findings("quantised", one(0, "auto", 4, 8), one(1, "int8", 12, 14))["slabs"]
-    told = {"own_slabs": 4, "other_slabs": 12, "own_paged": 8, "other_paged": 14}
-    assert seen.text.params == {"kv_dtype": "int8", **told}
-    assert "slabs" not in findings("quantised", one(0, "auto", 4, 8), one(1, "int8", 0, 14))
 
 
 @pytest.mark.parametrize(("percent", "least"), [(50, 2), (90, 10), (95, 20), (99, 100)])

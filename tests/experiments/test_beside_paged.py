@@ -1,0 +1,98 @@
+"""What is found in arms beside the paged one: slabs, and the engines that are not ours."""
+
+from __future__ import annotations
+
+import pytest
+from made_up import Figures, below, cell, findings
+
+from experiment.config_reading import load_config
+from experiment.experiments.registry import EXPERIMENTS
+from experiment.experiments.results import CellResult
+from experiment.messages import arm_message
+from experiment.shipped import CONFIGS
+
+
+@pytest.mark.parametrize("arm", ["slabs", "vllm"])
+@pytest.mark.parametrize(("urgent", "verdict"), [(3.5, "shown"), (12, "not_shown"), (None, None)])
+def test_what_another_arm_does_with_priorities_is_told_where_it_ran(
+    arm: str, urgent: float | None, verdict: str | None
+) -> None:
+    def steps(urgent: float, patient: float) -> Figures:
+        return {"urgent_first_steps": urgent, "patient_first_steps": patient}
+
+    ours = [cell(0, {"policy": "fcfs"}, **{"paged": steps(9, 9), arm: steps(12, 11)})]
+    arms = {"paged": steps(2, 14)} | ({arm: steps(urgent, 15)} if urgent else {})
+    found = findings("priority", *ours, cell(1, {"policy": "priority"}, **arms))
+    assert found["urgent"].verdict == "shown"
+    assert {"slabs", "vllm"} & found.keys() == ({arm} if verdict is not None else set())
+    if verdict is not None:
+        name = arm_message(arm).model_dump()
+        assert found[arm].verdict == verdict
+        assert found[arm].text.params == {"fcfs": 12, "priority": urgent, "arm": name}
+        assert below(found[arm])["priority.other_patient"] == {"fcfs": 11, "priority": 15}
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(0.02, "shown"), (0.3, "not_shown")])
+@pytest.mark.parametrize(
+    ("name", "axis"), [("parallel-sampling", "samples"), ("beam", "beam_width")]
+)
+def test_what_slabs_share_is_told_where_they_ran(
+    name: str, axis: str, least: float, verdict: str
+) -> None:
+    def one(index: int, width: int, slabs: float) -> CellResult:
+        return cell(
+            index, {axis: width},
+            slabs={"saved": slabs, "copied_blocks": 3}, paged={"saved": 0.3, "copied_blocks": 5},
+        )  # fmt: skip
+
+    seen = findings(name, one(0, 2, 0.01), one(1, 4, least))["slabs"]
+    assert seen.verdict == verdict
+    assert seen.text.params["slabs"] == f"1.00 %, {least * 100:.2f} %"
+    # In slots: two cells of three slabs of 64, and of five blocks of 4.
+    told = {"slabs_copied": 2 * 3 * 64, "paged_copied": 2 * 5 * 4}
+    assert below(seen)[f"{name.replace('-', '_')}.slabs_copied"] == told
+    paged = cell(0, {axis: 2}, paged={"saved": 0.3})
+    assert "slabs" not in findings(name, paged)
+
+
+def test_what_a_precision_brings_to_slabs_is_told_where_they_ran() -> None:
+    def one(index: int, name: str, slabs: float, paged: float) -> CellResult:
+        arms: dict[str, Figures] = {"slabs": {"running_mean": slabs}} if slabs else {}
+        return cell(index, {"kv_dtype": name}, paged={"running_mean": paged}, **arms)
+
+    seen = findings("quantised", one(0, "auto", 4, 8), one(1, "int8", 12, 14))["slabs"]
+    told = {"own_slabs": 4, "other_slabs": 12, "own_paged": 8, "other_paged": 14}
+    assert seen.text.params == {"kv_dtype": "int8", **told}
+    assert "slabs" not in findings("quantised", one(0, "auto", 4, 8), one(1, "int8", 0, 14))
+
+
+def test_what_giving_way_cost_another_engine_is_told_where_it_ran() -> None:
+    def one(index: int, way: str, steps: int, again: int, arm: str) -> CellResult:
+        figures: Figures = {
+            "preemptions": int(again > 0), "recomputed": again, "steps": steps,
+            "generate_s": [steps, steps + 1, steps + 2],
+        }  # fmt: skip
+        made = cell(index, {"block_size": 4, "preemption": way}, **{arm: figures})
+        told = [each.model_copy(update={"outputs": ["a", way]}) for each in made.arms]
+        return made.model_copy(update={"arms": told})
+
+    for arm in ("transformers_paged", "vllm"):
+        ran = findings(
+            "preemption", one(0, "ample", 112, 0, arm), one(1, "recompute", 179, 42, arm)
+        )
+        assert ran.keys() == {"outputs", "recompute", "swap", arm}
+        told = ran[arm].text.params
+        assert (told["steps"], told["ample"], told["recomputed"]) == (179, 112, 42)
+        assert told["time"]["key"] == "experiments.preemption.time_longer"
+        same = below(ran[arm])["preemption.other_outputs"]
+        assert same == {"equal": 1, "requests": 2}
+
+
+def test_each_arm_gives_way_in_cells_that_it_has() -> None:
+    config = load_config(CONFIGS / "preemption.toml", {})
+    arms = {
+        tuple(each.values.values()): each.arms for each in EXPERIMENTS["preemption"].cells(config)
+    }
+    assert arms[64, "ample"] == arms[64, "recompute"] == ("paged", "transformers_paged", "vllm")
+    assert arms[16, "ample"] == arms[16, "recompute"] == ("paged", "transformers_paged")
+    assert arms[16, "swap"] == arms[64, "swap"] == ("paged",)
