@@ -50,7 +50,7 @@ def _check_words(options: argparse.Namespace, paths: list[Path]) -> None:
     if not paths or (len(paths) == 1 and not other):
         raise user_error("error.compare.needs_two")
     if len(paths) > _TWO:
-        raise user_error("error.stray_word", word=str(paths[_TWO]))
+        raise user_error("error.compare.three", path=str(paths[_TWO]))
     if len(paths) == _TWO and options.baseline:
         raise user_error("error.compare.two_and_baseline")
 

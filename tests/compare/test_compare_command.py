@@ -177,6 +177,9 @@ def test_wrong_words_end_in_one_line(
     printed = capsys.readouterr()
     assert len(printed.err.strip().splitlines()) == 1
     assert bool(HAN.search(printed.err)) == (lang == "zh")
+    if len(words) == 3 and set(words) == {"{run}"}:
+        assert runs[0] in printed.err
+        assert "compare" in printed.err
 
 
 def test_a_gate_that_cannot_be_used_is_refused_before_anything_runs(
