@@ -17,8 +17,6 @@ from experiment.kv_dtype import ENGINE_ARMS
 from experiment.messages import UserError, user_error
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
-from kvsim.traces.rows import json_list_rows
-from kvsim.traces.types import TraceError
 from kvsim.vllm_capacity import NULL_BLOCKS
 
 # 2, 13, 110 and 2 tokens of GPT-2's: a batch pads the short ones to the long one.
@@ -336,6 +334,10 @@ def _read_bounded(path: Path) -> bytes:
 
 def _first_turns(data: bytes, path: Path) -> Iterator[str]:
     """What people asked first in the conversations of a ShareGPT file."""
+    # Beside it stand readers that need NumPy, which --help does not.
+    from kvsim.traces.rows import json_list_rows
+    from kvsim.traces.types import TraceError
+
     try:
         for number, (_, row) in enumerate(json_list_rows(io.BytesIO(data), path), 1):
             if number > MAX_LOOKED_AT:

@@ -59,7 +59,7 @@ def test_an_arm_overwrites_what_it_frees_where_slots_are_counted(witness: bool) 
         found.append(poisoned.__self__)
         raise _SeenError
 
-    workload = SimpleNamespace(budget_bytes=64 * SHAPE.bytes_per_token)
+    workload = SimpleNamespace(budget_bytes=64 * SHAPE.bytes_per_token, max_length=64)
     task = SimpleNamespace(
         config=config, cache_geometry=SHAPE, workload=workload, dtype=torch.float32
     )

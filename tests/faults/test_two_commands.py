@@ -203,9 +203,9 @@ def test_a_run_is_drawn_and_read_when_another_one_is_done(
     """By `render`, and by a run that has just ended: what was read before may be another run's."""
     read, begun = drawing.read_record, []
 
-    def when_it_is_done(directory: Path) -> Record:
+    def when_it_is_done(directory: Path, *, own: bool = False) -> Record:
         assert begun[-1].is_set()
-        return read(directory)
+        return read(directory, own=own)
 
     monkeypatch.setattr(files, "draw_plots", lambda *_: iter(()))  # seconds for each
     monkeypatch.setattr(drawing, "read_record", when_it_is_done)
