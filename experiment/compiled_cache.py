@@ -13,6 +13,7 @@ from pathlib import Path
 
 from experiment import __version__
 from experiment.model.builtin import cache_root
+from kvsim.digest import file_sha256
 
 _ENGINE = Path(__file__).parent / "engine"
 
@@ -32,7 +33,5 @@ def state_of(sources: Path) -> str:
     """A name for what the Python files of a directory contain."""
     found = hashlib.sha256(__version__.encode())
     for path in sorted(sources.glob("*.py")):
-        content = path.read_bytes()
-        found.update(f"\n{path.name} {len(content)}\n".encode())
-        found.update(content)
+        found.update(f"\n{path.name} {file_sha256(path)}".encode())
     return found.hexdigest()[:16]
