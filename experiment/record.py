@@ -191,7 +191,7 @@ def read_record(directory: Path, *, own: bool = False) -> Record:
                 if not events:
                     _check_schema(path, line)
                 damaged += 1
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise user_error("error.no_record", path=str(directory)) from error
     except OSError as error:
         raise user_error("error.file_unreadable", path=str(path)) from error

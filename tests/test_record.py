@@ -204,6 +204,12 @@ def test_a_directory_without_a_log_is_no_record(tmp_path: Path) -> None:
     assert refusal(tmp_path / "nowhere")[0] == "error.no_record"
 
 
+def test_a_file_of_a_run_is_no_run_and_is_named_itself(tmp_path: Path) -> None:
+    write_log(tmp_path, encode(started()))
+    log = tmp_path / "events.jsonl"
+    assert refusal(log) == ("error.no_record", {"path": str(log)})
+
+
 @pytest.mark.parametrize("part", [0, 9, None])
 def test_a_signal_in_the_middle_of_a_line_leaves_it_whole_or_not_there(
     tmp_path: Path, part: int | None
