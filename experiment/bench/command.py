@@ -117,6 +117,7 @@ def options_of(asked: argparse.Namespace, out: Path, lang: str = "en") -> Option
         dtype=_choice(asked.dtype or "auto", "--dtype", ("auto", "float32", "float16", "bfloat16")),
         model=asked.model,
         vllm_python=asked.vllm_python,
+        vllm_mode=_choice(asked.vllm_mode or "auto", "--vllm-mode", ("auto", "eager", "compiled")),
         command=tuple(sys.argv[1:]),
         waiting=bool(asked.waiting),
         lang=lang,
@@ -177,6 +178,7 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
     add("--dtype", metavar="TYPE", help=t("help.dtype"))
     add("--model", metavar="NAME|DIR", help=t("help.bench_model"))
     add("--vllm-python", metavar="PATH", help=t("help.vllm_python"))
+    add("--vllm-mode", metavar="auto|eager|compiled", help=t("help.vllm_mode"))
     add("--quick", action="store_true", help=t("help.bench_quick"))
     add("--profile", action="store_true", help=t("help.bench_profile"))
     add("--waiting", action="store_true", help=t("help.bench_waiting"))

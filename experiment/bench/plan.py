@@ -50,6 +50,8 @@ class Options:
         profile: all arms of ours in all workloads; else the paged one in A alone.
         waiting: only compare how idle threads wait, see :mod:`experiment.bench.waiting`.
         usual: nobody named workloads, so that a GPU has those of GPUs beside them.
+        vllm_mode: ``eager`` or ``compiled`` alone; ``auto``: the faster one, see
+            :mod:`experiment.bench.vllm_mode`.
         threads: of each arm's pools; None: as the device has it, see :meth:`on`.
     """
 
@@ -67,6 +69,7 @@ class Options:
     dtype: str = "auto"
     model: str | None = None
     vllm_python: str | None = None
+    vllm_mode: str = "auto"
     seed: int = 0
     command: tuple[str, ...] = ()
     lang: str = "en"

@@ -158,7 +158,7 @@ class Bench:
     def _choose_vllm(self, ground: Ground, config: Config) -> Config:
         if VLLM not in self.options.arms:
             return config
-        mode = faster_mode(self.runs, ground, config, self._say)
+        mode = faster_mode(self.runs, ground, config, self._say, self.options.vllm_mode)
         self.data.vllm = mode
         return with_vllm(config, bool(mode["eager"]), str(mode["bind"]))
 

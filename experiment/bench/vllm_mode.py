@@ -4,7 +4,8 @@
     second pass    the best two once more, the second best first
     taken          the better of the two by the mean of its runs
 
-A run is a short workload in a process of its own, before the rounds. Every figure is kept.
+Where one kind is asked for, only its modes are tried. A run is a short workload in a process of its
+own, before the rounds. Every figure is kept.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from experiment.bench.rounds import Ground, run_round
 from experiment.bench.workloads import Lengths, Workload, ready
 from experiment.config import Config
 from experiment.launch import BIND, NOT_BOUND, VLLM, Prepared, find_vllm, has_compiler
-from experiment.messages import Message, message
+from experiment.messages import Message, UserError, message
 from experiment.thread_env import bound_cores
 from experiment.thread_record import usable_cores
 
 # Some of B's prompts, and long enough that the steps of decoding decide.
 _REQUESTS, _NEW = 8, 24
-AUTO = "auto"
+AUTO, EAGER, COMPILED = "auto", "eager", "compiled"
 
 
 def _short(_: random.Random) -> Lengths:
@@ -93,6 +94,20 @@ def bindings(
     return [*([AUTO] if fits else []), *explicit, NOT_BOUND]
 
 
+def kinds_of(asked: str, device: str, compiler: bool) -> list[bool]:
+    """Whether the model is run eagerly, in each of the ways that are tried.
+
+    Raises:
+        UserError: ``compiled`` is asked for on a CPU, and there is no C++ compiler.
+    """
+    kinds = [kind for kind, name in ((True, EAGER), (False, COMPILED)) if asked in (AUTO, name)]
+    if device != "cpu" or compiler or False not in kinds:
+        return kinds
+    if asked == COMPILED:
+        raise UserError(message("error.vllm_compiler"))
+    return [True]
+
+
 def find_fastest(modes: Sequence[Mode], attempt: Try) -> tuple[Mode | None, list[Probed]]:
     """Run each mode once and the best two once more; None where none has a rate.
 
@@ -117,20 +132,29 @@ def _run_once(probed: Probed, attempt: Try) -> None:
     probed.reason = probed.reason or reason
 
 
-def faster_mode(runs: Path, ground: Ground, config: Config, say: Any) -> dict[str, Any]:
+def faster_mode(
+    runs: Path, ground: Ground, config: Config, say: Any, asked: str = AUTO
+) -> dict[str, Any]:
     """``eager`` and ``bind`` are to be taken; ``probes`` holds what each mode reached.
 
     Without a C++ compiler nothing can be compiled on a CPU, so only eager modes are tried.
+
+    Args:
+        asked: ``eager`` or ``compiled``: only modes of that kind; ``auto``: both.
+
+    Raises:
+        UserError: as :func:`kinds_of`.
     """
     device = ground.environment.device
     ways = bindings(device, config.run.threads, len(usable_cores() or []) or None)
-    told: dict[str, Any] = {"eager": True, "bind": ways[0], "probes": []}
+    told: dict[str, Any] = {
+        "eager": asked != COMPILED, "bind": ways[0], "probes": [], "asked": asked,
+    }  # fmt: skip
     found = find_vllm(config)
     if isinstance(found, Message):
         return told | {"reason": found.model_dump(mode="json")}
-    kinds = [True, False]
-    if device == "cpu" and not has_compiler():
-        kinds = [True]
+    kinds = kinds_of(asked, device, has_compiler())
+    if asked == AUTO and len(kinds) == 1:
         told["reason"] = message("note.vllm_eager").model_dump(mode="json")
     say(message("bench.vllm_probe", n=len(kinds) * len(ways)))
     attempt = _attempts(runs, ground, config)
@@ -150,7 +174,7 @@ def _attempts(runs: Path, ground: Ground, config: Config) -> Try:
 
     def attempt(mode: Mode, number: int) -> tuple[float | None, Message | None]:
         asked = with_vllm(with_run(config, [VLLM], PROBE), mode.eager, mode.bind)
-        kind = "eager" if mode.eager else "compiled"
+        kind = EAGER if mode.eager else COMPILED
         where = runs / f"vllm-{kind}-{mode.bind.replace(',', '+')}-{number}"
         result = run_round(where, here, asked, "probe", number, [VLLM], limits=False)
         if result.interrupted:

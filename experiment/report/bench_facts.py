@@ -73,7 +73,9 @@ def _vllm(k: Teller, data: BenchData) -> list[str]:
     if not k.value("vllm_taken.of"):
         return [k.said("bench.fact.vllm_why", text="vllm.reason")]
     at = "vllm_taken"
-    return [k.said("bench.fact.vllm", mode=f"{at}.mode", bind=f"{at}.bind", n=f"{at}.of")]
+    asked = data.vllm.get("asked", "auto") != "auto"
+    text = "bench.fact.vllm_asked" if asked else "bench.fact.vllm"
+    return [k.said(text, mode=f"{at}.mode", bind=f"{at}.bind", n=f"{at}.of")]
 
 
 def _packing(k: Teller, data: BenchData) -> list[str]:

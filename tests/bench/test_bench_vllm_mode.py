@@ -8,10 +8,10 @@ import pytest
 
 from experiment.bench.data import BenchData
 from experiment.bench.plan import Options, base_config, with_vllm
-from experiment.bench.vllm_mode import Mode, bindings, find_fastest
+from experiment.bench.vllm_mode import Mode, Probed, bindings, find_fastest, kinds_of
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.launch import BIND
-from experiment.messages import Message, message
+from experiment.messages import Message, UserError, message
 from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import all_tables
 from experiment.thread_env import bound_cores
@@ -74,6 +74,35 @@ def test_what_was_chosen_is_what_the_arm_is_told() -> None:
     )  # fmt: skip
     config = with_vllm(base_config(asked, "cpu"), False, "auto")
     assert (config.vllm.enforce_eager, config.vllm.threads_bind) == (False, "auto")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("asked", ["auto", "eager"])
+def test_a_mode_that_was_asked_for_is_not_called_the_fastest_of_both(lang: str, asked: str) -> None:
+    mode = Probed(Mode(True, "nobind"), [10.0])
+    told = {"eager": True, "bind": "nobind", "probes": [mode.to_json()], "asked": asked}
+    data = BenchData(version="1", started="2026-11-22T04:33:57+00:00", vllm=told)
+    t = Translator(lang)
+    (fact,) = [each for each in facts(t, data) if "vLLM" in each]
+    words = {"mode": t("bench.eager"), "bind": t("bench.bind.nobind"), "n": 1}
+    assert fact == t("bench.fact.vllm" if asked == "auto" else "bench.fact.vllm_asked", **words)
+
+
+@pytest.mark.parametrize(
+    ("asked", "compiler", "kinds"),
+    [("auto", True, {True, False}), ("auto", False, {True}), ("eager", False, {True}),
+     ("compiled", True, {False}), ("compiled", False, None)],
+)  # fmt: skip
+def test_the_kinds_that_are_tried_are_those_asked_for_and_can_run(
+    asked: str, compiler: bool, kinds: set[bool] | None
+) -> None:
+    if kinds is None:
+        with pytest.raises(UserError) as refused:
+            kinds_of(asked, "cpu", compiler)
+        assert refused.value.text.key == "error.vllm_compiler"
+    else:
+        assert set(kinds_of(asked, "cpu", compiler)) == kinds
+    assert set(kinds_of("compiled", "cuda", compiler)) == {False}
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
