@@ -128,7 +128,7 @@ def _workloads(text: str | None) -> tuple[str, ...]:
     if text is None:
         return NAMES
     names = tuple(dict.fromkeys(part.strip().upper() for part in text.split(",") if part.strip()))
-    for name in names or ("",):
+    for name in names or (text,):
         _choice(name, "--workloads", (*NAMES, *ON_GPU))
     return names
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -17,7 +17,7 @@ from experiment.privacy import without_private
 from experiment.record import write_atomic
 from experiment.room import Room
 
-SCHEMA = 1
+SCHEMA: Literal[1] = 1
 FILE = "engine.json"
 WAITING_FILE = "waiting.json"
 
@@ -58,7 +58,7 @@ class BenchData(BaseModel):
     it is run and what each way reached in the probe, see :mod:`experiment.bench.vllm_mode`.
     """
 
-    schema_version: int = SCHEMA
+    schema_version: Literal[1] = SCHEMA
     version: str
     started: str
     status: str = "running"

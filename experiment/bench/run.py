@@ -23,8 +23,8 @@ from experiment.bench.order import Pace, turned
 from experiment.bench.plan import Options, base_config, with_run, with_vllm
 from experiment.bench.rounds import Ground, RoundResult, run_round
 from experiment.bench.rows import Row
-from experiment.bench.targets import DEVICE, DTYPE, HALF, MODEL, THREADS, outcomes
-from experiment.bench.vllm_mode import faster_mode
+from experiment.bench.targets import DEVICE, DTYPE, HALF, MODEL, THREADS, compared, outcomes
+from experiment.bench.vllm_mode import faster_mode, mode_on
 from experiment.bench.waiting import ARM, POLICIES, WORKLOADS, waiting_as
 from experiment.bench.workloads import Workload, ready
 from experiment.config import Config
@@ -83,7 +83,8 @@ class Bench:
             if self.options.waiting:
                 self._compare_waiting(ground, config)
             else:
-                self._rounds(ground, self._choose_vllm(ground, config))
+                self._choose_vllm(ground, config)
+                self._rounds(ground, config)
                 self._front_door()
             self.data.status = "complete"
         except KeyboardInterrupt:
@@ -155,12 +156,20 @@ class Bench:
         self._say(message("bench.front_door"))
         self.data.front_door = front_door(self.runs, walkthrough=not self.options.tiny)
 
-    def _choose_vllm(self, ground: Ground, config: Config) -> Config:
+    def _choose_vllm(self, ground: Ground, config: Config) -> None:
         if VLLM not in self.options.arms:
+            return
+        finals = [each for each in self.options.chosen if VLLM in compared(each.name)]
+        self.data.vllm = faster_mode(
+            self.runs, ground, config, self._say, finals, self.options.vllm_mode
+        )
+
+    def _as_chosen(self, config: Config, workload: Workload) -> Config:
+        """The config with vLLM's mode of the workload."""
+        if self.data.vllm is None:
             return config
-        mode = faster_mode(self.runs, ground, config, self._say, self.options.vllm_mode)
-        self.data.vllm = mode
-        return with_vllm(config, bool(mode["eager"]), str(mode["bind"]))
+        mode = mode_on(self.data.vllm, workload.name)
+        return with_vllm(config, mode.eager, mode.bind)
 
     def _rounds(self, ground: Ground, config: Config) -> None:
         begun, options = time.monotonic(), self.options
@@ -216,7 +225,7 @@ class Bench:
     ) -> RoundResult:
         ground = self._grounded(ground, config, workload)
         name = f"{workload.name}-{number}"
-        here = with_run(config, order, workload)
+        here = with_run(self._as_chosen(config, workload), order, workload)
         result = run_round(self.runs / name, ground, here, workload.name, number, order)
         self.data.rows += result.rows
         for row in result.rows:

@@ -1,10 +1,13 @@
 """vLLM as it is fastest here: eager or compiled, its threads bound in one of three ways.
 
-    first pass     eager: auto, cores, nobind     compiled: auto, cores, nobind     one run each
-    second pass    the best two once more, the second best first
-    taken          the better of the two by the mean of its runs
+    probe     eager: auto, cores, nobind     compiled: auto, cores, nobind     one run of each
+    finals    the best eager way against the best compiled one, on each workload that a target
+              compares with vLLM, one run of each
+    taken     the better one, workload by workload; the others take what the last of these took
 
-Where one kind is asked for, only its modes are tried. A run is a short workload in a process of its
+Compiled steps over prompts take half the time of eager ones, steps that decode the same: which is
+faster depends on the workload, and no short probe tells it. Where one kind is asked for, only its
+ways are tried, and there is no final. The probe is a short workload; each run is a process of its
 own, before the rounds. Every figure is kept.
 """
 
@@ -13,9 +16,8 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from experiment.bench.plan import with_run, with_vllm
@@ -49,27 +51,23 @@ class Mode:
 
 @dataclass(slots=True)
 class Probed:
-    """Rates of a mode in tokens per second, None where a run had none, and why."""
+    """Useful tokens per second of a mode, None where there is no rate, and why."""
 
     mode: Mode
-    rates: list[float | None] = field(default_factory=list)
+    rate: float | None = None
     reason: Message | None = None
-
-    @property
-    def rate(self) -> float | None:
-        """The mean of its runs; None where one of them has no rate."""
-        known = [rate for rate in self.rates if rate is not None]
-        return mean(known) if known and len(known) == len(self.rates) else None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         why = self.reason.model_dump(mode="json") if self.reason else None
-        return {
-            "eager": self.mode.eager, "bind": self.mode.bind, "rates": self.rates, "reason": why,
-        }  # fmt: skip
+        return _plain(self.mode) | {"rates": [self.rate], "reason": why}
 
 
-Try = Callable[[Mode, int], tuple[float | None, Message | None]]
+def _plain(mode: Mode) -> dict[str, Any]:
+    return {"eager": mode.eager, "bind": mode.bind}
+
+
+Try = Callable[[Mode], tuple[float | None, Message | None]]
 
 
 def bindings(
@@ -108,38 +106,39 @@ def kinds_of(asked: str, device: str, compiler: bool) -> list[bool]:
     return [True]
 
 
-def find_fastest(modes: Sequence[Mode], attempt: Try) -> tuple[Mode | None, list[Probed]]:
-    """Run each mode once and the best two once more; None where none has a rate.
+def finalists(probed: Sequence[Probed]) -> list[Mode]:
+    """The best eager and the best compiled way, eager first; only those that have a rate."""
+    best: dict[bool, Probed] = {}
+    for each in sorted((p for p in probed if p.rate), key=lambda p: p.rate or 0.0):
+        best[each.mode.eager] = each
+    return [best[kind].mode for kind in (True, False) if kind in best]
+
+
+def faster(modes: Sequence[Mode], attempt: Try) -> tuple[Mode | None, list[Probed]]:
+    """Run each mode once; None where none has a rate.
 
     Args:
-        attempt: runs a mode, the number says for which time; its rate, or why there is none.
+        attempt: runs a mode; its rate, or why there is none.
     """
     probed = [Probed(mode) for mode in modes]
     for each in probed:
-        _run_once(each, attempt)
-    ranked = sorted((p for p in probed if p.rate), key=lambda p: p.rate or 0.0, reverse=True)
-    best = ranked[:2]
-    if len(best) > 1:
-        for each in reversed(best):
-            _run_once(each, attempt)
-    chosen = max((p for p in best if p.rate), key=lambda p: p.rate or 0.0, default=None)
-    return chosen.mode if chosen else None, probed
-
-
-def _run_once(probed: Probed, attempt: Try) -> None:
-    rate, reason = attempt(probed.mode, len(probed.rates))
-    probed.rates.append(rate)
-    probed.reason = probed.reason or reason
+        each.rate, each.reason = attempt(each.mode)
+    best = max((p for p in probed if p.rate), key=lambda p: p.rate or 0.0, default=None)
+    return best.mode if best else None, probed
 
 
 def faster_mode(
-    runs: Path, ground: Ground, config: Config, say: Any, asked: str = AUTO
+    runs: Path, ground: Ground, config: Config, say: Any, workloads: Sequence[Workload], asked: str
 ) -> dict[str, Any]:
-    """``eager`` and ``bind`` are to be taken; ``probes`` holds what each mode reached.
+    """What each way reached, and what is to be taken.
+
+    ``modes`` has it for the workloads that were tried, ``eager`` and ``bind`` are for the others;
+    ``probes`` and ``finals`` hold what was reached.
 
     Without a C++ compiler nothing can be compiled on a CPU, so only eager modes are tried.
 
     Args:
+        workloads: on which the finals are run.
         asked: ``eager`` or ``compiled``: only modes of that kind; ``auto``: both.
 
     Raises:
@@ -148,7 +147,8 @@ def faster_mode(
     device = ground.environment.device
     ways = bindings(device, config.run.threads, len(usable_cores() or []) or None)
     told: dict[str, Any] = {
-        "eager": asked != COMPILED, "bind": ways[0], "probes": [], "asked": asked,
+        "eager": asked != COMPILED, "bind": ways[0], "asked": asked,
+        "probes": [], "finals": {}, "modes": {},
     }  # fmt: skip
     found = find_vllm(config)
     if isinstance(found, Message):
@@ -157,26 +157,40 @@ def faster_mode(
     if asked == AUTO and len(kinds) == 1:
         told["reason"] = message("note.vllm_eager").model_dump(mode="json")
     say(message("bench.vllm_probe", n=len(kinds) * len(ways)))
-    attempt = _attempts(runs, ground, config)
-    chosen, probed = find_fastest([Mode(k, way) for k in kinds for way in ways], attempt)
+    every = [Mode(kind, way) for kind in kinds for way in ways]
+    chosen, probed = faster(every, _attempts(runs, ground, config, PROBE))
     told["probes"] = [each.to_json() for each in probed]
     if chosen is None:
         why = next((each.reason for each in probed if each.reason), None)
         return told | {"reason": why.model_dump(mode="json") if why else None}
-    return told | {"eager": chosen.eager, "bind": chosen.bind}
+    best = finalists(probed)
+    for workload in workloads if len(best) > 1 else ():
+        say(message("bench.vllm_final", workload=workload.name))
+        won, probed = faster(best, _attempts(runs, ground, config, workload))
+        told["finals"][workload.name] = [each.to_json() for each in probed]
+        if won is not None:
+            chosen = won
+            told["modes"][workload.name] = _plain(won)
+    return told | _plain(chosen)
 
 
-def _attempts(runs: Path, ground: Ground, config: Config) -> Try:
-    """Runs of the short workload, each in a round of its own."""
-    made = ready(PROBE, ground.prepared.model, config.cache.block_size, config.run.seed)
+def mode_on(told: dict[str, Any], workload: str) -> Mode:
+    """What is taken on a workload."""
+    mode = told["modes"].get(workload, told)
+    return Mode(bool(mode["eager"]), str(mode["bind"]))
+
+
+def _attempts(runs: Path, ground: Ground, config: Config, workload: Workload) -> Try:
+    """Runs of a workload, each in a round of its own."""
+    made = ready(workload, ground.prepared.model, config.cache.block_size, config.run.seed)
     prepared = Prepared(ground.prepared.directory, ground.prepared.model, made)
     here = Ground(ground.environment, prepared, ground.listener, ground.starting)
 
-    def attempt(mode: Mode, number: int) -> tuple[float | None, Message | None]:
-        asked = with_vllm(with_run(config, [VLLM], PROBE), mode.eager, mode.bind)
+    def attempt(mode: Mode) -> tuple[float | None, Message | None]:
+        asked = with_vllm(with_run(config, [VLLM], workload), mode.eager, mode.bind)
         kind = EAGER if mode.eager else COMPILED
-        where = runs / f"vllm-{kind}-{mode.bind.replace(',', '+')}-{number}"
-        result = run_round(where, here, asked, "probe", number, [VLLM], limits=False)
+        where = runs / f"vllm-{workload.name}-{kind}-{mode.bind.replace(',', '+')}"
+        result = run_round(where, here, asked, workload.name, 0, [VLLM], limits=False)
         if result.interrupted:
             raise KeyboardInterrupt
         row = next((row for row in result.rows if row.arm == VLLM), None)

@@ -46,7 +46,7 @@ _TILE = 128
 _PIECES = 16  # for each thread: sequences may differ a hundredfold in length
 # Sums may be reordered, but NaN and infinity keep their meaning: a stale read must show.
 _REORDERED = {"reassoc", "contract", "arcp", "nsz"}
-_LOG2_E = F32(1.4426950408889634)
+LOG2_E = F32(1.4426950408889634)
 # Of 2 to a power between -1/2 and 1/2, without the 1 at the end (Cephes).
 TWO_TO_A_FRACTION = (
     1.535336188319500e-4,
@@ -69,7 +69,7 @@ def _exponentials(scores: Floats, power: Floats, count: int, best: float) -> Any
     """
     bits = power.view(np.int32)
     for i in range(count):
-        x = (scores[i] - best) * _LOG2_E
+        x = (scores[i] - best) * LOG2_E
         if x < F32(-126.0):
             x = F32(-126.0)
         whole = np.floor(x + F32(0.5))

@@ -34,7 +34,7 @@ from numba.extending import intrinsic
 
 from experiment.engine import torch_threads
 from experiment.engine.compiled import F32, Floats, jit, job_body, run_job, threads_for
-from experiment.engine.cpu_kernel import _LOG2_E, TWO_TO_A_FRACTION
+from experiment.engine.cpu_kernel import LOG2_E, TWO_TO_A_FRACTION
 from experiment.engine.prefetch import LINE, prefetch
 from experiment.engine.torch_threads import (
     BROKEN,
@@ -214,7 +214,7 @@ def _activated(builder: Any, y: Any, kind: int) -> Any:
 
 def _exponential_of_minus(builder: Any, x: Any) -> Any:
     """exp(-x) by the polynomial of :func:`cpu_kernel._exponentials`; between 2^-126 and 2^126."""
-    power = builder.fmul(x, _lanes(-float(_LOG2_E)))
+    power = builder.fmul(x, _lanes(-float(LOG2_E)))
     for sign, limit in ((">", 126.0), ("<", -126.0)):
         beyond = builder.fcmp_ordered(sign, power, _lanes(limit))
         power = builder.select(beyond, _lanes(limit), power)

@@ -40,6 +40,7 @@ def bench_document(data: BenchData) -> dict[str, Any]:
         "threads": [_threads(row) for row in data.rows],
         "vllm_ways": [_way(probe) for probe in (data.vllm or {}).get("probes", ())],
         "vllm_taken": _vllm_taken(data.vllm),
+        "vllm_modes": {name: _way(mode) for name, mode in vllm_modes(data.vllm).items()},
         "rounds_done": ", ".join(f"{name} {count}" for name, count in done.items()) or DASH,
     }
 
@@ -99,6 +100,12 @@ def _limits(data: BenchData) -> dict[str, list[float]]:
     known = [each.limits for each in data.rounds if each.limits]
     names = {"read": "read_bytes_per_s", "rate": "flops_per_s"}
     return {name: [each[field] / 1e9 for each in known] for name, field in names.items()}
+
+
+def vllm_modes(vllm: Mapping[str, Any] | None) -> Mapping[str, Mapping[str, Any]]:
+    """What was taken on each workload on which both kinds were tried; else nothing."""
+    modes: Mapping[str, Mapping[str, Any]] = (vllm or {}).get("modes", {})
+    return modes
 
 
 def _vllm_taken(vllm: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from experiment.bench.data import BenchData
 from experiment.bench.summary import Line, lines
 from experiment.bench.targets import OURS
 from experiment.i18n import DASH, Translator
-from experiment.report.bench_keys import bench_document, workload_names
+from experiment.report.bench_keys import bench_document, vllm_modes, workload_names
 from experiment.report.sourced import Teller, joined
 from experiment.report.texts import arm_name
 
@@ -241,21 +241,45 @@ def _waiting(k: Teller, data: BenchData) -> Cells:
 
 
 def _vllm(k: Teller, told: dict[str, Any]) -> Cells:
-    """Every way in which vLLM was tried, and which one was taken."""
+    """Every way in which vLLM was tried, on what, and which one was taken."""
     rows, reasons = [], {}
+    twice = any(len(probe["rates"]) > 1 for probe in told["probes"])  # as earlier versions did
+    finals: dict[str, list[dict[str, Any]]] = told.get("finals", {})
     for place, probe in enumerate(told["probes"]):
         at = f"vllm.probes.{place}"
-        cells = [k.number(f"{at}.rates.{run}", "fixed.1") for run in (0, 1)]
+        cells = [k.number(f"{at}.rates.{run}", "fixed.1") for run in (0, 1)[: 2 if twice else 1]]
+        places = {name: _same_way(probe, tried) for name, tried in finals.items()}
+        cells += [
+            k.number(f"vllm.finals.{name}.{n}.rates.0", "fixed.1") for name, n in places.items()
+        ]
         bind = k.stored(f"vllm_ways.{place}.bind")
         rows.append([k.stored(f"vllm_ways.{place}.mode"), bind, *cells])
         if probe["reason"]:
             reasons[probe["reason"]["key"]] = k.stored(f"{at}.reason")
-    notes = [
-        k.said("bench.note_vllm_taken", mode="vllm_taken.mode", bind="vllm_taken.bind"),
-        *reasons.values(),
-    ]
-    header = [k.t(f"bench.column.{name}") for name in ("mode", "bind", "first_run", "second_run")]
+        for name, n in places.items():
+            if n is not None and finals[name][n]["reason"]:
+                why = f"vllm.finals.{name}.{n}.reason"
+                reasons[finals[name][n]["reason"]["key"]] = k.stored(why)
+    names = ("mode", "bind", *(("first_run", "second_run") if twice else ("probe",)))
+    header = [*(k.t(f"bench.column.{name}") for name in names), *finals]
+    taken = k.said("bench.note_vllm_taken", mode="vllm_taken.mode", bind="vllm_taken.bind")
+    notes = [taken] if not finals else []
+    notes += [_taken_on(k, name) for name in vllm_modes(told)]
+    notes += reasons.values()
     return Cells(k.t("bench.title_vllm"), header, rows, left=(0, 1), notes=notes)
+
+
+def _taken_on(k: Teller, workload: str) -> str:
+    at = f"vllm_modes.{workload}"
+    return k.said(
+        "bench.note_vllm_final", workload=f"'{workload}", mode=f"{at}.mode", bind=f"{at}.bind"
+    )
+
+
+def _same_way(probe: dict[str, Any], tried: list[dict[str, Any]]) -> int | None:
+    """Where a way of the probe stands among those of a final."""
+    way = (probe["eager"], probe["bind"])
+    return next((n for n, each in enumerate(tried) if (each["eager"], each["bind"]) == way), None)
 
 
 def _targets(k: Teller, data: BenchData) -> Cells:

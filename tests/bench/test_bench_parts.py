@@ -13,6 +13,7 @@ from experiment.bench.order import Pace, turned
 from experiment.bench.plan import ARMS, Options, base_config, with_run
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
+from experiment.bench.summary import lines
 from experiment.bench.targets import TARGETS, no_matrix_ms, outcomes, ratios
 from experiment.bench.waiting import POLICIES
 from experiment.bench.workloads import FULL, TINY, ready
@@ -209,6 +210,14 @@ RATES = [
 
 def test_ratios_are_taken_within_a_round() -> None:
     assert ratios(RATES, "B", "contiguous.batch", "useful_tokens_per_s") == [4.0, 3.5, 3.0]
+
+
+def test_the_factors_of_a_workload_are_its_own() -> None:
+    of_a = row("A", "contiguous.batch", 0, useful_tokens_per_s=8.0)
+    found = {(each.workload, each.arm): each.factors for each in lines([*RATES, of_a])}
+    assert found["B", "contiguous.batch"] == [4.0, 3.5, 3.0]
+    assert found["A", "contiguous.batch"] == [0.125]
+    assert found["B", "paged"] == []
 
 
 @pytest.mark.parametrize(

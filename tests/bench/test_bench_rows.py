@@ -9,6 +9,7 @@ import pytest
 
 from experiment.bench.figures import (
     believed_seconds,
+    decode_step,
     recomputed_tokens,
     running_while_waiting,
     useful_tokens,
@@ -168,6 +169,24 @@ def test_less_work_than_was_asked_for_has_no_rate() -> None:
     assert row.useful_tokens == 3
     assert row.useful_tokens_per_s is None
     assert row.problems == [message("bench.problem.lacking", n=1)]
+
+
+def test_a_time_that_the_steps_contradict_gives_no_rate() -> None:
+    steps = scheduled([(6, 4)], blocks=8, step_ms=100)
+    events: list[Event] = [pool(8), *steps, ended(0, 4), finished(0.2)]
+    row = rows_of(record(events, asked((6, 4))), "B", 0)[0]
+    assert (row.useful_tokens, row.generate_s, row.useful_tokens_per_s) == (4, None, None)
+    assert row.problems
+
+
+def test_a_decode_step_is_one_of_as_many_requests_as_ever() -> None:
+    def decoding(number: int, ms: int, requests: int) -> Step:
+        begin = number * 1000
+        chunks = tuple(Chunk(request, number, 1, True) for request in range(requests))
+        return step(number, begin, begin + ms, chunks=chunks)
+
+    some = [decoding(0, 40, 3), decoding(1, 60, 3), decoding(2, 50, 3), decoding(3, 10, 1)]
+    assert decode_step(some) == {"decode_step_s": pytest.approx(0.05), "decode_requests": 3}
 
 
 STEPS = [step(i, i * 1000, i * 1000 + 600, chunks=(Chunk(0, i, 1, True),)) for i in range(10)]

@@ -8,7 +8,15 @@ import pytest
 
 from experiment.bench.data import BenchData
 from experiment.bench.plan import Options, base_config, with_vllm
-from experiment.bench.vllm_mode import Mode, Probed, bindings, find_fastest, kinds_of
+from experiment.bench.vllm_mode import (
+    Mode,
+    Probed,
+    bindings,
+    faster,
+    finalists,
+    kinds_of,
+    mode_on,
+)
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.launch import BIND
 from experiment.messages import Message, UserError, message
@@ -23,39 +31,46 @@ FIRST = dict(zip(MODES, (10.0, 30.0, 20.0, None, 28.0, 15.0), strict=True))
 class Tried:
     """Answers with the rates that it is given and keeps what was asked."""
 
-    def __init__(self, second: dict[Mode, float | None]) -> None:
-        self.second = second
-        self.asked: list[tuple[Mode, int]] = []
+    def __init__(self, rates: dict[Mode, float | None]) -> None:
+        self.rates = rates
+        self.asked: list[Mode] = []
 
-    def __call__(self, mode: Mode, number: int) -> tuple[float | None, Message | None]:
-        self.asked.append((mode, number))
-        rate = (self.second if number else FIRST)[mode]
+    def __call__(self, mode: Mode) -> tuple[float | None, Message | None]:
+        self.asked.append(mode)
+        rate = self.rates[mode]
         return rate, None if rate else message("failure.no_end")
 
 
-def test_each_mode_is_tried_and_the_best_two_once_more_the_other_way_round() -> None:
-    best, next_best = Mode(True, "0,1"), Mode(False, "0,1")
-    tried = Tried({best: 20.0, next_best: 29.0})
-    chosen, probed = find_fastest(MODES, tried)
-    assert tried.asked == [*((mode, 0) for mode in MODES), (next_best, 1), (best, 1)]
-    assert chosen == next_best  # 28.5 on average against 25
-    kept = {probe.mode: probe.rates for probe in probed}
-    assert kept[best] == [30.0, 20.0]
-    assert kept[next_best] == [28.0, 29.0]
-    assert kept[Mode(True, "auto")] == [10.0]
+def test_each_mode_is_tried_once_and_the_fastest_is_found() -> None:
+    tried = Tried(FIRST)
+    chosen, probed = faster(MODES, tried)
+    assert tried.asked == MODES
+    assert chosen == Mode(True, "0,1")
+    assert {probe.mode: probe.rate for probe in probed} == FIRST
     (lost,) = [probe for probe in probed if probe.reason]
-    assert (lost.mode, lost.rates) == (Mode(False, "auto"), [None])
+    assert (lost.mode, lost.rate) == (Mode(False, "auto"), None)
 
 
-def test_a_mode_that_fails_the_second_time_is_not_taken() -> None:
-    best, next_best = Mode(True, "0,1"), Mode(False, "0,1")
-    assert find_fastest(MODES, Tried({best: None, next_best: 5.0}))[0] == next_best
+def test_a_final_has_the_best_of_each_kind_however_far_behind() -> None:
+    probed = faster(MODES, Tried(FIRST))[1]
+    assert finalists(probed) == [Mode(True, "0,1"), Mode(False, "0,1")]
+    assert finalists(probed[:3]) == [Mode(True, "0,1")]
+    assert finalists(probed[3:4]) == []
 
 
 def test_where_nothing_runs_nothing_is_chosen() -> None:
-    chosen, probed = find_fastest(MODES[3:4], Tried({}))
+    chosen, probed = faster(MODES[3:4], Tried(FIRST))
     assert chosen is None
-    assert [probe.rates for probe in probed] == [[None]]
+    assert [probe.rate for probe in probed] == [None]
+
+
+def test_a_workload_has_its_own_mode_and_the_others_the_last_ones() -> None:
+    told = {
+        "eager": False, "bind": "0,1",
+        "modes": {"A": {"eager": True, "bind": "0,1"}, "B": {"eager": False, "bind": "0,1"}},
+    }  # fmt: skip
+    assert mode_on(told, "A") == Mode(True, "0,1")
+    assert mode_on(told, "B") == mode_on(told, "C") == Mode(False, "0,1")
 
 
 def test_bindings_are_those_that_leave_the_arms_alike() -> None:
@@ -79,7 +94,7 @@ def test_what_was_chosen_is_what_the_arm_is_told() -> None:
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("asked", ["auto", "eager"])
 def test_a_mode_that_was_asked_for_is_not_called_the_fastest_of_both(lang: str, asked: str) -> None:
-    mode = Probed(Mode(True, "nobind"), [10.0])
+    mode = Probed(Mode(True, "nobind"), 10.0)
     told = {"eager": True, "bind": "nobind", "probes": [mode.to_json()], "asked": asked}
     data = BenchData(version="1", started="2026-11-22T04:33:57+00:00", vllm=told)
     t = Translator(lang)
@@ -106,20 +121,30 @@ def test_the_kinds_that_are_tried_are_those_asked_for_and_can_run(
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_every_figure_of_the_probe_is_shown(lang: str) -> None:
-    best, next_best = Mode(True, "0,1"), Mode(False, "0,1")
-    chosen, probed = find_fastest(MODES, Tried({best: 20.0, next_best: 29.0}))
-    assert chosen is not None
-    told = {"eager": chosen.eager, "bind": chosen.bind, "probes": [p.to_json() for p in probed]}
+def test_every_figure_is_shown_and_what_was_taken_where(lang: str) -> None:
+    eager, compiled = Mode(True, "0,1"), Mode(False, "0,1")
+    probed = faster(MODES, Tried(FIRST))[1]
+    finals = {
+        "A": faster([eager, compiled], Tried({eager: 31.5, compiled: 29.5}))[1],
+        "B": faster([eager, compiled], Tried({eager: None, compiled: 88.5}))[1],
+    }
+    told = {
+        "eager": False, "bind": "0,1", "asked": "auto", "probes": [p.to_json() for p in probed],
+        "finals": {name: [p.to_json() for p in each] for name, each in finals.items()},
+        "modes": {"A": {"eager": True, "bind": "0,1"}, "B": {"eager": False, "bind": "0,1"}},
+    }  # fmt: skip
     data = BenchData(version="1", started="2026-11-22T04:33:57+00:00", vllm=told)
     t = Translator(lang)
     table = next(each for each in all_tables(t, data) if each.title == t("bench.title_vllm"))
     shown = {tuple(cells[:2]): cells[2:] for cells in table.rows}
     assert len(shown) == len(MODES)
     words, cores = catalogue(lang), t("bench.bind.cores", cores="0,1")
-    assert shown[words["bench.compiled"], cores] == ["28.0", "29.0"]
-    assert shown[words["bench.eager"], words["bench.bind.auto"]] == ["10.0", "—"]
+    assert table.header[2:] == [words["bench.column.probe"], "A", "B"]
+    assert shown[words["bench.eager"], cores] == ["30.0", "31.5", "—"]
+    assert shown[words["bench.compiled"], cores] == ["28.0", "29.5", "88.5"]
+    assert shown[words["bench.eager"], words["bench.bind.auto"]] == ["10.0", "—", "—"]
     assert t("failure.no_end") in table.notes
-    (fact,) = [each for each in facts(t, data) if "vLLM" in each]
-    assert words["bench.compiled"] in fact
-    assert cores in fact
+    for workload, mode in (("A", words["bench.eager"]), ("B", words["bench.compiled"])):
+        way = {"workload": workload, "mode": mode, "bind": cores}
+        assert t("bench.note_vllm_final", **way) in table.notes
+        assert t("bench.fact.vllm_final", **way) in facts(t, data)

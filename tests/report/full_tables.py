@@ -117,8 +117,15 @@ def _vllm() -> dict[str, Any]:
         "eager": False, "bind": _VLLM_CORES, "reason": None,
         "probes": [
             {"eager": True, "bind": "auto", "rates": [128.5], "reason": why},
-            {"eager": False, "bind": _VLLM_CORES, "rates": [152.25, 144.875], "reason": None},
+            {"eager": False, "bind": _VLLM_CORES, "rates": [152.25], "reason": None},
         ],
+        "finals": {
+            "A": [
+                {"eager": True, "bind": "auto", "rates": [109.75], "reason": None},
+                {"eager": False, "bind": _VLLM_CORES, "rates": [98.5], "reason": None},
+            ],
+        },
+        "modes": {"A": {"eager": True, "bind": "auto"}},
     }  # fmt: skip
 
 
