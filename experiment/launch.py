@@ -25,7 +25,7 @@ from experiment.messages import Message, message, user_error
 from experiment.privacy import without_names
 from experiment.thread_env import thread_counts
 from experiment.vllm_arm.task import FIXED_ARGUMENTS, VllmTask, engine_arguments
-from experiment.workload import TRASH_BLOCKS
+from experiment.workload import TRANSFORMERS_LEAST, TRASH_BLOCKS
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import KVGeometry, final_tokens
 from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
@@ -94,6 +94,9 @@ def plan_launch(
         return Launch("experiment.vllm_arm", task, python, _vllm_variables(config))
     if arm == TRANSFORMERS_PAGED and not _plain_greedy(prepared.workload):
         return message("skip.greedy_only")
+    if arm == TRANSFORMERS_PAGED and config.cache.block_size < TRANSFORMERS_LEAST:
+        size = config.cache.block_size
+        return message("skip.transformers_block", size=size, least=TRANSFORMERS_LEAST)
     check_room(arm, config, device, prepared.model, prepared.workload)
     task = {
         "arm": arm,

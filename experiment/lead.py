@@ -11,11 +11,18 @@ from dataclasses import replace
 
 from experiment.config import Config
 from experiment.environment import Environment
-from experiment.events import ArmFailed, ArmSkipped, CellStarted, Notice
+from experiment.events import (
+    ArmFailed,
+    ArmSkipped,
+    CellStarted,
+    ModelPrepared,
+    Notice,
+    WorkloadReady,
+)
 from experiment.experiments.base import Cell, Experiment, cell_config, planned_cells
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
-from experiment.launch import adapt, refuse
+from experiment.launch import Prepared, adapt, refuse
 from experiment.messages import Message
 from experiment.record import read_record
 from experiment.report.console import ConsoleReporter
@@ -79,10 +86,12 @@ def lead(
             arms = tuple(arm for cell, arm in resumption.missing if cell == index)
         if not arms:
             continue
-        event = _started(index, cells, configs[index])
+        started, first = opening(index, cells, configs[index], given.prepared)
+        for event in (started, *first):
+            session.emit(event)
         spared = _spared(spec, session, cells[index])
         mine = replace(given, refused=given.refused | spared)
-        failed = _run_cell(session, live, event, configs[index], environment, mine, arms)
+        failed = _run_cell(session, live, started, configs[index], environment, mine, arms)
         failure = failure or failed
     return failure
 
@@ -106,15 +115,23 @@ def _configs(
     return configs, notices
 
 
-def _started(index: int, cells: Sequence[Cell], config: Config) -> CellStarted:
+def opening(
+    index: int, cells: Sequence[Cell], config: Config, prepared: Prepared
+) -> tuple[CellStarted, list[ModelPrepared | WorkloadReady | ArmSkipped]]:
+    """What the log says of a cell before its first arm; of arms that it cannot have, why."""
     cell = cells[index]
-    return CellStarted(
+    started = CellStarted(
         index=index,
         of=len(cells),
         values=dict(cell.values),
         overrides=dict(cell.overrides),
         arms=list(config.arm_names),
     )
+    # They were made before all cells; in the log they belong to this one.
+    now = {"t_ns": time.monotonic_ns()}
+    model, workload = prepared.model, prepared.workload
+    absent = (ArmSkipped(arm=arm, reason=why) for arm, why in cell.absent.items())
+    return started, [model.model_copy(update=now), workload.model_copy(update=now), *absent]
 
 
 def _run_cell(
@@ -126,10 +143,6 @@ def _run_cell(
     given: PreparedCell,
     arms: Sequence[str],
 ) -> ArmFailed | None:
-    session.emit(started)
-    for event in (given.prepared.model, given.prepared.workload):
-        # They were made before all cells; in the log they belong to this one.
-        session.emit(event.model_copy(update={"t_ns": time.monotonic_ns()}))
     failure: ArmFailed | None = None
     for arm in arms:
         if arm in given.refused:

@@ -43,6 +43,8 @@ MAX_LOOKED_AT = 10 * MAX_REQUESTS
 SLAB_ARMS = ("contiguous.sequential", "contiguous.batch", "slabs")
 # Blocks that Transformers' paged cache keeps for itself.
 TRASH_BLOCKS = 2
+# The fewest slots that it takes as a block.
+TRANSFORMERS_LEAST = 4
 
 
 def choose_prompts(config: Config) -> list[str]:

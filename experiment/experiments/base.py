@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from experiment.config import ARM_GROUPS, Config, make_config, put_over
 from experiment.experiments.found import Found
 from experiment.experiments.results import Finding
-from experiment.messages import Message, user_error
+from experiment.messages import Message, message, user_error
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.generate import Generated, from_preset
 from kvsim.vllm_capacity import CPU_BLOCK_MULTIPLE
@@ -27,11 +27,13 @@ class Cell:
             a text is a name of ``experiments.value``.
         overrides: dotted keys of the config, and what they are in this cell.
         arms: that run in it; None: all of the run.
+        absent: arms of the run that cannot do it, and why.
     """
 
     values: Mapping[str, int | float | str]
     overrides: Mapping[str, Any]
     arms: tuple[str, ...] | None = None
+    absent: Mapping[str, Message] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,23 @@ def varied(name: str, key: str) -> Callable[[Config], list[Cell]]:
     return cells
 
 
-def arms_with(config: Config, block_size: int) -> tuple[str, ...]:
-    """Arms of a run that have blocks of that size; vLLM where it has them on a CPU, too."""
-    without = ("vllm",) if block_size % CPU_BLOCK_MULTIPLE else ()
-    return tuple(arm for arm in config.arm_names if arm not in without)
+def without_blocks_of(block_size: int) -> dict[str, Message]:
+    """For ``Cell.absent``: vLLM where it has no blocks of that size on a CPU."""
+    if block_size % CPU_BLOCK_MULTIPLE == 0:
+        return {}
+    return {"vllm": message("skip.vllm_blocks", multiple=CPU_BLOCK_MULTIPLE)}
+
+
+def cell_of(
+    config: Config,
+    values: Mapping[str, int | float | str],
+    overrides: Mapping[str, Any],
+    absent: Mapping[str, Message],
+) -> Cell | None:
+    """A cell with those arms of the run that are not absent; None: there is none."""
+    arms = tuple(arm for arm in config.arm_names if arm not in absent)
+    asked = {arm: why for arm, why in absent.items() if arm in config.arm_names}
+    return Cell(values, overrides, arms, asked) if arms else None
 
 
 def contiguous(reason: str) -> dict[str, str]:

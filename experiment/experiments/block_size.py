@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from experiment.experiments.base import Experiment, contiguous, other_engines, varied
-from experiment.experiments.found import Found, fact, judged, ratio, timed, untested
+from experiment.config import Config
+from experiment.experiments.base import Cell, Experiment, cell_of, contiguous, without_blocks_of
+from experiment.experiments.found import Found, detail, fact, judged, ratio, timed, untested
 from experiment.experiments.results import Finding
+from experiment.messages import arm_message
 
 _NAME = "block-size"
 _USUAL = 16
+_OTHERS = ("transformers_paged", "vllm")
+
+
+def _cells(config: Config) -> list[Cell]:
+    cells = [
+        cell_of(
+            config, {"block_size": size}, {"cache.block_size": size}, without_blocks_of(int(size))
+        )
+        for size in config.experiment.values
+    ]
+    return [cell for cell in cells if cell is not None]
 
 
 def _findings(found: Found) -> list[Finding]:
-    return [_waste(found), _table(found), _speed(found)]
+    others = (_other(found, arm) for arm in _OTHERS)
+    return [_waste(found), _table(found), _speed(found), *(each for each in others if each)]
 
 
 def _waste(found: Found) -> Finding:
@@ -49,11 +63,28 @@ def _speed(found: Found) -> Finding:
     return timed(_NAME, "speed", slower, {"size": cells[0].block_size, "usual": _USUAL})
 
 
+def _other(found: Found, arm: str) -> Finding | None:
+    """What another engine wastes in blocks of the sizes that it has, beside ours in the same."""
+    cells = [
+        cell
+        for cell in found.with_arms(arm, "paged")
+        if None not in (found.value(cell, arm, "waste"), found.value(cell, "paged", "waste"))
+    ]
+    if len(cells) < 2:
+        return None
+    ends = {"least": cells[0], "most": cells[-1]}
+    told: dict[str, object] = {"sizes": len(cells), "arm": arm_message(arm).model_dump()}
+    for name, cell in ends.items():
+        told |= {f"{name}_size": cell.block_size, name: found.value(cell, arm, "waste")}
+        told[f"own_{name}"] = found.value(cell, "paged", "waste")
+    return Finding(id=arm, verdict=None, text=detail(_NAME, "other", **told))
+
+
 BLOCK_SIZE = Experiment(
     name=_NAME,
-    cells=varied("block_size", "cache.block_size"),
+    cells=_cells,
     figures=("waste", "table_entries", "allocated_mean", "running_peak", "step_s", "tokens_per_s"),
     charts=("waste", "table_entries", "step_s"),
     findings=_findings,
-    without={**contiguous("no_blocks"), "slabs": "one_size", **other_engines("own_sizes")},
+    without={**contiguous("no_blocks"), "slabs": "one_size"},
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, arms_with, contiguous
+from experiment.experiments.base import Cell, Experiment, cell_of, contiguous, without_blocks_of
 from experiment.experiments.found import (
     FEWEST,
     Faster,
@@ -39,16 +39,13 @@ def _cells(config: Config) -> list[Cell]:
             overrides = {"cache.block_size": size, "cache.budget": "auto"}
             if way != "ample":
                 overrides |= {"cache.budget": tight, "engine.preemption": way}
-            arms = _arms(config, int(size), way)
-            if arms:
-                cells.append(Cell({"block_size": size, "preemption": way}, overrides, arms))
-    return cells
-
-
-def _arms(config: Config, size: int, way: str) -> tuple[str, ...]:
-    """Those that give way so, in blocks of that size."""
-    without = _OTHERS if way == "swap" else ()
-    return tuple(arm for arm in arms_with(config, size) if arm not in without)
+            absent = without_blocks_of(int(size))
+            if way == "swap":
+                absent |= dict.fromkeys(_OTHERS, message("skip.no_swap"))
+            cells.append(
+                cell_of(config, {"block_size": size, "preemption": way}, overrides, absent)
+            )
+    return [cell for cell in cells if cell is not None]
 
 
 def _findings(found: Found) -> list[Finding]:

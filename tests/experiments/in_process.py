@@ -22,7 +22,6 @@ from experiment.events import (
     TRANSIENT,
     ArmSkipped,
     CellPrepared,
-    CellStarted,
     Event,
     RunFinished,
     RunStarted,
@@ -33,6 +32,7 @@ from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import CellResult, ExperimentResult, FigureValue
 from experiment.launch import Prepared, plan_launch
+from experiment.lead import opening
 from experiment.messages import Message
 from experiment.prepare import main as prepare
 from experiment.record import EventLog, Record, read_record
@@ -108,18 +108,10 @@ def run(config: Config, directory: Path) -> Ran:
         wire = Gathered()
         prepare(wire, {"cells": tasks, "device": "cpu"})  # type: ignore[arg-type]
         for given in (event for event in wire.events if isinstance(event, CellPrepared)):
-            cell, mine = cells[given.index], configs[given.index]
-            log.write(
-                CellStarted(
-                    index=given.index,
-                    of=len(cells),
-                    values=dict(cell.values),
-                    overrides=dict(cell.overrides),
-                    arms=list(mine.arm_names),
-                )
-            )
-            log.write(given.model)
-            log.write(given.workload)
+            mine = configs[given.index]
+            started, first = opening(given.index, cells, mine, given_to(given))
+            for event in (started, *first):
+                log.write(event)
             for arm in mine.arm_names:
                 _run_arm(log, arm, mine, given)
         log.write(RunFinished(status="complete"))

@@ -90,9 +90,14 @@ def test_what_giving_way_cost_another_engine_is_told_where_it_ran() -> None:
 
 def test_each_arm_gives_way_in_cells_that_it_has() -> None:
     config = load_config(CONFIGS / "preemption.toml", {})
-    arms = {
-        tuple(each.values.values()): each.arms for each in EXPERIMENTS["preemption"].cells(config)
-    }
+    cells = EXPERIMENTS["preemption"].cells(config)
+    arms = {tuple(each.values.values()): each.arms for each in cells}
     assert arms[64, "ample"] == arms[64, "recompute"] == ("paged", "transformers_paged", "vllm")
     assert arms[16, "ample"] == arms[16, "recompute"] == ("paged", "transformers_paged")
     assert arms[16, "swap"] == arms[64, "swap"] == ("paged",)
+    for each in cells:  # of each other one it is said why not
+        assert set(each.arms or ()) ^ set(each.absent) == set(config.arm_names)
+    absent = {tuple(each.values.values()): each.absent for each in cells}
+    assert absent[64, "ample"] == {}
+    assert absent[16, "ample"]["vllm"].key == "skip.vllm_blocks"
+    assert {why.key for why in absent[64, "swap"].values()} == {"skip.no_swap"}

@@ -33,13 +33,29 @@ def test_block_size_wastes_nothing_at_one_and_shortens_tables(tmp_path: Path) ->
         experiment__values=[1, 16, 32],
         workload__lengths=[[5, 4], [17, 6], [30, 3]],
         cache__max_length=64,
+        run__arms=["paged", "transformers_paged", "vllm"],
+        run__vllm_python=str(tmp_path / "none"),
     )
     ran = run(config, tmp_path / "run")
-    assert_sound(ran)
+    assert not ran.result.problems
+    exact, foretold = ran.result.foretold
+    assert exact == foretold > 0
+    assert_only_repeats_are_missing(ran)
     assert ran.verdicts()["waste"] == "shown"
     assert ran.figure(ran.cell(block_size=1), "paged", "waste").value == 0
     entries = [ran.figure(cell, "paged", "table_entries").value for cell in ran.result.cells]
     assert entries == sorted(entries, reverse=True)  # type: ignore[type-var]
+    # Of each size that another engine does not have it is said why.
+    why = {
+        (c.block_size, a.arm): a.reason.key for c in ran.result.cells for a in c.arms if a.reason
+    }
+    assert why.pop((1, "transformers_paged")) == "skip.transformers_block"
+    assert why.pop((1, "vllm")) == why.pop((16, "vllm")) == "skip.vllm_blocks"
+    assert why.keys() == {(32, "vllm")}
+    other = next(f for f in ran.result.findings if f.id == "transformers_paged").text.params
+    assert (other["sizes"], other["least_size"], other["most_size"]) == (2, 16, 32)
+    assert other["least"] == ran.figure(ran.result.cells[1], "transformers_paged", "waste").value
+    assert other["most"] == other["own_most"] > other["least"] == other["own_least"] > 0
 
 
 def test_lengths_says_where_paging_gains_nothing(tmp_path: Path) -> None:
