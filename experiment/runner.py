@@ -352,13 +352,20 @@ class Session:
         return event
 
 
+# What somebody sends; other signals are the system's word for a crash.
+_ENDED_BY = {
+    "SIGKILL": "failure.killed",
+    "SIGTERM": "failure.ended",
+    "SIGHUP": "failure.ended",
+}
+
+
 def _reason(exit_code: int) -> Message:
     if exit_code == ExitCode.OK:
         return message("failure.no_end")
     if exit_code < 0:
         name = _signal_name(-exit_code)
-        key = "failure.killed" if -exit_code == signal.SIGKILL else "failure.signal"
-        return message(key, signal=name)
+        return message(_ENDED_BY.get(name, "failure.signal"), signal=name)
     return message("failure.exit", code=exit_code)
 
 

@@ -20,7 +20,7 @@ from real_parts import is_gone
 from experiment import process, runner
 from experiment.config import make_config
 from experiment.events import ArmFailed, Event, Notice, RunStarted, Stage, StageEntered
-from experiment.messages import ExitCode
+from experiment.messages import ExitCode, message
 from experiment.process import Child, ChildTimeoutError
 from experiment.record import EventLog, read_record
 from experiment.runner import Session
@@ -263,3 +263,4 @@ def test_the_session_writes_down_how_a_child_ended(
 def test_any_signal_has_a_name() -> None:
     assert runner._reason(-signal.SIGSEGV).params == {"signal": "SIGSEGV"}
     assert runner._reason(-signal.SIGSEGV).key == "failure.signal"
+    assert runner._reason(-signal.SIGTERM) == message("failure.ended", signal="SIGTERM")

@@ -51,6 +51,7 @@ class Seen:
         high: the most.
         reached: whether it bears the claim out; None: that is decided by ``Claim.least``.
         unclear: why it decides nothing, where it does not.
+        note: what else decides it, whatever the verdict.
     """
 
     value: float
@@ -59,6 +60,7 @@ class Seen:
     parts: tuple[Part, ...] = ()
     reached: bool | None = None
     unclear: Message | None = None
+    note: Message | None = None
 
 
 Figure = Callable[[Found], Seen | None]
@@ -87,7 +89,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A claim with its figure here; None where there is none, and ``reason`` says why."""
+    """A claim with its figure here; None where there is none, and ``reason`` says why.
+
+    Of a figure it says what speaks against it, or what else decides it.
+    """
 
     claim: Claim
     seen: Seen | None
@@ -119,8 +124,8 @@ def _judge(claim: Claim, found: Found | None, unsound: Mapping[str, Message]) ->
     if seen.unclear is not None:
         return Judged(claim, seen, "untested", seen.unclear)
     if _reached(claim, seen):
-        return Judged(claim, seen, "shown")
-    return Judged(claim, seen, "not_shown", _against(claim, seen, found))
+        return Judged(claim, seen, "shown", seen.note)
+    return Judged(claim, seen, "not_shown", _against(claim, seen, found) or seen.note)
 
 
 def _against(claim: Claim, seen: Seen, found: Found) -> Message | None:
@@ -244,6 +249,15 @@ def _samples(found: Found) -> Seen | None:
     return replace(seen, parts=(*seen.parts, *more), unclear=few)
 
 
+def _beams(found: Found) -> Seen | None:
+    """Each width, and of how many searches: no closed sum tells what many more would save."""
+    seen = _like_paper("beams", "beam_width", PAPER_BEAMS)(found)
+    if seen is None:
+        return None
+    searches = min(cell.requests for cell, _ in saved_shares(found))
+    return replace(seen, note=message("claims.why.beams_drawn", n=searches))
+
+
 def _like_paper(name: str, axis: str, paper: Mapping[int, float]) -> Figure:
     """Each setting against the paper's own figure for it; the value is that of the worst."""
 
@@ -298,6 +312,6 @@ CLAIMS = (
     Claim("lookup", "lookup", "fine", 0.01, _lookup, at_most=True, finding="of_step"),
     Claim("holes", "holes", "count", 1, _refused),
     Claim("samples", "parallel-sampling", "fine", 0.06, _samples),
-    Claim("beams", "beam", "fine", 0.37, _like_paper("beams", "beam_width", PAPER_BEAMS)),
+    Claim("beams", "beam", "fine", 0.37, _beams),
     Claim("steadier", "capacity", "share", 0, _steadier),
 )  # fmt: skip

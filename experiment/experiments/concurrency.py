@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.base import Cell, Experiment, cell_of
 from experiment.experiments.found import (
     FEWEST,
     Faster,
@@ -33,7 +33,7 @@ from experiment.experiments.found import (
     untested,
 )
 from experiment.experiments.results import CellResult, FigureValue, Finding
-from experiment.messages import Message, arm_message
+from experiment.messages import Message, arm_message, message
 
 _NAME = "concurrency"
 _ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
@@ -46,12 +46,13 @@ def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
     pattern, count = options["lengths"], options["requests"]
     lengths = [pattern[index % len(pattern)] for index in range(count)]
-    many = tuple(arm for arm in config.arm_names if arm not in _ONE_BY_ONE)
+    alone = dict.fromkeys(_ONE_BY_ONE, message("skip.one_at_a_time"))
     cells = []
     for index, limit in enumerate(config.experiment.values):
+        values = {"concurrency": limit}
         overrides = {"engine.max_num_seqs": limit, "workload.lengths": lengths}
-        arms = many if index and many else config.arm_names
-        cells.append(Cell({"concurrency": limit}, overrides, arms))
+        several = cell_of(config, values, overrides, alone) if index else None
+        cells.append(several or Cell(values, overrides))
     return cells
 
 

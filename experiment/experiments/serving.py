@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, drawn_lengths
+from experiment.experiments.base import Cell, Experiment, cell_of, drawn_lengths
 from experiment.experiments.found import Found, detail, fact, over, sentences, timed, untested
 from experiment.experiments.load import KEEPS_UP, LATER, kept_up, later_tokens
 from experiment.experiments.measured import CellEvents, measure
@@ -54,7 +54,7 @@ def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
     load = _load(config)
     # One after another counts the same at every rate, so its steps are counted at the first one.
-    several = tuple(arm for arm in config.arm_names if arm not in _ONE_BY_ONE) or None
+    counted = dict.fromkeys(_ONE_BY_ONE, message("skip.counted_once"))
     cells: list[Cell] = []
     for rate in config.experiment.values:
         seconds = [arrival / float(rate) for arrival in load.arrivals]
@@ -68,8 +68,10 @@ def _cells(config: Config) -> list[Cell]:
                 overrides["workload.lengths"] = load.lengths
             if clock == "steps":
                 overrides["experiment.repeats"] = 1
-            arms = None if clock == "wall" or not cells else several
-            cells.append(Cell({"rate": float(rate), "clock": clock}, overrides, arms))
+            values = {"rate": float(rate), "clock": clock}
+            again = clock == "steps" and cells
+            several = cell_of(config, values, overrides, counted) if again else None
+            cells.append(several or Cell(values, overrides))
     return cells
 
 

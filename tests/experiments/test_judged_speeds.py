@@ -12,6 +12,7 @@ from experiment.experiments.base import drawn_lengths
 from experiment.experiments.claims import judge
 from experiment.experiments.found import Found
 from experiment.experiments.results import Finding
+from experiment.messages import message
 from experiment.shipped import CONFIGS
 from kvsim.paper.sharing import samples_sharing
 
@@ -113,7 +114,9 @@ def test_each_width_is_held_against_its_own_figure_of_the_paper() -> None:
             for i, each in enumerate(shares)
         ]
         found = {"beam": found_of("beam", *cells)}
-        return next(j.verdict for j in judge(found) if j.claim.name == "beams")
+        claim = next(j for j in judge(found) if j.claim.name == "beams")
+        assert claim.reason == message("claims.why.beams_drawn", n=4)
+        return claim.verdict
 
     assert beams(0.40, 0.54, 0.56) == "shown"
     assert beams(0.40, 0.90, 0.50) == "not_shown"  # the widest saves less than the paper's
