@@ -90,6 +90,21 @@ def test_the_numbers_on_the_page_carry_their_key_and_are_those_of_the_log(
         assert text == f"{getattr(rows[arm][int(step)], name):,.0f}"
 
 
+def wrong_numbers(
+    page: Any, facts: dict[str, Any], busy: Record, lang: str = "en"
+) -> set[tuple[str, ...]]:
+    """Numbers of the player as it stands that are not what their keys say."""
+    stage = stage_of(page)
+    assert not numbers_without_key(stage)
+    assert len(keyed_nodes(stage)) > 30
+    return {
+        (node.get("data-key"), text, should)
+        for node in keyed_nodes(stage)
+        if (text := "".join(node.itertext()).replace("\u00a0", " "))
+        != (should := expected(node, facts, busy, lang))
+    }
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_number_that_the_player_writes_is_what_its_key_says(
     opened: Opened, busy: Record, facts: dict[str, Any], lang: str
@@ -101,16 +116,7 @@ def test_every_number_that_the_player_writes_is_what_its_key_says(
         page.evaluate("at => pagedkv.player.go(at)", position)
         page.focus(".side:nth-child(2) canvas")
         page.keyboard.press("ArrowRight")
-        stage = stage_of(page)
-        assert not numbers_without_key(stage)
-        wrong = {
-            (node.get("data-key"), text, should)
-            for node in keyed_nodes(stage)
-            if (text := "".join(node.itertext()).replace("\u00a0", " "))
-            != (should := expected(node, facts, busy, lang))
-        }
-        assert not wrong
-        assert len(keyed_nodes(stage)) > 30
+        assert not wrong_numbers(page, facts, busy, lang)
     page.click('[data-language="en"]')
     page.click('label[for="player-by-step"]')
 
@@ -122,6 +128,21 @@ def test_while_it_plays_no_number_claims_to_be_of_a_step(opened: Opened) -> None
     assert page.eval_on_selector_all("#player-stage [data-key]", "all => all.length") == 0
     page.evaluate("pagedkv.player.play(false)")
     assert page.eval_on_selector_all("#player-stage [data-key]", "all => all.length") > 40
+
+
+def test_a_fast_film_that_stops_shows_one_step_everywhere(
+    opened: Opened, busy: Record, facts: dict[str, Any]
+) -> None:
+    """While it plays its lists take turns; where it stops all of them are of the same step."""
+    page = opened.page
+    page.select_option("#player-speed", "60")
+    for start in (5, 20, 33):
+        page.evaluate("at => pagedkv.player.go(at)", start)
+        page.evaluate("pagedkv.player.play(true)")
+        until(page, f"pagedkv.player.state.at > {start + 3}")
+        page.evaluate("pagedkv.player.play(false)")
+        assert not wrong_numbers(page, facts, busy)
+    page.select_option("#player-speed", "12")
 
 
 def stage_of(page: Any) -> Any:

@@ -8,7 +8,7 @@
   const SPEEDS = [1, 4, 12, 30, 60];
   const HISTORY = 5;
   const find = (selector, within) => (within || root).querySelector(selector);
-  const player = { at: 0, end: 0, step: -1, times: [], playing: false, pinned: null, hovered: null, owed: 0, last: 0 };
+  const player = { at: 0, end: 0, step: -1, times: [], playing: false, pinned: null, hovered: null, owed: 0, last: 0, turn: 0 };
   const teller = new pagedkv.Teller(data.texts, player);
 
   // ---- both sides ----
@@ -80,7 +80,11 @@
 
   function refresh(now) {
     const request = player.hovered !== null ? player.hovered : player.pinned;
-    for (const side of sides) {
+    // Nobody reads lists sixty times a second: in a fast film they take turns,.
+    player.turn = (player.turn + 1) % 3;
+    const fast = player.playing && SPEEDS[speed.selectedIndex] > 12;
+    const due = (part) => !fast || part === player.turn;
+    sides.forEach((side, i) => {
       if (side.canvas.chosen !== request) {
         side.canvas.chosen = request;
         side.pool.all = true;
@@ -88,13 +92,15 @@
       side.canvas.draw(now);
       side.counters();
       side.cursor();
+      if (!due(i)) return;
       side.requests(player.pinned);
       side.table(request);
-    }
+    });
     slider.value = player.at;
     where(find("#player-where"));
     slider.setAttribute("aria-valuetext", find("#player-where").textContent);
-    showHistory();
+    if (due(2)) showHistory();
+    teller.plain(find("#player-block"), "");  // what was said of a block was said of another step
     // Nobody wants to hear every step of a film.
     if (!player.playing) status();
   }

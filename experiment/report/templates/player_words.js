@@ -15,12 +15,15 @@ pagedkv.fixed = function (value, digits) {
   return (tie && low % 2 === 0 ? low / 10 ** digits : value).toFixed(digits);
 };
 
+// Made once: toLocaleString looks its rules up for every number, which was half of a frame's script.
+pagedkv.GROUPED = [0, 1, 2].map((digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+
 pagedkv.grouped = function (value, digits) {
-  return Number(pagedkv.fixed(value, digits)).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return pagedkv.GROUPED[digits].format(Number(pagedkv.fixed(value, digits)));
 };
 
 pagedkv.WRITERS = {
-  count: (value) => Math.round(value).toLocaleString("en-US"),
+  count: (value) => pagedkv.GROUPED[0].format(Math.round(value)),
   percent: (value) => pagedkv.fixed(value * 100, 1) + "\u00a0%",
 
   bytes: (value) => {
