@@ -31,8 +31,8 @@ from experiment.report.watched import watched_figure
 from experiment.results import ArmResult, EngineResult, Margin, Results
 from experiment.sampling import SamplingConfig
 
-NO_FIGURES = {"pre", "script", "style", "bdi", "button", "title", "desc", "option", "head"}
-PICTURES = {"map-wide", "map-narrow", "mapping-wide", "mapping-narrow"}
+NO_FIGURES = {"pre", "script", "style", "bdi", "button", "option", "head"}
+PICTURES = {"map-wide", "map-narrow"}
 _UNIT = re.compile("\u00a0")
 
 

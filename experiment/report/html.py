@@ -285,7 +285,7 @@ def _pictures(
             for stage in MARKED_STAGES
             if any(mark.stage == stage.value for one in series for mark in one.marks)
         ],
-        "mapping": _mapping(b, record, results),
+        "mapping": _mapping(b, keys, record, results),
         "simulator": simulator,
         "check_rows": check_rows,
         "simulator_lines": LINES,
@@ -325,7 +325,7 @@ def _maps(record: Record, results: Results) -> list[MapOf]:
     return maps
 
 
-def _mapping(b: Bilingual, record: Record, results: Results) -> dict[str, Any] | None:
+def _mapping(b: Bilingual, keys: Keys, record: Record, results: Results) -> dict[str, Any] | None:
     """The example of the first arm that logged one."""
     arm = next((arm for arm in results.arms if arm.mapping), None)
     if arm is None or arm.mapping is None or not arm.block_size:
@@ -336,7 +336,7 @@ def _mapping(b: Bilingual, record: Record, results: Results) -> dict[str, Any] |
     return {
         "arm": arm.arm,
         "block": arm.block_size,
-        "figure": mapping_figure(b, arm.mapping, seen) if seen and fits else None,
+        "figure": mapping_figure(b, keys, arm.arm, arm.mapping, seen) if seen and fits else None,
         **arm.mapping,
     }
 

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from experiment.messages import Message, message
+from experiment.messages import message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
+from experiment.report.keyed import Paths, Said
 from experiment.report.series import Picture
 from experiment.report.svg import drawing, fill, line, rect, tag, text
 
 _HEIGHT = 26
 _SEQUENCE_Y, _TABLE_Y, _POOL_Y = 26, 112, 198
+_HEADING = "t small soft halo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,36 @@ class Window:
         return range(self.first, self.last)
 
 
-def mapping_figure(b: Bilingual, mapping: Mapping[str, int], seen: Picture) -> Markup:
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The picture's sentences, with the keys of their numbers, of one arm's example."""
+
+    paths: Paths
+    arm: str
+
+    def __call__(self, key: str, *names: str) -> Said:
+        """The sentence ``key`` with these numbers of the example."""
+        at = f"results.arms[{self.arm}].mapping"
+        return self.paths.said(f"chart.mapping.{key}", **{name: f"{at}.{name}" for name in names})
+
+    def entry(self, seen: Picture, request: int, logical: int) -> Said:
+        """One entry of the request's block table."""
+        block = seen.holders[request].table[logical]
+        at = f"moments[{self.arm}][{seen.step}].holders[{request}].table.{logical}"
+        return Said(f"{logical} → {block}", at, "player.entry_place")
+
+
+def mapping_figure(
+    b: Bilingual, paths: Paths, arm: str, mapping: Mapping[str, int], seen: Picture
+) -> Markup:
     """Draw one token's way. The picture must hold its request."""
-    return both_widths(lambda width: _figure(b, mapping, seen, width))
+    words = Words(paths, arm)
+    return both_widths(lambda width: _figure(b, words, mapping, seen, width))
 
 
-def _figure(b: Bilingual, at: Mapping[str, int], seen: Picture, width: Width) -> Markup:
+def _figure(
+    b: Bilingual, words: Words, at: Mapping[str, int], seen: Picture, width: Width
+) -> Markup:
     table = seen.holders[at["request"]].table
     logical = _window(at["logical"], len(table), 5 if width.narrow else 9, width.pixels)
     pool = _window(at["physical"], seen.shape.blocks, 12 if width.narrow else 30, width.pixels)
@@ -50,13 +76,14 @@ def _figure(b: Bilingual, at: Mapping[str, int], seen: Picture, width: Width) ->
                logical.x(at["logical"]) + logical.cell / 2),
         _arrow(logical.x(at["logical"]) + logical.cell / 2, _TABLE_Y + _HEIGHT, _POOL_Y - 2,
                _target(pool, at["physical"], at, seen)),
-        *_sequence(b, at, seen, logical),
-        *_table(b, at, table, logical),
+        *_sequence(b, words, at, seen, logical),
+        *_table(b, words, at, seen, logical),
         *_pool(b, at, seen, pool),
     ]  # fmt: skip
     return drawing(
         b, f"mapping-{width.name}", (width.pixels, _POOL_Y + _HEIGHT + 26),
-        message("chart.mapping.title"), message("chart.mapping.desc", **at), parts,
+        message("chart.mapping.title"),
+        words("desc", "position", "request", "logical", "offset", "physical"), parts,
         table="mapping-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
@@ -73,15 +100,12 @@ def _target(window: Window, block: int, at: Mapping[str, int], seen: Picture) ->
     return window.x(block) + (at["offset"] + 0.5) / seen.shape.block_size * window.cell
 
 
-def _heading(b: Bilingual, y: float, key: str, **params: int) -> Markup:
-    label: Message = message(f"chart.mapping.{key}", **params)
-    return text(b, 0, y - 9, label, class_="t small soft halo")
-
-
-def _sequence(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window) -> list[Markup]:
+def _sequence(
+    b: Bilingual, words: Words, at: Mapping[str, int], seen: Picture, window: Window
+) -> list[Markup]:
     """The request's slots in logical order, the written ones filled."""
     size, holder = seen.shape.block_size, seen.holders[at["request"]]
-    parts = [_heading(b, _SEQUENCE_Y, "sequence", request=at["request"])]
+    parts = [text(b, 0, _SEQUENCE_Y - 9, words("sequence", "request"), class_=_HEADING)]
     for block in window.blocks:
         x = window.x(block)
         written = min(max(holder.padding + holder.written - block * size, 0), size)
@@ -95,12 +119,10 @@ def _sequence(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window
     slot = window.cell / size
     start = window.x(at["logical"]) + at["offset"] * slot
     parts.append(rect(start, _SEQUENCE_Y - 3, max(slot, 3), _HEIGHT + 6, class_="chosen"))
-    label = message("chart.mapping.token", position=at["position"])
     right = start > (window.last - window.first) * window.cell * 0.7
     anchor = "t small strong end halo" if right else "t small strong halo"
-    parts.append(
-        text(b, start + (-6 if right else 12), _SEQUENCE_Y + _HEIGHT + 17, label, class_=anchor)
-    )
+    label, x = words("token", "position"), start + (-6 if right else 12)
+    parts.append(text(b, x, _SEQUENCE_Y + _HEIGHT + 17, label, class_=anchor))
     return parts
 
 
@@ -111,17 +133,19 @@ def _slot_lines(x: float, y: float, cell: float, size: int) -> list[Markup]:
     ]
 
 
-def _table(b: Bilingual, at: Mapping[str, int], table: list[int], window: Window) -> list[Markup]:
+def _table(
+    b: Bilingual, words: Words, at: Mapping[str, int], seen: Picture, window: Window
+) -> list[Markup]:
     """Each logical block with the physical block that holds it."""
-    parts = [_heading(b, _TABLE_Y, "table", request=at["request"])]
+    parts = [text(b, 0, _TABLE_Y - 9, words("table", "request"), class_=_HEADING)]
     for block in window.blocks:
         chosen = block == at["logical"]
         x, middle = window.x(block), window.x(block) + window.cell / 2
         style = "cell chosen-cell" if chosen else "cell"
         parts.append(rect(x, _TABLE_Y, window.cell, _HEIGHT, class_=style))
         style = "t num middle strong" if chosen else "t num middle"
-        entry = f"{block} → {table[block]}"
-        parts.append(tag("text", entry, x=middle, y=_TABLE_Y + 17.5, class_=style))
+        entry = words.entry(seen, at["request"], block)
+        parts.append(text(b, middle, _TABLE_Y + 17.5, entry, class_=style))
     return parts
 
 
@@ -129,7 +153,9 @@ def _pool(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window) ->
     """Part of the physical pool: the request's blocks, other requests' blocks, free blocks."""
     own = set(seen.holders[at["request"]].table)
     others = {block for holder in seen.holders.values() for block in holder.table} - own
-    parts = [_heading(b, _POOL_Y, "pool", first=window.first, last=window.last - 1)]
+    # Which part of the pool is drawn, and its blocks' numbers: an axis, no figures of the run.
+    axis = message("chart.mapping.pool", first=window.first, last=window.last - 1)
+    parts = [text(b, 0, _POOL_Y - 9, axis, class_=f"{_HEADING} tick")]
     for block in window.blocks:
         paint = "live" if block in own else "allocated" if block in others else "free"
         x = window.x(block)
@@ -137,9 +163,9 @@ def _pool(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window) ->
         parts.append(rect(x, _POOL_Y, window.cell, _HEIGHT, class_="frame"))
         if window.cell > 25 or block == at["physical"]:
             style = (
-                "t small middle num strong"
+                "t small middle num strong tick"
                 if block == at["physical"]
-                else "t small middle num soft"
+                else "t small middle num soft tick"
             )
             middle = x + window.cell / 2
             parts.append(

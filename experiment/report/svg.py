@@ -101,7 +101,7 @@ def drawing(
     name: str,
     size: tuple[float, float],
     title: Message,
-    description: Message,
+    description: Message | Said,
     children: Iterable[Markup],
     *,
     table: str,
@@ -110,16 +110,13 @@ def drawing(
     """An image with its name and description in both languages, and the table of its data.
 
     ``aria-labelledby`` names those of the run's language; the page's script follows the switch.
-    ``table`` is the id of an element of the page that holds the same figures in words.
+    ``table`` is the id of an element of the page that holds the same figures in words. A
+    description that has numbers names their keys.
     """
-    heads = [
-        tag(element, b.plain(lang, label), id=f"{name}-{element}-{lang}", lang=lang)
-        for element, label in (("title", title), ("desc", description))
-        for lang in b.order
-    ]
     return tag(
         "svg",
-        *heads,
+        *_head(b, name, "title", title),
+        *_head(b, name, "desc", description),
         *children,
         id=name,
         viewBox=f"0 0 {size[0]:g} {size[1]:g}",
@@ -129,6 +126,21 @@ def drawing(
         aria_details=table,
         **attributes,
     )
+
+
+def _head(b: Bilingual, name: str, element: str, label: Message | Said) -> list[Markup]:
+    """A name or a description in both languages, with the key of its numbers."""
+    keyed: dict[str, str] = {}
+    words: Words = label.text if isinstance(label, Said) else label
+    if isinstance(label, Said):
+        keyed = {"data_key": label.key, "data_as": label.kind}
+    return [
+        tag(
+            element, words if isinstance(words, str) else b.plain(lang, words),
+            id=f"{name}-{element}-{lang}", lang=lang, **keyed,
+        )
+        for lang in b.order
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
