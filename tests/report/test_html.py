@@ -225,7 +225,7 @@ def test_every_chart_has_a_name_a_description_and_a_table(page: str, busy: Recor
         ('aria-details="peak-data"', "", ["peak-wide: table", "peak-narrow: table"]),
         ('id="life-data"', "", ["life-wide: table", "life-narrow: table"]),
         ('<svg id="map-wide"', '<svg aria-hidden="true" id="map-wide"', ["map-wide: is no image"]),
-        ('<desc id="mapping-wide-desc-zh"', "<desc", ["mapping-wide: desc in zh"]),
+        ('<desc id="life-wide-desc-zh"', "<desc", ["life-wide: desc in zh"]),
     ],
 )
 def test_a_chart_without_one_of_them_is_found(
