@@ -110,6 +110,25 @@ def test_the_loop_over_experiments_runs_each_and_fails_where_one_did(
     assert all((CONFIGS.parent / name).exists() for name in ran)
 
 
+def test_what_is_published_are_the_runs_of_all_jobs_under_one_index() -> None:
+    jobs = yaml.safe_load(read(OURS))["jobs"]
+    site = jobs["site"]["steps"]
+    fetched = {step["with"]["name"] for step in site if "download-artifact" in step.get("uses", "")}
+    for job in ("report", "experiments"):
+        kept = [s["with"] for s in jobs[job]["steps"] if "upload-artifact" in s.get("uses", "")]
+        (name,) = [one["name"] for one in kept if one["path"] == "reports/"]
+        assert name in fetched
+        assert job in jobs["site"]["needs"]
+    published = [i for i, s in enumerate(site) if "upload-pages-artifact" in s.get("uses", "")]
+    (drawn,) = [i for i, s in enumerate(site) if "render reports/" in s.get("run", "")]
+    assert published == [len(site) - 1]
+    assert drawn > max(i for i, s in enumerate(site) if "download-artifact" in s.get("uses", ""))
+    assert {"test", "site"} <= set(jobs["pages"]["needs"])
+    # A run of one job must not take the place of one of the other.
+    outs = [words[words.index("--out") + 1] for words in commands(OURS) if "--out" in words]
+    assert not {Path(out).name for out in outs} & set(EXPERIMENTS)
+
+
 def test_ours_runs_on_every_python_that_is_promised() -> None:
     matrix = yaml.safe_load(read(OURS))["jobs"]["test"]["strategy"]["matrix"]["python"]
     oldest = test_readme.PROJECT["requires-python"].removeprefix(">=")

@@ -16,6 +16,9 @@ from experiment.report.texts import arm_name
 from experiment.results import ArmResult, Results
 
 MOST_BYTES = 50_000
+# A step's file may be of many runs; GitHub shows none of it where it is longer than this.
+MOST_OF_A_STEP = 2**20
+_CUT = "\n…\n"
 _VARIABLE = "GITHUB_STEP_SUMMARY"
 _ESCAPED = str.maketrans(
     {sign: "\\" + sign for sign in "\\`*_[]|#~"} | {"<": "&#60;", ">": "&#62;", "&": "&#38;"}
@@ -62,6 +65,9 @@ def _focus(t: Translator, found: ExperimentResult) -> str:
 def write_step_summary(text: str) -> Path | None:
     """Append a summary where a CI job asks for one; None where it does not.
 
+    What would make the file of the step too long for the job's page is left out, with a sign: the
+    summaries that are there stay, and each run's report has its own.
+
     Raises:
         OSError: the file cannot be written.
     """
@@ -70,7 +76,11 @@ def write_step_summary(text: str) -> Path | None:
         return None
     path = Path(place)
     with path.open("a", encoding="utf-8") as file:
-        file.write(text + "\n")
+        free = MOST_OF_A_STEP - len(_CUT.encode()) - path.stat().st_size
+        if len(text.encode()) + 1 <= free:
+            file.write(text + "\n")
+        elif free >= 0:
+            file.write(_CUT)
     return path
 
 
@@ -118,4 +128,4 @@ def _within(text: str) -> str:
     if len(data) < MOST_BYTES:
         return text
     kept = data[: MOST_BYTES - 10].decode(errors="ignore")
-    return kept[: kept.rfind("\n") + 1] + "\n…\n"
+    return kept[: kept.rfind("\n") + 1] + _CUT

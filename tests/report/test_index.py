@@ -21,7 +21,12 @@ from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import message
 from experiment.report.index import index_html, write_index
 from experiment.report.index_entries import Entry, entries
-from experiment.report.markdown import MOST_BYTES, markdown, write_step_summary
+from experiment.report.markdown import (
+    MOST_BYTES,
+    MOST_OF_A_STEP,
+    markdown,
+    write_step_summary,
+)
 from experiment.results import Results
 
 
@@ -230,3 +235,17 @@ def test_a_job_gets_its_summary_only_where_it_asks(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
     assert write_step_summary(markdown(results, "en")) == place
     assert place.read_text(encoding="utf-8") == "before\n" + markdown(results, "en") + "\n"
+
+
+def test_summaries_of_many_runs_never_make_a_step_too_long_for_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
+    one = "块\n" * 10_000
+    for _ in range(MOST_OF_A_STEP // len(one.encode()) + 3):
+        write_step_summary(one)
+    text = place.read_text(encoding="utf-8")
+    assert MOST_OF_A_STEP - 2 * len(one.encode()) < len(text.encode()) <= MOST_OF_A_STEP
+    assert text.endswith("\n…\n")
+    assert "…" not in text[: len(one)]
