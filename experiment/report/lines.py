@@ -134,8 +134,8 @@ def _ticks(y: Scale) -> list[float]:
 def _tick(tick: float, chart: LineChart) -> str:
     if chart.unit == "share":
         return f"{tick * 100:g} %"
-    if chart.unit == "seconds" and abs(tick) >= 1:
-        return f"{tick:,g} s"
+    if chart.unit == "seconds" and tick:  # a tick is round: 50 ms, where a figure is 50.0 ms
+        return f"{tick:,g} s" if abs(tick) >= 1 else f"{tick * 1000:g} ms"
     return written(tick, chart.unit) if chart.unit in ("seconds", "bytes") else f"{tick:,g}"
 
 

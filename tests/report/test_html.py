@@ -124,7 +124,7 @@ def test_the_first_screen_says_what_was_found_and_what_to_mind(page: str) -> Non
     hero = next(tree(page).iter("section"))
     said = " ".join(t for lang, t in texts(hero, "any") if lang in ("en", "any"))
     assert "random" in said  # the note on weights
-    assert "All 2 arms generated exactly the same tokens." in said
+    assert "The 2 arms generated exactly the same tokens." in said
     assert "Over its steps: median" in said
     # What the figures say is said nowhere else.
     assert not any(node.find(".//p") is not None for node in hero.iter() if node.get("aria-hidden"))
