@@ -116,12 +116,17 @@ def _largest_grown(
 def _grown_rows(readings: Sequence[Reading], expected: int | None) -> list[ChannelFigure]:
     """A cache that grows: the most its tensors held; no single allocation to look at."""
     sizes = [r.bytes for r in readings if r.channel is Channel.TENSORS and r.bytes is not None]
-    reason = message("memory.nothing_reserved")
-    others = [c for c in TOLERANCES if c is not Channel.TENSORS]
+    others = [at(readings, c, Stage.CACHE_READY) for c in TOLERANCES if c is not Channel.TENSORS]
     return [
         _row(Channel.TENSORS, max(sizes, default=None), expected, None),
-        *(_row(c, None, expected, reason) for c in others if at(readings, c, Stage.CACHE_READY)),
+        *(_row(one.channel, None, expected, _why_not_grown(one)) for one in others if one),
     ]
+
+
+def _why_not_grown(ready: Reading) -> Message:
+    """The channel's own reason where it sees nothing on this machine, whatever the cache does."""
+    own = ready.reason if ready.bytes is None else None
+    return own or message("memory.nothing_reserved")
 
 
 def _row(

@@ -72,6 +72,22 @@ def test_what_could_not_be_read_is_neither_equal_nor_zero() -> None:
     assert row.reason == message("memory.torch_cpu")
 
 
+def test_a_growing_cache_hides_no_reason_that_a_channel_has_of_its_own() -> None:
+    rows = [
+        reading(Channel.FORMULA, Stage.CACHE_READY, None),
+        reading(Channel.TENSORS, Stage.LAST_STEP, KV),
+        reading(Channel.RSS, Stage.CACHE_READY, 800 * MIB),
+        reading(Channel.TORCH_ALLOCATED, Stage.CACHE_READY, None),
+    ]
+    found = reconcile(rows, [], None)
+    assert found is not None
+    why = {row.channel: row.reason.key for row in found.rows if row.reason}
+    assert why == {
+        Channel.RSS.value: "memory.nothing_reserved",
+        Channel.TORCH_ALLOCATED.value: "memory.torch_cpu",
+    }
+
+
 def test_the_rest_of_the_process_is_told_part_by_part() -> None:
     parts = {part.part: part.bytes for part in arm().parts}
     assert parts == {
