@@ -80,7 +80,7 @@
 
   function refresh(now) {
     const request = player.hovered !== null ? player.hovered : player.pinned;
-    // Nobody reads lists sixty times a second: in a fast film they take turns,.
+    // Nobody reads lists sixty times a second: in a fast film they take turns.
     player.turn = (player.turn + 1) % 3;
     const fast = player.playing && SPEEDS[speed.selectedIndex] > 12;
     const due = (part) => !fast || part === player.turn;
