@@ -89,14 +89,16 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
                 return code
         except KeyboardInterrupt:  # between what is measured and the end of the log
             code = interrupts.exit_code or ExitCode.INTERRUPTED
-        interrupts.draws()
         try:
+            interrupts.draws()
             if not _is_there(directory):
                 gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                 raise unwritable(directory, gone)
             agrees = draw(directory, console, options.lang, summarise=True, ended=True)
         except KeyboardInterrupt:
-            console.warn(message("note.not_drawn", path=str(directory)))
+            # Another one: a signal in the middle of a print leaves a console that prints no more.
+            anew = ConsoleReporter(options.lang, options.ascii, options.quiet)
+            anew.warn(message("note.not_drawn", path=str(directory)))
             return interrupts.exit_code or ExitCode.INTERRUPTED
         except UserError as error:
             if interrupts.exit_code is None:

@@ -25,6 +25,7 @@ from experiment import runner, walkthrough  # noqa: E402
 from experiment.cli import main  # noqa: E402
 from experiment.environment import Environment  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
+from experiment.interrupts import Interrupts  # noqa: E402
 from experiment.launch import Launch, Prepared  # noqa: E402
 from experiment.report import files  # noqa: E402
 
@@ -77,6 +78,14 @@ def arrange(told: dict[str, Any]) -> None:
 
     if told["hang_in"] == "between":
         walkthrough._gate = lambda *_: time.sleep(600)
+
+    def draws_and_ends(interrupts: Interrupts) -> None:
+        began(interrupts)
+        signal.raise_signal(signal.SIGTERM)
+
+    began = Interrupts.draws
+    if told["signal_in"] == "drawing begins":
+        Interrupts.draws = draws_and_ends  # type: ignore[method-assign]
     raises(told["signal_in"], "the first line", "emit")
     raises(told["signal_in"], "the last process", "close")
     files.draw_plots = lambda *_: iter(())  # type: ignore[assignment] # seconds for each run

@@ -162,6 +162,16 @@ def test_a_signal_at_either_end_of_the_log_waits_until_it_is_whole(
     assert (program.out / "report.html").exists()
 
 
+def test_a_signal_in_the_moment_in_which_drawing_begins_leaves_the_report_and_says_so(
+    start: Starter,
+) -> None:
+    program = start(signal_in="drawing begins")
+    code, printed, err = program.end()
+    assert (code, err) == (ExitCode.TERMINATED, "")
+    assert "Interrupted before the report was drawn" in " ".join(printed.split())
+    assert not (program.out / "report.html").exists()
+
+
 def _quits_without_a_core() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # as in a shell's background it is not
