@@ -79,13 +79,6 @@ def arrange(told: dict[str, Any]) -> None:
     if told["hang_in"] == "between":
         walkthrough._gate = lambda *_: time.sleep(600)
 
-    def draws_and_ends(interrupts: Interrupts) -> None:
-        began(interrupts)
-        signal.raise_signal(signal.SIGTERM)
-
-    began = Interrupts.draws
-    if told["signal_in"] == "drawing begins":
-        Interrupts.draws = draws_and_ends  # type: ignore[method-assign]
     raises(told["signal_in"], "the first line", "emit")
     raises(told["signal_in"], "the last process", "close")
     files.draw_plots = lambda *_: iter(())  # type: ignore[assignment] # seconds for each run
@@ -95,6 +88,17 @@ def arrange(told: dict[str, Any]) -> None:
     runner.Session.prepare_cells = prepare_cells  # type: ignore[method-assign, assignment]
     runner.Session.measure_limits = lambda *_: None  # type: ignore[method-assign, assignment]
     runner.plan_launch = plan  # type: ignore[assignment]
+
+
+def end_as_drawing_begins() -> None:
+    """Send SIGTERM to ourselves in that very moment."""
+    began = Interrupts.draws
+
+    def draws_and_ends(interrupts: Interrupts) -> None:
+        began(interrupts)
+        signal.raise_signal(signal.SIGTERM)
+
+    Interrupts.draws = draws_and_ends  # type: ignore[method-assign]
 
 
 def make_the_clock_jump() -> None:
@@ -108,6 +112,8 @@ def make_the_clock_jump() -> None:
 if __name__ == "__main__":
     given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     arrange(given)
+    if given["signal_in"] == "drawing begins":
+        end_as_drawing_begins()
     if given["clock_jumps"]:
         make_the_clock_jump()
     sys.exit(main(sys.argv[2:]))
