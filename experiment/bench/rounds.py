@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from experiment import __version__
 from experiment.bench.profiles import Profile, profiles_of
 from experiment.bench.rows import Row, rows_of
 from experiment.bench.shares import fastest
+from experiment.bench.workloads import Workload, ready
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import EnvironmentProbed, Event, MachineLimits, RunFinished, RunStarted
@@ -34,6 +35,12 @@ class Ground:
     prepared: Prepared
     listener: Listener
     starting: Callable[[str], None]
+
+
+def grounded(ground: Ground, config: Config, workload: Workload) -> Ground:
+    """The same with the requests of a workload, drawn by the config's seed."""
+    made = ready(workload, ground.prepared.model, config.cache.block_size, config.run.seed)
+    return replace(ground, prepared=replace(ground.prepared, workload=made))
 
 
 @dataclass(slots=True)

@@ -21,12 +21,12 @@ from experiment.bench.data import BenchData, Round, Waiting, read_data, write_da
 from experiment.bench.front_door import front_door
 from experiment.bench.order import Pace, turned
 from experiment.bench.plan import Options, base_config, with_run, with_vllm
-from experiment.bench.rounds import Ground, RoundResult, run_round
+from experiment.bench.rounds import Ground, RoundResult, grounded, run_round
 from experiment.bench.rows import Row
 from experiment.bench.targets import DEVICE, DTYPE, HALF, MODEL, THREADS, compared, outcomes
 from experiment.bench.vllm_mode import faster_mode, mode_on
 from experiment.bench.waiting import ARM, POLICIES, WORKLOADS, waiting_as
-from experiment.bench.workloads import Workload, ready
+from experiment.bench.workloads import Workload
 from experiment.config import Config
 from experiment.directories import make_run_directory, place_of_now
 from experiment.environment import Environment
@@ -223,7 +223,7 @@ class Bench:
     def _round(
         self, ground: Ground, config: Config, workload: Workload, number: int, order: list[str]
     ) -> RoundResult:
-        ground = self._grounded(ground, config, workload)
+        ground = grounded(ground, config, workload)
         name = f"{workload.name}-{number}"
         here = with_run(self._as_chosen(config, workload), order, workload)
         result = run_round(self.runs / name, ground, here, workload.name, number, order)
@@ -272,7 +272,7 @@ class Bench:
         named = message(f"bench.policy.{policy}").model_dump()
         self._say(message("bench.waiting", policy=named, workload=workload.name, n=number + 1))
         where = self.runs / f"{workload.name}-{number}-{policy}"
-        here = self._grounded(ground, config, workload)
+        here = grounded(ground, config, workload)
         some = with_run(config, arms, workload)
         with waiting_as(POLICIES[policy]):
             result = run_round(where, here, some, workload.name, number, arms, limits=False)
@@ -285,11 +285,6 @@ class Bench:
         ]  # fmt: skip
         self._write()
         _go_on(result)
-
-    def _grounded(self, ground: Ground, config: Config, workload: Workload) -> Ground:
-        made = ready(workload, ground.prepared.model, config.cache.block_size, self.options.seed)
-        prepared = Prepared(ground.prepared.directory, ground.prepared.model, made)
-        return Ground(ground.environment, prepared, ground.listener, ground.starting)
 
     def _starting(self, arm: str) -> None:
         named = message("bench.limits") if arm == "limits" else arm_message(arm)

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from experiment.bench.plan import with_run, with_vllm
-from experiment.bench.rounds import Ground, run_round
-from experiment.bench.workloads import Lengths, Workload, ready
+from experiment.bench.rounds import Ground, grounded, run_round
+from experiment.bench.workloads import Lengths, Workload
 from experiment.config import Config
-from experiment.launch import BIND, NOT_BOUND, VLLM, Prepared, find_vllm, has_compiler
-from experiment.messages import Message, UserError, message
+from experiment.launch import BIND, NOT_BOUND, VLLM, find_vllm, has_compiler
+from experiment.messages import Message, message, user_error
 from experiment.thread_env import bound_cores
 from experiment.thread_record import usable_cores
 
@@ -102,7 +102,7 @@ def kinds_of(asked: str, device: str, compiler: bool) -> list[bool]:
     if device != "cpu" or compiler or False not in kinds:
         return kinds
     if asked == COMPILED:
-        raise UserError(message("error.vllm_compiler"))
+        raise user_error("error.vllm_compiler")
     return [True]
 
 
@@ -182,9 +182,7 @@ def mode_on(told: dict[str, Any], workload: str) -> Mode:
 
 def _attempts(runs: Path, ground: Ground, config: Config, workload: Workload) -> Try:
     """Runs of a workload, each in a round of its own."""
-    made = ready(workload, ground.prepared.model, config.cache.block_size, config.run.seed)
-    prepared = Prepared(ground.prepared.directory, ground.prepared.model, made)
-    here = Ground(ground.environment, prepared, ground.listener, ground.starting)
+    here = grounded(ground, config, workload)
 
     def attempt(mode: Mode) -> tuple[float | None, Message | None]:
         asked = with_vllm(with_run(config, [VLLM], workload), mode.eager, mode.bind)

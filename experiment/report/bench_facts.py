@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiment.bench.data import BenchData
 from experiment.i18n import Translator
-from experiment.report.bench_keys import bench_document, vllm_modes
+from experiment.report.bench_keys import bench_document, vllm_modes, vllm_on
 from experiment.report.sourced import Teller
 from experiment.report.texts import arm_name
 
@@ -73,13 +73,7 @@ def _vllm(k: Teller, data: BenchData) -> list[str]:
     if not k.value("vllm_taken.of"):
         return [k.said("bench.fact.vllm_why", text="vllm.reason")]
     if modes := vllm_modes(data.vllm):
-        return [
-            k.said(
-                "bench.fact.vllm_final", workload=f"'{name}", mode=f"vllm_modes.{name}.mode",
-                bind=f"vllm_modes.{name}.bind",
-            )
-            for name in modes
-        ]  # fmt: skip
+        return [k.said("bench.fact.vllm_final", **vllm_on(name)) for name in modes]
     at = "vllm_taken"
     asked = data.vllm.get("asked", "auto") != "auto"
     text = "bench.fact.vllm_asked" if asked else "bench.fact.vllm"

@@ -108,6 +108,12 @@ def vllm_modes(vllm: Mapping[str, Any] | None) -> Mapping[str, Mapping[str, Any]
     return modes
 
 
+def vllm_on(workload: str) -> dict[str, str]:
+    """Where a sentence finds what was taken on a workload."""
+    at = f"vllm_modes.{workload}"
+    return {"workload": f"'{workload}", "mode": f"{at}.mode", "bind": f"{at}.bind"}
+
+
 def _vllm_taken(vllm: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """In which way it was run, of how many that gave a rate; None where none did."""
     tried = [probe for probe in (vllm or {}).get("probes", ()) if any(probe["rates"])]

@@ -14,7 +14,7 @@ from experiment.bench.data import BenchData
 from experiment.bench.summary import Line, lines
 from experiment.bench.targets import OURS
 from experiment.i18n import DASH, Translator
-from experiment.report.bench_keys import bench_document, vllm_modes, workload_names
+from experiment.report.bench_keys import bench_document, vllm_modes, vllm_on, workload_names
 from experiment.report.sourced import Teller, joined
 from experiment.report.texts import arm_name
 
@@ -247,7 +247,7 @@ def _vllm(k: Teller, told: dict[str, Any]) -> Cells:
     finals: dict[str, list[dict[str, Any]]] = told.get("finals", {})
     for place, probe in enumerate(told["probes"]):
         at = f"vllm.probes.{place}"
-        cells = [k.number(f"{at}.rates.{run}", "fixed.1") for run in (0, 1)[: 2 if twice else 1]]
+        cells = [k.number(f"{at}.rates.{run}", "fixed.1") for run in range(2 if twice else 1)]
         places = {name: _same_way(probe, tried) for name, tried in finals.items()}
         cells += [
             k.number(f"vllm.finals.{name}.{n}.rates.0", "fixed.1") for name, n in places.items()
@@ -264,16 +264,9 @@ def _vllm(k: Teller, told: dict[str, Any]) -> Cells:
     header = [*(k.t(f"bench.column.{name}") for name in names), *finals]
     taken = k.said("bench.note_vllm_taken", mode="vllm_taken.mode", bind="vllm_taken.bind")
     notes = [taken] if not finals else []
-    notes += [_taken_on(k, name) for name in vllm_modes(told)]
+    notes += [k.said("bench.note_vllm_final", **vllm_on(name)) for name in vllm_modes(told)]
     notes += reasons.values()
     return Cells(k.t("bench.title_vllm"), header, rows, left=(0, 1), notes=notes)
-
-
-def _taken_on(k: Teller, workload: str) -> str:
-    at = f"vllm_modes.{workload}"
-    return k.said(
-        "bench.note_vllm_final", workload=f"'{workload}", mode=f"{at}.mode", bind=f"{at}.bind"
-    )
 
 
 def _same_way(probe: dict[str, Any], tried: list[dict[str, Any]]) -> int | None:
