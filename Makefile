@@ -76,11 +76,13 @@ $(VENV)/bin/python:
 $(VENV)/constraints.txt: constraints.txt | $(VENV)/bin/python
 	@if $(BIN)/python -c 'import torch' 2>/dev/null; \
 	  then grep -v '^torch==' constraints.txt > $@; \
-	  else cp constraints.txt $@ && $(BIN)/python -m pip install -q -c constraints.txt $(TORCH_ARGS) torch; fi
+	  else echo "Installing PyTorch: without TORCH_ARGS some gigabytes, so this may take minutes."; \
+	    cp constraints.txt $@ && $(BIN)/python -m pip install -q -c constraints.txt $(TORCH_ARGS) torch; fi
 	@if $(BIN)/python -c 'import triton' 2>/dev/null; \
 	  then grep -v '^triton==' $@ > $@.kept && mv $@.kept $@; fi
 
 $(VENV)/.ready: pyproject.toml $(VENV)/constraints.txt
+	@echo "Installing the other packages: a minute or two the first time."
 	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e .
 	@touch $@
 

@@ -23,6 +23,7 @@ from experiment.events import (
     LookupTimed,
     PoolReserved,
     PrefixCacheUsed,
+    ProfileRun,
     Reading,
     RequestFinished,
     SamplerCost,
@@ -66,6 +67,7 @@ class ArmEvents:
     holes: list[HolesSeen]
     started: ArmStarted | None
     packed: WeightsPacked | None
+    profile_run: ProfileRun | None
 
 
 def split_by_arm(record: Record) -> list[ArmEvents]:
@@ -110,4 +112,5 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         holes=of(HolesSeen),
         started=last(ArmStarted),
         packed=last(WeightsPacked),
+        profile_run=last(ProfileRun),
     )

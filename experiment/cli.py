@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -19,9 +20,9 @@ from experiment.config_reading import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator, detect_language
 from experiment.interrupts import Interrupts
 from experiment.messages import ExitCode, UserError, user_error
-from experiment.os_errors import os_reason
+from experiment.os_errors import os_reason, unwritable
 from experiment.room import counted
-from experiment.shipped import find_config
+from experiment.shipped import find_config, program
 from experiment.streams import readers_may_go, stand_in_for_closed
 from experiment.words import attribute, make_parser, parse, unknown
 
@@ -66,11 +67,21 @@ def main(arguments: Sequence[str]) -> int:
     lang = _language(words)
     _prepare_streams(lang, explicit=_asked_language(words) in LANGUAGES)
     interrupts = Interrupts()
+    lost: list[OSError] = []
     try:
-        with interrupts, readers_may_go(), counted():
+        with interrupts, readers_may_go(lost), counted():
             code = _answer(words, Translator(lang))
     except KeyboardInterrupt:  # in its last moment
         code = ExitCode.INTERRUPTED
+    except SystemExit:  # a help text was printed
+        if not lost:
+            raise
+        code = ExitCode.OK
+    if lost:
+        error = unwritable(Path("stdout"), lost[0])
+        with readers_may_go():  # errors may be led there as well
+            _complain(Translator(lang), error)
+        code = code or error.exit_code
     # A command that keeps what it has found says that it was ended, and not by which signal.
     return (interrupts.exit_code or code) if code in ExitCode.ENDED else code
 
@@ -122,7 +133,7 @@ def _dispatch(words: list[str], t: Translator) -> int:
 def _run(words: list[str], t: Translator) -> int:
     options = parse(_run_parser(t), words, COMMANDS)
     from experiment.compare.checks import read_checks
-    from experiment.menu import choose, list_experiments
+    from experiment.menu import choose, chosen_words, list_experiments
     from experiment.walkthrough import RunOptions, resume, run
 
     if options.list_experiments:
@@ -130,12 +141,16 @@ def _run(words: list[str], t: Translator) -> int:
         return ExitCode.OK
     path = find_config(options.config) if options.config else None
     overrides = _overrides(options)
+    command = tuple(sys.argv[1:])
     if _asked_for_nothing(options, overrides):
         chosen = choose(t)
         if chosen is None:
             return ExitCode.OK
         path, quick = chosen
         overrides |= {"experiment.size": "quick"} if quick else {}
+        if path is not None:
+            command = (*chosen_words(path, quick), *command)
+            print(t("experiments.menu_same", command=shlex.join([*program(), *command])))
     checks = read_checks(options.baseline, options.gate)
     how = RunOptions(
         lang=t.lang,
@@ -143,7 +158,7 @@ def _run(words: list[str], t: Translator) -> int:
         quiet=options.quiet,
         ascii=options.ascii,
         out=Path(options.out) if options.out else None,
-        command=tuple(sys.argv[1:]),
+        command=command,
         checks=checks,
     )
     config = load_config(path, overrides)

@@ -18,6 +18,7 @@ from experiment.foreign import evaluating
 from experiment.locks import DRAWING_S, held, is_locked
 from experiment.messages import ExitCode, UserError, message
 from experiment.os_errors import os_reason
+from experiment.privacy import clean_log
 from experiment.record import EVENTS_FILE, Record, read_record, remove_parts, write_summary
 from experiment.report.console import ConsoleReporter
 from experiment.report.files import ReportError, write_reports
@@ -104,6 +105,9 @@ def _draw(
 def _measured_sums(record: Record, ended: bool) -> dict[str, str]:
     """Checksums of what was measured: as they were written down when the run had just ended.
 
+    Before there are any, logs are cleaned of what is private: of a runner that was killed they are
+    as the processes left them.
+
     Whoever draws a run again must not turn a changed log into the true one. Of a run that another
     process is still writing nothing is final.
     """
@@ -112,7 +116,11 @@ def _measured_sums(record: Record, ended: bool) -> dict[str, str]:
         return {}
     if not ended and isinstance(known, dict) and EVENTS_FILE in known:
         return {name: digest for name, digest in known.items() if is_measured(name)}
-    return checksums(record.directory, measured_files(record.directory))
+    measured = measured_files(record.directory)
+    for path in measured:
+        if path.name != EVENTS_FILE:  # which is clean from the beginning
+            clean_log(path)
+    return checksums(record.directory, measured)
 
 
 def _listed(directory: Path, files: Iterable[Path]) -> list[Path]:

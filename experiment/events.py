@@ -26,6 +26,7 @@ from experiment.events_engine import (
     LookupTimed,
     ModelCompiled,
     PrefixCacheUsed,
+    ProfileRun,
     StepProfile,
     WeightsPacked,
 )
@@ -331,6 +332,7 @@ Event = Annotated[
     | PrefixCacheUsed
     | KernelChosen
     | WeightsPacked
+    | ProfileRun
     | ModelCompiled
     | DecodeGraphsReady
     | DecodeGraphsUsed

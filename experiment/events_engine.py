@@ -116,6 +116,22 @@ class WeightsPacked(EventBase):
     reason: Message | None = None
 
 
+class ProfileRun(EventBase):
+    """What the paged engine computed before its first request, so that its memory is at hand.
+
+    A step over prompts like the workload's, of which ``requests`` with ``prompt_tokens`` fill it,
+    and two that decode. An experiment, whose first repeat warms up, needs none: both are 0.
+    ``kept`` says whether the process keeps what it computes in from one step to the next.
+    """
+
+    event: Literal["profile_run"] = "profile_run"
+    arm: str
+    prompt_tokens: int
+    requests: int
+    seconds: float
+    kept: bool
+
+
 class ModelCompiled(EventBase):
     """The seconds in which an arm compiled its model, before its clock began."""
 

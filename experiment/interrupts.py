@@ -18,6 +18,7 @@ import errno
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -110,6 +111,7 @@ class Interrupts:
 
 
 _active: list[Interrupts] = []
+_left: set[Path] = set()
 
 
 def drawing() -> None:
@@ -160,11 +162,26 @@ def _is_ours(handler: Any) -> bool:
     return handler in _USUAL or isinstance(getattr(handler, "__self__", None), Interrupts)
 
 
+def left_by_killed() -> frozenset[Path]:
+    """Shared memory of what a second signal killed since this was asked last."""
+    found = frozenset(_left)
+    _left.clear()
+    return found
+
+
 def _kill_what_runs() -> None:
-    """Kill every process below this one, by its own id; who waits for them goes on at once."""
+    """Kill every process below this one, by its own id; who waits for them goes on at once.
+
+    But for those that give back what the others leave: they end by themselves behind them.
+    """
     import psutil  # not needed to print a help text
 
+    from experiment.shared_memory import is_tracker, segments_of
+
     with contextlib.suppress(psutil.Error, OSError):
-        for process in psutil.Process().children(recursive=True):
+        below = psutil.Process().children(recursive=True)
+        _left.update(segments_of(below))
+        for process in below:
             with contextlib.suppress(psutil.Error):
-                process.kill()
+                if not is_tracker(process):
+                    process.kill()

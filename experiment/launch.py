@@ -92,8 +92,8 @@ def plan_launch(
         check_room(arm, config, device, prepared.model, prepared.workload)
         task = _vllm_task(config, device, prepared, logs)
         return Launch("experiment.vllm_arm", task, python, _vllm_variables(config))
-    if arm == TRANSFORMERS_PAGED and not _plain_greedy(prepared.workload):
-        return message("skip.greedy_only")
+    if arm == TRANSFORMERS_PAGED and not _ends_by_length(prepared.workload):
+        return message("skip.no_stops")
     if arm == TRANSFORMERS_PAGED and config.cache.block_size < TRANSFORMERS_LEAST:
         size = config.cache.block_size
         return message("skip.transformers_block", size=size, least=TRANSFORMERS_LEAST)
@@ -110,10 +110,9 @@ def plan_launch(
     return Launch(ARM, task)
 
 
-def _plain_greedy(workload: WorkloadReady) -> bool:
-    """Whether the most likely token is taken until the given length or the end-of-text token."""
-    sampling = workload.sampling
-    return sampling.greedy and not sampling.stop_token_ids and not sampling.min_new_tokens
+def _ends_by_length(workload: WorkloadReady) -> bool:
+    """Whether requests end at the given length or at the end-of-text token alone."""
+    return not workload.sampling.stop_token_ids and not workload.sampling.min_new_tokens
 
 
 def find_vllm(config: Config) -> str | Message:

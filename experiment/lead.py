@@ -24,7 +24,7 @@ from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
 from experiment.launch import Prepared, adapt, refuse
 from experiment.messages import Message
-from experiment.record import read_record
+from experiment.record import EVENTS_FILE, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
 from experiment.resume import Resumption
@@ -97,9 +97,14 @@ def lead(
 
 
 def _spared(spec: Experiment, session: Session, cell: Cell) -> dict[str, Message]:
-    """Arms that a cell need not run, by what the log holds of the cells before it."""
+    """Arms that a cell need not run, by what the log holds of the cells before it.
+
+    Raises:
+        OSError: the log is there no more.
+    """
     if spec.spared is None:
         return {}
+    (session.directory / EVENTS_FILE).stat()  # taken away, it is no run to be read
     return spec.spared(cell, cells_of(read_record(session.directory, own=True)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 
 from experiment.experiments.registry import EXPERIMENTS
@@ -10,6 +11,8 @@ from experiment.interrupts import answer
 from experiment.shipped import CONFIGS, program
 
 _DIGITS = 9  # of thousands Python makes no number
+_LEAVE = ("q", "quit", "exit")
+_QUICK = {"": True, "quick": True, "f": False, "full": False}
 
 
 def shipped() -> list[tuple[str, Path]]:
@@ -31,25 +34,45 @@ def choose(t: Translator) -> tuple[Path | None, bool] | None:
     The walkthrough has no config of its own.
     """
     offered = shipped()
+    names = [name for name, _ in offered]
     print(t("experiments.menu_head"))
     print(f"  0  {t('experiments.menu_walkthrough')}")
     for number, (name, _) in enumerate(offered, 1):
         print(f" {number:>2}  {name:<{_width()}}{t(_key(name, 'title'))}")
     while True:
         said = _ask(t("experiments.menu_ask"))
-        if said == "q":
+        if said in _LEAVE:
             return None
         if said in ("", "0"):
             return None, False
-        if said.isdecimal() and len(said) < _DIGITS and int(said) <= len(offered):
+        if said.isdecimal() and len(said) < _DIGITS and 0 < int(said) <= len(offered):
+            said = names[int(said) - 1]
+        if said in names:
             break
         print(t("experiments.menu_again", n=len(offered)))
-    size = _ask(t("experiments.menu_size"))
-    return None if size == "q" else (offered[int(said) - 1][1], size != "f")
+    while (size := _ask(t("experiments.menu_size"))) not in _QUICK:
+        if size in _LEAVE:
+            return None
+        print(t("experiments.menu_size_again"))
+    return offered[names.index(said)][1], _QUICK[size]
+
+
+def chosen_words(path: Path, quick: bool) -> tuple[str, ...]:
+    """The words of a command line that asks for what was chosen."""
+    return ("--config", f"configs/{path.name}", *(("--quick",) if quick else ()))
 
 
 def _ask(question: str) -> str:
-    return answer(lambda: input(question + " ")).strip().lower()
+    """In small letters; digits as wide as Chinese signs are digits. The input's end is a leave."""
+
+    def read() -> str:
+        try:
+            return input(question + " ")
+        except EOFError:
+            print()
+            return _LEAVE[0]
+
+    return unicodedata.normalize("NFKC", answer(read)).strip().lower()
 
 
 def _key(name: str, part: str) -> str:

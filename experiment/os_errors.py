@@ -60,3 +60,36 @@ def writing(path: Path, exit_code: int = ExitCode.USAGE) -> Iterator[None]:
         yield
     except OSError as error:
         raise unwritable(path, error, exit_code) from error
+
+
+# Windows has no disk quotas of this kind.
+_DISK_ERRORS = {errno.ENOSPC, errno.EFBIG, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)}
+# Of files in a directory these, too, say that it was taken away or closed meanwhile.
+_PLACE_ERRORS = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR}
+
+
+@contextmanager
+def disk_errors(directory: Path) -> Iterator[None]:
+    """Something goes on for minutes and writes into ``directory`` meanwhile.
+
+    A disk that takes no more, or a directory that goes, is no defect of this program: one line.
+
+    Raises:
+        UserError: the disk is full, or the directory may no longer be written to.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS and not _is_of(directory, error):
+            raise
+        raise unwritable(directory, error) from error
+
+
+def _is_of(directory: Path, error: OSError) -> bool:
+    """Whether an error says that a file in a directory cannot be had there any more."""
+    name = error.filename
+    return (
+        error.errno in _PLACE_ERRORS
+        and isinstance(name, str)
+        and Path(name).absolute().is_relative_to(directory.absolute())
+    )

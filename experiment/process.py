@@ -22,7 +22,7 @@ import psutil
 import experiment
 import kvsim
 from experiment.events import Event, decode
-from experiment.interrupts import shielded
+from experiment.interrupts import left_by_killed, shielded
 from experiment.messages import ExitCode, UserError, message
 from experiment.privacy import clean_log
 from experiment.shared_memory import is_tracker, remove_segments, segments_of
@@ -91,10 +91,28 @@ class Child:
                 self._packages.remove()
             raise _not_started(error) from error
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._next: list[Event | None] = []  # out of the queue, and not yet taken
         self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        if self._task is not None:
-            self.begin(self._task, self._timeout_s)
+        try:
+            _start_thread(self._reader)
+            if self._task is not None:
+                self.begin(self._task, self._timeout_s)
+        except ChildStartError:
+            self._process.kill()
+            self._process.wait()
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        """Close the files of a process that has ended, and remove what was made for it."""
+        if self._reader.ident is not None:
+            self._reader.join(_GRACE_S)
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+        if self._packages is not None:
+            self._packages.remove()
 
     def _made(self) -> subprocess.Popen[bytes]:
         # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
@@ -109,10 +127,17 @@ class Child:
         )
 
     def begin(self, task: dict[str, Any], timeout_s: float) -> None:
-        """Hand over the task; the time limit counts from now on."""
+        """Hand over the task; the time limit counts from now on.
+
+        A task is longer than a pipe holds, and who does not read it must not keep us from looking
+        at the clock: a thread writes it.
+
+        Raises:
+            ChildStartError: the system makes no thread more.
+        """
         self._looked = time.monotonic()
         self._deadline = self._looked + timeout_s
-        self._send(json.dumps(task))
+        _start_thread(threading.Thread(target=self._send, args=(json.dumps(task),), daemon=True))
 
     @property
     def pid(self) -> int:
@@ -122,6 +147,7 @@ class Child:
     def events(self) -> Iterator[Event]:
         """Events as they come, until the child closes its pipe or is dead and silent.
 
+        One that is broken off before :meth:`taken` was said of it is among :meth:`rest`.
         A process that it left behind may hold the pipe open for as long as it likes.
 
         Raises:
@@ -133,14 +159,34 @@ class Child:
                 raise ChildTimeoutError
             dead = self._process.poll() is not None
             try:
-                event = self._queue.get(timeout=min(left, _GRACE_S))
+                if not self._next:
+                    # One call: no signal can come between the queue and the list.
+                    self._next.extend(map(self._queue.get, (True,), (min(left, _GRACE_S),)))
             except queue.Empty:
                 if dead:
                     return
                 continue
+            event = self._next[0]
             if event is None:
                 return
             yield event
+            self.taken()
+
+    def taken(self) -> None:
+        """Say that the last event of :meth:`events` is kept."""
+        self._next.clear()
+
+    def rest(self) -> list[Event]:
+        """What a child said before it was ended, and nobody has taken."""
+        self._reader.join(_GRACE_S)
+        left = [event for event in self._next if event is not None]
+        self._next.clear()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                event = self._queue.get_nowait()
+                if event is not None:
+                    left.append(event)
+        return left
 
     def _left(self) -> float:
         """Seconds until the time limit."""
@@ -182,7 +228,7 @@ class Child:
         self._process.kill()
         self._process.wait()
         end_processes(below)
-        remove_segments(shared)
+        remove_segments(shared | left_by_killed())
 
     def __enter__(self) -> Child:
         if "_reader" in vars(self):
@@ -211,16 +257,10 @@ class Child:
         left = session_members(self._process.pid)
         shared = segments_of(left)
         end_processes(left)
-        remove_segments(shared)
-        self._reader.join(_GRACE_S)
-        for stream in (self._process.stdin, self._process.stdout, self._log):
-            with contextlib.suppress(OSError):
-                if stream is not None:
-                    stream.close()
+        remove_segments(shared | left_by_killed())
+        self._close()
         with contextlib.suppress(OSError):
             clean_log(self._log_path)
-        if self._packages is not None:
-            self._packages.remove()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -229,8 +269,9 @@ class Child:
                 try:
                     event = decode(line)
                 except ValueError:
-                    self._log.write(b"not an event: " + line[:1000] + b"\n")
-                    self._log.flush()
+                    with contextlib.suppress(OSError):  # the disk is full; events go on
+                        self._log.write(b"not an event: " + line[:1000] + b"\n")
+                        self._log.flush()
                     continue
                 self._queue.put(event)
         except (OSError, ValueError):
@@ -241,9 +282,21 @@ class Child:
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         # A child that died cannot read; its exit code tells the story.
-        with contextlib.suppress(BrokenPipeError, OSError):
+        with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
+
+
+def _start_thread(thread: threading.Thread) -> None:
+    """Start a thread; the system counts them as it counts processes.
+
+    Raises:
+        ChildStartError: it makes none more.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise _not_started(OSError(errno.EAGAIN, str(error))) from error
 
 
 def _not_started(error: OSError) -> ChildStartError:

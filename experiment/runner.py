@@ -288,9 +288,15 @@ class Session:
                     if watcher:
                         watcher.start()
                     self._follow(child, watcher, last, seen)
-                except ChildTimeoutError:
-                    child.kill()
-                    self._fail(last, name, message("failure.timeout", seconds=timeout_s))
+                except (ChildTimeoutError, KeyboardInterrupt) as ended:
+                    with shielded():
+                        child.kill()
+                        self._keep_rest(child)
+                        if isinstance(ended, ChildTimeoutError):
+                            reason = message("failure.timeout", seconds=timeout_s)
+                            self._fail(last, name, reason)
+                    if isinstance(ended, KeyboardInterrupt):
+                        raise
                 finally:
                     if watcher:
                         self._stop(watcher)
@@ -319,13 +325,19 @@ class Session:
             last[type(event)] = event
             if seen is not None:
                 seen.append(event)
-            with shielded():  # out of the pipe it is nowhere else
+            with shielded():
                 self._write(event)
+                child.taken()
             self._listener(event)
             if isinstance(event, StageEntered):
                 if watcher:
                     watcher.mark(event.stage, event.request)
                 child.acknowledge()
+
+    def _keep_rest(self, child: Child) -> None:
+        """Write down what a child that was ended had said by then: it is nowhere else."""
+        for event in child.rest():
+            self._write(event)
 
     def _stop(self, watcher: Monitor) -> None:
         """End sampling; say what it cost and, where samples are missing, that they are."""

@@ -3,6 +3,7 @@
 a terminal that closes    whoever prints meets an error, in any thread, and there is a signal;
                           the error is answered by that signal, so that both are one end
 a pipe without a reader   `| head` has what it wanted: the command goes on, and tells nobody
+a disk that is full       the command goes on, and its end says what could not be written
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from typing import Any, TextIO, cast
 
 
 class _Stream:
-    """A text stream whose reader may go at any moment."""
+    """A text stream whose reader may go at any moment, or whose disk may be full.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    ``lost`` is told why what is printed here is kept nowhere.
+    """
+
+    def __init__(self, stream: TextIO, lost: list[OSError]) -> None:
+        self._stream, self._lost = stream, lost
 
     def write(self, text: str) -> int:
         """Write ``text``, or nothing where nobody is left to read it."""
@@ -40,14 +44,12 @@ class _Stream:
             self._is_left(error)
 
     def _is_left(self, error: OSError) -> None:
-        """Print to nobody from now on.
-
-        Raises:
-            OSError: it is another error, or that of a disk.
-        """
+        """Print to nobody from now on: what goes on is worth more than what is told of it."""
+        if self._lost:
+            return
         terminal = error.errno == errno.EIO and is_device(self._stream)
         if not terminal and error.errno != errno.EPIPE:
-            raise error
+            self._lost.append(error)
         to_nobody(self._stream)
         if terminal:
             _tell_the_main_thread()
@@ -57,17 +59,22 @@ class _Stream:
 
 
 @contextlib.contextmanager
-def readers_may_go() -> Iterator[None]:
-    """Within this, whatever is printed to somebody who went is printed to nobody."""
+def readers_may_go(lost: list[OSError] | None = None) -> Iterator[None]:
+    """Within this, whatever is printed to somebody who went is printed to nobody.
+
+    ``lost`` is told why the output could not be written, of a full disk for instance.
+    """
     before = sys.stdout, sys.stderr
-    ours = [stream and _Stream(stream) for stream in before]  # None under a windowed Python
+    lost = [] if lost is None else lost
+    # None under a windowed Python; and of errors nobody can be told where they are lost.
+    ours = [stream and _Stream(stream, to) for stream, to in zip(before, (lost, []), strict=True)]
     sys.stdout, sys.stderr = (cast("TextIO", stream) for stream in ours)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
         for stream in ours:
-            with contextlib.suppress(OSError, ValueError):  # a full disk, or closed meanwhile
+            with contextlib.suppress(ValueError):  # closed meanwhile
                 if stream:
                     stream.flush()
 

@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from experiment.lead import check_experiment, lead
 from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message
 from experiment.model.source import text_warning
-from experiment.os_errors import unwritable
+from experiment.os_errors import disk_errors, unwritable, writing
 from experiment.privacy import without_names
 from experiment.record import EVENTS_FILE, EventLog
 from experiment.report.console import ConsoleReporter
@@ -59,14 +59,10 @@ class RunOptions:
     checks: Checks = NO_CHECKS
 
 
-# Windows has no disk quotas of this kind.
-_DISK_ERRORS = {errno.ENOSPC, errno.EFBIG, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)}
-# Of files in the run directory these, too, say that it was taken away or closed meanwhile.
-_PLACE_ERRORS = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR}
-
-
 class _LeaveError(Exception):
-    """The person pressed q."""
+    """The person pressed q; ``failure`` is that of an arm before, if there was one."""
+
+    failure: ArmFailed | None = None
 
 
 def run(config: Config, options: RunOptions, resumption: Resumption | None = None) -> int:
@@ -125,9 +121,10 @@ def _measure(
     Raises:
         UserError: nothing could be measured, or no more be written.
     """
-    with _disk_errors(directory), _log(directory, resumption) as log:
+    with disk_errors(directory), _log(directory, resumption) as log:
         stretch = resumption.stretch if resumption else 1
-        session = Session(directory, log, console.handle, stretch)
+        with writing(directory):
+            session = Session(directory, log, console.handle, stretch)
         first = _first_event(config, options, resumption)
 
         def stages() -> ArmFailed | None:
@@ -159,9 +156,10 @@ def _measure(
 
 
 def _log(directory: Path, resumption: Resumption | None) -> EventLog:
-    if resumption is None:
-        return EventLog(directory)
-    return EventLog(directory, resume=True, size=resumption.size)
+    with writing(directory):  # nothing was measured yet
+        if resumption is None:
+            return EventLog(directory)
+        return EventLog(directory, resume=True, size=resumption.size)
 
 
 def _take_back(directory: Path) -> None:
@@ -179,8 +177,8 @@ def _attempt(
     try:
         failure = stages()
         return ("complete" if failure is None else "incomplete"), failure
-    except _LeaveError:
-        return "left", None
+    except _LeaveError as left:
+        return "left", left.failure
     except KeyboardInterrupt:
         interrupts.signal = interrupts.signal or signal.SIGINT
         return "interrupted", None
@@ -202,7 +200,9 @@ def resume(directory: Path, given: Config | None, options: RunOptions) -> int:
         return run(resumption.config, options, resumption)
     console = ConsoleReporter(options.lang, options.ascii)
     console.warn(message("note.resume_complete", path=str(directory)))
-    return ExitCode.OK
+    if not options.checks.any:
+        return ExitCode.OK
+    return check_run(directory, options.checks, ExitCode.OK, options.lang, options.ascii)
 
 
 def _stages(
@@ -224,7 +224,8 @@ def _stages(
     console.section("section.environment")
     console.begin_task("progress.environment")
     session.start_preparation()
-    threading.Thread(target=_import_late, daemon=True).start()
+    with contextlib.suppress(RuntimeError):  # no thread more: it is imported in its turn
+        threading.Thread(target=_import_late, daemon=True).start()
     environment = session.probe_environment(config.run.device)
     console.end_task()
     if isinstance(environment, ArmFailed):
@@ -282,7 +283,11 @@ def _arms(
         group = group_of(arm)
         if group != previous:
             if previous is not None:
-                _gate(console, options)
+                try:
+                    _gate(console, options)
+                except _LeaveError as left:
+                    left.failure = failure
+                    raise
             console.section(f"section.{group}")
             previous = group
         console.begin_task("progress.start_arm")
@@ -308,31 +313,6 @@ def _gate(console: ConsoleReporter, options: RunOptions) -> None:
         raise _LeaveError
 
 
-@contextlib.contextmanager
-def _disk_errors(directory: Path) -> Iterator[None]:
-    """A disk that takes no more is no defect of this program: one clear line.
-
-    Raises:
-        UserError: the disk is full, or may no longer be written to.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _DISK_ERRORS and not _is_of(directory, error):
-            raise
-        raise unwritable(directory, error) from error
-
-
-def _is_of(directory: Path, error: OSError) -> bool:
-    """Whether an error says that a file in a directory cannot be had there any more."""
-    name = error.filename
-    return (
-        error.errno in _PLACE_ERRORS
-        and isinstance(name, str)
-        and Path(name).absolute().is_relative_to(directory.absolute())
-    )
-
-
 def _is_there(directory: Path) -> bool:
     """A log that is open goes on being written, wherever its directory was moved, or nowhere."""
     return (directory / EVENTS_FILE).exists()
@@ -354,6 +334,6 @@ def _first_event(
 def _exit_code(failure: ArmFailed | None) -> int:
     if failure is None:
         return ExitCode.OK
-    if failure.exit_code == ExitCode.USAGE:
+    if failure.arm in PREPARATION and failure.exit_code == ExitCode.USAGE:
         return ExitCode.USAGE
-    return ExitCode.INCOMPLETE
+    return ExitCode.INCOMPLETE  # of an arm: the others ran

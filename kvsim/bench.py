@@ -64,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = [name for name in files if not (asked.traces / name).exists()]
     if missing:
         print(f"{asked.traces}: no {', '.join(missing)}; say where with --traces", file=sys.stderr)
+        print("Where they come from: docs/simulator.md, Speed.", file=sys.stderr)
         return 2
     rows = []
     cells = _cells(asked)

@@ -155,10 +155,27 @@ class Ledger:
             self._require(request in self._owners[old], f"request {request} copies another's block")
             free = not self._owners[new] and new not in self.cached
             self._require(free, f"block {new} is not free")
-            self._disown(request, old)
-            logical = self._logical[old]
-            holder.table[logical] = new
-            self._own(request, new, logical)
+            self._replace(request, holder, old, new)
+
+    def _merge(self, op: BlockOp) -> None:
+        request = self._request_of(op)
+        holder = self._holder(request)
+        same = len(op.blocks) == len(op.sources)
+        self._require(same, f"request {request} gets not as many blocks as it gives up")
+        for old, new in zip(op.sources, op.blocks, strict=True):
+            self._require(self._owners[old] == {request}, f"block {old} is not its own alone")
+            if new in self.cached:
+                self._uncache(new)
+            elif self._filled[new] < self.shape.block_size:
+                raise ReplayError(f"block {new} is not full and takes another's place")
+            self._replace(request, holder, old, new)
+
+    def _replace(self, request: int, holder: Holder, old: int, new: int) -> None:
+        """Put a block into another one's place in a table."""
+        logical = self._logical[old]
+        self._disown(request, old)
+        holder.table[logical] = new
+        self._own(request, new, logical)
 
     def _evict(self, op: BlockOp) -> None:
         for block in op.blocks:
@@ -341,6 +358,7 @@ _APPLY = {
     OpKind.ALLOCATE: Ledger._allocate,
     OpKind.SHARE: Ledger._share,
     OpKind.COPY: Ledger._copy,
+    OpKind.MERGE: Ledger._merge,
     OpKind.EVICT: Ledger._evict,
     OpKind.FREE: Ledger._free,
     OpKind.SWAP_OUT: Ledger._swap_out,

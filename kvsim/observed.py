@@ -33,12 +33,19 @@ class Decision:
         chunks: tokens that the step computes. That of a request which is admitted now begins
             behind what its first blocks hold already (a prefix hit).
         waiting: requests left in the queue.
+        found: tokens of a prefix hit of requests that are admitted now and compute nothing yet.
+        evicted: cached blocks without an owner whose content was given up since the last decision.
+        parents: of requests that were forked since then, the one whose blocks they began with;
+            what theirs do not share with its own was copied.
     """
 
     tables: Tables
     preempted: Collection[int]
     chunks: Sequence[Chunk]
     waiting: int
+    found: Mapping[int, int] = field(default_factory=dict)
+    evicted: Collection[int] = ()
+    parents: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -65,12 +72,21 @@ class ScheduleTrace:
         Raises:
             TraceError: see there.
         """
-        gone = {finish.request for finish in self._finished}.union(decision.preempted)
+        ended = {finish.request for finish in self._finished}
+        gone = ended.union(decision.preempted)
         stay = self._tables.keys() - gone
         hits = {c.request: c.start for c in decision.chunks if c.request not in stay and c.start}
+        hits |= decision.found
         if gone.intersection(decision.tables):
             raise TraceError("a request lost its blocks and was given others at once")
-        ops = self._free(decision, gone, hits)
+        lost = stay - decision.tables.keys()
+        if lost:
+            raise TraceError(f"request {min(lost)} lost its blocks and has not ended")
+        found = {request: hits[request] for request in hits.keys() - decision.parents.keys()}
+        merges = self._merges(decision.tables, stay)
+        ops = self._free(decision, ended, found, merges)
+        ops += self._merge(merges) + self._evict(decision) + self._fork(decision, hits)
+        ops += self._free(decision, decision.preempted, found, ())
         for request, table in decision.tables.items():
             ops += self._grow(request, tuple(table), hits.get(request, 0))
         plan = StepPlan(
@@ -90,20 +106,22 @@ class ScheduleTrace:
         return self.plan(Decision({}, (), (), 0))
 
     def _free(
-        self, decision: Decision, gone: Collection[int], hits: Mapping[int, int]
+        self,
+        decision: Decision,
+        gone: Collection[int],
+        hits: Mapping[int, int],
+        merges: Sequence[BlockOp],
     ) -> list[BlockOp]:
         shared = {
             block
             for request, tokens in hits.items()
             for block in decision.tables[request][: blocks_needed(tokens, self.block_size)]
-        }
+        }.union(*(merge.blocks for merge in merges))
         # Handed out again at once; what is said of such a block now is its new owner's.
         taken = {block for table in decision.tables.values() for block in table} - shared
         ops = []
         for request in list(self._tables):
             if request not in gone:
-                if request not in decision.tables:
-                    raise TraceError(f"request {request} lost its blocks and has not ended")
                 continue
             table = self._tables.pop(request)
             held = {block for blocks in self._tables.values() for block in blocks}
@@ -117,6 +135,53 @@ class ScheduleTrace:
             self._cached.update(kept)
             ops.append(BlockOp(OpKind.FREE, request, table, cached=kept))
         return ops
+
+    def _merges(self, tables: Tables, stay: Collection[int]) -> list[BlockOp]:
+        """Entries that name another block than before: one that held the same tokens already."""
+        ops = []
+        for request in stay:
+            before = self._tables[request]
+            now = tuple(tables.get(request, before)[: len(before)])
+            if now == before:
+                continue
+            changed = [pair for pair in zip(before, now, strict=False) if pair[0] != pair[1]]
+            known = self._cached.union(*self._tables.values())
+            if not changed or not known.issuperset(new for _, new in changed):
+                raise TraceError(f"blocks of request {request} were replaced")
+            old, new = zip(*changed, strict=True)
+            ops.append(BlockOp(OpKind.MERGE, request, new, old))
+        return ops
+
+    def _merge(self, merges: list[BlockOp]) -> list[BlockOp]:
+        for op in merges:
+            assert op.request is not None
+            new = dict(zip(op.sources, op.blocks, strict=True))
+            table = self._tables[op.request]
+            self._tables[op.request] = tuple(new.get(block, block) for block in table)
+            self._cached.difference_update(op.blocks)
+        return merges
+
+    def _fork(self, decision: Decision, hits: Mapping[int, int]) -> list[BlockOp]:
+        ops = []
+        for child, parent in decision.parents.items():
+            tokens = hits.get(child, 0)
+            mine = tuple(decision.tables[child][: blocks_needed(tokens, self.block_size)])
+            known = self._cached.union(*self._tables.values())
+            pairs = zip(self._tables[parent], mine, strict=False)
+            began = tuple(new if new in known else old for old, new in pairs)
+            copied = [pair for pair in zip(began, mine, strict=True) if pair[0] != pair[1]]
+            ops.append(BlockOp(OpKind.SHARE, child, began, tokens=tokens))
+            if copied:
+                old, new = zip(*copied, strict=True)
+                ops.append(BlockOp(OpKind.COPY, child, new, old))
+            self._cached.difference_update(mine)
+            self._tables[child] = mine
+        return ops
+
+    def _evict(self, decision: Decision) -> list[BlockOp]:
+        lost = tuple(block for block in decision.evicted if block in self._cached)
+        self._cached.difference_update(lost)
+        return [BlockOp(OpKind.EVICT, None, lost)] if lost else []
 
     def _stays(self, block: int) -> bool:
         return self.keeps is not None and self.keeps(block)

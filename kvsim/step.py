@@ -25,6 +25,7 @@ class OpKind(StrEnum):
     ALLOCATE = "allocate"  # free blocks become the next blocks of a request
     SHARE = "share"  # blocks that others own too become the next blocks of a request
     COPY = "copy"  # copy-on-write: `sources` were shared, `blocks` replace them in the table
+    MERGE = "merge"  # `sources` hold the same as `blocks`, which replace them in the table
     EVICT = "evict"  # cached blocks without an owner lose their content
     FREE = "free"  # a request gives these blocks back
     SWAP_OUT = "swap_out"  # device `blocks` move to host blocks `sources`
@@ -48,7 +49,8 @@ class BlockOp(NamedTuple):
     for EVICT, whose blocks nobody owns.
 
     Attributes:
-        sources: COPY: the shared blocks that were copied. SWAP_OUT and SWAP_IN: host blocks.
+        sources: COPY: the shared blocks that were copied. MERGE: those that the request gives up.
+            SWAP_OUT and SWAP_IN: host blocks.
         cached: FREE and SWAP_OUT: those of ``blocks`` that nobody owns now and whose content is
             kept for the prefix cache.
         tokens: SHARE: positions of the request that the shared blocks hold.

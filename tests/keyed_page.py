@@ -1,14 +1,15 @@
 """Looks up what a page says of its numbers, and finds numbers that say nothing.
 
-Names of blocks and requests inside pictures, ticks of axes and numbers that belong to a text itself
-(the 95 of "95th percentile") are no figures of a run.
+:func:`exempt` names what needs no key, as the page itself does (``report.about.keys``); numbers
+that belong to a text of the catalogues (the 95 of "95th percentile") need none either.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import html5lib
@@ -27,12 +28,13 @@ from experiment.report.html_parts import hidden_stages, readings_summary
 from experiment.report.keyed import WRITERS, document, evaluate, lookup, moment
 from experiment.report.series import all_series
 from experiment.report.sharing import explanations, sampling_message
+from experiment.report.sweep_chart import label_of
 from experiment.report.watched import watched_figure
 from experiment.results import ArmResult, EngineResult, Margin, Results
 from experiment.sampling import SamplingConfig
+from experiment.shipped import program
 
-NO_FIGURES = {"pre", "script", "style", "bdi", "button", "option", "head"}
-PICTURES = {"map-wide", "map-narrow"}
+SPOKEN = ("aria-label", "aria-valuetext", "alt", "title", "placeholder")
 _UNIT = re.compile("\u00a0")
 
 
@@ -66,10 +68,11 @@ def numbers_without_key(body: Any) -> set[str]:
     """Texts with digits that neither have a key nor stand so in a catalogue."""
     constant = {text for lang in LANGUAGES for text in catalogue(lang).values() if "{" not in text}
     constant |= {Translator(lang).message(ALLOWED) for lang in LANGUAGES}  # a rule of ours
-    found = {text.strip() for text in loose(body) if re.search(r"\d", text)}
-    found = {_UNIT.sub(" ", text) for text in found} - {_UNIT.sub(" ", t) for t in constant}
-    # The speeds that a person can choose.
-    return {text for text in found if not re.fullmatch(r"\d+/s", text)}
+    # A screen reader may be told again what stands on the page with its key.
+    told = {"".join(node.itertext()) for node in keyed_nodes(body)}
+    found = {text for text in loose(body, spoken) if text not in told} | {*loose(body, written)}
+    found = {text.strip() for text in found if re.search(r"\d", text)}
+    return {_UNIT.sub(" ", text) for text in found} - {_UNIT.sub(" ", t) for t in constant}
 
 
 def name(node: Any) -> str:
@@ -116,8 +119,15 @@ def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
         info = next(i for i in facts["results"]["experiment"]["figures"] if i["figure"] == rest)
         entry = words.entry(FigureInfo.model_validate(info), FigureValue.model_validate(value))
         return entry.main if family == "figure" else entry.below  # type: ignore[return-value]
-    if kind == "cell_label":
-        return words.cell_label(value)
+    if family == "cell_label":
+        names = rest.split("+") if rest else value
+        return words.cell_label({name: value[name] for name in names})
+    if kind == "sweep.settings":
+        return label_of(value)
+    if kind == "json":
+        return json.dumps(value, ensure_ascii=False, indent=2)
+    if kind == "command":
+        return shlex.join([*program(), *value])
     if kind in ("foretold", "focus"):
         of = foretold_message if kind == "foretold" else focus_message
         return of(ExperimentResult.model_validate(value))  # type: ignore[return-value]
@@ -147,14 +157,38 @@ def _of_sentence(expression: str, facts: dict[str, Any]) -> Any:
     return message(kind, value=value)
 
 
-def loose(node: Any, inside: bool = False) -> Iterator[str]:
-    """Texts with digits that belong to no key."""
-    inside = inside or bool(node.get("data-key")) or name(node) in NO_FIGURES
-    classes = (node.get("class") or "").split()
-    inside = inside or node.get("id") in PICTURES or bool({"tick", "number"} & set(classes))
-    if not inside and node.text:
-        yield node.text
+def exempt(node: Any) -> str | None:
+    """What it is that needs no key; None: its numbers are figures."""
+    kind, classes = name(node), (node.get("class") or "").split()
+    if kind in ("script", "style"):
+        return "code"
+    if kind == "bdi":
+        return "quotation"
+    if kind == "text" and "tick" in classes:
+        return "mark of an axis"
+    if kind == "th" and "quantile" in classes:
+        return "percentile that a row is about"
+    if kind == "span" and "number" in classes:
+        return "number of a section"
+    if kind == "select" and node.get("id") == "player-speed":
+        return "speed of the player"
+    return None
+
+
+def loose(node: Any, texts: Callable[[Any], Iterable[str | None]]) -> Iterator[str]:
+    """Texts of elements that belong to no key and are not exempt."""
+    if node.get("data-key") or exempt(node) is not None:
+        return
+    yield from filter(None, texts(node))
     for child in node:
-        yield from loose(child, inside)
-        if not inside and child.tail:
-            yield child.tail
+        yield from loose(child, texts)
+
+
+def written(node: Any) -> list[str | None]:
+    """What stands in an element and in none of its children."""
+    return [node.text, *(child.tail for child in node)]
+
+
+def spoken(node: Any) -> list[str | None]:
+    """What a screen reader says of an element, or a hand that rests on it is shown."""
+    return [node.get(each) for each in SPOKEN]

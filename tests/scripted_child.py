@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import resource_tracker
+from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 from experiment.events import Notice, Stage, StageEntered
@@ -64,12 +66,26 @@ def linger(wire: Wire) -> None:
     time.sleep(600)
 
 
+def share(wire: Wire) -> None:
+    """Hold shared memory that nobody gives back for it, as libraries do."""
+    kept = SharedMemory(create=True, size=1 << 16)
+    resource_tracker.unregister(f"/{kept.name}", "shared_memory")
+    say(wire, name=kept.name)
+    time.sleep(600)
+
+
 def _grandchild() -> int:
     return subprocess.Popen([sys.executable, "-c", FOREVER]).pid
 
 
 def grandchild(wire: Wire) -> None:
     say(wire, pid=_grandchild())
+    time.sleep(600)
+
+
+def stranger(wire: Wire) -> None:
+    """Start a process that begins a session of its own, as pools of libraries do."""
+    say(wire, pid=subprocess.Popen([sys.executable, "-c", FOREVER], start_new_session=True).pid)
     time.sleep(600)
 
 
@@ -115,8 +131,10 @@ SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "chatter": chatter,
     "ignore_terminate": ignore_terminate,
     "linger": linger,
+    "share": share,
     "grandchild": grandchild,
     "orphan": orphan,
+    "stranger": stranger,
     "heir": heir,
     "stages": stages,
     "fail": fail,

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from experiment.runner import Session
 
 MODULE = "scripted_child"
 LONG, SHORT = 60.0, 1.0
+FULL = Path("/dev/full")
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +73,16 @@ def test_rubbish_lands_in_the_log_and_events_go_on(start: Start, log_path: Path)
     assert b"a library prints to stdout" in log
 
 
+def test_events_go_on_where_the_disk_is_too_full_for_rubbish(start: Start) -> None:
+    with start("rubbish") as child:
+        kept, child._log = child._log, FULL.open("wb")
+        assert said(list(child.events())) == [{"n": 1}]
+        assert child.wait() == 0
+        with contextlib.suppress(OSError):
+            child._log.close()
+        child._log = kept
+
+
 def test_an_exit_code_is_reported_with_what_was_said_before(start: Start) -> None:
     with start("exit_7") as child:
         assert said(list(child.events())) == [{"n": 1}]
@@ -87,6 +99,25 @@ def test_a_child_that_hangs_runs_into_its_time_limit_and_is_ended(start: Start) 
     with start("hang", SHORT) as child:
         with pytest.raises(ChildTimeoutError):
             list(child.events())
+        pid = child.pid
+    assert is_gone(pid)
+
+
+def test_a_child_that_does_not_read_its_task_runs_into_its_time_limit(
+    log_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped before it could; a pipe holds less than a task of many requests."""
+    monkeypatch.setattr(process, "_GRACE_S", 0.3)
+    with Child(MODULE, None, log_path, LONG) as child:
+        os.kill(child.pid, signal.SIGSTOP)
+        rescue = threading.Timer(20, os.kill, (child.pid, signal.SIGKILL))  # from a test that fails
+        rescue.start()
+        began = time.monotonic()
+        child.begin({"arm": "scripted", "script": "hang", "prompt": "x" * (1 << 20)}, 0.3)
+        with pytest.raises(ChildTimeoutError):
+            list(child.events())
+        assert time.monotonic() - began < 10
+        rescue.cancel()
         pid = child.pid
     assert is_gone(pid)
 
@@ -155,8 +186,9 @@ def test_a_child_that_closes_its_pipe_and_stays_is_ended(
         assert child.lingered
 
 
-def test_leaving_the_block_ends_the_child_and_what_it_started(start: Start) -> None:
-    with start("grandchild") as child:
+@pytest.mark.parametrize("script", ["grandchild", "stranger"])
+def test_leaving_the_block_ends_the_child_and_what_it_started(script: str, start: Start) -> None:
+    with start(script) as child:
         grandchild = said(until_first(child))[0]["pid"]
         assert psutil.pid_exists(grandchild)
         pid = child.pid
@@ -197,6 +229,20 @@ def test_who_holds_the_pipe_of_a_dead_child_is_not_waited_for(
         (told,) = said(list(child.events()))  # and not ChildTimeoutError
         assert child.wait() == -signal.SIGKILL
     assert is_gone(told["pid"])
+
+
+@pytest.mark.parametrize("broken_off", [False, True])
+def test_what_a_child_had_said_when_nobody_listened_any_more_is_there(
+    broken_off: bool, start: Start
+) -> None:
+    with start("two_words") as child:
+        events = child.events()
+        next(events)
+        if not broken_off:
+            child.taken()
+        assert child._process.wait(20) == 0
+        assert said(child.rest()) == [{"n": 1}, {"n": 2}][not broken_off :]
+        assert child.rest() == []
 
 
 def test_a_child_stands_still_at_a_stage_until_it_is_acknowledged(start: Start) -> None:

@@ -22,6 +22,7 @@ LONG_FILES = {
     "tests/bench/test_bench_rows.py": "each figure of a row, from the same made-up round",
     "tests/engine/test_packed_weights.py": "one layer packed in each way, and what refuses it",
     "tests/engine/test_quantized.py": "one format's arithmetic, pool and kernels",
+    "tests/faults/test_started_ahead.py": "every moment around one process, with the same session",
 }
 LONG_FUNCTIONS: dict[str, str] = {}
 # Text goes through one of these; the second says how many positional arguments come before it.

@@ -111,7 +111,7 @@ def test_a_report_made_by_a_wheel_says_how_to_run_it_again_with_pagedkv(
     (tmp_path / "events.jsonl").write_text(log, encoding="utf-8")
     call(pagedkv, "render", tmp_path, "--lang", "zh", cwd=tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert re.search(r"^<pre class=\"code\">pagedkv\b", page, re.MULTILINE)
+    assert re.search(r"^<pre class=\"code\"[^>]*>pagedkv\b", page, re.MULTILINE)
     assert "run_experiment.py" not in page
 
 

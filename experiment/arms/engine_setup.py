@@ -2,6 +2,7 @@
 
 engine.kernel ──► choose_kernel ──► KernelChosen          why nothing faster: the reason
 engine.cuda_graphs ──► capture ───► DecodeGraphsReady      ...     at the end: DecodeGraphsUsed
+on a CPU ────────────► warm_memory ► ProfileRun            what steps compute in is kept, and warm
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import torch
 from experiment.arms.base import ArmRun
 from experiment.engine.attention import UnsupportedModelError
 from experiment.engine.decode_graphs import DecodeGraphs, cuda_capture
+from experiment.engine.engine import Engine
 from experiment.engine.kernels import choose_kernel, reason_against_compiled, triton_module
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.triton_support import reason_against
-from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
+from experiment.engine.working_memory import Computed, keep_working_memory, profile_run
+from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, ProfileRun
 from experiment.messages import Message, message, user_error
 from experiment.model.load import one_line
+from kvsim.scheduler import SchedulerConfig
 
 
 def kernel_of(run: ArmRun) -> str:
@@ -88,6 +92,23 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
             reason=reason,
         )
     )
+
+
+def warm_memory(run: ArmRun, runner: ModelRunner, limits: SchedulerConfig) -> None:
+    """Make what steps compute in ready on a CPU, before any clock, and record it.
+
+    On a GPU torch's own allocator keeps it. An experiment's first repeat warms up by itself.
+    """
+    if run.device.type != "cpu":
+        return
+    kept, done = keep_working_memory(), Computed(0, 0, 0.0)
+    if run.task.config.experiment.name is None:
+        lengths = [len(first.token_ids) for first, *_ in run.task.workload.samples()]
+        vocabulary, length = run.task.model.vocab_size, run.task.workload.max_length
+        engine = Engine(runner, limits, None, vocabulary, length)
+        done = profile_run(engine, lengths, limits.max_num_batched_tokens)
+        runner.pool.poison(range(runner.pool.num_blocks))
+    run.emit(ProfileRun(arm=run.task.arm, kept=kept, **done._asdict()))
 
 
 def _reserved(device: torch.device) -> int | None:

@@ -20,6 +20,7 @@ from experiment.arms.engine_setup import (
     capture_graphs,
     compile_kernel,
     kernel_of,
+    warm_memory,
 )
 from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.arrival_clock import ArrivalClock
@@ -100,6 +101,8 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     announce_kernel(run, kernel)
     compile_kernel(model, runner, kernel)
     capture_graphs(run, runner, kernel)
+    with _valid_logits(run):
+        warm_memory(run, runner, limits)
     vocabulary, length = task.model.vocab_size, task.workload.max_length
     for repeat in run.repeats():
         if repeat:

@@ -5,6 +5,10 @@
 Everything that Transformers would infer from the machine is set: page size, blocks, tokens of a
 batch, no switch to another attention, no batch in flight while the next one is decided. Its loop
 is stepped here rather than in its background thread, so that nothing runs while memory is read.
+With ``engine.prefix_caching`` its requests share full blocks; what they found is read from where
+their first chunks begin, and its own ledger says which blocks it keeps. Samples of a prompt are its
+forks: they part before the last token of the prompt, share full blocks, and each but the first gets
+a copy of the last one at once. That takes the same switch, so its prefix cache is on with them.
 Follows Transformers 5.23, ``generation/continuous_batching``.
 """
 
@@ -12,7 +16,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -20,26 +25,56 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from experiment.arms.arrivals import clock_of
 from experiment.arms.base import ArmRun
+from experiment.arms.choice import choice
 from experiment.arrival_clock import ArrivalClock
+from experiment.events import PrefixCacheUsed, WorkloadRequest
 from experiment.messages import user_error
 from experiment.request_times import Progressing
 from experiment.workload import TRASH_BLOCKS
 from kvsim.ledger import PoolShape
 from kvsim.observed import Decision, ScheduleTrace
-from kvsim.step import Chunk, FinishReason, StepPlan
+from kvsim.prefix import PrefixStats
+from kvsim.step import Chunk, FinishReason, OpKind, StepPlan
 
 ATTENTION = "sdpa"
+_CHILD = "__child#"  # in Transformers' name of a sample that it forks, before its number
 
 
 def run_transformers_paged(run: ArmRun) -> None:
     """All requests through Transformers' continuous batching, in blocks of the workload's size."""
     model: Any = run.load(ATTENTION)
     manager = _start(run, model)
+    sharing = _shares(run)
     for _ in run.repeats():
-        _Loop(run, manager).run_all()
+        if sharing:  # what an earlier repeat left there would be found by this one
+            manager.batch_processor.cache.evict_cached_blocks()
+        loop = _Loop(run, manager)
+        loop.run_all()
+        if sharing:
+            run.emit(PrefixCacheUsed(arm=run.task.arm, **asdict(loop.prefix.stats)))
     del manager
     del model
     run.finish()
+
+
+def _forks(run: ArmRun) -> int:
+    """Samples of a prompt, where it forks them; equal greedy answers are requests of their own."""
+    sampling = run.task.workload.sampling
+    return 1 if sampling.greedy else sampling.n
+
+
+def _shares(run: ArmRun) -> bool:
+    return run.task.config.engine.prefix_caching or _forks(run) > 1
+
+
+def _names(requests: Sequence[WorkloadRequest], forks: bool) -> dict[int, str]:
+    """What Transformers calls each request."""
+    return {
+        one.id: f"{one.sample_of}{_CHILD}{one.id - one.sample_of - 1}"
+        if forks and one.sample_of is not None
+        else str(one.id)
+        for one in requests
+    }
 
 
 def _start(run: ArmRun, model: Any) -> Any:
@@ -57,12 +92,15 @@ def _start(run: ArmRun, model: Any) -> Any:
         num_blocks=blocks,
         max_batch_tokens=limits.max_num_batched_tokens,
         max_requests_per_batch=limits.max_num_seqs,
-        allow_block_sharing=False,
+        allow_block_sharing=_shares(run),
         use_async_batching=False,
         use_cuda_graph=False,
         auto_switch_to_flash=False,
     )
-    generation = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0)
+    generation = GenerationConfig(
+        eos_token_id=-1, pad_token_id=0, num_return_sequences=_forks(run),
+        **choice(task.workload.sampling, (), 0),
+    )  # fmt: skip
     manager = model.init_continuous_batching(generation, continuous_batching_config=batching)
     manager.batch_processor = manager._create_batch_processor()
     cache = manager.batch_processor.cache
@@ -84,6 +122,39 @@ class _Progress(Progressing):
 
 
 @dataclass(slots=True)
+class _Prefix:
+    """What requests found in blocks that were there: counted where they are admitted."""
+
+    block_size: int
+    stats: PrefixStats = field(default_factory=PrefixStats)
+    writers: dict[int, int] = field(default_factory=dict)
+    admitted: set[int] = field(default_factory=set)
+
+    def take(self, plan: StepPlan, asked: dict[int, int], forked: Collection[int]) -> None:
+        """Count what requests found that are admitted in this plan.
+
+        Args:
+            asked: their known tokens.
+            forked: other requests that are there from now on; they asked for nothing.
+        """
+        shared = {op.request: op.blocks for op in plan.ops if op.kind is OpKind.SHARE}
+        for request, tokens in asked.items():
+            blocks = shared.get(request, ())
+            if request in self.admitted:
+                own = sum(self.writers[block] == request for block in blocks)
+                self.stats.requeried += tokens
+                self.stats.hit_own += own * self.block_size
+                self.stats.hit_again += (len(blocks) - own) * self.block_size
+            else:
+                self.stats.queried += tokens
+                self.stats.hit_cross += len(blocks) * self.block_size
+        self.admitted.update(asked, forked)
+        for op in plan.ops:
+            if op.kind in (OpKind.ALLOCATE, OpKind.COPY) and op.request is not None:
+                self.writers.update(dict.fromkeys(op.blocks, op.request))
+
+
+@dataclass(slots=True)
 class _Seen:
     """What was decided for a step."""
 
@@ -101,7 +172,14 @@ class _Loop:
         self.processor = manager.batch_processor
         self.allocator = next(iter(self.processor.cache.cache_allocators.values()))
         self.requests = {request.id: _Progress(request) for request in run.task.workload.requests}
-        self.trace = ScheduleTrace(run.task.workload.block_size)
+        size = run.task.workload.block_size
+        sharing = _shares(run)
+        self.cached = self.allocator.ledger.cached_blocks if sharing else {}
+        self.trace = ScheduleTrace(size, self.cached.__contains__ if sharing else None)
+        self.names = _names(run.task.workload.requests, _forks(run) > 1)
+        self.ids = {name: request for request, name in self.names.items()}
+        self.prefix = _Prefix(size)
+        self.kept: set[int] = set()
         self.held: set[int] = set()
         self.ended: set[int] = set()
         self.coming = deque(self.requests.values())
@@ -142,9 +220,11 @@ class _Loop:
             self._add(one)
 
     def _add(self, one: _Progress) -> None:
+        if _CHILD in self.names[one.request.id]:
+            return  # comes with its prompt's first sample
         self.manager.add_request(
             one.request.token_ids,
-            request_id=str(one.request.id),
+            request_id=self.names[one.request.id],
             max_new_tokens=one.request.max_new_tokens,
             eos_token_id=-1 if self.eos is None else self.eos,
         )
@@ -155,23 +235,53 @@ class _Loop:
     def _look(self) -> _Seen:
         """The decision that has just been made, by the block tables and the batch."""
         tables = {
-            int(name): list(table)  # numbered from the start of the tensor, behind the trash
+            self.ids[name]: list(table)  # numbered from the start of the tensor, behind the trash
             for name, table in self.allocator.block_table.items()
             if table
         }
         chunks = []
         for future in self.processor.inputs_and_outputs.requests_in_batch:
-            request, end = int(future.state.request_id), future.state.position_offset
+            request, end = self.ids[future.state.request_id], future.state.position_offset
             count = future.query_length
             chunks.append(Chunk(request, end - count, count, future.has_new_token))
             self.requests[request].state = future.state
         preempted = tuple(sorted(self.held - tables.keys() - self.ended))
-        self.held = set(tables)
-        waiting = len(self.processor.scheduler.waiting_requests)
-        plan = self.trace.plan(Decision(tables, preempted, tuple(chunks), waiting))
         active = self.processor.scheduler.active_requests
-        written = {request: active[str(request)].position_offset for request in tables}
+        states = {request: active[self.names[request]] for request in tables}
+        written = {request: state.position_offset for request, state in states.items()}
+        new = tables.keys() - self.held
+        parents = self._parents({r: states[r] for r in new})
+        # Blocks are found before there is room for the rest of the prompt; it may be missing.
+        found = {r: written[r] for r in new.difference(chunk.request for chunk in chunks)}
+        waiting = len(self.processor.scheduler.waiting_requests)
+        decision = Decision(
+            tables, preempted, tuple(chunks), waiting, found, self._evicted(tables), parents
+        )
+        plan = self.trace.plan(decision)
+        asked = {r: len(states[r].initial_tokens) for r in new if r not in parents}
+        self.prefix.take(plan, asked, parents)
+        self.held = set(tables)
         return _Seen(plan, tables, written)
+
+    def _parents(self, states: dict[int, Any]) -> dict[int, int]:
+        """Of requests that are there for the first time, those that were forked, and from whom.
+
+        A sample for which there was no room begins from its prompt instead, as a request of its
+        own: Transformers notes how long that was.
+        """
+        found = {}
+        for request, state in sorted(states.items()):
+            first = self.requests[request].request.sample_of
+            forked = _CHILD in state.request_id and not state._true_initial_tokens
+            if forked and first is not None and request not in self.prefix.admitted:
+                found[request] = first
+        return found
+
+    def _evicted(self, tables: dict[int, list[int]]) -> list[int]:
+        """Blocks that were kept when it was looked last, and are neither kept nor held now."""
+        before, self.kept = self.kept, set(self.cached)
+        held = {block for table in tables.values() for block in table}
+        return sorted(before - self.kept - held)
 
     def _take(self, plan: StepPlan, clock: int, now: int) -> None:
         """Note first tokens and log the requests that have ended."""

@@ -15,6 +15,7 @@ from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing
 from experiment.messages import ExitCode, user_error
+from experiment.os_errors import disk_errors
 from experiment.words import make_parser, parse
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def _measure(options: Options, console: BenchConsole) -> int:
     measured = Bench(options, console.say, console.handle, console.row)
     code = ExitCode.OK
     try:
-        measured.run()
+        with disk_errors(options.out):
+            measured.run()
     except KeyboardInterrupt:
         if measured.written is None:
             raise

@@ -64,8 +64,9 @@ class Row(BaseModel):
     for; of them ``equal_requests`` have the tokens of the arm ``reference`` in the same round (None
     where none finished), ``tokens_sha256`` is of all of them. ``process_peak_bytes`` count
     from the moment on at which the cache was there, ``loading_peak_bytes`` until then. ``packing``
-    says what became of the weights of our arms, and the seconds that it took; ``kernel`` is what
-    attention of theirs ran on; ``variables`` and
+    says what became of the weights of our arms, and the seconds that it took; ``profile_run_s`` are
+    those of :class:`experiment.events.ProfileRun`; ``kernel`` is what attention of theirs ran on;
+    ``variables`` and
     ``cores`` are those of :class:`experiment.events.ArmStarted`.
     ``load_average`` is the system's of a minute when the arm began, our own arms before it
     included; ``others_cores`` what other programs kept busy while none of ours ran.
@@ -108,6 +109,7 @@ class Row(BaseModel):
     import_s: float | None = None
     load_s: float | None = None
     pack_s: float | None = None
+    profile_run_s: float | None = None
     packing: dict[str, Any] | None = None
     dtype: str | None = None
     kernel: str | None = None
@@ -212,6 +214,8 @@ def _started(events: ArmEvents) -> dict[str, Any]:
     if events.packed is not None:
         packing = events.packed.model_dump(mode="json", exclude={"event", "arm", "t_ns"})
         told |= {"pack_s": events.packed.seconds, "packing": packing}
+    if events.profile_run is not None:
+        told["profile_run_s"] = events.profile_run.seconds
     return told
 
 

@@ -39,6 +39,8 @@ def read_side(directory: Path) -> Side:
 def side_of(record: Record, results: Results) -> Side:
     """One side, of a record and what was found in it."""
     started = record.started
+    config = flat(resolved_config(record))
+    timed = config.get("workload.clock") == "wall" and bool(config.get("workload.arrivals"))
     probed = record.first(EnvironmentProbed)
     environment = probed.environment if probed else {}
     return Side(
@@ -54,9 +56,9 @@ def side_of(record: Record, results: Results) -> Side:
         machine=_machine(environment),
         versions={"pagedkv_lab": started.version, **_versions(environment, results)},
         model=_model(record),
-        config=flat(resolved_config(record)),
+        config=config,
         requests=request_digests(record),
-        figures=figures_of(results),
+        figures=figures_of(results, timed=timed),
         damaged_lines=record.damaged_lines,
         changed_files=list(record.changed_files),
     )

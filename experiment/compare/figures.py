@@ -10,13 +10,23 @@ from experiment.experiments.results import CellArm, ExperimentResult
 from experiment.messages import Message, message
 from experiment.results import ArmResult, Results
 
+# Counts that settings and lengths decide by themselves, by whatever clock requests come.
+_SETTLED = frozenset((
+    "block_size", "blocks", "budget_bytes", "fits", "fits_plain", "kv_bytes", "problems",
+    "requests", "slot_bytes",
+))  # fmt: skip
 
-def figures_of(results: Results) -> dict[str, Figure]:
-    """Every figure of a run by its id; of an experiment those of its cells."""
+
+def figures_of(results: Results, *, timed: bool = False) -> dict[str, Figure]:
+    """Every figure of a run by its id; of an experiment those of its cells.
+
+    ``timed``: requests came by the wall clock, so that who shares a step with whom is chance. No
+    count of it is the same twice; an experiment has taken such counts out itself.
+    """
     if results.experiment is not None:
         found = _of_experiment(results.experiment)
     else:
-        found = (f for arm in results.arms for f in _of_arm(results, arm))
+        found = (f for arm in results.arms for f in _of_arm(results, arm, timed))
     return {figure.id: figure for figure in found}
 
 
@@ -25,13 +35,18 @@ def place_of(name: str, values: Mapping[str, object]) -> str:
     return f"{name}/" + ",".join(f"{key}={value}" for key, value in values.items())
 
 
-def _of_arm(results: Results, arm: ArmResult) -> Iterator[Figure]:
+def _of_arm(results: Results, arm: ArmResult, timed: bool) -> Iterator[Figure]:
     for metric in METRICS.values():
         value = metric.value(results, arm) if arm.status == "finished" else None
+        chance = timed and metric.kind == "count" and metric.name not in _SETTLED
+        if chance and value is not None:
+            value, why = None, message("compare.reason.wall")
+        else:
+            why = _why(arm)
         yield Figure(
             id=f"{arm.arm}/{metric.name}", arm=arm.arm, metric=metric.name, unit=metric.unit,
             kind=metric.kind, better=metric.better, value=value,
-            reason=_why(arm) if value is None else None,
+            reason=why if value is None else None,
         )  # fmt: skip
 
 

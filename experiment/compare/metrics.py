@@ -5,7 +5,8 @@
     measured read from the machine: memory of processes, rounding of floats    never gated
 
 Those of an experiment are in :mod:`experiment.experiments.figures`, in the same terms. A direction
-is named only where nobody could want the other one: reserved bytes are equal by design.
+is named only where nobody could want the other one: reserved bytes are equal by design, and more is
+handed out where more requests run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from experiment.results import ArmResult, RequestResult, Results, TokenCompariso
 
 Value = Callable[[Results, ArmResult], Number | None]
 _STATES: dict[str, Better | None] = {
-    "reserved": None, "allocated": "less", "live": None, "wasted": "less", "padding": "less",
+    "reserved": None, "allocated": None, "live": None, "wasted": "less", "padding": "less",
     "finished": "less", "unwritten": "less", "rounding": "less", "hole": "less", "cached": None,
     "engine": None, "watermark": None, "free": None,
 }  # fmt: skip

@@ -67,6 +67,18 @@ def threads_for(work: int, tasks: int, pieces: int = _PIECES) -> tuple[int, int]
     return (threads, min(tasks, threads * pieces)) if threads > 1 else (1, 1)
 
 
+@cache
+def even_pieces(tasks: int, threads: int, most: int) -> int:
+    """In how many pieces tasks of one size end soonest on so many threads; ``most`` at most.
+
+    Twelve tasks in eight pieces, of one or two, take two threads as long as seven; in six, as six.
+    """
+    return min(
+        range(threads, most + 1),
+        key=lambda pieces: (-(-pieces // threads) * -(-tasks // pieces), -pieces),
+    )
+
+
 def run_job(body: Any, job: Any, threads: int) -> None:
     """A body on torch's threads; on plain ones where torch's cannot be had.
 

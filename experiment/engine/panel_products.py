@@ -33,7 +33,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from experiment.engine import torch_threads
-from experiment.engine.compiled import F32, Floats, jit, job_body, run_job, threads_for
+from experiment.engine.compiled import F32, Floats, even_pieces, jit, job_body, run_job, threads_for
 from experiment.engine.cpu_kernel import LOG2_E, TWO_TO_A_FRACTION
 from experiment.engine.prefetch import LINE, prefetch
 from experiment.engine.torch_threads import (
@@ -360,7 +360,8 @@ class PanelProduct:
         if x.dtype != torch.float32:
             raise ValueError(f"few rows are multiplied in float32, not in {x.dtype}")
         out = x.new_empty(x.shape[0], self._outputs)
-        threads, pieces = threads_for(x.shape[0] * self._weights, self._count)
+        threads, most = threads_for(x.shape[0] * self._weights, self._count)
+        pieces = even_pieces(self._count, threads, most)
         numbers = (ACTIVATIONS[post], *self._numbers)
         arrays = (entry(x), (out.data_ptr(), out.numel()), entry(self._bias))
         run_job(_body, make_job(pieces, self._count, numbers, arrays), threads)

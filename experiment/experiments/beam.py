@@ -54,7 +54,7 @@ BEAM = Experiment(
     findings=_findings,
     without={
         **contiguous("beam_copies"),
-        "transformers_paged": "greedy_alone",
+        "transformers_paged": "no_beams",
         "vllm": "beams_outside",
     },
 )  # fmt: skip

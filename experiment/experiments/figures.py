@@ -110,8 +110,7 @@ def _recomputed(m: Measured) -> int:
         len(first.token_ids) + sum(final_tokens(0, r.max_new_tokens) for r in (first, *others))
         for first, *others in m.workload.samples()
     )
-    found = m.prefix.hit_cross + m.prefix.hit_batch if m.prefix else 0
-    return sum(row.tokens for row in m.rows) - once + found
+    return sum(row.tokens for row in m.rows) - once + (_prefix_hits(m) or 0)
 
 
 def _saved(m: Measured) -> float | None:
@@ -184,7 +183,7 @@ def _later_ttft(m: Measured) -> float | None:
 
 
 def _prefix_hits(m: Measured) -> int | None:
-    """Tokens found: as our engine counts them, or as vLLM's own statistics do."""
+    """Tokens found: where an arm counts its admissions, or as vLLM's own statistics say."""
     if m.engine_steps and m.config.engine.prefix_caching:
         return sum(step.prefix_hits for step in m.engine_steps)
     return m.prefix.hit_cross + m.prefix.hit_batch if m.prefix else None
@@ -270,7 +269,7 @@ FIGURES: dict[str, Figure] = {
         Figure("live_peak", "count", "count", _most(lambda r: r.live),
                lambda s: s.states["live"].peak_slots),
         Figure("allocated_mean", "mean", "count", _over_steps(lambda r: r.allocated),
-               _allocated_mean, "less"),
+               _allocated_mean),
         Figure("waste", "share", "count", _waste, _foretold_waste, "less"),
         Figure("pool_used", "share", "count", _pool_used,
                lambda s: s.states["live"].mean_slots / s.pool_slots, "more", arms=PAGED_ARMS),
@@ -285,7 +284,7 @@ FIGURES: dict[str, Figure] = {
         Figure("saved", "share", "count", _saved,
                lambda s: s.sharing.share if s.sharing else None, "more", arms=PAGED_ARMS),
         Figure("copied_blocks", "count", "count", _total(lambda r: r.copied),
-               lambda s: s.copies.blocks, "less", arms=ENGINE_ARMS),
+               lambda s: s.copies.blocks, "less", arms=(*ENGINE_ARMS, "transformers_paged")),
         Figure("preemptions", "count", "count", _total(lambda r: r.preempted),
                lambda s: s.preemptions.total, "less", arms=PAGED_ARMS),
         Figure("recomputed", "count", "count", _recomputed, lambda s: s.tokens.recomputed, "less",
@@ -332,7 +331,7 @@ FIGURES: dict[str, Figure] = {
         Figure("first_ttft_s", "seconds", "time", _first_ttft, better="less"),
         Figure("later_ttft_s", "seconds", "time", _later_ttft, better="less"),
         Figure("prefix_hits", "count", "count", _prefix_hits, _foretold_hits, "more",
-               arms=(*ENGINE_ARMS, "vllm"), absent="no_cache"),
+               arms=PAGED_ARMS, absent="no_cache"),
         *(Figure(f"lookup_{name}_s", "seconds", "time", _lookup(f"{name}_s"), better="less",
                  arms=("paged",)) for name in ("contiguous", "ordered", "scattered")),
         Figure("lookup_share", "share", "time", _table_share, better="less", arms=("paged",)),

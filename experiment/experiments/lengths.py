@@ -14,7 +14,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Found, fact, judged_as, speed, untested
+from experiment.experiments.found import Found, detail, fact, judged_as, speed, untested
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import message
 
@@ -87,7 +87,9 @@ def _gain(found: Found, cell: CellResult) -> Finding:
     faster = found.ratio(cell, "tokens_per_s", "paged", "slabs")
     gain = more > _MORE and not (faster is not None and faster.slower)
     told = {"requests": cell.requests, "preemptions": preemptions, **figures}
-    return judged_as(_NAME, shape, "gain", gain, speed(faster), **told)
+    alike = 1 / _MORE < more <= _MORE and faster is not None and faster.clear
+    why = detail(_NAME, "not_more") if alike else None
+    return judged_as(_NAME, shape, "gain", gain, speed(faster), why, **told)
 
 
 LENGTHS = Experiment(

@@ -18,9 +18,11 @@ from experiment.experiments.paper_shares import (
     saved_shares,
 )
 from experiment.experiments.results import CellResult, Finding
+from experiment.messages import arm_message
 from kvsim.paper.sharing import samples_sharing
 
 _NAME = "parallel-sampling"
+_FORKS = "transformers_paged"
 # Kwon et al., Fig. 15 (a): share of blocks saved with Alpaca's lengths, by samples.
 PAPER = {2: 0.0609, 4: 0.0853, 6: 0.0979}
 # So many requests that which ones were drawn no longer matters.
@@ -48,6 +50,7 @@ def _findings(found: Found) -> list[Finding]:
         _formula(found),
         beside_the_paper(found, _NAME, "samples", PAPER, drawn),
         *beside_slabs(found, _NAME, "samples"),
+        *_forked(found),
     ]
 
 
@@ -63,6 +66,27 @@ def _formula(found: Found) -> Finding:
     told = {"shares": listed(shares), "formula": listed(said), "samples": _samples(saved)}
     why = None if off < _EXACT else detail(_NAME, "formula_why")
     return judged(_NAME, "formula", off < _EXACT, why, off=off, **told)
+
+
+def _forked(found: Found) -> list[Finding]:
+    """What Transformers' own forks save and copy beside ours; nothing where they did not run."""
+    seen = [
+        (cell, float(saved), share)
+        for cell, share in saved_shares(found)
+        if (saved := found.value(cell, _FORKS, "saved")) is not None
+    ]
+    if not seen:
+        return []
+    told: dict[str, object] = {
+        "arm": arm_message(_FORKS).model_dump(),
+        "settings": ", ".join(str(cell.values["samples"]) for cell, _, _ in seen),
+        "shares": listed(saved for _, saved, _ in seen),
+        "own": listed(share for _, _, share in seen),
+    }
+    for name, arm in (("copied", _FORKS), ("own_copied", "paged")):
+        told[name] = sum(int(found.value(cell, arm, "copied_blocks") or 0) for cell, _, _ in seen)
+    why = detail(_NAME, "forked_why")
+    return [Finding(id=_FORKS, verdict=None, text=detail(_NAME, "forked", **told), more=why)]
 
 
 def _closed_sum(lengths: list[list[int]], cell: CellResult) -> float:
@@ -96,9 +120,5 @@ PARALLEL_SAMPLING = Experiment(
     ),
     charts=("saved", "copied_blocks"),
     findings=_findings,
-    without={
-        **contiguous("whole_copies"),
-        "transformers_paged": "greedy_alone",
-        "vllm": "samples_apart",
-    },
+    without={**contiguous("whole_copies"), "vllm": "samples_apart"},
 )  # fmt: skip

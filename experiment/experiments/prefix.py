@@ -14,6 +14,7 @@ from typing import Any
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, contiguous
 from experiment.experiments.found import (
+    FEWEST,
     Found,
     detail,
     fact,
@@ -22,13 +23,16 @@ from experiment.experiments.found import (
     over,
     ratio,
     seconds_spread,
+    sentences,
     timed,
     untested,
 )
 from experiment.experiments.people import questions
 from experiment.experiments.results import CellResult, Finding
+from experiment.messages import Message, arm_message
 
 _NAME = "prefix"
+_OTHERS = ("transformers_paged", "vllm")
 
 
 def _cells(config: Config) -> list[Cell]:
@@ -48,10 +52,12 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    pairs = _pairs(found)
+    pairs = _pairs(found, "paged")
+    others = [other for arm in _OTHERS if (other := _other(found, arm)) is not None]
     if not pairs:
-        return [untested("later"), untested("tokens"), untested("outputs")]
-    return [_later(found, pairs), _tokens(found, pairs), _outputs(pairs), _first(found, pairs)]
+        return [untested("later"), untested("tokens"), untested("outputs"), *others]
+    ours = [_later(found, pairs), _tokens(found, pairs), _outputs(pairs), _first(found, pairs)]
+    return [*ours, *others]
 
 
 def _later(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
@@ -91,17 +97,55 @@ def _tokens(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding
 
 
 def _outputs(pairs: list[tuple[CellResult, CellResult]]) -> Finding:
-    equal = requests = 0
-    for off, on in pairs:
-        one, other = off.arm("paged"), on.arm("paged")
-        if one is None or other is None:
-            continue
-        requests += len(one.outputs)
-        equal += sum(a == b for a, b in zip(one.outputs, other.outputs, strict=False))
+    equal, requests = _equal(pairs, "paged")
     if not requests:
         return untested("outputs")
     why = None if equal == requests else detail(_NAME, "outputs_why")
     return judged(_NAME, "outputs", equal == requests, why, equal=equal, requests=requests)
+
+
+def _equal(pairs: list[tuple[CellResult, CellResult]], arm: str) -> tuple[int, int]:
+    """Requests with the same tokens with the cache and without, and how many there are."""
+    equal = requests = 0
+    for off, on in pairs:
+        one, other = off.arm(arm), on.arm(arm)
+        if one is None or other is None:
+            continue
+        requests += len(one.outputs)
+        equal += sum(a == b for a, b in zip(one.outputs, other.outputs, strict=False))
+    return equal, requests
+
+
+def _other(found: Found, arm: str) -> Finding | None:
+    """What another engine's own prefix cache found and saved, where it ran."""
+    pairs = _pairs(found, arm)
+    if not pairs:
+        return None
+    off, on = pairs[-1]
+    counts = {
+        "hits": found.value(on, arm, "prefix_hits"),
+        "off": found.value(off, arm, "computed"),
+        "on": found.value(on, arm, "computed"),
+    }
+    if None in counts.values():
+        return None
+    told = {"arm": arm_message(arm).model_dump(), "rows": on.values["rows"]}
+    equal, requests = _equal(pairs, arm)
+    same = detail(_NAME, "other_outputs", equal=equal, requests=requests)
+    more = sentences([_sooner(found, off, on, arm), same])
+    return Finding(id=arm, verdict=None, text=detail(_NAME, "other", **told, **counts), more=more)
+
+
+def _sooner(found: Found, off: CellResult, on: CellResult, arm: str) -> Message | None:
+    one, base = (found.figure(cell, arm, "later_ttft_s") for cell in (on, off))
+    faster = ratio(base, one)
+    if one is None or base is None or faster is None:
+        return None
+    if not faster.enough:
+        return detail(_NAME, "other_few", n=faster.repeats, least=FEWEST)
+    key = "same" if not faster.clear else "sooner" if faster.factor > 1 else "later"
+    told = {"on": one.value, "off": base.value, **faster.told}
+    return detail(_NAME, f"other_{key}", **told)
 
 
 def _first(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
@@ -119,9 +163,9 @@ def _first(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
     return fact(_NAME, "first", key, **told, **spreads)
 
 
-def _pairs(found: Found) -> list[tuple[CellResult, CellResult]]:
+def _pairs(found: Found, arm: str) -> list[tuple[CellResult, CellResult]]:
     """For each number of rows, the cell without the cache and the one with it."""
-    ran = list(found.with_arms("paged"))
+    ran = list(found.with_arms(arm))
     off = {cell.values["rows"]: cell for cell in ran if cell.values["prefix_cache"] == "off"}
     on = [cell for cell in ran if cell.values["prefix_cache"] == "on"]
     return [(off[cell.values["rows"]], cell) for cell in on if cell.values["rows"] in off]
@@ -133,9 +177,5 @@ PREFIX = Experiment(
     figures=("prefix_hits", "computed", "steps", "first_ttft_s", "later_ttft_s", "generate_s"),
     charts=("later_ttft_s", "computed"),
     findings=_findings,
-    without={
-        **contiguous("no_prefix"),
-        "slabs": "no_full_blocks",
-        "transformers_paged": "not_shared",
-    },
+    without={**contiguous("no_prefix"), "slabs": "no_full_blocks"},
 )

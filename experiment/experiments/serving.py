@@ -216,6 +216,11 @@ class _Rate:
         return _all_queue(self._pairs)
 
     @property
+    def open(self) -> bool:
+        """Fewer ended than came, and no queue grew: they may not have had the time to end."""
+        return not self.saturated and (self.kept_up.value or 0) < KEEPS_UP
+
+    @property
     def told(self) -> dict[str, object]:
         """For a text: the medians."""
         return {"rate": self.rate, "kept_up": self.kept_up.value, "later": self.later.value}
@@ -261,17 +266,19 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
     if not seen:
         return untested("first")
     rule = detail(_NAME, "first_rule", keeps_up=KEEPS_UP, later=LATER)
+    unclear = [arm for arm, rate in limits.items() if rate is None and seen[arm][-1].open]
+    left = detail(_NAME, "first_open", arms=_listed(unclear)) if unclear else None
     if not known:
         highest = min(rates[-1].rate for rates in seen.values())
-        return fact(_NAME, "first", "none", rule, rate=highest)
+        return fact(_NAME, "first", "none", left, rule, rate=highest)
     arms = [arm for arm, rate in limits.items() if rate == min(known)]
-    never = [arm for arm, rate in limits.items() if rate is None]
-    rest = (
-        detail(_NAME, "first_never", arms=_listed(never))
-        if never
-        else detail(_NAME, "first_all", rate=max(known))
-    )
-    return fact(_NAME, "first", "seen", rest, rule, arms=_listed(arms), rate=min(known))
+    never = [arm for arm, rate in limits.items() if rate is None and not seen[arm][-1].open]
+    rest = None
+    if never:
+        rest = detail(_NAME, "first_never", arms=_listed(never))
+    elif not unclear:
+        rest = detail(_NAME, "first_all", rate=max(known))
+    return fact(_NAME, "first", "seen", rest, left, rule, arms=_listed(arms), rate=min(known))
 
 
 def _listed(arms: list[str]) -> dict[str, Any]:
@@ -283,13 +290,17 @@ def _listed(arms: list[str]) -> dict[str, Any]:
 
 
 def _limit(arm: str, rates: list[_Rate]) -> Finding:
-    """The lowest rate at which an arm is saturated, or the highest one that it bore."""
+    """The lowest rate at which an arm is saturated, or what is known of the highest one."""
     over_it = next((each for each in rates if each.saturated), None)
     key, at = ("gave", over_it) if over_it is not None else ("kept", rates[-1])
-    name = arm_message(arm).model_dump()
-    text = detail(_NAME, f"limit_{key}", arm=name, **at.told)
     advice = detail(_NAME, "limit_higher") if over_it is None else None
-    more = sentences([detail(_NAME, "limit_queued", **at.queues), advice])
+    below = None
+    if over_it is None and at.open:
+        key, advice = "open", detail(_NAME, "limit_longer")
+        bore = max((each.rate for each in rates if not each.open), default=None)
+        below = None if bore is None else detail(_NAME, "limit_below", rate=bore)
+    text = detail(_NAME, f"limit_{key}", arm=arm_message(arm).model_dump(), **at.told)
+    more = sentences([detail(_NAME, "limit_queued", **at.queues), below, advice])
     return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text, more=more)
 
 

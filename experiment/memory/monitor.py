@@ -119,9 +119,12 @@ class Monitor:
         return None
 
     def start(self) -> None:
-        """Start sampling."""
+        """Start sampling; :meth:`failure` says so where the system makes no thread for it."""
         self._started_s = time.monotonic()
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._error, self._ended = error, True
 
     def stop(self) -> None:
         """Stop sampling and wait for the sampler; no sample is emitted afterwards."""

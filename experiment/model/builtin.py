@@ -10,12 +10,15 @@ two processes at once leave half a model there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,18 +142,19 @@ def build_model(
     from safetensors import SafetensorError
 
     place = model_directory(recipe, seed, init_range)
+    _remove_stale(place.parent)
     if is_whole(place):
         return place
     building()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        _remove_stale(place.parent)
-        work = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
-        try:
-            _write_model(work, recipe, seed, init_range)
-            _put_in_place(work, place)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        with _an_end_is_an_exception():
+            work = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+            try:
+                _write_model(work, recipe, seed, init_range)
+                _put_in_place(work, place)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         raise user_error(
             "error.model.cache_unwritable", path=str(place.parent), detail=one_line(error)
@@ -206,8 +210,33 @@ def _put_in_place(work: Path, place: Path) -> None:
             raise
 
 
+@contextmanager
+def _an_end_is_an_exception() -> Iterator[None]:
+    """Whoever is asked to end (SIGTERM), as by Ctrl-C in the runner, removes half a model first.
+
+    Raises:
+        KeyboardInterrupt: it was.
+    """
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        usual = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        if usual:
+            signal.signal(signal.SIGTERM, end)
+    except ValueError:  # not the main thread
+        usual = False
+    try:
+        yield
+    finally:
+        if usual:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _remove_stale(root: Path) -> None:
-    """Remove what crashed builds left behind; a build takes seconds, so a day is long."""
-    for path in root.glob(".*"):
-        if path.is_dir() and time.time() - path.stat().st_mtime > STALE_S:
-            shutil.rmtree(path, ignore_errors=True)
+    """Remove what killed builds left behind; a build takes seconds, so a day is long."""
+    with contextlib.suppress(OSError):  # another process removes it, too
+        for path in root.glob(".*"):
+            if path.is_dir() and time.time() - path.stat().st_mtime > STALE_S:
+                shutil.rmtree(path, ignore_errors=True)

@@ -20,7 +20,8 @@ from experiment.report.texts import arm_name
 
 # How the values of a target are written.
 _UNITS = {"ratio": "fixed.2", "ms": "fixed.1:ms", "s": "fixed.2:s", "share": "whole_percent"}
-_SPEED = ("arm", "rate", "factor", "first_token", "prefill", "decode", "rounds")
+_SPEED = ("arm", "rate", "factor", "first_token", "rounds")
+_TIMES = ("arm", "prompts", "prefill", "decode_step", "decode_requests", "decode")
 _MEMORY = ("arm", "kv", "allocated", "process", "running", "preempted", "recomputed")
 
 
@@ -51,7 +52,7 @@ def all_tables(t: Translator, data: BenchData) -> list[Cells]:
     tables = [
         table(k, name, [line for line in found if line.workload == name])
         for name in workload_names(data)
-        for table in (_speed, _memory)
+        for table in (_speed, _times, _memory)
     ]
     if data.vllm and data.vllm.get("probes"):
         tables.append(_vllm(k, data.vllm))
@@ -79,7 +80,7 @@ def _speed(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
         [t(f"bench.column.{column}") for column in _SPEED],
         [[arm_name(t, line.arm), *_speed_cells(k, line)] for line in mine],
         styles=_bold(mine),
-        notes=[*_about(t, name), *_over(k, mine), *_references(k, name), *_problems(k, mine)],
+        notes=[*_about(t, name), *_references(k, name), *_problems(k, mine)],
     )
 
 
@@ -100,13 +101,36 @@ def _speed_cells(k: Teller, line: Line) -> list[str]:
     rounds = k.number(f"finished[{line.workload}][{line.arm}]", "count")
     if not line.finished:
         return [*[DASH] * (len(_SPEED) - 2), rounds]
-    shares = [_finished(line, f"{kind}_share") for kind in ("prefill", "decode")]
     return [
         k.number(_finished(line, "useful_tokens_per_s"), "ranged.1"),
         k.number(f"factors[{line.workload}][{line.arm}].*", "ranged.2"),
         k.number(_finished(line, "first_token_median_s"), "ranged.2:s"),
-        *[k.number(share, "ranged_percent") for share in shares],
         rounds,
+    ]
+
+
+def _times(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
+    """Where the time went, prompts and decoding apart."""
+    done = [line for line in mine if line.finished]
+    return Cells(
+        k.said("bench.title_times", name=f"rows[workload:{name}].0.workload"),
+        [k.t(f"bench.column.{column}") for column in _TIMES],
+        [[arm_name(k.t, line.arm), *_times_cells(k, line)] for line in done],
+        styles=_bold(done),
+        notes=[k.t("bench.note_times"), *_over(k, mine)] if done else [],
+    )
+
+
+def _times_cells(k: Teller, line: Line) -> list[str]:
+    def at(figure: str) -> str:
+        return _finished(line, figure)
+
+    return [
+        k.number(at("prefill_s"), "ranged.2:s"),
+        k.number(at("prefill_share"), "ranged_percent"),
+        k.number(at("decode_step_s"), "ranged_ms"),
+        k.number(f"median {at('decode_requests')}", "fixed.0"),
+        k.number(at("decode_share"), "ranged_percent"),
     ]
 
 

@@ -23,6 +23,7 @@ from experiment.report.parts_console import PartsConsole
 from experiment.report.simulation.writing import written
 from experiment.report.texts import arm_name, preview
 from experiment.report.values import setting
+from experiment.report.wrap import Words
 
 _STYLES = {"better": "green", "worse": "bold red", "differs": "yellow", "unknown": "yellow",
            "passed": "green", "failed": "bold red", "not_comparable": "yellow"}  # fmt: skip
@@ -97,13 +98,13 @@ class CompareConsole(PartsConsole):
             return
         table = Table(box=self.box, pad_edge=False)
         for name in ("difference", "left", "right"):
-            table.add_column(self.t(f"compare.{name}"))
+            table.add_column(self.t(f"compare.{name}"), overflow="fold")
         for one in comparison.differences:
             label = f"{self.t(f'compare.group.{one.group}')} {one.name}"
             values = [
                 Text(preview(setting(value), _VALUE_WIDTH)) for value in (one.left, one.right)
             ]
-            table.add_row(Text(label), *values)
+            table.add_row(Words(label), *values)
         self.console.print(table)
 
     def _figures(self, comparison: Comparison) -> None:
@@ -111,21 +112,21 @@ class CompareConsole(PartsConsole):
         if not rows:
             return
         table = Table(box=self.box, pad_edge=False)
-        table.add_column(self.t("compare.figure"))
+        table.add_column(self.t("compare.figure"), overflow="fold")
         for name in ("left", "right", "change"):
-            table.add_column(self.t(f"compare.{name}"), justify="right")
-        table.add_column(self.t("compare.verdict_column"))
+            table.add_column(self.t(f"compare.{name}"), justify="right", overflow="fold")
+        table.add_column(self.t("compare.verdict_column"), overflow="fold")
         before: tuple[str, str] | None = None
         for row in rows:
             where = (row.figure.place, row.figure.arm)
             if where != before:
                 before = where
-                table.add_row(Text(self._where(row.figure), style="bold"))
+                table.add_row(Words(self._where(row.figure), "bold"))
             unit = row.figure.unit
             table.add_row(
-                Text(self.t.message(title(row.figure))), _value(row.left, unit),
+                Words(self.t.message(title(row.figure))), _value(row.left, unit),
                 _value(row.right, unit), change_text(row),
-                Text(self.t.message(verdict(row)), style=_STYLES.get(row.verdict, "dim")),
+                Words(self.t.message(verdict(row)), _STYLES.get(row.verdict, "dim")),
             )  # fmt: skip
         self.console.print(table)
         left_out = comparison.count("same") if not self.everything else 0

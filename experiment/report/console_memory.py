@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.padding import Padding
-from rich.table import Table
+from rich.cells import cell_len
+from rich.text import Text
 
 from experiment.environment import Environment
 from experiment.events import Channel, Reading, RunStarted, StageEntered
@@ -94,11 +94,14 @@ class MemoryLines:
     def _line(self, *cells: str, style: str = "") -> None:
         if self._out.quiet:
             return
-        grid = Table.grid(padding=(0, 2))
-        for index, width in enumerate(_WIDTHS):
-            grid.add_column(min_width=width, no_wrap=True, justify="right" if index > 1 else "left")
-        grid.add_row(*cells, style=style)
-        self._out.console.print(Padding(grid, (0, 0, 0, 2), expand=False))
+        parts = [
+            Text(cell + " " * room if index < 2 else " " * room + cell)
+            for index, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+            for room in [max(0, width - cell_len(cell))]
+        ]
+        # A terminal that is too narrow goes on below; a size is never cut off.
+        line = Text("  ").join([Text(), *parts])
+        self._out.console.print(Text.assemble(line, style=style), soft_wrap=True)
 
 
 def _size(reading: Reading | None) -> str:

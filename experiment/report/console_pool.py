@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from rich.console import RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.progress import Progress
 from rich.table import Table
@@ -35,7 +36,8 @@ from kvsim.ledger import Ledger, ReplayError
 from kvsim.step import plan_from_json
 
 SECONDS = 0.1  # between two pictures
-_COLUMNS, _ROWS, _BAR = 40, 6, 18
+_COLUMNS, _ROWS, _BAR, _SHORTEST = 40, 6, 18, 6
+_BEFORE, _BETWEEN = 2, 3  # blanks before the pool, and between it and its bars
 _COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red", "bright_blue")
 
 
@@ -108,11 +110,7 @@ class PoolView:
             self._picture = self._draw(ledger)
 
     def _draw(self, ledger: Ledger) -> RenderableType:
-        grid = Table.grid(padding=(0, 3))
-        grid.add_column(no_wrap=True)
-        grid.add_column()
-        grid.add_row(self._pool(ledger), self._bars(ledger))
-        return Padding(grid, (0, 0, 0, 2))
+        return Picture(self._pool(ledger), self._bars(ledger), self._signs.bar)
 
     def _pool(self, ledger: Ledger) -> Text:
         each = -(-ledger.shape.blocks // (_COLUMNS * _ROWS))
@@ -135,17 +133,54 @@ class PoolView:
         share = sum(held) / (len(blocks) * ledger.shape.block_size)
         return self._signs.levels[1 if share <= 1 / 3 else 2 if share < 1 else 3]
 
-    def _bars(self, ledger: Ledger) -> Table:
+    def _bars(self, ledger: Ledger) -> list[tuple[str, float, str]]:
+        """Of each bar its name, its share of the pool and its size."""
         counts = ledger.counts()
+        found = [
+            (name, getattr(counts, name)) for name in ("reserved", "allocated", "live", "wasted")
+        ]
+        return [
+            (self._t(f"term.{name}.name"), slots / max(counts.reserved, 1),
+             format_bytes(slots * self._bytes))
+            for name, slots in found
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The pool with its bars beside it, or below it where the terminal is narrow.
+
+    Bars give way before anything is cut off: a size without its end would be another size.
+    """
+
+    pool: Text
+    rows: list[tuple[str, float, str]]
+    sign: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        words = max(cell_len(name) for name, _, _ in self.rows) + 1
+        words += max(cell_len(size) for _, _, size in self.rows) + 1
+        room = options.max_width - _BEFORE - words
+        wide = max(cell_len(line) for line in self.pool.plain.split("\n"))
+        beside = room - wide - _BETWEEN
+        if beside < _SHORTEST:
+            yield Padding(self.pool, (0, 0, 0, _BEFORE))
+            yield Padding(self._bars(room), (0, 0, 0, _BEFORE))
+            return
+        grid = Table.grid(padding=(0, _BETWEEN))
+        grid.add_column(no_wrap=True)
+        grid.add_column(no_wrap=True)
+        grid.add_row(self.pool, self._bars(beside))
+        yield Padding(grid, (0, 0, 0, _BEFORE))
+
+    def _bars(self, room: int) -> Table:
+        longest = max(0, min(_BAR, room))
         bars = Table.grid(padding=(0, 1))
         for justify in ("left", "left", "right"):
             bars.add_column(no_wrap=True, justify=justify)
-        for name in ("reserved", "allocated", "live", "wasted"):
-            slots = getattr(counts, name)
-            length = round(slots / max(counts.reserved, 1) * _BAR)
-            bar = self._signs.bar * (length or (1 if slots else 0))
-            size = format_bytes(slots * self._bytes)
-            bars.add_row(self._t(f"term.{name}.name"), bar.ljust(_BAR), size)
+        for name, share, size in self.rows:
+            length = min(longest, round(share * longest) or (1 if share else 0))
+            bars.add_row(name, (self.sign * length).ljust(longest), size)
         return bars
 
 

@@ -153,6 +153,9 @@ def _environment(b: Bilingual, keys: Keys) -> jinja2.Environment:
         curve_swatch=curve_swatch,
         raw=lambda text, path, kind: b.said(Said(text, path, kind)),
     )
+    env.filters["because"] = lambda told: b.words(
+        keys.because(told) if isinstance(told, Message) else told
+    )
     return env
 
 

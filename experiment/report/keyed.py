@@ -23,9 +23,10 @@ written where the sentence does not say it; ``@key`` is a text without numbers, 
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
@@ -70,12 +71,14 @@ WRITERS: Mapping[str, Callable[[Any], str | None]] = {
     "times": lambda value: f"{value:,.2f} ×",
     "second": lambda value: f"{value:.3f}",
     "text": str,
+    "shared": lambda value: f"×{value}",
     "setting": values.setting,
     "whole_percent": lambda value: f"{value * 100:,.0f} %",
     "general": lambda value: f"{value:.6g}",
     **{f"unit.{unit}": partial(written, unit=unit) for unit in get_args(Unit)},
     **{f"ranged.{digits}": partial(values.ranged, digits=digits) for digits in range(4)},
     "ranged.2:s": partial(values.ranged, digits=2, unit=" s"),
+    "ranged_ms": partial(values.ranged, digits=1, unit=" ms", times=1000),  # of seconds
     "ranged_percent": partial(values.ranged, digits=0, unit=" %", times=100),
     **{f"fixed.{digits}": partial(values.fixed, digits=digits) for digits in range(4)},
     **{
@@ -147,6 +150,17 @@ class Keys(Paths):
     def __init__(self, record: Record, results: Results, series: Sequence[Series]) -> None:
         super().__init__(document(record, results, series))
         self._started = record.started
+        self._places: dict[str, str] | None = None
+
+    def because(self, reason: Message) -> Message | Said:
+        """A reason with where run.json has it; one without a number in it as it is."""
+        if not reason.params:
+            return reason
+        if self._places is None:
+            found = messages_of(self.document["results"], "results")
+            self._places = {_same(told): path for path, told in reversed(list(found))}
+        path = self._places.get(_same(reason.model_dump(mode="json")))
+        return reason if path is None else Said(reason, path, "message")
 
     def _written(self, value: Any, kind: str) -> str | None:
         if kind in MOMENTS:
@@ -177,6 +191,23 @@ def document(record: Record, results: Results, series: Sequence[Series]) -> dict
             for one in lifelines(record)
         },
     }
+
+
+def messages_of(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every message of a document, with its path."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"key", "params"}:
+            yield path, value
+        for name, each in value.items():
+            yield from messages_of(each, f"{path}[{name}]" if "." in name else f"{path}.{name}")
+    elif isinstance(value, list | tuple):
+        for place, each in enumerate(value):
+            yield from messages_of(each, f"{path}.{place}")
+
+
+def _same(told: Mapping[str, Any]) -> str:
+    """Equal for equal messages."""
+    return json.dumps(told, sort_keys=True)
 
 
 def moment(started: RunStarted, t_ns: int, kind: str) -> str:

@@ -10,9 +10,10 @@ from markupsafe import Markup
 from experiment.messages import Message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import NARROW, WIDE, Width
+from experiment.report.keyed import Said
 from experiment.report.simulation.figures import Unit, Value
 from experiment.report.simulation.writing import written
-from experiment.report.svg import Label, Scale, decimal_ticks, drawing, line, path, tag, text
+from experiment.report.svg import Scale, decimal_ticks, drawing, line, path, tag, text
 
 _HEIGHT = 230
 _BESIDE = 14  # pixels between marks of one column
@@ -32,7 +33,7 @@ class LineChart:
     Attributes:
         name: of the drawing, unlike every other one of the page.
         table: id of what holds the same values in words.
-        points: labels of the axis; ``point_pixels`` is what one of them needs.
+        points: names of the settings on the axis; ``point_pixels`` is what one of them needs.
         lines: a value a point; None is a gap.
         spans: of each line, (least, most) a point, drawn as an upright stroke; None: none.
         mark: place of a point to be set apart.
@@ -45,7 +46,7 @@ class LineChart:
     title: Message
     about: Message
     axis: Message
-    points: Sequence[Label]
+    points: Sequence[Said]
     lines: Sequence[Sequence[Value]]
     unit: Unit
     spans: Sequence[Sequence[tuple[float, float] | None]] = ()
@@ -148,7 +149,7 @@ def _axis(b: Bilingual, chart: LineChart, places: Sequence[float], width: Width)
         if own:
             parts.append(line(x, 14, x, _HEIGHT, class_="moment"))
         if index % every == 0 or own:
-            style = "t small middle num tick" + (" strong" if own else "")
+            style = "t small middle num" + (" strong" if own else "")
             parts.append(text(b, x, _HEIGHT + 18, label, class_=style))
     label_at = (places[0] + places[-1]) / 2
     parts.append(text(b, label_at, _HEIGHT + 40, chart.axis, class_="t small soft middle"))

@@ -78,7 +78,7 @@ def _figure(
                _target(pool, at["physical"], at, seen)),
         *_sequence(b, words, at, seen, logical),
         *_table(b, words, at, seen, logical),
-        *_pool(b, at, seen, pool),
+        *_pool(b, words, at, seen, pool),
     ]  # fmt: skip
     return drawing(
         b, f"mapping-{width.name}", (width.pixels, _POOL_Y + _HEIGHT + 26),
@@ -149,32 +149,32 @@ def _table(
     return parts
 
 
-def _pool(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window) -> list[Markup]:
+def _pool(
+    b: Bilingual, words: Words, at: Mapping[str, int], seen: Picture, window: Window
+) -> list[Markup]:
     """Part of the physical pool: the request's blocks, other requests' blocks, free blocks."""
     own = set(seen.holders[at["request"]].table)
     others = {block for holder in seen.holders.values() for block in holder.table} - own
-    # Which part of the pool is drawn, and its blocks' numbers: an axis, no figures of the run.
-    axis = message("chart.mapping.pool", first=window.first, last=window.last - 1)
-    parts = [text(b, 0, _POOL_Y - 9, axis, class_=f"{_HEADING} tick")]
+    parts = [text(b, 0, _POOL_Y - 9, message("chart.mapping.pool"), class_=_HEADING)]
     for block in window.blocks:
         paint = "live" if block in own else "allocated" if block in others else "free"
         x = window.x(block)
         parts.append(rect(x, _POOL_Y, window.cell, _HEIGHT, fill=fill(paint)))
         parts.append(rect(x, _POOL_Y, window.cell, _HEIGHT, class_="frame"))
-        if window.cell > 25 or block == at["physical"]:
-            style = (
-                "t small middle num strong tick"
-                if block == at["physical"]
-                else "t small middle num soft tick"
-            )
-            middle = x + window.cell / 2
-            parts.append(
-                tag("text", str(block), x=middle, y=_POOL_Y + _HEIGHT + 15.0, class_=style)
-            )
+        parts.append(_number(b, words, block, at, x + window.cell / 2))
     slot = window.cell / seen.shape.block_size
     start = window.x(at["physical"]) + at["offset"] * slot
     parts.append(rect(start, _POOL_Y - 3, max(slot, 3), _HEIGHT + 6, class_="chosen"))
     return parts
+
+
+def _number(b: Bilingual, words: Words, block: int, at: Mapping[str, int], middle: float) -> Markup:
+    """The number of a block below it: a mark of the axis, but for the block of the token."""
+    y = _POOL_Y + _HEIGHT + 15.0
+    if block == at["physical"]:
+        label = Said(str(block), f"results.arms[{words.arm}].mapping.physical", "text")
+        return text(b, middle, y, label, class_="t small middle num strong")
+    return text(b, middle, y, str(block), class_="t small middle num soft tick")
 
 
 def _arrow(x1: float, y1: float, y2: float, x2: float) -> Markup:

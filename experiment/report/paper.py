@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +21,7 @@ from experiment.i18n import DASH
 from experiment.messages import Message, message
 from experiment.report.parts_console import Advance, PartsConsole
 from experiment.report.sourced import Teller, joined
+from experiment.report.wrap import Words
 
 Data = Mapping[str, Any]
 _STYLES = {"holds": "green", "fails": "bold red", "not_judged": "dim"}
@@ -55,14 +57,15 @@ class PaperConsole(PartsConsole):
         table = Table(box=self.box, pad_edge=False)
         for name in ("claim", "paper", "ours", "tolerance", "verdict"):
             right = name in ("paper", "ours", "tolerance")
-            table.add_column(t(f"paper.column_{name}"), justify="right" if right else "left")
+            justify: JustifyMethod = "right" if right else "left"
+            table.add_column(t(f"paper.column_{name}"), justify=justify, overflow="fold")
         source = None
         for claim in data["claims"]:
             if claim["source"] != source:
                 source = claim["source"]
-                table.add_row(Text(source, style="bold"))
+                table.add_row(Words(source, "bold"))
             *cells, verdict = claim_cells(k, claim)
-            table.add_row(*map(Text, cells), Text(verdict, style=_STYLES[claim["verdict"]]))
+            table.add_row(*map(Words, cells), Words(verdict, _STYLES[claim["verdict"]]))
         self.console.print(table)
         self.console.print(Text(t("paper.marks"), style="dim"))
         self._lists(k, data)

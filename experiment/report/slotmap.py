@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -10,8 +11,9 @@ from markupsafe import Markup
 from experiment.messages import arm_message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
+from experiment.report.keyed import Said
 from experiment.report.series import Picture
-from experiment.report.svg import boxes, drawing, fill, tag, text
+from experiment.report.svg import boxes, drawing, fill, text
 from kvsim.ledger import Holder, SlotState
 
 _ROW = 20
@@ -33,18 +35,28 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """The pool of one arm, ready to be drawn: ``row`` slots side by side."""
+    """The pool of one arm after ``step``, ready to be drawn: ``row`` slots side by side.
+
+    ``shared`` are blocks of several requests: how many hold each.
+    """
 
     arm: str
+    step: int
     pieces: tuple[Piece, ...]
     block_size: int
     row: int
-    rows: int
+    slots: int
+    shared: Mapping[int, int]
 
     @property
-    def hidden_rows(self) -> int:
-        """Rows that are not drawn because the pool is too large."""
-        return max(0, self.rows - _MOST_ROWS)
+    def rows(self) -> int:
+        """Rows of the whole pool."""
+        return -(-self.slots // self.row)
+
+    @property
+    def hidden_slots(self) -> int:
+        """Slots that are not drawn because the pool is too large."""
+        return max(0, self.slots - _MOST_ROWS * self.row)
 
 
 def map_of(arm: str, seen: Picture, max_length: int) -> MapOf | None:
@@ -55,7 +67,9 @@ def map_of(arm: str, seen: Picture, max_length: int) -> MapOf | None:
     slots = max((piece.start + piece.count for piece in pieces), default=0)
     if not slots or len(pieces) > _MOST_PIECES:
         return None
-    return MapOf(arm, tuple(pieces), shape.block_size, row, -(-slots // row))
+    owners = Counter(block for holder in seen.holders.values() for block in holder.table)
+    shared = {block: count for block, count in owners.items() if count > 1}
+    return MapOf(arm, seen.step, tuple(pieces), shape.block_size, row, slots, shared)
 
 
 def _pieces(seen: Picture) -> list[Piece]:
@@ -125,11 +139,13 @@ def _slot_map(b: Bilingual, maps: Sequence[MapOf], width: Width) -> Markup:
         y += 8
         parts += _pieces_drawn(one, y, unit)
         drawn = min(one.rows, _MOST_ROWS)
-        parts += _rulings(one, y, unit)
+        parts += _rulings(b, one, y, unit)
         y += drawn * _ROW
-        if one.hidden_rows:
-            note = message("chart.map.hidden", n=one.hidden_rows)
-            parts.append(text(b, 0, y + 12, note, class_="t small soft"))
+        if one.hidden_slots:
+            note = message("chart.map.hidden", n=one.hidden_slots)
+            where = f"n=results.arms[{one.arm}].peak.reserved - {_MOST_ROWS * one.row}"
+            keyed = Said(note, where, note.key)
+            parts.append(text(b, 0, y + 12, keyed, class_="t small soft"))
             y += 16
         y += 30
     return drawing(
@@ -164,7 +180,7 @@ def _cut(one: MapOf, piece: Piece, y: float, unit: float) -> list[Box]:
     return found
 
 
-def _rulings(one: MapOf, y: float, unit: float) -> list[Markup]:
+def _rulings(b: Bilingual, one: MapOf, y: float, unit: float) -> list[Markup]:
     """Edges of blocks that are held, and whose they are where there is room to write it."""
     frames: dict[int, tuple[int, int]] = {}
     for piece in one.pieces:
@@ -184,11 +200,21 @@ def _rulings(one: MapOf, y: float, unit: float) -> list[Markup]:
         x, top, span = column * unit, y + row * _ROW, min(size, one.row - column) * unit
         if span > 3:
             edges.append((x, top, span, _ROW - 3))
-        if span > max(_LEAST, _SIGN * len(str(request)) + _AROUND):
+        label = _owner(one, start // one.block_size, request)
+        if span > max(_LEAST, _SIGN * len(str(label.text)) + _AROUND):
             middle = x + (span / 2 if span < 120 else 14)
-            parts.append(_owner(request, middle, top + 12.5))
+            parts.append(text(b, middle, top + 12.5, label, class_="t small halo middle num"))
     return [boxes(edges, class_="frame"), *parts]
 
 
-def _owner(request: int, x: float, y: float) -> Markup:
-    return tag("text", str(request), x=x, y=y, class_="t small halo middle num")
+def _owner(one: MapOf, block: int, request: int) -> Said:
+    """Whose a block is, or how many share it, and where the log says so.
+
+    Blocks of a single slot are drawn in the pieces that a request has of them.
+    """
+    at = f"moments[{one.arm}][{one.step}]"
+    if one.block_size == 1:
+        return Said(str(request), f"{at}.holders[{request}].request", "text")
+    if block in one.shared:
+        return Said(f"×{one.shared[block]}", f"{at}.blocks[{block}].sharers", "shared")
+    return Said(str(request), f"{at}.blocks[{block}].owners", "text")

@@ -28,6 +28,7 @@ from experiment.report.sweep_page import (
     sweep_html,
     varied,
 )
+from experiment.report.wrap import Words
 
 # Of a large grid the console shows the beginning.
 _MOST_ROWS = 40
@@ -80,9 +81,9 @@ class SweepConsole(PartsConsole):
     def _table(self, rows: Sequence[Row]) -> Table:
         differ = varied(rows)
         table = Table(box=self.box, pad_edge=False)
-        table.add_column(self.t("sweep.column_settings"))
+        table.add_column(self.t("sweep.column_settings"), overflow="fold")
         for name in ("live", "running", "preemptions", "latency", "rate"):
-            table.add_column(self.t(f"sweep.column_{name}"), justify="right")
+            table.add_column(self.t(f"sweep.column_{name}"), justify="right", overflow="fold")
         for row in rows:
             given = [f"{name} {row[name]}" for name in differ if row[name] is not None]
             what = ", ".join(given) or row["id"]
@@ -91,7 +92,7 @@ class SweepConsole(PartsConsole):
                 table.add_row(Text(what) + Text("\n") + why)
                 continue
             table.add_row(
-                Text(what),
+                Words(what),
                 _value(row["live_percent"], 1, " %"),
                 _value(row["running_busy_mean"], 2),
                 _value(row["preemptions"], 0),

@@ -19,7 +19,6 @@ from experiment.report.html import templates
 from experiment.report.keyed import Paths, Said
 from experiment.report.lines import LineChart, line_chart
 from experiment.report.simulation.figures import Unit
-from experiment.report.svg import Label
 
 _BYTES = "budget_bytes"
 # Two of them stand side by side.
@@ -61,8 +60,8 @@ def sweep_charts(b: Bilingual, data: Mapping[str, Any], kinds: Mapping[str, str]
         across=axis_name(found["across"]),
         over=[axis_name(name) for name in found["over"]],
         flat=any(cell[found["across"]] is None for cell in data["cells"]),
-        labels=[_label(line["settings"]) for line in found["lines"]],
-        charts=[(name, _chart(b, found, name)) for name in drawn],
+        labels=[_label(at, line["settings"]) for at, line in enumerate(found["lines"])],
+        charts=[(name, _chart(b, keys, found, name)) for name in drawn],
         tables=[(name, _rows(keys, found, name, kinds[name])) for name in drawn],
     )
     return Markup(text)  # noqa: S704 - made by a template that escapes
@@ -72,13 +71,25 @@ def _known(found: Mapping[str, Any], name: str) -> bool:
     return any(one for line in found["lines"] for one in line["values"][name])
 
 
-def _label(settings: Mapping[str, Any]) -> str:
+def _label(place: int, settings: Mapping[str, Any]) -> Said:
+    return Said(label_of(settings), f"lines.lines.{place}.settings", "sweep.settings")
+
+
+def label_of(settings: Mapping[str, Any]) -> str:
+    """What a line is called: its settings."""
     return " · ".join(setting(name, value) for name, value in settings.items())
 
 
-def _chart(b: Bilingual, found: Mapping[str, Any], name: str) -> Markup:
+def _points(keys: Paths, found: Mapping[str, Any]) -> list[Said]:
+    """The settings on the axis."""
+    kind = "bytes" if found["across"] == _BYTES else "text"
+    written = [keys.number(f"lines.points.{at}", kind) for at in range(len(found["points"]))]
+    return [one for one in written if one is not None]
+
+
+def _chart(b: Bilingual, keys: Paths, found: Mapping[str, Any], name: str) -> Markup:
     unit, scale = _UNITS[name]
-    points = [setting(found["across"], point) for point in found["points"]]
+    points = _points(keys, found)
     lines = [line["values"][name] for line in found["lines"]]
     chart = LineChart(
         name=f"sweep-{name}",
@@ -90,7 +101,7 @@ def _chart(b: Bilingual, found: Mapping[str, Any], name: str) -> Markup:
         lines=[[one["median"] * scale if one else None for one in line] for line in lines],
         unit=unit,
         spans=[[_span(one, scale) for one in line] for line in lines],
-        point_pixels=max(len(point) for point in points) * _SIGN + _BETWEEN,
+        point_pixels=max(len(str(point.text)) for point in points) * _SIGN + _BETWEEN,
         joined=found["numbers"],
     )
     return line_chart(b, chart, _HALF)
@@ -102,13 +113,13 @@ def _span(one: Mapping[str, float] | None, scale: float) -> tuple[float, float] 
     return one["low"] * scale, one["high"] * scale
 
 
-Row = tuple[Label, Sequence[tuple[Said | None, Said | None]]]
+Row = tuple[Said, Sequence[tuple[Said | None, Said | None]]]
 
 
 def _rows(keys: Paths, found: Mapping[str, Any], name: str, kind: str) -> list[Row]:
     """A row a point: of each line its median, and how far the cells behind it lie apart."""
     rows: list[Row] = []
-    for place, point in enumerate(found["points"]):
+    for place, label in enumerate(_points(keys, found)):
         cells = []
         for number in range(len(found["lines"])):
             at = f"lines.lines.{number}.values.{name}.{place}"
@@ -117,8 +128,5 @@ def _rows(keys: Paths, found: Mapping[str, Any], name: str, kind: str) -> list[R
             span = {end: f"#{kind} {at}.{end}" for end in ("low", "high")}
             below = keys.said("experiments.span", **span) if apart else None
             cells.append((keys.number(f"{at}.median", kind), below))
-        label = keys.number(
-            f"lines.points.{place}", "bytes" if found["across"] == _BYTES else "text"
-        )
-        rows.append((label or setting(found["across"], point), cells))
+        rows.append((label, cells))
     return rows

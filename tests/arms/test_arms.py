@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from arm_runs import Run
@@ -13,6 +15,7 @@ from experiment.events import (
     CacheMoved,
     Channel,
     Keyframe,
+    ProfileRun,
     Reading,
     Stage,
     StageEntered,
@@ -46,6 +49,15 @@ def test_all_arms_generate_the_same_tokens(each: Run) -> None:
     for arm in each.arms[1:]:
         assert each.tokens(arm) == reference, arm
     assert [c.equal for c in each.results.tokens] == [True] * (len(each.arms) - 1)
+
+
+def test_our_engine_computes_prompts_like_these_before_its_clock_begins(each: Run) -> None:
+    ran = {event.arm: event for event in each.record.of(ProfileRun)}
+    assert set(ran) == {"paged", "slabs"} & set(each.arms)
+    for event in ran.values():
+        assert event.requests > 0
+        assert event.prompt_tokens > event.requests
+        assert event.kept == (sys.platform == "linux")
 
 
 def test_the_tensors_hold_as_many_slots_as_the_tables_say_at_every_step(each: Run) -> None:

@@ -7,14 +7,19 @@ from pathlib import Path
 import pytest
 from arm_runs import Run, make_config, run_arms, with_requests
 
+from experiment.arms.transformers_paged import _Prefix
 from experiment.environment import Environment
 from experiment.messages import message
 from experiment.runner import Prepared
 from kvsim.ledger import SlotState
+from kvsim.prefix import PrefixStats
+from kvsim.step import BlockOp, OpKind, StepPlan
 
 ARM = "transformers_paged"
 # Twelve blocks of eight slots, two of them its own: not all requests at once, some preempted.
 REQUESTS = ((15, 34), (20, 3), (4, 40), (13, 1), (16, 40))
+# These begin with the same two blocks.
+ALIKE = ((31, 30), (36, 3), (20, 40), (29, 1), (32, 32))
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +54,19 @@ def test_states_sum_to_the_pool_at_every_step(run: Run) -> None:
     assert (rows[-1].allocated, rows[-1].live) == (0, 0)
 
 
+def test_what_is_found_after_giving_way_is_told_apart_by_who_wrote_it() -> None:
+    """Request 1 is a fork of 0: of its two full blocks the copied one is its own."""
+    prefix = _Prefix(4)
+    prefix.take(StepPlan(0, (BlockOp(OpKind.ALLOCATE, 0, (2, 3)),)), {0: 7}, ())
+    forked = BlockOp(OpKind.SHARE, 1, (2, 3), tokens=6), BlockOp(OpKind.COPY, 1, (4,), (3,))
+    prefix.take(StepPlan(1, forked), {}, {1: 0})
+    back = BlockOp(OpKind.SHARE, 1, (2, 4), tokens=8)
+    prefix.take(StepPlan(2, (back, BlockOp(OpKind.ALLOCATE, 1, (5,)))), {1: 9}, ())
+    prefix.take(StepPlan(3, (BlockOp(OpKind.SHARE, 2, (2,), tokens=4),)), {2: 5}, ())
+    expected = PrefixStats(queried=7 + 5, hit_cross=4, requeried=9, hit_own=4, hit_again=4)
+    assert prefix.stats == expected
+
+
 def test_a_budget_that_its_trash_leaves_too_small_is_refused(
     runs: Path, environment: Environment, prepared: Prepared
 ) -> None:
@@ -58,3 +76,40 @@ def test_a_budget_that_its_trash_leaves_too_small_is_refused(
     assert found.status == "failed"
     expected = message("error.transformers_paged_small", blocks=6, needed=7, tokens=49)
     assert found.reason == expected
+
+
+@pytest.fixture(scope="module")
+def sharing(runs: Path, environment: Environment, prepared: Prepared) -> Run:
+    """Prompts with two blocks in common, in memory too small for all of them at a time."""
+    config = make_config("tiny-gpt2", ("contiguous.sequential", "paged", ARM))
+    engine = config.engine.model_copy(update={"prefix_caching": True})
+    config = config.model_copy(update={"engine": engine})
+    fitted = with_requests(prepared, ALIKE, slabs=1.5, max_length=64, block_size=8)
+    common = fitted.workload.requests[0].token_ids[:16]
+    requests = [
+        one.model_copy(update={"token_ids": common + one.token_ids[16:]})
+        for one in fitted.workload.requests
+    ]
+    workload = fitted.workload.model_copy(update={"requests": requests})
+    fitted = Prepared(fitted.directory, fitted.model, workload)
+    return run_arms(runs / "transformers_paged_sharing", environment, config, fitted)
+
+
+def test_blocks_that_it_shares_change_no_token(sharing: Run) -> None:
+    assert sharing.arm(ARM).problems == []
+    assert sharing.tokens(ARM) == sharing.tokens("contiguous.sequential")
+    assert max(row.shared for row in sharing.rows(ARM)) >= 2
+
+
+def test_what_it_shares_merges_and_evicts_is_told_block_for_block(sharing: Run) -> None:
+    ops = [op for plan in sharing.plans(ARM) for op in plan.ops]
+    # Two requests of the first step compute the same blocks; later ones find them.
+    assert {op.kind for op in ops} == {*OpKind} - {OpKind.COPY, OpKind.SWAP_IN, OpKind.SWAP_OUT}
+    found = sharing.arm(ARM).prefix_cache
+    assert found is not None
+    assert found["queried"] == sum(prompt for prompt, _ in ALIKE)
+    first: dict[int, int] = {}
+    for plan in sharing.plans(ARM):
+        for chunk in plan.chunks:
+            first.setdefault(chunk.request, chunk.start)
+    assert found["hit_cross"] == sum(first.values()) > 0

@@ -253,8 +253,22 @@ def test_a_share_of_more_than_the_limit_is_explained(share: float | None, told: 
     rows = [row("B", "paged", 0, prefill_share=share), row("B", "slabs", 0, decode_share=0.5)]
     t = Translator("en")
     data = BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
-    speed, *_ = all_tables(t, data)
-    assert (t("bench.note_over") in speed.notes) is told
+    _, times, *_ = all_tables(t, data)
+    assert (t("bench.note_over") in times.notes) is told
+
+
+def test_steps_with_prompts_and_those_that_decode_stand_apart() -> None:
+    figures = {"decode_requests": 32, "prefill_share": 0.5}
+    rows = [
+        row("B", "paged", 0, prefill_s=2.0, decode_step_s=0.060, **figures),
+        row("B", "paged", 1, prefill_s=3.0, decode_step_s=0.070, **figures),
+        row("B", "vllm", 0, status="failed"),
+    ]
+    data = BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
+    _, times, *_ = all_tables(Translator("en"), data)
+    [cells] = times.rows
+    assert cells[1:5] == ["2.50 s (2.00 … 3.00)", "50 % (50 … 50)", "65.0 ms (60.0 … 70.0)", "32"]
+    assert len(cells) == len(times.header)
 
 
 def test_a_front_door_that_fails_has_missed_its_target() -> None:
@@ -463,7 +477,7 @@ def test_whose_tokens_were_compared_is_told_with_the_rounds(lang: str) -> None:
         row("B", "slabs", 1, requests=2),
     ]
     t, names = Translator(lang), catalogue(lang)
-    speed, memory, _ = all_tables(
+    speed, _, memory, _ = all_tables(
         t, BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
     )
     about, one, other, unequal = speed.notes
@@ -481,7 +495,7 @@ def test_whose_tokens_were_compared_is_told_with_the_rounds(lang: str) -> None:
 def test_a_peak_of_loading_stands_apart(lang: str) -> None:
     sizes = {"process_peak_bytes": 3 << 30, "loading_peak_bytes": 5 << 30}
     rows = [row("B", "paged", 0, **sizes), row("B", "slabs", 0, process_peak_bytes=2 << 30)]
-    _, memory, _ = all_tables(
+    _, _, memory, _ = all_tables(
         Translator(lang), BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
     )
     assert [cells[3] for cells in memory.rows] == ["3 GiB (5 GiB)", "2 GiB"]

@@ -27,6 +27,7 @@ from experiment.events import (
     MachineLimits,
     ModelPrepared,
     PoolReserved,
+    ProfileRun,
     Reading,
     RequestFinished,
     RunStarted,
@@ -357,15 +358,17 @@ def test_variables_cores_and_packing_are_those_of_the_log() -> None:
     events: list[Event] = [
         ArmStarted(arm="paged", pid=1, variables={"OMP_NUM_THREADS": "2"}, cores=[0, 3]),
         WeightsPacked(arm="paged", layers=9, kept=1, fused=2, seconds=0.25),
+        ProfileRun(arm="paged", prompt_tokens=6, requests=1, seconds=0.5, kept=True),
         pool(8), *scheduled([(6, 4)], 8, 100), ended(0, 4), finished(0.4),
     ]  # fmt: skip
     row = rows_of(record(events, asked((6, 4))), "A", 0)[0]
     assert (row.variables, row.cores) == ({"OMP_NUM_THREADS": "2"}, [0, 3])
-    assert row.pack_s == 0.25
+    assert (row.pack_s, row.profile_run_s) == (0.25, 0.5)
     assert row.packing is not None
     assert (row.packing["layers"], row.packing["kept"], row.packing["reason"]) == (9, 1, None)
-    silent = rows_of(record(events[2:], asked((6, 4))), "A", 0)[0]
-    assert (silent.variables, silent.cores, silent.pack_s) == (None, None, None)
+    silent = rows_of(record(events[3:], asked((6, 4))), "A", 0)[0]
+    assert (silent.variables, silent.cores) == (None, None)
+    assert (silent.pack_s, silent.profile_run_s) == (None, None)
 
 
 # -- whose tokens the others' are compared with --------------------------------------------------

@@ -204,6 +204,22 @@ def test_an_interrupted_run_is_said_to_be_one(tmp_path: Path) -> None:
     assert "compare.note.incomplete" in {note.key for note in found.notes}
 
 
+def test_counts_of_requests_that_come_by_the_wall_clock_are_chance(tmp_path: Path) -> None:
+    """No gate may hold by them, and no change of them is said to be one."""
+    started, *others = events()
+    assert isinstance(started, RunStarted)
+    for clock in ("wall", "steps"):
+        workload = {"arrivals": [0.0, 1.0], "clock": clock}
+        begun = started.model_copy(update={"config": {**started.config, "workload": workload}})
+        figures = read_side(write(tmp_path / clock, [begun, *others])).figures
+        steps, blocks = figures["paged/steps"], figures["paged/blocks"]
+        assert blocks.value is not None
+        assert (steps.value is None) == (clock == "wall")
+        assert (steps.reason is not None and steps.reason.key) == (
+            "compare.reason.wall" if clock == "wall" else False
+        )
+
+
 def test_every_metric_has_a_name_and_no_name_is_left_over() -> None:
     for lang in LANGUAGES:
         named = {k.rpartition(".")[2] for k in catalogue(lang) if k.startswith("compare.metric.")}
@@ -214,3 +230,9 @@ def test_metrics_and_figures_of_one_name_are_of_one_kind() -> None:
     for name in set(METRICS) & set(FIGURES) - {"attention_error", "logit_error", "running_mean"}:
         assert METRICS[name].kind == FIGURES[name].kind, name
         assert METRICS[name].better == FIGURES[name].better, name
+
+
+def test_what_is_handed_out_to_more_requests_is_not_worse() -> None:
+    assert METRICS["allocated_slots"].better is METRICS["allocated_bytes"].better is None
+    assert METRICS["wasted_slots"].better == METRICS["unwritten_slots"].better == "less"
+    assert FIGURES["allocated_mean"].better is None

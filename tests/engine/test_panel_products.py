@@ -51,6 +51,16 @@ def test_every_number_of_rows_gives_the_plain_product(
         torch.testing.assert_close(ours, exact[:rows], atol=2e-6 * inputs**0.5, rtol=1e-5)
 
 
+@torch.inference_mode()
+def test_two_threads_have_as_many_panels_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve panels, as GPT-2's layers of 768 outputs have them: in six pieces of two."""
+    given = []
+    monkeypatch.setattr(MODULE, "threads_for", lambda work, tasks: (2, min(tasks, 8)))
+    monkeypatch.setattr(MODULE, "run_job", lambda body, job, threads: given.append((*job[:3],)))
+    product_of(numbers(768, 48), None)(numbers(4, 48), ("none", ""))
+    assert given == [(0, 6, 12)]
+
+
 @pytest.mark.parametrize("post", POSTS, ids=" ".join)
 @pytest.mark.parametrize("outputs", [64, 97])
 @torch.inference_mode()

@@ -88,6 +88,33 @@ def test_what_giving_way_cost_another_engine_is_told_where_it_ran() -> None:
         assert same == {"equal": 1, "requests": 2}
 
 
+@pytest.mark.parametrize(
+    ("seconds", "time"),
+    [([2, 3, 4], "sooner"), ([12, 13, 14], "later"), ([8, 9, 12], "same"), ([2, 3], "few")],
+)
+def test_what_another_engine_finds_in_its_prefix_cache_is_told_where_it_ran(
+    seconds: list[float], time: str
+) -> None:
+    def one(index: int, caching: str, arm: str, **figures: float | list[float]) -> CellResult:
+        made = cell(index, {"rows": 25, "prefix_cache": caching}, **{arm: figures})
+        told = [each.model_copy(update={"outputs": ["a", caching]}) for each in made.arms]
+        return made.model_copy(update={"arms": told})
+
+    for arm in ("transformers_paged", "vllm"):
+        off = one(0, "off", arm, computed=600, later_ttft_s=[9, 10, 11])
+        on = one(1, "on", arm, computed=220, prefix_hits=380, later_ttft_s=seconds)
+        ran = findings("prefix", off, on)
+        assert ran.keys() == {"later", "tokens", "outputs", arm}
+        told = ran[arm].text.params
+        assert {name: told[name] for name in ("rows", "hits", "off", "on")} == {
+            "rows": 25, "hits": 380, "off": 600, "on": 220,
+        }  # fmt: skip
+        assert f"prefix.other_{time}" in below(ran[arm])
+        assert below(ran[arm])["prefix.other_outputs"] == {"equal": 1, "requests": 2}
+        unknown = one(1, "on", arm, computed=220, later_ttft_s=seconds)
+        assert arm not in findings("prefix", off, unknown)
+
+
 def test_each_arm_gives_way_in_cells_that_it_has() -> None:
     config = load_config(CONFIGS / "preemption.toml", {})
     cells = EXPERIMENTS["preemption"].cells(config)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from in_process import Ran, run, tiny_config
 
+from experiment.experiments.base import drawn_lengths
 from experiment.messages import message
 
+FORKS = "transformers_paged"
 SLOT = 1024  # bytes of a token's K and V in the tiny model
 
 
@@ -88,15 +90,24 @@ def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
         experiment__options={"draw": draw},
         cache__block_size=4,
         cache__max_length=128,
-        run__arms=["slabs", "paged"],
+        run__arms=["slabs", "paged", FORKS],
     )
     ran = run(config, tmp_path / "run")
     assert_sound(ran)
     verdicts = ran.verdicts()
     assert verdicts["formula"] == verdicts["slabs"] == "shown"
+    # Transformers parts samples before the last token: what is not full then is copied.
+    uneven = sum((prompt - 1) % 4 > 0 for prompt, _ in drawn_lengths(config))
+    copied = []
     for cell in ran.result.cells:
         assert ran.figure(cell, "paged", "copied_blocks").value
         assert ran.figure(cell, "paged", "shared_peak").value
+        copied.append((cell.values["samples"] - 1) * uneven)
+        assert ran.figure(cell, FORKS, "copied_blocks").value == copied[-1] > 0
+        saved = [ran.figure(cell, arm, "saved").value for arm in (FORKS, "paged")]
+        assert saved[0] == pytest.approx(saved[1], abs=0.05)
+    told = next(finding for finding in ran.result.findings if finding.id == FORKS)
+    assert told.text.params["copied"] == sum(copied)
 
 
 @pytest.mark.parametrize("swap_space", [0, 64 * SLOT])

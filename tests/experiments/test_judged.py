@@ -208,7 +208,7 @@ def test_saturation_takes_both_a_queue_and_requests_that_wait() -> None:
 
 @pytest.mark.parametrize(
     ("later", "queued", "key"),
-    [([1.5, 1.1, 2.0], 2, "limit_kept"), ([1.5, 1.3, 2.0], 3, "limit_gave")],
+    [([1.5, 1.1, 2.0], 2, "limit_open"), ([1.5, 1.3, 2.0], 3, "limit_gave")],
 )
 def test_a_queue_that_did_not_grow_in_every_repeat_is_no_saturation(
     later: Sequence[float], queued: int, key: str
@@ -226,6 +226,40 @@ def test_who_is_not_saturated_at_any_rate_is_named() -> None:
     assert "serving.first_all" not in below(seen["first"])
     assert "serving.limit_higher" in below(seen["limit_paged"])
     assert "serving.limit_higher" not in below(seen["limit_slabs"])
+
+
+def test_who_had_no_time_to_end_is_not_called_unsaturated() -> None:
+    """Where arrivals are over before anybody ends, no queue is seen to grow, either."""
+    seen = findings(
+        "serving",
+        rate(0, 2.0, slabs=(1.0, 1.0), paged=(1.0, 1.0), vllm=(0.1, 1.0)),
+        rate(1, 8.0, slabs=(0.5, 2.0), paged=(0.4, 1.0), vllm=(0.0, 1.0)),
+    )
+    assert below(seen["first"])["serving.first_open"]["arms"]["key"] == "experiments.and"
+    assert not {"serving.first_never", "serving.first_all"} & below(seen["first"]).keys()
+    for arm, bore in (("paged", {"rate": 2.0}), ("vllm", None)):
+        told = seen[f"limit_{arm}"]
+        assert told.text.key == "experiments.serving.limit_open"
+        assert below(told).get("serving.limit_below") == bore
+        assert "serving.limit_longer" in below(told)
+        assert "serving.limit_higher" not in below(told)
+    alone = findings("serving", rate(0, 8.0, paged=(0.4, 1.0)))["first"]
+    assert alone.text.key == "experiments.serving.first_none"
+    assert "serving.first_open" in below(alone)
+
+
+@pytest.mark.parametrize(
+    ("paged", "told"), [((4.0, 5), True), ((8.0, 5), False), ((4.0, 2), False)]
+)
+def test_a_speed_that_more_at_a_time_does_not_explain_is_told_so(
+    paged: tuple[float, float], told: bool
+) -> None:
+    def one(running: float, speed: float) -> Figures:
+        rates = [speed, speed + 0.1, speed + 0.2]
+        return {"waste": 0.1, "running_mean": running, "preemptions": 0, "tokens_per_s": rates}
+
+    ran = cell(0, {"shape": "long"}, slabs=one(4.0, 2), paged=one(*paged))
+    assert ("lengths.not_more" in below(findings("lengths", ran)["long"])) is told
 
 
 def test_where_nobody_is_saturated_that_is_said() -> None:
@@ -314,6 +348,21 @@ def test_tokens_that_vllm_finds_are_those_of_its_own_statistics() -> None:
 
     assert found(caching=True) == 96
     assert found(caching=False) is None
+
+
+@pytest.mark.parametrize("arm", ["paged", "vllm"])
+def test_tokens_that_were_found_need_not_be_computed_to_be_counted_once(arm: str) -> None:
+    """Of 40 prompt tokens 32 were found; the last generated one is never computed."""
+    theirs = [SimpleNamespace(prefix_hits=32)] if arm == "vllm" else []
+    request = SimpleNamespace(token_ids=[1] * 40, max_new_tokens=5)
+    one = SimpleNamespace(
+        engine_steps=theirs,
+        prefix=None if theirs else SimpleNamespace(hit_cross=20, hit_batch=12),
+        config=SimpleNamespace(engine=SimpleNamespace(prefix_caching=True)),
+        workload=SimpleNamespace(samples=lambda: [[request]]),
+        rows=[SimpleNamespace(tokens=8), SimpleNamespace(tokens=4)],
+    )
+    assert FIGURES["recomputed"].measure(one) == 0  # type: ignore[arg-type]
 
 
 def test_of_a_run_on_a_cpu_it_is_said_what_a_gpu_would_change() -> None:

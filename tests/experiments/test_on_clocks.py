@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from in_process import Ran, run, tiny_config
+from made_up import below
 
 from experiment.config import Config
 from experiment.config_reading import load_config
@@ -29,6 +30,7 @@ from experiment.workload import with_arrivals
 
 # They run where they count something else than before; elsewhere it is said why not.
 ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
+OTHER = "transformers_paged"
 SLOT = 1024  # bytes of a token's K and V in the tiny model
 
 
@@ -70,6 +72,7 @@ def test_prefix_is_computed_once(tmp_path: Path) -> None:
         experiment__values=[3],
         experiment__options={"models": ["tiny-gpt2"], "max_lengths": [256], "questions": 3},
         workload__max_new_tokens=3,
+        run__arms=["paged", OTHER],
     )
     ran = run(config, tmp_path / "run")
     assert_foretold(ran)
@@ -85,6 +88,12 @@ def test_prefix_is_computed_once(tmp_path: Path) -> None:
     told = next(f for f in ran.result.findings if f.id == "tokens").text.params
     assert told["blocks"] * config.cache.block_size == told["hits"] == hits.value
     assert ran.figure(off, "paged", "prefix_hits").value is None
+    # Transformers' own prefix sharing finds the same blocks, in the repeat as in the warm-up.
+    theirs = next(f for f in ran.result.findings if f.id == OTHER)
+    counted = {name: theirs.text.params[name] for name in ("hits", "off", "on")}
+    assert counted == {"hits": hits.value, "off": computed[0], "on": computed[1]}
+    assert below(theirs)["prefix.other_outputs"] == {"equal": 3, "requests": 3}
+    assert ran.figure(off, OTHER, "prefix_hits").value is None
 
 
 def test_the_table_of_people_is_as_long_as_said() -> None:
@@ -190,11 +199,11 @@ def test_a_curve_is_drawn_over_the_rates_of_one_clock(serving: Ran) -> None:
     infos = {info.figure: info for info in serving.result.figures}
     assert len(charts) == len(serving.result.charts)
     drawn = _chart(serving.result, infos["latency_s"])
-    assert drawn.points == ["20", "2,000"]
+    assert [point.text for point in drawn.points] == ["20", "2,000"]  # type: ignore[union-attr]
     assert drawn.axis.key == "experiments.axis.rate"  # type: ignore[union-attr]
     assert all(value is not None for line in drawn.lines for value in line)
     counted = _chart(serving.result, infos["steps"])
-    assert counted.points == ["20", "2,000"]
+    assert [point.text for point in counted.points] == ["20", "2,000"]  # type: ignore[union-attr]
 
 
 def test_who_answers_too_late_has_not_succeeded(serving: Ran) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from in_process import CONFIGS, tiny_config
 
+from experiment import cli, walkthrough
 from experiment.cli import main
 from experiment.config import parse_bytes
 from experiment.events import ArmFinished, CellStarted, RepeatFinished, WorkloadReady
@@ -80,15 +81,48 @@ def number(name: str) -> str:
         ([number("capacity"), "f"], (CONFIGS / "capacity.toml", False)),
         (["99", "two", "2", "q"], None),
         (["99", number("lengths"), "f"], (CONFIGS / "lengths.toml", False)),
+        (["-1", "00", " Prefix ", "fast", "full"], (CONFIGS / "prefix.toml", False)),
+        (["\uff12", "2", "quick"], (shipped()[1][1], True)),
+        (["quit"], None),
+        (["holes", "quit"], None),
+        ([EOFError()], None),
+        (["holes", EOFError()], None),
     ],
 )
 def test_the_menu_takes_a_number_and_a_size(
-    answers: list[str], chosen: object, monkeypatch: pytest.MonkeyPatch
+    answers: list[str | EOFError], chosen: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = iter(answers)
-    monkeypatch.setattr("builtins.input", lambda question: next(said))
+
+    def read(question: str) -> str:
+        one = next(said)
+        if isinstance(one, EOFError):
+            raise one
+        return one
+
+    monkeypatch.setattr("builtins.input", read)
     assert choose(Translator("en")) == chosen
     assert not list(said)
+
+
+@pytest.mark.parametrize(("size", "words"), [("", ["--quick"]), ("f", [])])
+def test_what_the_menu_starts_is_told_as_a_command(
+    size: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The record has it, too: who reads the report can type it."""
+    said = iter(["lookup", size])
+    seen = []
+    monkeypatch.setattr("builtins.input", lambda _: next(said))
+    monkeypatch.setattr(cli, "_asked_for_nothing", lambda *_: True)
+    monkeypatch.setattr(sys, "argv", ["run_experiment.py", "--lang", "en"])
+    monkeypatch.setattr(walkthrough, "run", lambda config, how: seen.append((config, how)) or 0)
+    assert main(["--lang", "en"]) == ExitCode.OK
+    [(config, how)] = seen
+    assert how.command == ("--config", "configs/lookup.toml", *words, "--lang", "en")
+    assert (config.experiment.name, config.experiment.size) == (
+        "lookup", "quick" if words else "full",
+    )  # fmt: skip
+    assert " ".join(how.command) in capsys.readouterr().out
 
 
 def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:

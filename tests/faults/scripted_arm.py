@@ -17,6 +17,7 @@ from typing import Any
 import event_makers
 
 from experiment.events import ArmStarted, Event, PoolReserved, Stage, StageEntered, Step
+from experiment.messages import user_error
 from experiment.wire import Wire, serve
 
 
@@ -67,6 +68,8 @@ def act(script: str) -> None:
         import torch
 
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    if script == "refuse its model":
+        raise user_error("error.model_logits", model="tiny", dtype="float16")
     if script in ("hang", "ignore being asked to end", "hold shared memory"):
         time.sleep(600)
 

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import ARMS, Starter, arm_steps, no_shared_memory_is_left, shared_memory
+from programs import (
+    ARMS,
+    Starter,
+    arm_steps,
+    in_a_terminal,
+    no_shared_memory_is_left,
+    read_until,
+    shared_memory,
+)
 from real_parts import is_gone, prepare, run_arms
 
 from experiment import runner
@@ -24,6 +32,7 @@ from experiment.events import (
     Event,
     PoolReserved,
     RequestFinished,
+    RunFinished,
     Stage,
     StageEntered,
     Step,
@@ -125,6 +134,8 @@ def test_an_arm_that_stands_still_is_ended_with_all_below_it(start: Starter) -> 
         ("be killed", "failure.killed", "Killed from outside (SIGKILL)"),
         # What torch raises on a GPU that is full, raised by a real process.
         ("run out of GPU memory", "failure.out_of_memory", "Out of memory."),
+        # What has to be mended is said; but something was run, and is in the report.
+        ("refuse its model", "error.model_logits", "returned logits that are no numbers"),
     ],
 )
 def test_an_arm_that_fails_says_why_and_the_other_one_runs(
@@ -137,6 +148,21 @@ def test_an_arm_that_fails_says_why_and_the_other_one_runs(
     assert first.reason is not None
     assert (first.reason.key, second.status) == (key, "finished")
     assert said in (program.out / "report.html").read_text(encoding="utf-8")
+
+
+def test_whoever_leaves_behind_an_arm_that_failed_is_told_so_by_the_exit_code(
+    start: Starter,
+) -> None:
+    program, terminal = in_a_terminal(start, "--ascii", scripts={FIRST: "be killed"})
+    read_until(terminal, "Press Enter")
+    os.write(terminal, b"q\n")
+    read_until(terminal, "report.html")
+    assert program.process.wait(60) == ExitCode.INCOMPLETE
+    os.close(terminal)
+    program.nothing_is_left()
+    record = read_record(program.out)
+    assert [end.status for end in record.of(RunFinished)] == ["left"]
+    assert [arm.status for arm in evaluate(record).arms] == ["failed"]
 
 
 def test_a_real_limit_on_memory_is_out_of_memory(

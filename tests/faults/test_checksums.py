@@ -166,6 +166,23 @@ def test_what_a_link_leads_to_is_no_file_of_the_run(tmp_path: Path) -> None:
     assert measured_files(logs.parent) == [logs.parent / EVENTS_FILE]
 
 
+def test_logs_of_a_killed_run_are_cleaned_before_their_sums_are_taken(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who cleans a log when its process has ended was killed with it."""
+    monkeypatch.setattr(files, "draw_plots", lambda *_: iter(()))
+    monkeypatch.setenv("HOME", "/home/zqmarker")
+    log = run / "logs" / "paged.log"
+    text = "File /home/zqmarker/lab/x.py\n"
+    log.write_text(text, encoding="utf-8")
+    assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
+    assert log.read_text(encoding="utf-8") == text  # it has a sum, and is evidence
+    (run / RUN_FILE).unlink()
+    assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
+    assert log.read_text(encoding="utf-8") == "File ~/lab/x.py\n"
+    assert read_record(run).changed_files == ()
+
+
 def test_names_in_a_summary_lead_nowhere_else(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("x", encoding="utf-8")

@@ -24,6 +24,7 @@ import psutil
 import pytest
 from programs import (
     ARMS,
+    Program,
     Starter,
     arm_steps,
     in_a_terminal,
@@ -218,13 +219,19 @@ def test_checks_of_the_paper_that_are_ended_say_how_many_there_were(
     assert parts_in(out) == []
 
 
+def benchmark(start: Starter, out: Path, pause_s: float) -> Program:
+    """A benchmark of two arms that has begun; what is waited for is its first run."""
+    asked = ("--quick", "--workloads", "A", "--arms", ",".join(ARMS), "--out", str(out))
+    program = start("bench", *asked, pause_s=pause_s)
+    program.out = first_of(out, "runs/*/A-0")
+    return program
+
+
 def test_a_benchmark_that_is_ended_keeps_its_rows(
     start: Starter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "bench"
-    asked = ("--quick", "--workloads", "A", "--arms", ",".join(ARMS), "--out", str(out))
-    program = start("bench", *asked, pause_s=0.5)
-    program.out = first_of(out, "runs/*/A-0")
+    program = benchmark(start, out, pause_s=0.5)
     program.wait_for(arm_steps(SECOND))
     program.process.send_signal(signal.SIGTERM)
     code, printed, err = program.end()
@@ -240,6 +247,19 @@ def test_a_benchmark_that_is_ended_keeps_its_rows(
     assert main(["bench", "--show", str(out), "--lang", "en"]) == ExitCode.OK
     assert told in " ".join(capsys.readouterr().out.split())
     assert parts_in(out) == []
+
+
+def test_a_benchmark_whose_directory_is_taken_away_misses_it(
+    start: Starter, tmp_path: Path
+) -> None:
+    out = tmp_path / "bench"
+    program = benchmark(start, out, pause_s=0.2)
+    program.wait_for(arm_steps(FIRST))
+    program.out = out.rename(tmp_path / "moved") / program.out.relative_to(out)
+    code, _, err = program.end()
+    assert code == ExitCode.UNWRITABLE
+    (line,) = err.splitlines()
+    assert line.startswith(f"Error: {out} cannot be written: ")
 
 
 def test_a_benchmark_that_is_ended_before_it_measures_leaves_nothing(

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from experiment import cli
-from experiment.interrupts import EndedError, Interrupts, drawing, shielded
+from experiment.interrupts import EndedError, Interrupts, drawing, left_by_killed, shielded
 from experiment.messages import ExitCode
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -113,6 +113,40 @@ def test_a_terminal_that_goes_while_a_report_is_drawn_does_not_leave_it() -> Non
         interrupts.draws()
         signal.raise_signal(signal.SIGHUP)
         assert interrupts.exit_code == ExitCode.HUNG_UP
+
+
+HOLDS = """
+import time
+from multiprocessing.shared_memory import SharedMemory
+kept = SharedMemory(create=True, size=1 << 16)
+print(kept.name, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="where Linux keeps it")
+def test_a_second_wish_spares_who_gives_back_what_the_others_leave() -> None:
+    """Killed as well, it would be started anew by whoever gives something back, and complain."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS], stdout=subprocess.PIPE, encoding="utf-8"
+    ) as process:
+        assert process.stdout is not None
+        place = Path("/dev/shm", process.stdout.readline().strip())
+        try:
+            with Interrupts():
+                with pytest.raises(EndedError):
+                    signal.raise_signal(signal.SIGINT)
+                assert place.is_file()
+                signal.raise_signal(signal.SIGINT)
+                assert process.wait(10) == -signal.SIGKILL
+            assert left_by_killed() == {place}
+            deadline = time.monotonic() + 10
+            while place.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert not place.exists()
+        finally:
+            process.kill()
+            place.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("draws", [False, True])

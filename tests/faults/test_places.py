@@ -6,14 +6,18 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from programs import ARMS, Starter, arm_ended, arm_steps
 
+from experiment import lead
 from experiment.cli import main
 from experiment.conclusions import evaluate
 from experiment.events import RunFinished
-from experiment.messages import ExitCode
+from experiment.experiments.registry import find_experiment
+from experiment.messages import ExitCode, UserError
+from experiment.os_errors import disk_errors
 from experiment.record import EVENTS_FILE, read_record
 
 FIRST, SECOND = ARMS
@@ -85,6 +89,26 @@ def test_a_directory_that_is_closed_while_it_is_written(start: Starter, closed: 
     assert ask("chattr", "-i", str(closed))
     assert read_record(closed).of(RunFinished)[-1].status == "complete"  # the log was open
     can_be_drawn(closed, 2)
+
+
+def test_a_directory_that_was_closed_before_anything_ran(
+    closed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask("chattr", "+i", str(closed))
+    words = ["--yes", "--model", "tiny-gpt2", "--out", str(closed), "--lang", "en"]
+    assert main(words) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Error: {closed} cannot be written: ")
+
+
+def test_between_two_cells_a_directory_that_is_gone_is_missed_as_such(tmp_path: Path) -> None:
+    """What a cell is spared is read from the log: it is no wrong word of the person."""
+    spec = find_experiment("serving")
+    assert spec.spared is not None
+    session = SimpleNamespace(directory=tmp_path / "gone")
+    with pytest.raises(UserError) as caught, disk_errors(tmp_path / "gone"):
+        lead._spared(spec, session, None)  # type: ignore[arg-type]
+    assert caught.value.exit_code == ExitCode.UNWRITABLE
 
 
 @pytest.fixture

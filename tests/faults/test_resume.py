@@ -62,7 +62,9 @@ def in_log(run: Path, event: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines if f'"event":"{event}"' in line]
 
 
-def test_the_missing_arm_is_run_and_the_other_one_is_not(run: Path, start: Starter) -> None:
+def test_the_missing_arm_is_run_and_the_other_one_is_not(
+    run: Path, start: Starter, tmp_path: Path
+) -> None:
     before = (run / EVENTS_FILE).read_bytes()
     code, printed, err = start("--resume", str(run), "--yes", out=run).end()
     assert (code, err) == (ExitCode.OK, "")
@@ -85,6 +87,10 @@ def test_the_missing_arm_is_run_and_the_other_one_is_not(run: Path, start: Start
     code, printed, _ = start("--resume", str(run), out=run).end()
     assert code == ExitCode.OK
     assert "is complete: nothing is left to run" in " ".join(printed.split())
+    gate = tmp_path / "gate.toml"
+    for most, judged in ((5, ExitCode.OK), (1, ExitCode.GATE)):
+        gate.write_text(f"[limits]\n'paged/steps' = {{ max = {most} }}\n", encoding="utf-8")
+        assert cli.main(["--resume", str(run), "--gate", str(gate), "--lang", "en"]) == judged
     assert content(run) == done
 
 

@@ -172,7 +172,7 @@ def test_an_arm_that_runs_again_is_asked_again_where_it_was_spared(
     ("why", "vllm", "missing"),
     [
         (message("experiments.serving.saturated", rate=2), True, ()),
-        (message("skip.greedy_only"), True, ()),
+        (message("skip.no_stops"), True, ()),
         (message("vllm.missing"), False, ()),
         (message("vllm.missing"), True, ((1, "slabs"),)),
     ],

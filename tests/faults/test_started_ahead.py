@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,15 @@ from real_parts import is_gone
 from experiment import process, runner
 from experiment.config import Config
 from experiment.environment import Environment
-from experiment.events import ArmFailed, ArmSkipped, Event, Notice, RunStarted
+from experiment.events import (
+    ArmFailed,
+    ArmSkipped,
+    Event,
+    Notice,
+    Reading,
+    RunStarted,
+    Stage,
+)
 from experiment.interrupts import EndedError, Interrupts
 from experiment.launch import Prepared
 from experiment.memory.monitor import Monitor
@@ -225,6 +235,32 @@ def test_a_signal_while_a_process_is_ended_waits_until_it_has(
     assert is_gone(pid)
 
 
+def test_shared_memory_of_what_a_second_signal_kills_is_given_back(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes before anybody has looked what the process holds."""
+    names: list[str] = []
+    kill = Child._kill
+
+    def listener(event: Event) -> None:
+        assert isinstance(event, Notice)
+        names.append(event.text.params["name"])
+        signal.raise_signal(signal.SIGTERM)
+
+    def late(self: Child) -> None:
+        assert Path("/dev/shm", names[0]).exists()
+        signal.raise_signal(signal.SIGTERM)
+        kill(self)
+
+    session._listener = listener
+    monkeypatch.setattr(Child, "_kill", late)
+    before = set(below())
+    with Interrupts(), pytest.raises(EndedError):
+        run(session, "share")
+    assert not Path("/dev/shm", names[0]).exists()
+    assert all(is_gone(pid) for pid in set(below()) - before)
+
+
 def test_a_signal_behind_the_end_of_a_process_waits_until_its_files_are_closed(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +304,82 @@ def test_what_a_process_said_is_written_down_though_a_signal_comes(
         run(session, "hang")
     monkeypatch.undo()
     assert [e.text.key for e in read_record(session.directory).of(Notice)] == ["said"]
+
+
+@pytest.mark.parametrize("how", ["a signal", "its time is over"])
+def test_what_a_process_had_said_when_it_was_ended_is_written_down(
+    how: str, session: Session
+) -> None:
+    """Nobody had come to it by then: two words are said, and it ends behind the first one."""
+    children: list[Child] = []
+
+    def listener(event: Event) -> None:
+        (child,) = children
+        child._reader.join(20)
+        if how == "a signal":
+            signal.raise_signal(signal.SIGTERM)
+        child._deadline = 0.0
+
+    class Seen(Child):
+        def __enter__(self) -> Child:
+            children.append(self)
+            return super().__enter__()
+
+    session._listener = listener
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runner, "Child", Seen)
+        with Interrupts(), pytest.raises(EndedError) if how == "a signal" else nullcontext():
+            run(session, "two_words")
+    record = read_record(session.directory)
+    assert [e.text.params for e in record.of(Notice)] == [{"n": 1}, {"n": 2}]
+    assert [e.reason.key for e in record.of(ArmFailed)] == (
+        [] if how == "a signal" else ["failure.timeout"]
+    )
+
+
+@pytest.mark.parametrize("thread", ["_read", "_send"])
+def test_a_process_without_a_thread_to_listen_to_it_is_an_arm_that_failed(
+    thread: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container counts threads as it counts processes."""
+    before, begin = set(below()), threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        if getattr(self._target, "__name__", "") == thread:  # type: ignore[attr-defined]
+            raise RuntimeError("can't start new thread")
+        begin(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        if thread == "_read":
+            session.start_arm([ARM], CONFIG)
+            assert ahead(session) == []
+        failed = session._failure(ARM, run(session, "hang"))
+    assert (failed.reason.key, failed.reason.params) == ("failure.not_started", {"code": "EAGAIN"})
+    assert all(is_gone(pid) for pid in set(below()) - before)
+    assert run(session, "rubbish").ok
+
+
+def test_without_a_thread_to_sample_in_the_record_says_that_samples_are_missing(
+    session: Session, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        if self.name.startswith("memory-"):
+            raise RuntimeError("can't start new thread")
+        begin(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+    def monitor(pid: int) -> Monitor:
+        return Monitor(ARM, pid, environment, session.emit, 20)
+
+    end = session._run(ARM, MODULE, {"arm": ARM, "script": "stages"}, 60, monitor)
+    assert end.ok
+    record = read_record(session.directory)
+    assert "usage.sampler_ended" in [e.text.key for e in record.of(Notice)]
+    assert {e.stage for e in record.of(Reading)} == {Stage.START, Stage.LOADED}
 
 
 def test_a_signal_while_a_run_goes_on_does_not_tear_its_beginning(

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +99,48 @@ def test_where_its_signal_is_ignored_the_command_goes_on(monkeypatch: pytest.Mon
         assert interrupts.exit_code is None
 
 
-def test_a_full_disk_is_no_reader_who_went(monkeypatch: pytest.MonkeyPatch) -> None:
-    full = Path("/dev/full")
-    if not full.exists():
+FULL = Path("/dev/full")
+
+
+@pytest.fixture
+def full() -> int:
+    """Where there is never any room."""
+    if not FULL.exists():
         pytest.skip("this system has no /dev/full")
-    with printing_to(os.open(full, os.O_WRONLY), monkeypatch), readers_may_go():
-        say = partial(print, "this is not kept", flush=True)
-        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            say()
+    return os.open(FULL, os.O_WRONLY)
+
+
+@pytest.mark.parametrize("code", [ExitCode.OK, ExitCode.INCOMPLETE])
+def test_a_command_goes_on_where_the_disk_is_full_to_which_it_prints(
+    code: int, full: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it finds is worth more than what it tells; at its end it says so."""
+    done: list[str] = []
+
+    def answer(*_: object) -> int:
+        for number in range(2):
+            print("this is not kept", flush=bool(number))
+            done.append("and goes on")
+        return code
+
+    monkeypatch.setattr(cli, "_dispatch", answer)
+    with printing_to(full, monkeypatch):
+        ended = cli.main(["plan", "--lang", "en"])
+    assert len(done) == 2
+    assert ended == (code or ExitCode.UNWRITABLE)
+    assert capsys.readouterr().err == "Error: stdout cannot be written: the disk is full.\n"
+
+
+@pytest.mark.parametrize("word", ["--list-experiments", "--help"])
+def test_what_is_printed_at_the_very_end_is_not_lost_without_a_word(word: str, full: int) -> None:
+    """It stands in a buffer until then."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run_experiment.py"), word, "--lang", "en"],
+        stdout=full, stderr=subprocess.PIPE, encoding="utf-8", timeout=60, check=False,
+    )  # fmt: skip
+    os.close(full)
+    assert done.returncode == ExitCode.UNWRITABLE
+    assert done.stderr == "Error: stdout cannot be written: the disk is full.\n"
 
 
 def test_a_failing_disk_is_no_terminal_that_closed(
@@ -124,11 +157,12 @@ def test_a_failing_disk_is_no_terminal_that_closed(
 
     with (tmp_path / "out").open("w", encoding="utf-8") as file:
         monkeypatch.setattr(sys, "stdout", Failing())
-        with Interrupts() as interrupts, readers_may_go():
-            say = partial(print, "this is not kept")
-            with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-                say()
+        lost: list[OSError] = []
+        with Interrupts() as interrupts, readers_may_go(lost):
+            print("this is not kept")
+            print("nor is this")
             assert interrupts.exit_code is None
+        assert [error.errno for error in lost] == [errno.EIO]
 
 
 def test_a_file_goes_on_being_written_when_the_terminal_closes(

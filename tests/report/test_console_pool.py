@@ -16,7 +16,7 @@ from experiment.i18n import LANGUAGES
 from experiment.record import Record
 from experiment.report.console import ConsoleReporter
 from experiment.report.console_pool import BLOCKS as SIGNS
-from experiment.report.console_pool import PLAIN, SECONDS, PoolView
+from experiment.report.console_pool import PLAIN, SECONDS, Picture, PoolView
 from experiment.report.texts import translator
 from kvsim.ledger import Ledger, PoolShape
 from kvsim.step import plan_from_json
@@ -76,6 +76,31 @@ def test_bars_are_aligned_and_sizes_are_the_ledgers(busy: Record, lang: str) -> 
               for line in lines[:3]}  # fmt: skip
     assert len(starts) == 1
     assert lines[0].rstrip().endswith(f"{BLOCKS * BLOCK * 4} B")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("width", [30, 44, 60, 72, 80, 100])
+def test_nothing_is_cut_off_however_narrow_the_terminal_is(
+    busy: Record, lang: str, width: int
+) -> None:
+    t = translator(lang, False)
+    view = PoolView(t, False, Clock(1))
+    for event in busy.events:
+        if isinstance(event, PoolReserved) and event.arm == "paged":
+            event = event.model_copy(update={"bytes_per_slot": 1_130_000})  # sizes of 9 signs
+        view.see(event)
+        if isinstance(event, Step) and event.arm == "paged" and event.plan["step"] == 30:
+            break
+    lines = shown(view, width)
+    assert all(cell_len(line) <= width for line in lines)
+    drawn = "\n".join(lines)
+    assert "…" not in drawn
+    for name in ("reserved", "allocated", "live", "wasted"):
+        (line,) = [line for line in lines if t(f"term.{name}.name") in line]
+        assert re.search(r"\d (MiB|B)$", line.rstrip()), line
+    assert isinstance(view.picture, Picture)
+    pool = view.picture.pool.plain
+    assert [drawn.count(sign) for sign in "·░▒"] == [pool.count(sign) for sign in "·░▒"]
 
 
 def test_it_is_drawn_at_most_ten_times_a_second(busy: Record) -> None:

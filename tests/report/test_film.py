@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from experiment.arm_events import split_by_arm
 from experiment.record import Record
 from experiment.report.player import film as film_module
 from experiment.report.player.film import film, pack
+from experiment.report.player.moments import happenings
 from kvsim.ledger import Ledger, PoolShape
-from kvsim.step import OpKind, plan_from_json
+from kvsim.step import BlockOp, Chunk, OpKind, StepPlan, plan_from_json
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +78,32 @@ def film_of(record: Record, arm: str, **limits: int) -> dict[str, Any]:
 
 def test_the_run_has_everything_that_can_happen() -> None:
     kinds = {op.kind for plan in paged_plans() for op in plan.ops}
-    assert kinds == set(OpKind)
+    assert kinds == set(OpKind) - {OpKind.MERGE}  # our engine finds blocks before it computes them
     assert any(plan.preempted for plan in paged_plans())
+
+
+def test_blocks_that_hold_the_same_become_one_in_the_film(tmp_path: Path) -> None:
+    chunks = [
+        tuple(Chunk(r, start, count, True) for r in (0, 1)) for start, count in ((0, 9), (9, 1))
+    ]
+    record = make_run(
+        tmp_path,
+        [
+            StepPlan(
+                0,
+                (BlockOp(OpKind.ALLOCATE, 0, (0, 1)), BlockOp(OpKind.ALLOCATE, 1, (2, 3))),
+                chunks[0],
+            ),
+            StepPlan(1, (BlockOp(OpKind.MERGE, 1, (0,), (2,)),), chunks[1]),
+        ],
+        slab_plans(),
+        size=8,
+    )
+    data = film_of(record, "paged")
+    assert played(data) == ledger_states(record, "paged")
+    assert played(data)[1]["tables"] == {0: [0, 1], 1: [0, 3]}
+    assert data["frames"][1]["m"] == [["merged", 1, 1]]
+    assert happenings(record)["paged"]["1:1"]["moved"] == [{"request": 1, "n": 1}]
 
 
 @pytest.mark.parametrize("arm", ["paged", "slabs"])

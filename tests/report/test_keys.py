@@ -7,6 +7,7 @@ compared with the page; see keyed_page.py.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import html5lib
@@ -14,17 +15,23 @@ import pytest
 from keyed_page import (
     assert_keys_hold,
     body_of,
+    exempt,
     expected,
     facts_of,
+    keyed_nodes,
     numbers_without_key,
 )
 from sample import make_record
+from scale_marks import axes_of, misplaced
 
 from experiment.conclusions import evaluate as conclude
+from experiment.events import WorkloadReady
 from experiment.i18n import Translator
+from experiment.messages import message
 from experiment.record import Record, read_record, write_summary
 from experiment.report.html import report_html
 from experiment.report.keyed import WRITERS, evaluate, lookup
+from experiment.report.values import readable
 
 
 @pytest.fixture(scope="module", params=["sample", "busy"])
@@ -57,6 +64,62 @@ def test_every_keyed_number_is_what_the_record_says(
 
 def test_no_number_is_without_a_key(parsed: Any) -> None:
     assert not numbers_without_key(parsed)
+
+
+def test_what_needs_no_key_is_just_what_the_page_says(parsed: Any, written: Record) -> None:
+    """Marks of axes are looked at in scale_marks.py, quotations are compared with the record."""
+    found: dict[str, list[Any]] = {}
+    for node in parsed.iter():
+        found.setdefault(exempt(node) or "", []).append(node)
+    found.pop("")
+    told = {kind: ["".join(one.itertext()) for one in nodes] for kind, nodes in found.items()}
+    assert misplaced(parsed) == []
+    assert len(list(axes_of(parsed))) >= 12
+    assert told.pop("mark of an axis")
+    results = conclude(written)
+    quoted = {readable(one.text, 120) for arm in results.arms for one in arm.requests}
+    workload = written.first(WorkloadReady)
+    assert workload is not None
+    quoted |= {readable(one.prompt, 90) for one in workload.requests if one.prompt is not None}
+    assert set(told.pop("quotation")) <= quoted
+    sections = told.pop("number of a section")
+    assert sections == [str(place) for place in range(2, len(sections) + 2)]
+    assert told.pop("speed of the player", ["1/s"])[0].strip().startswith("1/s")
+    for row in found.get("percentile that a row is about", []):
+        share = "".join(row.itertext()).removesuffix(" %")
+        cells = next(tr for tr in parsed.iter("tr") if row in tr)
+        assert all(key.get("data-key").startswith(f"p{share} ") for key in keyed_nodes(cells))
+    told.pop("percentile that a row is about", None)
+    assert told.keys() == {"code"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<p title="5 slots">x</p>', "<button>5</button>", '<span class="tick">5</span>',
+        '<td class="quantile">5</td>', "<p>5</p>", "<option>5/s</option>", "<pre>5</pre>",
+    ],
+)  # fmt: skip
+def test_a_number_anywhere_else_is_noticed(text: str) -> None:
+    node = html5lib.parseFragment(f"<div>{text}</div>", namespaceHTMLElements=False)
+    assert numbers_without_key(node)
+
+
+def test_a_mark_in_the_wrong_place_is_noticed(written: Record) -> None:
+    page = report_html(written, conclude(written), "en")
+    start = page.index('id="over-time-wide"')
+    mark = re.compile(r'(<text x="[\d.]+" y=")([\d.]+)("[^>]* num tick">(?!0<))')
+    moved = mark.sub(lambda m: f"{m[1]}{float(m[2]) + 9}{m[3]}", page[start:], count=1)
+    assert [chart for chart, _ in misplaced(body_of(page[:start] + moved))] == ["over-time-wide"]
+
+
+def test_the_map_names_the_request_of_each_block_and_how_many_share_it(
+    parsed: Any, written: Record, request: pytest.FixtureRequest
+) -> None:
+    drawn = next(node for node in parsed.iter() if node.get("id") == "map-wide")
+    kinds = {node.get("data-as") for node in keyed_nodes(drawn)}
+    busy = "busy" in request.node.callspec.id
+    assert kinds == ({"text", "shared"} if busy else {"text"})
 
 
 def test_paths_are_looked_up_by_name_place_and_star() -> None:
@@ -112,3 +175,30 @@ def test_rows_of_the_comparison_show_what_their_labels_say(written: Record, pars
     first = next(arm for arm in results.arms if arm.peak)
     assert first.peak is not None
     assert t("report.slots", n=int(first.peak.reserved)) in slots
+
+
+def test_reasons_with_numbers_name_where_the_record_gives_them(tmp_path: Path) -> None:
+    record = make_record(tmp_path)
+    results = conclude(record)
+    code = message("memory.nvml_error", code=999)
+    small = message("reconcile.too_small", limit=8 << 20)
+    arm = results.arms[0]
+    assert arm.reconciliation is not None
+    memory = [
+        row.model_copy(update={"reason": code}) if row.bytes is None else row for row in arm.memory
+    ]
+    assert code in [row.reason for row in memory]
+    rows = [
+        row.model_copy(update={"reason": small, "bytes": None, "difference": None})
+        for row in arm.reconciliation.rows
+    ]
+    told = arm.reconciliation.model_copy(update={"rows": rows})
+    changed = arm.model_copy(update={"memory": memory, "reconciliation": told})
+    results = results.model_copy(update={"arms": [changed, *results.arms[1:]]})
+    write_summary(record.directory, {"results": results.model_dump(mode="json")})
+    record = read_record(record.directory)
+    body = body_of(report_html(record, results, "en"))
+    assert not numbers_without_key(body)
+    assert_keys_hold(body, facts_of(record), record)
+    shown = "".join(body.itertext()).replace("\u00a0", " ")
+    assert all(Translator("en").message(reason) in shown for reason in (code, small))

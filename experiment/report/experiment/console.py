@@ -13,6 +13,7 @@ from experiment.report.arm_tables import Line, show_arms
 from experiment.report.experiment.words import (
     Entry,
     cell_axis,
+    cell_label,
     ended_badly,
     figure_label,
     groups,
@@ -82,7 +83,8 @@ def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
     for cells, arm, reason in ended_badly(result):
         key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
         text = t(key, arm=arm_name(t, arm.arm), reason=t.message(reason))
-        said = [t.message(one) if isinstance(one, Message) else one for one in cells]
+        named = [cell_label(result.cells[place].values) for place in cells]
+        said = [t.message(one) if isinstance(one, Message) else one for one in named]
         where = {"axis": t.message(cell_axis(result.cells[0].values)),
                  "cells": t("console.listed").join(said)}  # fmt: skip
         out.paragraph(t("experiments.in_cells", text=text, **where), "yellow")

@@ -75,7 +75,8 @@ def _not_run(t: Translator, result: ExperimentResult, plain: Plain) -> list[str]
         names = t("console.listed").join(arm_name(t, arm) for arm in arms)
         lines.append(t("experiments.left_out", arms=names, reason=t.message(reason)))
     for cells, arm, reason in words.ended_badly(result):
-        where = t("console.listed").join(_said(t, one) for one in cells)
+        named = [words.cell_label(result.cells[place].values) for place in cells]
+        where = t("console.listed").join(_said(t, one) for one in named)
         place = f"{where}, {arm_name(t, arm.arm)}"
         lines.append(place + t("reconcile.colon") + t.message(reason))
     return [plain(line) for line in lines]

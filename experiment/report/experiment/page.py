@@ -11,6 +11,7 @@ from experiment.experiments.results import CellArm, CellResult, ExperimentResult
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment import words
+from experiment.report.keyed import Said
 from experiment.report.lines import LineChart, line_chart
 
 
@@ -55,6 +56,7 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_counts": foretold_message(result),
         "experiment_focus": focus_message(result),
         "figure_label": words.figure_label,
+        "cell_label": words.cell_label,
     }
 
 
@@ -96,7 +98,12 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
     What all of these cells have in common is left out of their names: a time by the wall clock is
     drawn over the rates, without the cells that were run on a clock of steps.
     """
-    cells = [cell for cell in result.cells if any(_has(arm, info) for arm in cell.arms)]
+    places = {
+        place: cell
+        for place, cell in enumerate(result.cells)
+        if any(_has(arm, info) for arm in cell.arms)
+    }
+    cells = list(places.values())
     values = _told_apart(cells)
     title, axis = words.figure_label(info.figure), words.cell_axis(values[0])
     about = message("experiments.chart_desc", figure=title.model_dump(), axis=axis.model_dump())
@@ -119,7 +126,7 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
         title=title,
         about=about,
         axis=axis,
-        points=[words.cell_label(each) for each in values],
+        points=[_point(*pair) for pair in zip(places, values, strict=True)],
         lines=lines,
         unit=info.unit,
         spans=spans,
@@ -131,6 +138,12 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
 def _has(arm: CellArm, info: FigureInfo) -> bool:
     value = arm.figures.get(info.figure)
     return value is not None and value.value is not None
+
+
+def _point(place: int, values: words.Values) -> Said:
+    """The name of a cell's point; how it is written says which of the cell's values it has."""
+    kind = f"cell_label.{'+'.join(values)}"
+    return Said(words.cell_label(values), f"results.experiment.cells.{place}.values", kind)
 
 
 def _told_apart(cells: list[CellResult]) -> list[words.Values]:

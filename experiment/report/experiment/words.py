@@ -170,15 +170,15 @@ def entry(info: FigureInfo, value: FigureValue | None) -> Entry:
     return Entry(main, said, wrong=value.exact is False)
 
 
-def ended_badly(result: ExperimentResult) -> list[tuple[list[Words], CellArm, Message]]:
-    """Arms that were skipped or failed: in which cells, and why; the same reason once."""
-    found: dict[tuple[str, str], tuple[list[Words], CellArm, Message]] = {}
-    for cell in result.cells:
+def ended_badly(result: ExperimentResult) -> list[tuple[list[int], CellArm, Message]]:
+    """Arms that were skipped or failed: at which places of ``cells``, and why; a reason once."""
+    found: dict[tuple[str, str], tuple[list[int], CellArm, Message]] = {}
+    for place, cell in enumerate(result.cells):
         for arm in cell.arms:
             if arm.reason is not None:
                 same = (arm.arm, arm.reason.model_dump_json())
                 cells, _, _ = found.setdefault(same, ([], arm, arm.reason))
-                cells.append(cell_label(cell.values))
+                cells.append(place)
     return list(found.values())
 
 

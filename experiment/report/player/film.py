@@ -33,6 +33,7 @@ _COUNTED = {
     OpKind.ALLOCATE: "allocated",
     OpKind.COPY: "copied",
     OpKind.EVICT: "evicted",
+    OpKind.MERGE: "merged",
     OpKind.SHARE: "shared",
     OpKind.SWAP_OUT: "swapped",
     OpKind.SWAP_IN: "returned",

@@ -25,7 +25,7 @@ _NOTHING = (
     "allocated", "live", "wasted", "unwritten", "padding", "finished", "cached", "running",
     "waiting", "shared", "preempted", "copied", "evicted",
 )  # fmt: skip
-_MOVED = {OpKind.SHARE, OpKind.SWAP_OUT, OpKind.SWAP_IN}
+_MOVED = {OpKind.SHARE, OpKind.MERGE, OpKind.SWAP_OUT, OpKind.SWAP_IN}
 
 
 class Lazy(Mapping[str, Any]):
@@ -132,7 +132,8 @@ def _holders(ledger: Ledger) -> dict[str, Any]:
         for entry in facts["table"]:
             fullest = max(entry["filled"], blocks.get(entry["block"], entry)["filled"])
             owners = ", ".join(str(request) for request in named[entry["block"]])
-            blocks[entry["block"]] = {**entry, "filled": fullest, "owners": owners}
+            shared = {"owners": owners, "sharers": entry["owners"]}
+            blocks[entry["block"]] = {**entry, "filled": fullest, **shared}
     return {"holders": holders, "blocks": blocks}
 
 

@@ -6,6 +6,7 @@ from markupsafe import Markup
 
 from experiment.messages import message
 from experiment.report.bilingual import Bilingual
+from experiment.report.keyed import Said
 from experiment.report.lines import LineChart, line_chart, line_swatch
 from experiment.report.simulation.sweeps import Sweep
 from experiment.report.simulation.writing import written
@@ -24,7 +25,14 @@ def sweep_chart(b: Bilingual, sweep: Sweep) -> Markup:
             title=message(f"{texts}.title"),
             about=message(f"{texts}.about"),
             axis=message(f"{texts}.axis"),
-            points=[written(point, sweep.axis_unit) for point in sweep.axis],
+            points=[
+                Said(
+                    written(point, sweep.axis_unit),
+                    f"sweeps[{sweep.name}].axis.{place}",
+                    f"unit.{sweep.axis_unit}",
+                )
+                for place, point in enumerate(sweep.axis)
+            ],
             lines=list(sweep.lines.values()),
             unit=sweep.unit,
             mark=sweep.axis.index(sweep.mark) if sweep.mark in sweep.axis else None,

@@ -163,7 +163,9 @@ pagedkv.Side = class {
         this.chips.set(request, chip);
         list.append(chip);
       }
-      this.chips.get(request).setAttribute("aria-pressed", String(request === chosen));
+      const chip = this.chips.get(request);
+      chip.setAttribute("aria-pressed", String(request === chosen));
+      this.teller.key(chip, `${this.path("moments")}.holders[${request}].request`, "text");
     }
     const more = this.pool.holders.size - shown.length;
     if (more > 0) this.teller.tell(this.nodes.more, "more_requests", { n: more }, { n: `length ${this.path("moments")}.holders - ${pagedkv.CHIPS}` });
