@@ -8,15 +8,20 @@ That a terminal closed is told more than once, by the system, by the shell and b
 session behind another signal: it is nobody's second wish, and a report is drawn all the same.
 
 A signal is raised as an exception wherever the program stands, but for the moments in which a
-process is started or ended: behind :func:`shielded` it waits, so that none is left behind.
+process is started or ended: behind :func:`shielded` it waits, so that none is left behind. Where
+Python drops the exception, as in a finalizer or in the callback of a weak reference, the signal is
+sent once more.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -27,6 +32,8 @@ from experiment.streams import is_device, to_nobody
 # 128 and the number, as a shell says it; see ExitCode.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
+# Long enough for the main thread to be out of the callback that swallowed a signal.
+_AGAIN_AFTER_S = 0.001
 
 
 class EndedError(KeyboardInterrupt):
@@ -45,6 +52,8 @@ class Interrupts:
         self._drawing = False
         self._shields = 0
         self._waiting = False
+        self._dropped = False
+        self._hook_before = sys.unraisablehook
         self._before: dict[signal.Signals, Any] = {}
 
     @property
@@ -69,6 +78,8 @@ class Interrupts:
             with contextlib.suppress(ValueError):  # not the main thread: nothing is taken
                 if number is not None and _is_ours(signal.getsignal(number)):
                     self._before[number] = signal.signal(number, self._take)
+        if self._before:
+            self._hook_before, sys.unraisablehook = sys.unraisablehook, self._cannot_be_raised
         _active.append(self)
         return self
 
@@ -78,6 +89,8 @@ class Interrupts:
             _active[-1].signal = _active[-1].signal or self.signal  # it ends that one, too
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._before:
+            sys.unraisablehook = self._hook_before
 
     @contextlib.contextmanager
     def shield(self) -> Iterator[None]:
@@ -95,8 +108,27 @@ class Interrupts:
                 self._waiting = False
                 raise EndedError
 
+    def _cannot_be_raised(self, told: sys.UnraisableHookArgs) -> None:
+        if isinstance(told.exc_value, EndedError) and self.signal is not None:
+            self._dropped = True
+            _thread.start_new_thread(
+                self._send_again, (self.signal,)
+            )  # takes no lock, as Thread does
+        else:
+            self._hook_before(told)
+
+    def _send_again(self, number: signal.Signals) -> None:
+        time.sleep(_AGAIN_AFTER_S)
+        if not self._dropped or self not in _active:
+            return  # another signal has brought it meanwhile, or what it was to end has ended
+        if hasattr(signal, "pthread_kill"):  # this wakes a main thread that waits for something
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+        else:
+            _thread.interrupt_main(number)
+
     def _take(self, number: int, _: FrameType | None) -> None:
-        first = self.signal is None
+        first = self.signal is None or self._dropped
+        self._dropped = False
         self.signal = self.signal or signal.Signals(number)
         if number == getattr(signal, "SIGHUP", None):
             self.hang_up()

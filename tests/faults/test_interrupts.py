@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -54,6 +55,42 @@ def test_the_first_signal_ends_what_is_going_on(number: signal.Signals) -> None:
         assert interrupts.exit_code == 128 + number
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert {signal.getsignal(one) for one in NUMBERS[1:]} == {signal.SIG_DFL}
+
+
+class _Watched:
+    """Something that a weak reference can be kept of."""
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_signal_in_a_callback_that_drops_it_is_raised_behind(
+    number: signal.Signals, below: subprocess.Popen[bytes], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Python prints what a weak reference's callback raises, and goes on: nothing would end."""
+    with Interrupts() as interrupts:
+        watched = _Watched()
+        kept = weakref.ref(watched, lambda _: signal.raise_signal(number))
+        with pytest.raises(EndedError):
+            del watched
+            time.sleep(60)  # it wakes who waits
+        assert kept() is None
+        assert interrupts.exit_code == 128 + number
+        assert below.poll() is None  # it is no second wish
+    assert capfd.readouterr().err == ""
+
+
+def test_what_else_a_callback_raises_is_told_as_ever(capfd: pytest.CaptureFixture[str]) -> None:
+    hook = sys.unraisablehook
+    sys.unraisablehook = sys.__unraisablehook__  # pytest has one of its own
+    try:
+        with Interrupts():
+            watched = _Watched()
+            kept = weakref.ref(watched, lambda _: 1 // 0)
+            del watched
+        assert sys.unraisablehook is sys.__unraisablehook__
+    finally:
+        sys.unraisablehook = hook
+    assert kept() is None
+    assert "ZeroDivisionError" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("number", NUMBERS)
