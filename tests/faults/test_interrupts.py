@@ -61,17 +61,21 @@ class _Watched:
     """Something that a weak reference can be kept of."""
 
 
+def _let_go_and_wait(holder: list[_Watched]) -> None:
+    holder.clear()
+    time.sleep(60)  # long, unless a signal wakes it
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_signal_in_a_callback_that_drops_it_is_raised_behind(
     number: signal.Signals, below: subprocess.Popen[bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Python prints what a weak reference's callback raises, and goes on: nothing would end."""
     with Interrupts() as interrupts:
-        watched = _Watched()
-        kept = weakref.ref(watched, lambda _: signal.raise_signal(number))
+        holder = [_Watched()]
+        kept = weakref.ref(holder[0], lambda _: signal.raise_signal(number))
         with pytest.raises(EndedError):
-            del watched
-            time.sleep(60)  # it wakes who waits
+            _let_go_and_wait(holder)
         assert kept() is None
         assert interrupts.exit_code == 128 + number
         assert below.poll() is None  # it is no second wish
