@@ -66,6 +66,11 @@ def test_the_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--config" in lines[-1]
 
 
+def wide(text: str) -> str:
+    """As an input method for Chinese types it: signs as wide as Chinese ones."""
+    return "".join(chr(ord(sign) + 0xFEE0) for sign in text)
+
+
 def number(name: str) -> str:
     """Of an experiment in the menu."""
     return str(1 + [each for each, _ in shipped()].index(name))
@@ -82,7 +87,10 @@ def number(name: str) -> str:
         (["99", "two", "2", "q"], None),
         (["99", number("lengths"), "f"], (CONFIGS / "lengths.toml", False)),
         (["-1", "00", " Prefix ", "fast", "full"], (CONFIGS / "prefix.toml", False)),
-        (["\uff12", "2", "quick"], (shipped()[1][1], True)),
+        ([wide("2"), "2", "quick"], (shipped()[1][1], True)),
+        ([wide("q")], None),
+        ([wide("Lengths"), wide("F")], (CONFIGS / "lengths.toml", False)),
+        ([wide("lengths"), wide("quick")], (CONFIGS / "lengths.toml", True)),
         (["quit"], None),
         (["holes", "quit"], None),
         ([EOFError()], None),
