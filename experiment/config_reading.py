@@ -37,13 +37,24 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     data = read_bounded(path, MAX_CONFIG_BYTES)
     try:
-        return parse_toml(data.decode("utf-8-sig"))  # as some editors write it
+        text = data.decode("utf-8-sig")  # as some editors write it
     except UnicodeDecodeError as error:
         raise user_error("error.file_unreadable", path=str(path)) from error
+    try:
+        return parse_toml(text)
     except ValueError as error:
-        place = re.search(r"line (\d+)", str(error))
-        line = int(place[1]) if place else None
+        line = _line_of(error, text)
+        if line is None:
+            raise user_error("error.bad_toml_somewhere", path=str(path)) from error
         raise user_error("error.bad_toml", path=str(path), line=line) from error
+
+
+def _line_of(error: ValueError, text: str) -> int | None:
+    """Where it is no TOML: of what is never closed, the last line that is not empty."""
+    place = re.search(r"\(at (?:line (\d+),|end of document)", str(error))
+    if place is None:
+        return None
+    return int(place[1]) if place[1] else text.rstrip().count("\n") + 1
 
 
 def parse_toml(text: str) -> dict[str, Any]:

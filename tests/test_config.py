@@ -164,6 +164,31 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     assert refusal(large).text.key == "error.file_too_large"
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[cache]\nblock_size =", 2),
+        ("[workload]\nprompts = [\n  'a',\n\n\n", 3),  # never closed: seen at the end
+        ('model = """\nline 9 of a text', 2),
+        ("[cache]\nblock_size = 1\nblock_size = 2\nmax_length = 64\n", 3),
+        ("x = " + "[" * 5000, None),
+        ("x = 0x" + "f" * 5000, None),
+        ("x = " + "9" * 5000, None),
+    ],
+)
+def test_toml_that_cannot_be_read_names_the_line_where_there_is_one(
+    text: str, line: int | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text, encoding="utf-8")
+    error = refusal(path)
+    assert error.text.params.get("line") == line
+    for lang in LANGUAGES:
+        said = Translator(lang).message(error.text)
+        assert "—" not in said
+        assert (str(line) if line else "TOML") in said.replace(str(path), "")
+
+
 def test_groups_of_arms_unfold_in_order_and_once() -> None:
     names = expand_arms(["paged", "contiguous.batch", "contiguous"])
     assert names == ("paged", "contiguous.batch", "contiguous.sequential", "contiguous.growing")
