@@ -25,7 +25,8 @@ _STATES: dict[str, Better | None] = {
     "engine": None, "watermark": None, "free": None,
 }  # fmt: skip
 _BYTES = ("reserved", "allocated", "live", "wasted")
-_FOUND = ("hit_cross", "hit_batch", "hit_own", "hit_again")
+_FIRST = ("hit_cross", "hit_batch")  # at a request's first admission
+_AGAIN = ("hit_own", "hit_again")  # when it comes back after a preemption
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,18 @@ def _tokens(value: Callable[[TokenComparison], Number | None]) -> Value:
     )
 
 
-def _prefix(*names: str) -> Value:
-    return lambda _, arm: (
-        sum(arm.prefix_cache[name] for name in names) if arm.prefix_cache else None
-    )
+def _prefix(*names: str, theirs: str | None = None) -> Value:
+    """Of the prefix cache, in tokens; ``theirs``: of vLLM's statistics, of first admissions too."""
+
+    def value(_: Results, arm: ArmResult) -> int | None:
+        if arm.prefix_cache is not None:
+            return sum(arm.prefix_cache[name] for name in names)
+        if theirs is None or arm.engine is None or not arm.engine.prefix_queries:
+            return None
+        found: int = getattr(arm.engine, theirs)
+        return found
+
+    return value
 
 
 def _error(name: str) -> Value:
@@ -134,8 +143,12 @@ METRICS: dict[str, Metric] = {
         Metric("swapped_blocks", "count", "count", "less", _arm("swapped_blocks")),
         Metric("shared_peak", "count", "count", None, _arm("shared_peak")),
         Metric("moved_bytes", "bytes", "count", "less", _arm("moved_bytes")),
-        Metric("prefix_queried", "count", "count", None, _prefix("queried")),
-        Metric("prefix_found", "count", "count", "more", _prefix(*_FOUND)),
+        Metric("prefix_queried", "count", "count", None,
+               _prefix("queried", theirs="prefix_queries")),
+        Metric("prefix_found", "count", "count", "more", _prefix(*_FIRST, theirs="prefix_hits")),
+        # Of preempted requests, and so more of both where more are preempted.
+        Metric("prefix_requeried", "count", "count", None, _prefix("requeried")),
+        Metric("prefix_found_again", "count", "count", None, _prefix(*_AGAIN)),
         Metric("equal_requests", "count", "count", "more", _tokens(lambda o: o.equal_requests)),
         Metric("equal_tokens", "share", "count", "more", _tokens(lambda o: o.equal_token_share)),
         Metric("unplanned_steps", "count", "count", "less", _unplanned),

@@ -183,7 +183,10 @@ def _later_ttft(m: Measured) -> float | None:
 
 
 def _prefix_hits(m: Measured) -> int | None:
-    """Tokens found: where an arm counts its admissions, or as vLLM's own statistics say."""
+    """Tokens found: where an arm counts its admissions, or as vLLM's own statistics say.
+
+    Of either only those of first admissions: what a preempted request finds again is no hit.
+    """
     if m.engine_steps and m.config.engine.prefix_caching:
         return sum(step.prefix_hits for step in m.engine_steps)
     return m.prefix.hit_cross + m.prefix.hit_batch if m.prefix else None

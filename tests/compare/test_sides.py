@@ -11,7 +11,14 @@ from experiment.compare.facts import read_side
 from experiment.compare.metrics import METRICS
 from experiment.compare.results import Comparison, Row
 from experiment.compare.sides import compare_sides
-from experiment.events import RunFinished, RunStarted, WorkloadReady
+from experiment.events import (
+    EngineReported,
+    EngineStep,
+    PrefixCacheUsed,
+    RunFinished,
+    RunStarted,
+    WorkloadReady,
+)
 from experiment.experiments.figures import FIGURES
 from experiment.i18n import LANGUAGES, catalogue
 from experiment.messages import UserError
@@ -218,6 +225,41 @@ def test_counts_of_requests_that_come_by_the_wall_clock_are_chance(tmp_path: Pat
         assert (steps.reason is not None and steps.reason.key) == (
             "compare.reason.wall" if clock == "wall" else False
         )
+
+
+PREFIX = ("prefix_queried", "prefix_found", "prefix_requeried", "prefix_found_again")
+
+
+def test_what_a_preempted_request_finds_again_is_no_hit_of_a_prefix(tmp_path: Path) -> None:
+    """More would be found the more are preempted, and more of it than was ever queried."""
+    *log, end = events()
+    used = PrefixCacheUsed(
+        arm="paged", queried=8, hit_cross=2, hit_batch=1, requeried=9, hit_own=4, hit_again=2
+    )
+    figures = read_side(write(tmp_path / "run", [*log, used, end])).figures
+    assert [figures[f"paged/{name}"].value for name in PREFIX] == [8, 3, 9, 6]
+    assert [figures[f"paged/{name}"].better for name in PREFIX] == [None, "more", None, None]
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_hits_of_vllm_are_those_of_its_own_statistics(caching: bool, tmp_path: Path) -> None:
+    """It leaves preempted requests out itself; with its cache off nothing was looked up."""
+    *log, end = events()
+    said = EngineReported(
+        arm="paged", versions={}, arguments={}, variables={}, blocks=8, block_size=2, tokens=16,
+        max_concurrency=1.0, max_length=8, rank_bytes=[64], load_s=0, compile_s=0, cache_s=0,
+        capture_s=0, first_request_s=0,
+    )  # fmt: skip
+    steps = [
+        EngineStep(
+            arm="paged", step=number, used_blocks=1, table_blocks=1, running=1, waiting=0,
+            preempted=0, prefix_queries=5 * caching, prefix_hits=2 * caching,
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    figures = read_side(write(tmp_path / "run", [*log, said, *steps, end])).figures
+    expected = [10, 4, None, None] if caching else [None] * 4
+    assert [figures[f"paged/{name}"].value for name in PREFIX] == expected
 
 
 def test_every_metric_has_a_name_and_no_name_is_left_over() -> None:
