@@ -257,6 +257,10 @@ def _first_token(request: RequestFinished) -> float | None:
     return request.first_token_s
 
 
+_ARENA_COUNTS: dict[str, Better] = {
+    "refused_steps": "less", "steps": "less", "running_peak": "more",
+}  # fmt: skip
+
 FIGURES: dict[str, Figure] = {
     figure.name: figure
     for figure in (
@@ -341,9 +345,9 @@ FIGURES: dict[str, Figure] = {
         Figure("lookup_of_step", "share", "time", _table_of_step, better="less",
                arms=("paged",)),
         *(Figure(f"{kind}_{name}", "count", "count", _hole(kind, name), _arena(kind, name),
-                 "less", arms=("paged",), absent="no_hole", arena=True)
+                 better, arms=("paged",), absent="no_hole", arena=True)
           for kind in ("first_fit", "buddy")
-          for name in ("refused_steps", "steps", "running_peak")),
+          for name, better in _ARENA_COUNTS.items()),
         *(Figure(f"{kind}_running_mean", "mean", "count", _arena_mean(kind),
                  _arena(kind, "running_mean"), "more", arms=("paged",), absent="no_hole",
                  arena=True) for kind in ("first_fit", "buddy")),

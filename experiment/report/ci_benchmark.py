@@ -2,8 +2,11 @@
 
 [{ "name": id of the figure, "unit", "value", "range": "± half of the spread", "extra" }]
 
-Figures without a better direction are in neither file; an alert on them would mean nothing. The
-form is that of github-action-benchmark's customSmallerIsBetter and customBiggerIsBetter.
+The form is that of github-action-benchmark's customSmallerIsBetter and customBiggerIsBetter: names
+are unique, units are texts that it prints beside a value. Memory that is taken or handed out has no
+better direction in a comparison, since more requests at a time take more of it; who guards memory
+wants to be told when it grows, so it is among what had better be smaller. Other figures without a
+direction are in neither file; an alert on them would mean nothing.
 """
 
 from __future__ import annotations
@@ -12,22 +15,39 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from experiment.compare.results import Better, Figure
+from experiment.compare.results import Better, Figure, Unit
 
 FILES: dict[Better, str] = {
     "less": "benchmark-smaller-is-better.json",
     "more": "benchmark-bigger-is-better.json",
 }
+_GROWS = frozenset((
+    "reserved_bytes", "allocated_bytes", "allocated_slots", "pool_bytes", "allocated_mean",
+))  # fmt: skip
+_UNITS: dict[Unit, str] = {
+    "count": "count", "mean": "mean count", "share": "share of 1", "bytes": "bytes", "seconds": "s",
+}  # fmt: skip
+_PER_SECOND = "_per_s"  # what every rate's name ends with
 
 
 def benchmark_json(figures: Iterable[Figure], better: Better) -> str:
     """The known figures of one direction; the text is the same for the same figures."""
-    chosen = [_entry(f) for f in figures if f.better == better and f.value is not None]
+    chosen = [_entry(f) for f in figures if _side(f) == better and f.value is not None]
     return json.dumps(chosen, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def _side(figure: Figure) -> Better | None:
+    return "less" if figure.metric in _GROWS else figure.better
+
+
+def _unit(figure: Figure) -> str:
+    if figure.unit == "rate":
+        return f"{figure.metric.removesuffix(_PER_SECOND)}/s"
+    return _UNITS[figure.unit]
+
+
 def _entry(figure: Figure) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": figure.id, "unit": figure.unit, "value": figure.value}
+    entry: dict[str, Any] = {"name": figure.id, "unit": _unit(figure), "value": figure.value}
     if figure.span is not None:
         low, high = figure.span
         entry["range"] = f"± {(high - low) / 2:.6g}"

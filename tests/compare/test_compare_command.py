@@ -208,4 +208,4 @@ def test_a_run_writes_what_benchmark_actions_read(tmp_path: Path) -> None:
     assert not found["less"].keys() & found["more"].keys()
     for entry in (e for entries in found.values() for e in entries.values()):
         assert entry.keys() - {"range", "extra"} == {"name", "unit", "value"}
-    assert "paged/reserved_bytes" not in found["less"].keys() | found["more"].keys()
+    assert "paged/blocks" not in found["less"].keys() | found["more"].keys()

@@ -1,0 +1,45 @@
+"""What benchmark actions of CI services read of a run: directions, names and units."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from compare_runs import events, figure, write
+
+from experiment.compare.facts import read_side
+from experiment.compare.metrics import METRICS
+from experiment.experiments.figures import FIGURES
+from experiment.report.ci_benchmark import benchmark_json
+
+
+def test_benchmark_actions_see_memory_grow_and_units_that_can_be_read(tmp_path: Path) -> None:
+    """What is handed out has no better direction in a comparison; who guards it wants it less."""
+    figures = read_side(write(tmp_path / "run", events(4))).figures.values()
+    less = {entry["name"]: entry for entry in json.loads(benchmark_json(figures, "less"))}
+    more = {entry["name"]: entry for entry in json.loads(benchmark_json(figures, "more"))}
+    memory = ("reserved_bytes", "allocated_bytes", "allocated_slots", "wasted_bytes")
+    assert {f"paged/{name}" for name in memory} <= less.keys()
+    units = {name: less[f"paged/{name}"]["unit"] for name in ("allocated_bytes", "steps")}
+    assert units == {"allocated_bytes": "bytes", "steps": "count"}
+    assert less["paged/generate_s"]["unit"] == "s"
+    assert more["paged/tokens_per_s"]["unit"] == "tokens/s"
+    assert more["paged/live_share"]["unit"] == "share of 1"
+
+
+def test_every_unit_of_a_figure_is_one_that_benchmark_actions_can_print() -> None:
+    known = [(m.name, m.unit) for m in METRICS.values()]
+    known += [(f.name, f.unit) for f in FIGURES.values()]
+    units = set()
+    for name, unit in known:
+        data = json.loads(benchmark_json([figure(name, 1.0, unit=unit)], "less"))
+        units.add(data[0]["unit"])
+    expected = {"count", "mean count", "share of 1", "bytes", "s", "tokens/s", "requests/s"}
+    assert units == expected
+
+
+def test_more_at_a_time_is_better_in_an_arena_too() -> None:
+    """The figures of holes are those of other experiments with a word in front."""
+    for kind in ("first_fit_", "buddy_"):
+        for name in ("running_peak", "running_mean", "steps"):
+            assert FIGURES[kind + name].better == FIGURES[name].better
