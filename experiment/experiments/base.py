@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ class Experiment:
         findings: what the run shows, the headline first.
         focus: which cell the pages of a single run show; the last one otherwise.
         without: of arms that its config leaves out, why: a name of ``experiments.without``.
+        options: of ``experiment.options``, those that it reads; ``draw.seed`` is one of a table's.
+            What a value of the cells is called by is one, too.
         notices: what of the input is not run as it stands there; it is asked before the run.
         spared: arms that a cell need not run after what the cells before it have shown, and why;
             it is asked before each cell. None: every cell runs all of its arms.
@@ -60,6 +63,7 @@ class Experiment:
     findings: Callable[[Found], list[Finding]]
     focus: Callable[[Sequence[Cell]], int] = field(default=lambda cells: len(cells) - 1)
     without: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
     notices: Callable[[Config], list[Message]] = field(default=lambda _: [])
     spared: Callable[[Cell, Sequence[CellEvents]], dict[str, Message]] | None = None
 
@@ -68,8 +72,10 @@ def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
     """The cells of a run.
 
     Raises:
-        UserError: the config names no values, or not the options that the experiment asks for.
+        UserError: the config names no values, or one of them twice, or not the options that the
+            experiment asks for, or one that it does not know.
     """
+    _check_options(experiment, config)
     try:
         cells = experiment.cells(config)
     except (KeyError, TypeError, ValueError) as error:
@@ -77,7 +83,35 @@ def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
         raise user_error("error.experiment_options", name=experiment.name, why=why) from error
     if not cells:
         raise user_error("error.experiment_values", name=experiment.name)
+    for place, cell in enumerate(cells):
+        # Two of one name are one figure to whoever compares runs.
+        if cell.values in [other.values for other in cells[:place]]:
+            raise user_error("error.experiment_twice", name=experiment.name)
     return cells
+
+
+def _check_options(experiment: Experiment, config: Config) -> None:
+    """A misspelt option would change nothing, and nobody would be told."""
+    asked = config.experiment
+    known = [f"experiment.options.{name}" for name in (*experiment.options, *asked.values)]
+    for option in _dotted(asked.options, "experiment.options"):
+        if option in known:
+            continue
+        told = {"name": experiment.name, "option": option}
+        near = difflib.get_close_matches(option, known, n=1, cutoff=0.9)
+        if near:
+            raise user_error("error.experiment_option_near", near=near[0], **told)
+        if not experiment.options:
+            raise user_error("error.experiment_option_none", **told)
+        raise user_error("error.experiment_option", choices=", ".join(experiment.options), **told)
+
+
+def _dotted(table: Mapping[str, Any], above: str) -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{above}.{name}")
+        else:
+            yield f"{above}.{name}"
 
 
 def cell_config(config: Config, cell: Cell) -> Config:
@@ -131,6 +165,10 @@ def contiguous(reason: str) -> dict[str, str]:
 def other_engines(reason: str) -> dict[str, str]:
     """For ``Experiment.without``: the same of the engines that are not ours."""
     return dict.fromkeys(("transformers_paged", "vllm"), reason)
+
+
+# What :func:`drawn_lengths` reads.
+DRAW = ("draw.workload", "draw.requests", "draw.seed", "draw.max_length")
 
 
 def drawn_lengths(config: Config, requests: int | None = None) -> list[list[int]]:

@@ -8,7 +8,7 @@ block.
 from __future__ import annotations
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous, drawn_lengths
+from experiment.experiments.base import DRAW, Cell, Experiment, contiguous, drawn_lengths
 from experiment.experiments.found import Found, judged, untested
 from experiment.experiments.paper_shares import beside_slabs, beside_the_paper
 from experiment.experiments.results import Finding
@@ -52,6 +52,7 @@ BEAM = Experiment(
     ),
     charts=("saved", "copied_blocks"),
     findings=_findings,
+    options=DRAW,
     without={
         **contiguous("beam_copies"),
         "transformers_paged": "no_beams",

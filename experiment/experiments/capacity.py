@@ -116,5 +116,6 @@ CAPACITY = Experiment(
     ),
     charts=("running_mean", "tokens_per_s", "preemptions"),
     findings=_findings,
+    options=("lengths",),
     without={"contiguous.sequential": "one_at_a_time"},
 )  # fmt: skip

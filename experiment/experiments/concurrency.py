@@ -225,5 +225,6 @@ CONCURRENCY = Experiment(
     figures=("tokens_per_s", "service_s", "per_token_s", "running_peak", "running_mean", "steps"),
     charts=("tokens_per_s", "service_s", "running_mean"),
     findings=_findings,
+    options=("requests", "lengths"),
     without={"contiguous.growing": "like_sequential"},
 )

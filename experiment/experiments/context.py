@@ -85,5 +85,6 @@ CONTEXT = Experiment(
     figures=("running_peak", "running_mean", "waste", "preemptions", "steps", "generate_s"),
     charts=("running_peak", "waste"),
     findings=_findings,
+    options=("new", "others"),
     without={"contiguous.sequential": "one_at_a_time"},
 )

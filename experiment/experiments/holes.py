@@ -84,5 +84,6 @@ HOLES = Experiment(
     ),
     charts=("first_fit_refused_steps", "running_mean"),
     findings=_findings,
+    options=("every", "lengths"),
     without={**contiguous("arena_instead"), "slabs": "arena_instead", **other_engines("no_holes")},
 )  # fmt: skip

@@ -101,5 +101,6 @@ LENGTHS = Experiment(
     ),
     charts=("waste", "running_mean", "tokens_per_s"),
     findings=_findings,
+    options=("total", "short", "mixed", "long"),
     without={"contiguous.sequential": "one_at_a_time"},
 )  # fmt: skip

@@ -132,5 +132,6 @@ LOOKUP = Experiment(
     ),
     charts=("lookup_contiguous_s", "lookup_scattered_s", "lookup_share"),
     findings=_findings,
+    options=("requests", "new"),
     without={**contiguous("no_table"), "slabs": "contiguous_side", **other_engines("own_kernels")},
 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous, drawn_lengths
+from experiment.experiments.base import DRAW, Cell, Experiment, contiguous, drawn_lengths
 from experiment.experiments.found import Found, detail, judged, untested
 from experiment.experiments.paper_shares import (
     beside_slabs,
@@ -120,5 +120,6 @@ PARALLEL_SAMPLING = Experiment(
     ),
     charts=("saved", "copied_blocks"),
     findings=_findings,
+    options=DRAW,
     without={**contiguous("whole_copies"), "vllm": "samples_apart"},
 )  # fmt: skip

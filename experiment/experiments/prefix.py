@@ -177,5 +177,6 @@ PREFIX = Experiment(
     figures=("prefix_hits", "computed", "steps", "first_ttft_s", "later_ttft_s", "generate_s"),
     charts=("later_ttft_s", "computed"),
     findings=_findings,
+    options=("models", "max_lengths", "questions"),
     without={**contiguous("no_prefix"), "slabs": "no_full_blocks"},
 )

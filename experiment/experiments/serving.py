@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, cell_of, drawn_lengths
+from experiment.experiments.base import DRAW, Cell, Experiment, cell_of, drawn_lengths
 from experiment.experiments.found import Found, detail, fact, over, sentences, timed, untested
 from experiment.experiments.load import KEEPS_UP, LATER, kept_up, later_tokens
 from experiment.experiments.measured import CellEvents, measure
@@ -317,6 +317,7 @@ SERVING = Experiment(
     ),
     charts=("latency_s", "requests_per_s", "first_token_s"),
     findings=_findings,
+    options=("step_s", "trace", "requests", "time_limit_s", *DRAW),
     without={"contiguous.growing": "like_sequential"},
     notices=_notices,
     spared=_spared,
