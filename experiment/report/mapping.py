@@ -15,7 +15,9 @@ from experiment.report.series import Picture
 from experiment.report.svg import drawing, fill, line, rect, tag, text
 
 _HEIGHT = 26
-_SEQUENCE_Y, _TABLE_Y, _POOL_Y = 26, 112, 198
+_SEQUENCE_Y, _TABLE_Y, _POOL_Y = 26, 120, 214
+# Between the words over a row and the row: the head of an arrow fits in.
+_HEADING_GAP = 14
 _HEADING = "t small soft halo"
 
 
@@ -137,7 +139,7 @@ def _table(
     b: Bilingual, words: Words, at: Mapping[str, int], seen: Picture, window: Window
 ) -> list[Markup]:
     """Each logical block with the physical block that holds it."""
-    parts = [text(b, 0, _TABLE_Y - 9, words("table", "request"), class_=_HEADING)]
+    parts = [text(b, 0, _TABLE_Y - _HEADING_GAP, words("table", "request"), class_=_HEADING)]
     for block in window.blocks:
         chosen = block == at["logical"]
         x, middle = window.x(block), window.x(block) + window.cell / 2
@@ -155,7 +157,7 @@ def _pool(
     """Part of the physical pool: the request's blocks, other requests' blocks, free blocks."""
     own = set(seen.holders[at["request"]].table)
     others = {block for holder in seen.holders.values() for block in holder.table} - own
-    parts = [text(b, 0, _POOL_Y - 9, message("chart.mapping.pool"), class_=_HEADING)]
+    parts = [text(b, 0, _POOL_Y - _HEADING_GAP, message("chart.mapping.pool"), class_=_HEADING)]
     for block in window.blocks:
         paint = "live" if block in own else "allocated" if block in others else "free"
         x = window.x(block)

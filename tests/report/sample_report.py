@@ -33,7 +33,7 @@ def _nameless(event: Event) -> Event:
     facts["system"] = facts["system"] | {"kernel": LEFT_OUT}
     facts["cpu"] = facts["cpu"] | {"model": None}
     if facts["device"] == "cpu":
-        facts["device_name"] = f"CPU, {facts['cpu']['usable_cores']} cores"
+        facts["device_name"] = "CPU"
     return event.model_copy(update={"environment": facts})
 
 

@@ -117,6 +117,8 @@ def test_each_entry_names_its_file_and_every_number_its_place_there(reports: Pat
     data = json.loads(next(n.text for n in body.iter("script") if n.get("id") == "run-data"))
     for node in keyed_nodes(lead):
         assert "".join(node.itertext()) == expected(node, data, None)
+    said = {"".join(node.itertext()) for node in body.iter("span")}
+    assert said > {Translator(lang)("index.keys") for lang in LANGUAGES}
 
 
 def test_a_run_without_a_report_is_named_and_leads_nowhere(reports: Path) -> None:

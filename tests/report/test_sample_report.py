@@ -69,6 +69,9 @@ def test_what_names_a_machine_is_left_out_of_a_sample(tmp_path: Path) -> None:
     probed = EnvironmentProbed(environment=facts)
     shown = without_host(replace(record, events=(start, probed, *record.events[2:])))
     assert "secret" not in str(shown.events[:2])
+    probed_as = shown.first(EnvironmentProbed)
+    assert probed_as is not None
+    assert probed_as.environment["device_name"] == "CPU"  # the same in each language
     assert shown.first(RunStarted) == start.model_copy(update={"command": ["--yes"]})
     assert len(shown.events) == len(record.events)
 
