@@ -24,6 +24,7 @@ from experiment.experiments.found import (
     untested,
 )
 from experiment.experiments.results import CellResult, Finding
+from experiment.messages import Message
 
 _NAME = "capacity"
 # More requests at a time, or a faster run, by less than this is called none.
@@ -64,8 +65,15 @@ def _at_once(found: Found) -> Finding:
     held = {f"{arm}_fits": found.value(cell, arm, "fits") for arm in ("slabs", "paged")}
     told = {"budget": cell.budget_bytes, "requests": cell.requests, "max_length": cell.max_length}
     shown = more > _MORE and not (faster is not None and faster.slower)
-    below = (detail(_NAME, "at_once_more", **counts, **held), speed(faster), over(factors))
+    arithmetic = detail(_NAME, "at_once_more", **counts, **held)
+    below = (arithmetic, _growing(found, cell), speed(faster), over(factors))
     return judged(_NAME, "at_once", shown, *below, factor=more, **figures, **told)
+
+
+def _growing(found: Found, cell: CellResult) -> Message | None:
+    """What a growing cache has room for; its arm runs one request at a time in any case."""
+    fits = found.value(cell, "contiguous.growing", "fits")
+    return None if fits is None else detail(_NAME, "at_once_growing", fits=fits)
 
 
 def _more(found: Found, cell: CellResult) -> float | None:

@@ -1,9 +1,9 @@
-"""What is found in arms beside the paged one: slabs, and the engines that are not ours."""
+"""What is found in arms beside the paged one: slabs, a growing cache, engines that are not ours."""
 
 from __future__ import annotations
 
 import pytest
-from made_up import Figures, below, cell, findings
+from made_up import SLABS, Figures, below, budget, cell, findings
 
 from experiment.config_reading import load_config
 from experiment.experiments.registry import EXPERIMENTS
@@ -128,3 +128,12 @@ def test_each_arm_gives_way_in_cells_that_it_has() -> None:
     assert absent[64, "ample"] == {}
     assert absent[16, "ample"]["vllm"].key == "skip.vllm_blocks"
     assert {why.key for why in absent[64, "swap"].values()} == {"skip.no_swap"}
+
+
+def test_what_a_growing_cache_has_room_for_is_said_though_it_runs_one_at_a_time() -> None:
+    arms = {"slabs": SLABS, "paged": budget(8.0, [140, 141, 142])}
+    growing: Figures = {"fits": 17, "running_mean": 1.0}
+    seen = findings("capacity", cell(0, {"requests": 24}, contiguous__growing=growing, **arms))
+    assert below(seen["at_once"])["capacity.at_once_growing"] == {"fits": 17}
+    alone = findings("capacity", cell(0, {"requests": 24}, **arms))["at_once"]
+    assert "capacity.at_once_growing" not in below(alone)
