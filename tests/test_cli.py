@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import experiment
-from experiment.cli import main
+from experiment.cli import COMMANDS, main
+from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import ExitCode
 
 ROOT = Path(__file__).parent.parent
@@ -143,6 +144,13 @@ def test_help_is_in_one_language(lang: str, command: tuple[str, ...]) -> None:
         assert not HAN.search(done.stdout.replace("zh|en", ""))
     else:
         assert not re.search(r"\b(usage|options|show this|exit)\b", done.stdout, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_help_names_every_command(lang: str) -> None:
+    told = Translator(lang)("help.about_run")
+    assert set(COMMANDS) <= set(re.findall(r"[a-z]+", told.split("--help", 1)[1]))
+    assert told in door("--help", "--lang", lang).stdout
 
 
 @pytest.mark.parametrize("command", [[], ["bench"]])
