@@ -52,8 +52,13 @@ class Interrupts:
         self._drawing = False
         self._shields = 0
         self._waiting = False
-        self._dropped = False
-        self._hook_before = sys.unraisablehook
+        # The signal whose exception Python dropped, and whether the next one is that one once more.
+        self._dropped: signal.Signals | None = None
+        self._again = False
+        self._sending: list[bool] = []  # threads that are about to send it
+        self._raised: signal.Signals | None = None
+        self._thread = 0
+        self._hook_before: Callable[[sys.UnraisableHookArgs], object] = sys.unraisablehook
         self._before: dict[signal.Signals, Any] = {}
 
     @property
@@ -73,24 +78,47 @@ class Interrupts:
                 to_nobody(stream, terminals_alone=True)
 
     def __enter__(self) -> Interrupts:
-        for name in _NAMES:
-            number = getattr(signal, name, None)
-            with contextlib.suppress(ValueError):  # not the main thread: nothing is taken
-                if number is not None and _is_ours(signal.getsignal(number)):
-                    self._before[number] = signal.signal(number, self._take)
-        if self._before:
+        self._shields += 1  # nothing comes between two handlers
+        if threading.current_thread() is threading.main_thread():
+            self._thread = threading.get_ident()
             self._hook_before, sys.unraisablehook = sys.unraisablehook, self._cannot_be_raised
+            for name in _NAMES:
+                number = getattr(signal, name, None)
+                if number is not None and _is_ours(signal.getsignal(number)):
+                    self._before[number] = signal.getsignal(number)
+                    signal.signal(number, self._take)
         _active.append(self)
+        if self._waiting:
+            self._leave(None)
+        self._shields -= 1
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        _active.remove(self)
-        if _active and kind is not None and issubclass(kind, KeyboardInterrupt):
-            _active[-1].signal = _active[-1].signal or self.signal  # it ends that one, too
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        if self._before:
-            sys.unraisablehook = self._hook_before
+        self._shields += 1  # whatever comes from here on waits until the hands are off
+        self._leave(kind)
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        while self._sending:
+            time.sleep(_AGAIN_AFTER_S)  # else its signal would meet nobody's hands
+        place = _active.index(self)
+        for cut_short in _active[place + 1 :]:  # by a signal, as they were left
+            if cut_short.signal is not None:
+                self.signal = self.signal or cut_short.signal
+        del _active[place:]
+        outer = _active[-1] if _active else None
+        with outer.shield() if outer else contextlib.nullcontext():
+            # Ctrl-C last: alone it raises an exception where nobody has it in hand.
+            for number, handler in reversed(self._before.items()):
+                signal.signal(number, handler)
+            owner = getattr(sys.unraisablehook, "__self__", None)
+            if isinstance(owner, Interrupts) and owner not in _active:
+                sys.unraisablehook = self._hook_before
+            ended = kind is not None and issubclass(kind, KeyboardInterrupt)
+            unheard = self._waiting or self._dropped is not None
+            if outer and (ended or unheard):
+                outer.signal = outer.signal or self.signal  # it ends that one, too
+        if unheard and not ended:
+            raise EndedError
 
     @contextlib.contextmanager
     def shield(self) -> Iterator[None]:
@@ -105,31 +133,43 @@ class Interrupts:
         finally:
             self._shields -= 1
             if self._waiting and not self._shields:
-                self._waiting = False
+                self._waiting, self._dropped = False, None
                 raise EndedError
 
     def _cannot_be_raised(self, told: sys.UnraisableHookArgs) -> None:
-        if isinstance(told.exc_value, EndedError) and self.signal is not None:
-            self._dropped = True
-            _thread.start_new_thread(
-                self._send_again, (self.signal,)
-            )  # takes no lock, as Thread does
-        else:
+        if not isinstance(told.exc_value, EndedError) or self._raised is None:
             self._hook_before(told)
+            return
+        self._dropped = self._raised
+        self._sending.append(True)
+        try:
+            _thread.start_new_thread(self._send_again, ())  # takes no lock, as Thread does
+        except RuntimeError:  # the system makes no thread more
+            self._sending.pop()
+            self._waiting = True  # until the next shield is left
 
-    def _send_again(self, number: signal.Signals) -> None:
-        time.sleep(_AGAIN_AFTER_S)
-        if not self._dropped or self not in _active:
-            return  # another signal has brought it meanwhile, or what it was to end has ended
-        if hasattr(signal, "pthread_kill"):  # this wakes a main thread that waits for something
-            signal.pthread_kill(threading.main_thread().ident or 0, number)
-        else:
-            _thread.interrupt_main(number)
+    def _send_again(self) -> None:
+        try:
+            time.sleep(_AGAIN_AFTER_S)
+            number = self._dropped
+            if number is None:
+                return  # another signal has brought it meanwhile
+            self._again = True
+            if hasattr(signal, "pthread_kill"):  # wakes a main thread that waits for something
+                signal.pthread_kill(self._thread, number)
+            else:
+                _thread.interrupt_main(number)
+        finally:
+            self._sending.pop()
 
     def _take(self, number: int, _: FrameType | None) -> None:
-        first = self.signal is None or self._dropped
-        self._dropped = False
-        self.signal = self.signal or signal.Signals(number)
+        again, self._again = self._again, False
+        if again and self._dropped is None:
+            return  # it was sent twice
+        first = self.signal is None or self._dropped is not None
+        self._dropped = None
+        self._raised = signal.Signals(number)
+        self.signal = self.signal or self._raised
         if number == getattr(signal, "SIGHUP", None):
             self.hang_up()
             if not first or self._drawing:
@@ -139,6 +179,7 @@ class Interrupts:
         elif self._shields:
             self._waiting = True
         else:
+            self._waiting = False
             raise EndedError
 
 
@@ -208,6 +249,7 @@ def _kill_what_runs() -> None:
     """
     import psutil  # not needed to print a help text
 
+    from experiment.offspring import is_guard
     from experiment.shared_memory import is_tracker, segments_of
 
     with contextlib.suppress(psutil.Error, OSError):
@@ -215,5 +257,5 @@ def _kill_what_runs() -> None:
         _left.update(segments_of(below))
         for process in below:
             with contextlib.suppress(psutil.Error):
-                if not is_tracker(process):
+                if not (is_tracker(process) or is_guard(process)):
                     process.kill()

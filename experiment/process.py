@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -24,8 +24,17 @@ import kvsim
 from experiment.events import Event, decode
 from experiment.interrupts import left_by_killed, shielded
 from experiment.messages import ExitCode, UserError, message
+from experiment.offspring import (
+    Guard,
+    descendants,
+    end_processes,
+    marked,
+    new_mark,
+    runs,
+    session_members,
+)
 from experiment.privacy import clean_log
-from experiment.shared_memory import is_tracker, remove_segments, segments_of
+from experiment.shared_memory import remember_others, remove_segments, segments_of
 
 PACKAGES = ".packages"
 _GRACE_S = 3.0
@@ -72,10 +81,15 @@ class Child:
         python: str | None = None,
     ) -> None:
         self.lingered = False
+        self._mark = new_mark()
+        self._guard: Guard | None = None
+        self._met: Callable[[], Collection[psutil.Process]] = tuple
+        self._shared: set[Path] = set()
         self._module, self._task, self._log_path = module, task, log_path
         self._timeout_s, self._env, self._python = timeout_s, env or {}, python
 
     def _start(self) -> None:
+        remember_others()
         try:
             self._log: IO[bytes] = self._log_path.open("ab")
         except OSError as error:
@@ -84,8 +98,11 @@ class Child:
             raise _not_started(error) from error
         self._packages = _OwnPackages(self._log_path.parent) if self._python else None
         try:
+            self._guard = Guard(self._mark)  # first: whoever is started has one
             self._process = self._made()
         except OSError as error:  # no memory, no process more, no such interpreter
+            if self._guard is not None:
+                self._guard.let_go()
             self._log.close()
             if self._packages is not None:
                 self._packages.remove()
@@ -111,6 +128,8 @@ class Child:
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
+        if self._guard is not None:
+            self._guard.let_go()
         if self._packages is not None:
             self._packages.remove()
 
@@ -122,7 +141,9 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=_environment(self._env, self._packages.path if self._packages else None),
+            env=_environment(
+                {**self._env, self._mark: "1"}, self._packages.path if self._packages else None
+            ),
             start_new_session=True,
         )
 
@@ -213,22 +234,40 @@ class Child:
             self.kill()
             return self._process.wait()
 
+    def met_by(self, met: Callable[[], Collection[psutil.Process]]) -> None:
+        """Who looks at it from time to time, and whom they have seen below it so far."""
+        self._met = met
+
+    def note_shared(self) -> None:
+        """Remember what shared memory it has now: of one that is dead nobody can say it."""
+        found = segments_of(self._tree())
+        if self._guard is not None:
+            self._guard.tell(found - self._shared)
+        self._shared |= found
+
+    def _tree(self) -> list[psutil.Process]:
+        """The child and all below it; nobody once it was waited for, as its id may be another's."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if self._process.poll() is None:
+                return [psutil.Process(self.pid), *descendants(self.pid)]
+        return []
+
     def kill(self) -> None:
-        """End the child and every process below it, by their own ids."""
+        """End the child and everything that it started, by their own ids."""
         with shielded():
             self._kill()
 
     def _kill(self) -> None:
-        below = descendants(self._process.pid)
-        shared = segments_of([*_process(self._process.pid), *below])
+        tree = {*self._tree(), *marked(self._mark)}
+        self._shared |= segments_of(tree)
         self._process.terminate()
         # Waited for here and not by psutil, which would take the exit code away from us.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)
         self._process.kill()
         self._process.wait()
-        end_processes(below)
-        remove_segments(shared | left_by_killed())
+        end_processes(each for each in tree if each.pid != self._process.pid)
+        remove_segments(self._shared | left_by_killed())
 
     def __enter__(self) -> Child:
         if "_reader" in vars(self):
@@ -254,10 +293,14 @@ class Child:
     def _leave(self) -> None:
         if self._process.poll() is None:
             self.kill()
-        left = session_members(self._process.pid)
-        shared = segments_of(left)
+        left = {
+            *session_members(self._process.pid),
+            *marked(self._mark),
+            *filter(runs, self._met()),
+        }
+        self._shared |= segments_of(left)
         end_processes(left)
-        remove_segments(shared | left_by_killed())
+        remove_segments(self._shared | left_by_killed())
         self._close()
         with contextlib.suppress(OSError):
             clean_log(self._log_path)
@@ -302,55 +345,6 @@ def _start_thread(thread: threading.Thread) -> None:
 def _not_started(error: OSError) -> ChildStartError:
     code = errno.errorcode.get(error.errno or 0, type(error).__name__)
     return ChildStartError(message("failure.not_started", code=code), ExitCode.INCOMPLETE)
-
-
-def descendants(pid: int) -> list[psutil.Process]:
-    """Every process below ``pid``."""
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def session_members(leader: int) -> list[psutil.Process]:
-    """Processes of the session that the child began: those it left behind are below nobody."""
-    members: list[psutil.Process] = []
-    if hasattr(os, "getsid"):
-        for process in psutil.process_iter():
-            with contextlib.suppress(OSError):
-                if os.getsid(process.pid) == leader:
-                    members.append(process)
-    return members
-
-
-def end_processes(processes: list[psutil.Process]) -> None:
-    """Terminate processes; kill what does not go.
-
-    Those that give back what the others leave come last: they end by themselves behind them.
-    """
-    trackers = [process for process in processes if is_tracker(process)]
-    workers = [process for process in processes if process not in trackers]
-    for process in workers:
-        with contextlib.suppress(psutil.Error):
-            process.terminate()
-    _, alive = psutil.wait_procs(workers, timeout=_GRACE_S)
-    _kill(alive)
-    _, alive = psutil.wait_procs(trackers, timeout=_GRACE_S)
-    _kill(alive)
-
-
-def _kill(processes: list[psutil.Process]) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(processes, timeout=_GRACE_S)
-
-
-def _process(pid: int) -> list[psutil.Process]:
-    try:
-        return [psutil.Process(pid)]
-    except psutil.NoSuchProcess:
-        return []
 
 
 class _OwnPackages:

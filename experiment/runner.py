@@ -286,6 +286,7 @@ class Session:
                 watcher = monitor(child.pid) if monitor else None
                 try:
                     if watcher:
+                        child.met_by(watcher.met)
                         watcher.start()
                     self._follow(child, watcher, last, seen)
                 except (ChildTimeoutError, KeyboardInterrupt) as ended:
@@ -332,6 +333,8 @@ class Session:
             if isinstance(event, StageEntered):
                 if watcher:
                     watcher.mark(event.stage, event.request)
+                if event.request is None:
+                    child.note_shared()
                 child.acknowledge()
 
     def _keep_rest(self, child: Child) -> None:

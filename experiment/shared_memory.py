@@ -2,6 +2,9 @@
 
 Linux keeps it under /dev/shm until someone removes it, for as long as the machine runs. Python's
 resource tracker does that for a process that died, unless it is killed with it.
+
+People keep files there as well: models, caches, temporary things. What lies in a directory, and
+what was there before any process of ours, is theirs and stays.
 """
 
 from __future__ import annotations
@@ -14,25 +17,46 @@ import psutil
 
 _PLACE = "/dev/shm/"  # noqa: S108 - where Linux keeps them; nothing is created here
 _TRACKER = "multiprocessing.resource_tracker"
+_GONE = " (deleted)"
+_others: set[str] = set()
+_looked: list[bool] = []
+
+
+def remember_others(names: Iterable[str] | None = None) -> None:
+    """What is there when a program starts its first process is not its own.
+
+    Args:
+        names: of what was there then, where another process looked.
+    """
+    if names is not None:
+        _others.update(names)
+    elif not _looked:
+        with contextlib.suppress(OSError):
+            _others.update(path.name for path in Path(_PLACE).iterdir())
+    _looked.append(True)
 
 
 def segments_of(processes: Iterable[psutil.Process]) -> frozenset[Path]:
-    """Shared memory that these processes have mapped; none on other systems."""
+    """Shared memory that these processes have mapped and others did not; none on other systems."""
+    return frozenset(path for path in _mapped(processes) if path.name not in _others)
+
+
+def _mapped(processes: Iterable[psutil.Process]) -> set[Path]:
     found: set[Path] = set()
     for process in processes:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{process.pid}/maps").read_text("utf-8", "replace").split("\n"):
                 _, place, name = line.partition(_PLACE)
-                if place:
+                if place and "/" not in name and not name.endswith(_GONE):
                     found.add(Path(place + name))
-    return frozenset(path for path in found if path.exists())
+    return {path for path in found if path.exists()}
 
 
 def remove_segments(paths: Iterable[Path]) -> None:
     """Remove those that are still there and that no process has mapped any more."""
     left = {path for path in paths if path.exists()}
     if left:
-        left -= segments_of(psutil.process_iter())
+        left -= _mapped(psutil.process_iter())
     for path in left:
         with contextlib.suppress(OSError):
             path.unlink()

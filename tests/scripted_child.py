@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
 from typing import Any
 
 from experiment.events import Notice, Stage, StageEntered
@@ -104,6 +106,62 @@ def heir(wire: Wire) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _runaway(**options: Any) -> int:
+    """A process that begins a session of its own."""
+    words = [sys.executable, "-c", FOREVER]
+    return subprocess.Popen(words, start_new_session=True, **options).pid
+
+
+def runaway_ended(wire: Wire) -> None:
+    say(wire, pid=_runaway())
+
+
+def runaway_killed(wire: Wire) -> None:
+    runaway_ended(wire)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def runaway_crashed(wire: Wire) -> None:
+    runaway_ended(wire)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def runaway_twice_away(wire: Wire) -> None:
+    """Of two sessions in between nobody is left."""
+    starts = (
+        "import subprocess as s; print(s.Popen({!r}, start_new_session=True, stdout=s.DEVNULL).pid)"
+    )
+    code = starts.format([sys.executable, "-c", FOREVER])
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, start_new_session=True, stdout=subprocess.PIPE, check=True)
+    say(wire, pid=int(done.stdout))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def runaway_unmarked(wire: Wire) -> None:
+    """Without a variable of ours; whoever watches looks at who is there."""
+    say(wire, pid=_runaway(env={}))
+    wire.mark(StageEntered(arm="paged", stage=Stage.LOADED))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def share_and_die(wire: Wire) -> None:
+    kept = SharedMemory(create=True, size=1 << 16)
+    resource_tracker.unregister(f"/{kept.name}", "shared_memory")
+    say(wire, name=kept.name)
+    wire.mark(StageEntered(arm="paged", stage=Stage.CACHE_READY))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def map_a_file(wire: Wire) -> None:
+    """As weights are read, once the file is said to be there."""
+    sys.stdin.readline()
+    with Path(os.environ["MAPS"]).open("rb") as file:
+        kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    say(wire, size=len(kept))
+    time.sleep(600)
+
+
 def stages(wire: Wire) -> None:
     for n, stage in enumerate((Stage.START, Stage.LOADED)):
         wire.mark(StageEntered(arm="scripted", stage=stage))
@@ -136,6 +194,13 @@ SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "orphan": orphan,
     "stranger": stranger,
     "heir": heir,
+    "runaway_ended": runaway_ended,
+    "runaway_killed": runaway_killed,
+    "runaway_crashed": runaway_crashed,
+    "runaway_twice_away": runaway_twice_away,
+    "runaway_unmarked": runaway_unmarked,
+    "share_and_die": share_and_die,
+    "map_a_file": map_a_file,
     "stages": stages,
     "fail": fail,
     "refuse": refuse,

@@ -105,6 +105,10 @@ class Monitor:
         """Every process of the arm that was seen, those that have ended included."""
         return frozenset(self._tree.seen)
 
+    def met(self) -> frozenset[Any]:
+        """The same as processes (psutil's): a pid alone may have been given to another one."""
+        return frozenset(self._tree.met)
+
     def cost(self) -> SamplerCost:
         """What watching has cost, over the time from :meth:`start` to :meth:`stop`."""
         return SamplerCost(arm=self._arm, cpu_s=self.cpu_seconds, wall_s=self._watched_s)

@@ -49,6 +49,7 @@ class ProcessTree:
         self._statm: dict[Any, IO[bytes] | None] = {}
         self._root: Any = None  # None: it has ended
         self.seen: set[int] = {pid}  # every process that was ever found in the tree
+        self.met: set[Any] = set()  # the same as processes, each with the moment it was started
         with contextlib.suppress(psutil.NoSuchProcess):
             self._root = psutil.Process(pid)
 
@@ -205,6 +206,7 @@ class ProcessTree:
         children += [o for o in orphans(self._root.pid) if o.pid not in below]
         self._members = (self._root, *(known.get(child, child) for child in children))
         self.seen |= {process.pid for process in self._members}
+        self.met.update(self._members)
         for ended in self._statm.keys() - set(self._members):
             _close(self._statm.pop(ended))
         self._renewed = now

@@ -22,7 +22,7 @@ from experiment.memory.devices import GpuReader, system_used
 from experiment.memory.figure import Figure, unavailable
 from experiment.memory.nvml import NvmlError
 from experiment.messages import Message, message
-from experiment.process import descendants
+from experiment.offspring import descendants
 
 READINGS = 3
 PAUSE_S = 0.1

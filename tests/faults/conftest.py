@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,31 @@ from experiment.environment import Environment
 
 # What runs an experiment without its processes serves here as well.
 sys.path.append(str(Path(__file__).parents[1] / "experiments"))
+
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FOREVER = "import time; time.sleep(600)"
+
+
+@pytest.fixture
+def foreground() -> Iterator[None]:
+    """Signals as they are there: a test run in the background has interrupts ignored."""
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in NUMBERS[1:]:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def below() -> Iterator[subprocess.Popen[bytes]]:
+    """A process below this one."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", FOREVER])
+    yield process
+    process.kill()
+    process.wait()
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,31 +18,12 @@ import pytest
 from experiment import cli
 from experiment.interrupts import EndedError, Interrupts, drawing, left_by_killed, shielded
 from experiment.messages import ExitCode
+from experiment.offspring import Guard, new_mark
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ASKING = (signal.SIGINT, signal.SIGTERM)
-FOREVER = "import time; time.sleep(600)"
 
-
-@pytest.fixture(autouse=True)
-def _as_in_the_foreground() -> Iterator[None]:
-    """Whoever runs the tests in the background has interrupts ignored."""
-    before = {number: signal.getsignal(number) for number in NUMBERS}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in NUMBERS[1:]:
-        signal.signal(number, signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture
-def below() -> Iterator[subprocess.Popen[bytes]]:
-    """A process below this one."""
-    process = subprocess.Popen([sys.executable, "-S", "-c", FOREVER])
-    yield process
-    process.kill()
-    process.wait()
+pytestmark = pytest.mark.usefixtures("foreground")
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -55,46 +35,6 @@ def test_the_first_signal_ends_what_is_going_on(number: signal.Signals) -> None:
         assert interrupts.exit_code == 128 + number
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert {signal.getsignal(one) for one in NUMBERS[1:]} == {signal.SIG_DFL}
-
-
-class _Watched:
-    """Something that a weak reference can be kept of."""
-
-
-def _let_go_and_wait(holder: list[_Watched]) -> None:
-    holder.clear()
-    time.sleep(60)  # long, unless a signal wakes it
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_a_signal_in_a_callback_that_drops_it_is_raised_behind(
-    number: signal.Signals, below: subprocess.Popen[bytes], capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Python prints what a weak reference's callback raises, and goes on: nothing would end."""
-    with Interrupts() as interrupts:
-        holder = [_Watched()]
-        kept = weakref.ref(holder[0], lambda _: signal.raise_signal(number))
-        with pytest.raises(EndedError):
-            _let_go_and_wait(holder)
-        assert kept() is None
-        assert interrupts.exit_code == 128 + number
-        assert below.poll() is None  # it is no second wish
-    assert capfd.readouterr().err == ""
-
-
-def test_what_else_a_callback_raises_is_told_as_ever(capfd: pytest.CaptureFixture[str]) -> None:
-    hook = sys.unraisablehook
-    sys.unraisablehook = sys.__unraisablehook__  # pytest has one of its own
-    try:
-        with Interrupts():
-            watched = _Watched()
-            kept = weakref.ref(watched, lambda _: 1 // 0)
-            del watched
-        assert sys.unraisablehook is sys.__unraisablehook__
-    finally:
-        sys.unraisablehook = hook
-    assert kept() is None
-    assert "ZeroDivisionError" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -154,6 +94,19 @@ def test_a_terminal_that_goes_while_a_report_is_drawn_does_not_leave_it() -> Non
         interrupts.draws()
         signal.raise_signal(signal.SIGHUP)
         assert interrupts.exit_code == ExitCode.HUNG_UP
+
+
+def test_a_second_wish_spares_who_would_end_what_is_left() -> None:
+    """Should the program be killed next."""
+    guard = Guard(new_mark())
+    with Interrupts():
+        with pytest.raises(EndedError):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.05)
+        assert guard._process.poll() is None
+    guard.let_go()
+    assert guard._process.poll() == 0
 
 
 HOLDS = """

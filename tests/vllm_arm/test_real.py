@@ -9,10 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 from real_parts import prepare, run_arms
-from transformers import AutoModelForCausalLM, GPT2Config
-from vllm_runs import BLOCK, config, result
+from vllm_runs import BLOCK, config, result, tiny_model
 
 from experiment.arm_events import split_by_arm
 from experiment.conclusions import evaluate
@@ -27,8 +25,7 @@ from experiment.events import (
     Step,
     WorkloadRequest,
 )
-from experiment.model.tokenizer import gpt2_tokenizer
-from experiment.process import descendants
+from experiment.offspring import descendants
 from experiment.record import Record
 from experiment.runner import Prepared
 from experiment.timeline import timeline
@@ -46,14 +43,7 @@ ALIKE = ((70, 4), (70, 30), (64, 30))
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """GPT-2 of two layers; vLLM's attention on the CPU knows heads of 32 and more."""
-    path = tmp_path_factory.mktemp("model")
-    shape = GPT2Config(n_layer=2, n_embd=64, n_head=2, n_positions=256, initializer_range=0.25)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        AutoModelForCausalLM.from_config(shape, dtype=torch.float32).save_pretrained(path)
-    gpt2_tokenizer().save_pretrained(path)
-    return path
+    return tiny_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")

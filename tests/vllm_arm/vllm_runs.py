@@ -67,3 +67,18 @@ def pretender(path: Path, body: str) -> Path:
 def children() -> set[int]:
     """Processes below this one, whoever started them."""
     return {process.pid for process in psutil.Process(os.getpid()).children(recursive=True)}
+
+
+def tiny_model(path: Path) -> Path:
+    """GPT-2 of two layers; vLLM's attention on the CPU knows heads of 32 and more."""
+    import torch
+    from transformers import AutoModelForCausalLM, GPT2Config
+
+    from experiment.model.tokenizer import gpt2_tokenizer
+
+    shape = GPT2Config(n_layer=2, n_embd=64, n_head=2, n_positions=256, initializer_range=0.25)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(shape, dtype=torch.float32).save_pretrained(path)
+    gpt2_tokenizer().save_pretrained(path)
+    return path

@@ -1,0 +1,215 @@
+"""Whatever a child started is ended with it, wherever it went, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from real_parts import is_gone
+from test_process import MODULE, said, until_first
+
+from experiment import shared_memory
+from experiment.environment import Environment
+from experiment.events import Notice, RunStarted
+from experiment.memory.monitor import Monitor
+from experiment.offspring import Guard, marked, new_mark
+from experiment.process import Child
+from experiment.record import EventLog, read_record
+from experiment.runner import Session
+
+FOREVER = "import time; time.sleep(600)"
+SHARED = Path("/dev/shm")
+Start = Callable[[str], Child]
+
+
+@pytest.fixture(autouse=True)
+def _child_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    def start(script: str) -> Child:
+        return Child(MODULE, {"script": script}, tmp_path / f"{script}.log", 60)
+
+    return start
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """One of ours that is no child's, in a session of its own."""
+    process = subprocess.Popen([sys.executable, "-c", FOREVER], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with EventLog(tmp_path) as log:
+        made = Session(tmp_path, log, lambda event: None)
+        started = {"version": "1", "wall_ns": 0, "utc_offset_s": 0, "lang": "en"}
+        made.emit(RunStarted.model_validate({**started, "command": [], "config": {}}))
+        yield made
+        made.close()
+
+
+def told(session: Session) -> dict[str, Any]:
+    """What the child said first."""
+    return read_record(session.directory).of(Notice)[0].text.params
+
+
+def kill(pid: int) -> None:
+    """Of a test that failed."""
+    if psutil.pid_exists(pid):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("how", ["killed", "crashed", "ended", "twice_away"])
+def test_what_began_a_session_of_its_own_is_ended_though_the_child_is_dead(
+    how: str, start: Start, stranger: subprocess.Popen[bytes]
+) -> None:
+    """Its parent is dead and its session another one: nothing leads from the child to it."""
+    with start("grandchild") as neighbour:
+        others = said(until_first(neighbour))[0]["pid"]
+        with start(f"runaway_{how}") as child:
+            (word,) = said(list(child.events()))
+            child.wait()
+            assert psutil.pid_exists(word["pid"])
+            assert os.getsid(word["pid"]) != child.pid
+        try:
+            assert is_gone(word["pid"])
+        finally:
+            kill(word["pid"])
+        assert neighbour._process.poll() is None
+        assert psutil.Process(others).status() != psutil.STATUS_ZOMBIE
+    assert is_gone(others)
+    assert stranger.poll() is None
+
+
+def test_what_threw_the_mark_away_is_ended_if_it_was_seen(
+    session: Session, environment: Environment
+) -> None:
+    """As `env -i setsid` does: whoever samples its memory has met it."""
+
+    def monitor(pid: int) -> Monitor:
+        return Monitor("paged", pid, environment, session.emit, 20)
+
+    task = {"arm": "paged", "script": "runaway_unmarked"}
+    session._run("paged", MODULE, task, 60, monitor)
+    pid = told(session)["pid"]
+    try:
+        assert is_gone(pid)
+    finally:
+        kill(pid)
+
+
+def test_a_number_that_was_given_to_somebody_else_is_not_ended(
+    start: Start, stranger: subprocess.Popen[bytes]
+) -> None:
+    """Of the same number, and started at another moment: it is not whom anybody has met."""
+    was = psutil.Process(stranger.pid)
+    was._ident = (stranger.pid, 1.0)  # type: ignore[attr-defined] # long before
+    with start("two_words") as child:
+        child.met_by(lambda: [was])
+        list(child.events())
+    assert stranger.poll() is None
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="where Linux keeps it")
+def test_shared_memory_of_a_child_that_died_is_given_back(session: Session) -> None:
+    """It had nobody to do that for it, and of the dead nobody can ask what they had."""
+    session._run("paged", MODULE, {"arm": "paged", "script": "share_and_die"}, 60, None)
+    place = SHARED / told(session)["name"]
+    try:
+        assert not place.exists()
+    finally:
+        place.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="where Linux keeps it")
+@pytest.mark.parametrize("inside", [False, True])
+def test_files_that_people_keep_there_stay(
+    inside: bool, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model in memory is read by the arm, and its weights are mapped as shared memory is."""
+    monkeypatch.setattr(shared_memory, "_looked", [])  # as in a program that has just begun
+    directory = SHARED / f"pagedkv-test-{os.getpid()}"
+    file = directory / "model" if inside else SHARED / f"pagedkv-test-model-{os.getpid()}"
+    directory.mkdir()
+    try:
+        if not inside:
+            file.write_bytes(bytes(4096))
+        monkeypatch.setenv("MAPS", str(file))
+        with start("map_a_file") as child:
+            if inside:
+                file.write_bytes(bytes(4096))
+            child.acknowledge()
+            until_first(child)
+            assert str(file) in Path(f"/proc/{child.pid}/maps").read_text(encoding="utf-8")
+            child.note_shared()
+            child.kill()
+        assert file.exists()
+    finally:
+        file.unlink(missing_ok=True)
+        directory.rmdir()
+
+
+def marked_process(mark: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", FOREVER], start_new_session=True, env={**os.environ, mark: "1"}
+    )
+
+
+def test_a_guard_ends_what_has_its_mark_once_nobody_says_a_word(
+    stranger: subprocess.Popen[bytes],
+) -> None:
+    """In a session of its own or not; and a guard that is told that all is well ends nothing."""
+    mark, other = new_mark(), new_mark()
+    ours, others = marked_process(mark), marked_process(other)
+    try:
+        guard, calm = Guard(mark), Guard(other)
+        calm.let_go()
+        assert guard._process.stdin is not None
+        guard._process.stdin.close()  # as the system does for one that is dead
+        assert ours.wait(20) == -signal.SIGTERM
+        assert guard._process.wait(20) == 0
+        assert others.poll() is None
+        assert stranger.poll() is None
+        assert [process.pid for process in marked(other)] == [others.pid]
+    finally:
+        for process in (ours, others):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_guard_is_not_ended_by_what_is_meant_for_the_program(number: signal.Signals) -> None:
+    mark = new_mark()
+    ours = marked_process(mark)
+    try:
+        guard = Guard(mark)
+        while not ignores(guard, signal.SIGHUP):  # the last one: it has begun
+            time.sleep(0.01)
+        guard._process.send_signal(number)
+        assert guard._process.stdin is not None
+        guard._process.stdin.close()
+        assert ours.wait(20) == -signal.SIGTERM
+    finally:
+        ours.kill()
+        ours.wait()
+
+
+def ignores(guard: Guard, number: signal.Signals) -> bool:
+    text = Path(f"/proc/{guard._process.pid}/status").read_text(encoding="utf-8")
+    mask = int(text.partition("SigIgn:")[2].split()[0], 16)
+    return bool(mask >> (number - 1) & 1)
