@@ -177,12 +177,14 @@ def read_record(directory: Path, *, own: bool = False) -> Record:
         own: this process writes the run, or has just ended it.
 
     Raises:
-        UserError: no log there, it does not begin as one, a version wrote it that is newer
-            than this program, or older than all that it reads, or it takes too much memory.
+        UserError: no log there, or none with a line; it does not begin as one; a version wrote it
+            that is newer than this program, or older than all that it reads; or it takes too much
+            memory.
     """
     path = directory / EVENTS_FILE
     events: list[Event] = []
     damaged = 0
+    whole = False
     try:
         for line in log_lines(path, own=own):
             try:
@@ -191,10 +193,13 @@ def read_record(directory: Path, *, own: bool = False) -> Record:
                 if not events:
                     _check_schema(path, line)
                 damaged += 1
+            whole = whole or line.endswith(b"\n") or line[:1] != b"{"
     except (FileNotFoundError, NotADirectoryError) as error:
         raise user_error("error.no_record", path=str(directory)) from error
     except OSError as error:
         raise user_error("error.file_unreadable", path=str(path)) from error
+    if not events and not whole:  # whoever opened it was killed before, or in, its first line
+        raise user_error("error.record_empty", path=str(directory))
     if not events or not isinstance(events[0], RunStarted):
         raise user_error("error.no_record", path=str(directory))
     _check_version(path, events[0].schema_version)

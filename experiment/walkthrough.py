@@ -84,6 +84,10 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
             if not begun:
                 return code
         except KeyboardInterrupt:  # between what is measured and the end of the log
+            if not _is_begun(directory, resumption):
+                with contextlib.suppress(OSError):
+                    directory.rmdir()  # that of a run to go on with holds its log
+                raise
             code = interrupts.exit_code or ExitCode.INTERRUPTED
         try:
             interrupts.draws()
@@ -121,15 +125,19 @@ def _measure(
     Raises:
         UserError: nothing could be measured, or no more be written.
     """
-    with disk_errors(directory), _log(directory, resumption) as log:
+    with (
+        contextlib.ExitStack() as opening,
+        disk_errors(directory),
+        _log(directory, resumption, opening, interrupts) as log,
+    ):
         stretch = resumption.stretch if resumption else 1
         with writing(directory):
             session = Session(directory, log, console.handle, stretch)
         first = _first_event(config, options, resumption)
 
         def stages() -> ArmFailed | None:
-            with interrupts.shield():  # a run that has a log has its first line
-                session.emit(first)
+            session.emit(first)
+            opening.close()
             return _stages(session, console, config, prompts, options, resumption)
 
         try:
@@ -155,11 +163,27 @@ def _measure(
     return interrupts.exit_code or _exit_code(failure), True
 
 
-def _log(directory: Path, resumption: Resumption | None) -> EventLog:
+def _log(
+    directory: Path,
+    resumption: Resumption | None,
+    opening: contextlib.ExitStack,
+    interrupts: Interrupts,
+) -> EventLog:
+    """Open the log; signals wait until ``opening`` is closed: a run that has a log has a line."""
     with writing(directory):  # nothing was measured yet
         if resumption is None:
+            opening.enter_context(interrupts.shield())
             return EventLog(directory)
         return EventLog(directory, resume=True, size=resumption.size)
+
+
+def _is_begun(directory: Path, resumption: Resumption | None) -> bool:
+    """Whether this run, or what was gone on with, has a line in the log."""
+    try:
+        size = (directory / EVENTS_FILE).stat().st_size
+    except FileNotFoundError:
+        return False
+    return size > (0 if resumption is None else resumption.size)
 
 
 def _take_back(directory: Path) -> None:

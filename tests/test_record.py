@@ -193,7 +193,7 @@ def test_a_later_version_is_told_apart_even_if_its_events_are_unknown_here(tmp_p
     assert refusal(tmp_path)[0] == "error.newer_schema"
 
 
-@pytest.mark.parametrize("lines", [[], ["rubbish"], [encode(notice(1))], ["[1]", "7"]])
+@pytest.mark.parametrize("lines", [["rubbish"], [encode(notice(1))], ["[1]", "7"]])
 def test_a_file_that_is_no_log_is_no_record(tmp_path: Path, lines: list[str]) -> None:
     write_log(tmp_path, *lines)
     assert refusal(tmp_path)[0] == "error.no_record"

@@ -27,6 +27,7 @@ from experiment.environment import Environment  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
 from experiment.interrupts import Interrupts  # noqa: E402
 from experiment.launch import Launch, Prepared  # noqa: E402
+from experiment.record import EventLog  # noqa: E402
 from experiment.report import files  # noqa: E402
 
 
@@ -90,6 +91,29 @@ def arrange(told: dict[str, Any]) -> None:
     runner.plan_launch = plan  # type: ignore[assignment]
 
 
+def end_before_there_is_a_log() -> None:
+    """Send SIGTERM to ourselves once there is a directory, and nothing in it."""
+    opened = walkthrough._log
+
+    def ends(directory: Path, *words: Any) -> EventLog:
+        assert directory.is_dir()
+        signal.raise_signal(signal.SIGTERM)
+        return opened(directory, *words)
+
+    walkthrough._log = ends
+
+
+def end_as_the_log_is_opened(number: int) -> None:
+    """Send ourselves a signal when the log is there and holds nothing."""
+
+    class Opened(EventLog):
+        def __init__(self, *words: Any, **more: Any) -> None:
+            super().__init__(*words, **more)
+            signal.raise_signal(number)
+
+    walkthrough.EventLog = Opened  # type: ignore[misc]
+
+
 def end_as_drawing_begins() -> None:
     """Send SIGTERM to ourselves in that very moment."""
     began = Interrupts.draws
@@ -114,6 +138,10 @@ if __name__ == "__main__":
     arrange(given)
     if given["signal_in"] == "drawing begins":
         end_as_drawing_begins()
+    if given["signal_in"] == "the directory":
+        end_before_there_is_a_log()
+    if given["signal_in"].startswith("the log is opened"):
+        end_as_the_log_is_opened(signal.Signals[given["signal_in"].split()[-1]])
     if given["clock_jumps"]:
         make_the_clock_jump()
     sys.exit(main(sys.argv[2:]))

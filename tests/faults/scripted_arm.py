@@ -6,10 +6,13 @@ a middle to break it in.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import time
+from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,8 @@ import event_makers
 from experiment.events import ArmStarted, Event, PoolReserved, Stage, StageEntered, Step
 from experiment.messages import user_error
 from experiment.wire import Wire, serve
+
+_KEPT: list[SharedMemory] = []
 
 
 def events(arm: str) -> list[Event]:
@@ -32,6 +37,8 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
         time.sleep(600)
     if script == "ignore being asked to end":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if script.startswith("start others"):
+        Path(task["note"]).write_text(json.dumps(start_others()), encoding="utf-8")
     if script == "hold shared memory":
         kept = share_with_one_that_stays()
         Path(task["note"]).write_text(kept.name, encoding="utf-8")
@@ -58,10 +65,22 @@ def share_with_one_that_stays() -> SharedMemory:
     return kept
 
 
+def start_others() -> dict[str, Any]:
+    """Processes in our session and in one of their own, and memory that nobody gives back."""
+    _KEPT.append(SharedMemory(create=True, size=1 << 20))
+    resource_tracker.unregister(f"/{_KEPT[0].name}", "shared_memory")
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    words = [sys.executable, "-c", deaf]
+    others = [subprocess.Popen(words, start_new_session=alone) for alone in (False, True)]
+    return {"pids": [other.pid for other in others], "shared": _KEPT[0].name}
+
+
 def act(script: str) -> None:
     """Go wrong after a step, in the way that the script names."""
-    if script == "be killed":
+    if script.endswith("be killed"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if script.endswith("crash"):
+        os.kill(os.getpid(), signal.SIGSEGV)
     if script == "run out of memory":
         raise MemoryError
     if script == "run out of GPU memory":
@@ -70,7 +89,7 @@ def act(script: str) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
     if script == "refuse its model":
         raise user_error("error.model_logits", model="tiny", dtype="float16")
-    if script in ("hang", "ignore being asked to end", "hold shared memory"):
+    if script in ("hang", "start others", "ignore being asked to end", "hold shared memory"):
         time.sleep(600)
 
 
