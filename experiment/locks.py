@@ -98,6 +98,49 @@ def turn(directory: Path, wait_s: float) -> Iterator[bool]:
         os.close(handle)
 
 
+def hold(directory: Path) -> int | None:
+    """Have a directory of one's own until the handle is closed, or this process ends in any way.
+
+    None where the system opens no directories.
+
+    Raises:
+        FileNotFoundError: :func:`abandoned` has found it before it was held.
+    """
+    try:
+        handle = os.open(directory, os.O_RDONLY)
+    except PermissionError:
+        return None
+    if lock(handle) and directory.exists():
+        return handle
+    os.close(handle)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
+
+
+@contextmanager
+def abandoned(directory: Path) -> Iterator[bool]:
+    """Whether who held a directory is gone; then it is ours while this lasts.
+
+    Where nobody can say, it is not.
+    """
+    if fcntl is None:
+        yield False
+        return
+    try:
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # it is held, or this file system knows no locks
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
+
+
 def _place(handle: int) -> tuple[int, int]:
     about = os.fstat(handle)
     return about.st_dev, about.st_ino

@@ -5,7 +5,8 @@
         manifest.json         sha256 of every other file; written last
 
 A model is built in a temporary directory beside its place and renamed, so neither a crash nor
-two processes at once leave half a model there.
+two processes at once leave half a model there. Whoever builds has that directory locked: one that
+nobody has any more is what a killed process left, and the next build removes it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
 from experiment.foreign import MAX_JSON_BYTES, given_path, parse_json, read_bounded
+from experiment.locks import abandoned, hold
 from experiment.messages import UserError, user_error
 from experiment.model.load import one_line, quieten
 from experiment.model.tokenizer import END_OF_TEXT, gpt2_tokenizer
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 RECIPE_VERSION = 1  # raise it when the same name, seed and range would give other weights
 MANIFEST = "manifest.json"
 STALE_S = 86_400
+_BUILDING = ".building-"
 _VOCABULARY = 50257
 
 
@@ -142,19 +146,21 @@ def build_model(
     from safetensors import SafetensorError
 
     place = model_directory(recipe, seed, init_range)
-    _remove_stale(place.parent)
+    _remove_left(place.parent)
     if is_whole(place):
         return place
     building()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _an_end_is_an_exception():
-            work = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        with _End() as end:
+            work, handle = _work_directory(place)
             try:
-                _write_model(work, recipe, seed, init_range)
+                end.may_come_in(lambda: _write_model(work, recipe, seed, init_range))
                 _put_in_place(work, place)
             finally:
                 shutil.rmtree(work, ignore_errors=True)
+                if handle is not None:
+                    os.close(handle)
     except (OSError, SafetensorError) as error:
         raise user_error(
             "error.model.cache_unwritable", path=str(place.parent), detail=one_line(error)
@@ -210,33 +216,72 @@ def _put_in_place(work: Path, place: Path) -> None:
             raise
 
 
-@contextmanager
-def _an_end_is_an_exception() -> Iterator[None]:
+class _End:
     """Whoever is asked to end (SIGTERM), as by Ctrl-C in the runner, removes half a model first.
 
     Raises:
-        KeyboardInterrupt: it was.
+        KeyboardInterrupt: it was: at once within :meth:`may_come_in`, else on leaving.
     """
 
-    def end(*_: object) -> None:
-        raise KeyboardInterrupt
+    def __init__(self) -> None:
+        self._asked = self._may = False
+        self._before: dict[signal.Signals, Any] = {}
 
-    try:
-        usual = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        if usual:
-            signal.signal(signal.SIGTERM, end)
-    except ValueError:  # not the main thread
-        usual = False
-    try:
-        yield
-    finally:
-        if usual:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    def __enter__(self) -> _End:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                handler = signal.getsignal(number)
+                if handler in (signal.SIG_DFL, signal.default_int_handler):
+                    self._before[number] = handler
+                    signal.signal(number, self._take)
+        return self
+
+    def may_come_in(self, work: Callable[[], None]) -> None:
+        """Do what may be broken off anywhere."""
+        self._may = True
+        try:
+            if self._asked:
+                raise KeyboardInterrupt
+            work()
+        finally:
+            self._may = False
+
+    def _take(self, *_: object) -> None:
+        self._asked = True
+        if self._may:
+            self._may = False  # what is done behind it is not broken off again
+            raise KeyboardInterrupt
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._asked and not isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt
 
 
-def _remove_stale(root: Path) -> None:
-    """Remove what killed builds left behind; a build takes seconds, so a day is long."""
+def _work_directory(place: Path) -> tuple[Path, int | None]:
+    """A directory beside the place, and the handle that keeps others from removing it."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=f".{place.name}{_BUILDING}", dir=place.parent))
+        with contextlib.suppress(FileNotFoundError):  # it was taken for one that is left
+            return path, hold(path)
+
+
+def _remove_left(root: Path) -> None:
+    """Remove what killed builds left behind.
+
+    Where nobody can say whether its process lives, a day has to do: a build takes seconds.
+    """
     with contextlib.suppress(OSError):  # another process removes it, too
         for path in root.glob(".*"):
             if path.is_dir() and time.time() - path.stat().st_mtime > STALE_S:
                 shutil.rmtree(path, ignore_errors=True)
+            elif _BUILDING in path.name:
+                with abandoned(path) as left:
+                    if left:
+                        shutil.rmtree(path, ignore_errors=True)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from moments import each_step
 
 from experiment.messages import UserError
 from experiment.model import builtin
 from experiment.model.builtin import RECIPES, TINY, build_model, is_whole, recorded_sha256
 from experiment.model.load import load_model, load_tokenizer
+from kvsim.digest import file_sha256
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +145,107 @@ def test_a_crash_leaves_no_model_and_no_rubbish(
     assert list(builtin.cache_root().iterdir()) == []
 
 
-def test_what_a_killed_build_left_is_removed_once_it_is_old() -> None:
+_BUILDS = """
+import os, signal, sys, time
+from experiment.model import builtin
+def then():
+    print("half", flush=True)
+    {}
+builtin.gpt2_tokenizer = then
+builtin.build_model("tiny-gpt2", 0, 0.08)
+"""
+
+
+def _half_a_build(then: str) -> tuple[subprocess.Popen[str], Path]:
+    """A process that has written the weights and then does something else, and its directory."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _BUILDS.format(then)], stdout=subprocess.PIPE, encoding="utf-8",
+        cwd=ROOT,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "half\n"
+    (place,) = builtin.cache_root().glob(".*")
+    assert (place / "model.safetensors").is_file()
+    return process, place
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next_one_and_a_living_one_is_not() -> None:
+    process, place = _half_a_build("time.sleep(600)")
+    try:
+        assert is_whole(build_model("tiny-gpt2", 1, 0.08))
+        assert (place / "model.safetensors").is_file()
+    finally:
+        process.kill()
+        process.communicate()
+    build_model("tiny-gpt2", 1, 0.08)  # it is there; what is left lies there all the same
+    assert not place.exists()
+    assert [path.name[0] for path in builtin.cache_root().iterdir()] == ["t"]
+
+
+def test_a_directory_that_was_taken_for_one_that_is_left_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another build looks in the moment between making it and having it."""
+    made: list[str] = []
+    mkdtemp = tempfile.mkdtemp
+
+    def make(**words: Any) -> str:
+        made.append(mkdtemp(**words))
+        if len(made) == 1:
+            builtin._remove_left(builtin.cache_root())
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make)
+    assert is_whole(build_model("tiny-gpt2", 0, 0.08))
+    assert len(made) == 2
+    assert not any(map(os.path.exists, made))
+
+
+def _quickly(work: Path, *_: object) -> None:
+    """A model of one file."""
+    (work / "model.safetensors").write_bytes(b"weights")
+    files = {"model.safetensors": file_sha256(work / "model.safetensors")}
+    (work / builtin.MANIFEST).write_text(json.dumps({"files": files}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_at_no_step_of_a_build_a_signal_leaves_half_a_model(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the build has its hands on it; before and behind it is what it was."""
+    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {each: signal.signal(each, handler) for each, handler in usual.items()}
+    monkeypatch.setattr(builtin, "_write_model", _quickly)
+    sent: list[int] = []
+
+    def send() -> None:
+        if signal.getsignal(number) is not usual[number]:
+            sent.append(tried)
+            signal.raise_signal(number)
+
+    end = builtin._End
+    parts = {build_model, builtin._work_directory, builtin._put_in_place}
+    parts |= {end.__enter__, end.may_come_in, end.__exit__, end._take}
+    tried = 0
+    for tried, moment in enumerate(each_step(parts, send), 1):
+        monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / str(tried)))
+        ended = False
+        with moment():
+            try:
+                build_model("tiny-gpt2", 0, 0.08)
+            except KeyboardInterrupt:
+                ended = True
+        assert ended == (tried in sent), tried
+        left = list(builtin.cache_root().glob("*")) + list(builtin.cache_root().glob(".*"))
+        assert all(is_whole(path) and path.name[0] == "t" for path in left), tried
+        assert left or ended
+        assert {each: signal.getsignal(each) for each in usual} == usual
+    for each, handler in before.items():
+        signal.signal(each, handler)
+    assert len(sent) > 50
+
+
+def test_what_an_older_version_left_is_removed_once_it_is_old() -> None:
     build_model("tiny-gpt2", 0, 0.08)
     old, new = (builtin.cache_root() / name for name in (".old.abc", ".new.abc"))
     old.mkdir()
