@@ -1,0 +1,109 @@
+"""vLLM itself when everything above it is killed: none of its processes stays, nor what it shared.
+
+`make vllm` first, then `make vllm-test`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from real_parts import is_gone
+from vllm_runs import tiny_model
+
+from experiment.events import ArmStarted, Event, Step
+from experiment.messages import UserError
+from experiment.offspring import end_processes
+from experiment.record import Record, read_record
+
+pytestmark = pytest.mark.vllm
+
+ROOT = Path(__file__).parents[2]
+SHM = Path("/dev/shm")
+DEADLINE_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def program(
+    real_vllm: str, model: Path, directory: Path, tmp_path: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A run of vLLM alone, two requests at a time of many: it has a long middle."""
+    prompts = tmp_path / "prompts.jsonl"
+    lines = [json.dumps({"prompt": f"Number {n}"}) + "\n" for n in range(200)]
+    prompts.write_text("".join(lines), encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "run_experiment.py"), "--yes", "--quiet", "--arms", "vllm",
+         "--device", "cpu", "--threads", "1", "--vllm-python", real_vllm, "--model", str(model),
+         "--max-length", "256", "--block-size", "32", "--max-new-tokens", "200",
+         "--set", "vllm.enforce_eager=true", "--set", "workload.ignore_eos=true",
+         "--set", "engine.max_num_seqs=2", "--prompts", str(prompts), "--out", str(directory)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    yield process
+    left = [] if process.poll() is not None else psutil.Process(process.pid).children(True)
+    process.kill()
+    process.wait()
+    end_processes(left)
+
+
+def record_of(directory: Path) -> Record | None:
+    try:
+        return read_record(directory)
+    except UserError:
+        return None
+
+
+def seen(directory: Path, kind: type[Event], arm: str = "vllm") -> list[Event]:
+    record = record_of(directory)
+    return [] if record is None else [e for e in record.of(kind) if getattr(e, "arm", "") == arm]
+
+
+def generating(directory: Path, _: psutil.Process) -> bool:
+    return len(seen(directory, Step)) > 3
+
+
+def loading(directory: Path, program: psutil.Process) -> bool:
+    """Its worker is there and has said nothing: its imports take seconds."""
+    arms = [event.pid for event in seen(directory, ArmStarted) if isinstance(event, ArmStarted)]
+    below = program.children(recursive=True)
+    return bool(arms) and any("spawn_main" in " ".join(p.cmdline()) for p in below)
+
+
+@pytest.mark.parametrize("when", [loading, generating])
+@pytest.mark.parametrize("whom", ["the program", "the arm"])
+def test_none_of_its_processes_outlives_who_is_killed_above_them(
+    whom: str, when: Callable[[Path, psutil.Process], bool],
+    program: subprocess.Popen[bytes], directory: Path,
+) -> None:  # fmt: skip
+    before = set(SHM.iterdir()) if SHM.is_dir() else set()
+    me = psutil.Process(program.pid)
+    deadline = time.monotonic() + DEADLINE_S
+    while not when(directory, me):
+        assert program.poll() is None, "it has ended; what it said stands above"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (arm,) = (e.pid for e in seen(directory, ArmStarted) if isinstance(e, ArmStarted))
+    below = me.children(recursive=True)
+    assert len([process for process in below if process.ppid() == arm]) > 0
+    os.kill(program.pid if whom == "the program" else arm, signal.SIGKILL)
+    assert program.wait(DEADLINE_S) == (-signal.SIGKILL if whom == "the program" else 3)
+    assert [process for process in below if not is_gone(process.pid)] == []
+    record = record_of(directory)
+    assert record is not None
+    assert record.damaged_lines == 0
+    while SHM.is_dir() and (set(SHM.iterdir()) - before) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert (set(SHM.iterdir()) if SHM.is_dir() else set()) <= before
