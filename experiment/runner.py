@@ -395,7 +395,6 @@ def _variables(config: Config | None, launch: Launch | None) -> dict[str, str]:
     """Thread counts must stand before the child imports anything that starts a pool."""
     if config is None:
         return {}
-    offline = {"HF_HUB_OFFLINE": "1"}  # everything was fetched in the preparation
-    if launch is not None and launch.variables is not None:
-        return offline | launch.variables
-    return offline | thread_variables(config.run.threads)
+    own = None if launch is None else launch.variables
+    variables = thread_variables(config.run.threads) if own is None else own
+    return {"HF_HUB_OFFLINE": "1"} | variables  # everything was fetched in the preparation
