@@ -84,10 +84,10 @@ def _judge_all(
     with evaluating(directory):
         found, unsound = read_found(places, read)
     judged = judge(found, unsound)
-    sizes = {name: one.config.experiment.size for name, one in found.items()}
-    console.show(judged, sizes)
+    notes = notes_on(found, places, read)
+    console.show(judged, notes)
     console.took(time.monotonic() - began)
-    for written in _write(directory, judged, places, sizes, t.lang):
+    for written in _write(directory, judged, places, notes, t.lang):
         console.written(written)
     return code
 
@@ -177,6 +177,18 @@ def read_found(
     return found, unsound
 
 
+def notes_on(found: Mapping[str, Found], places: Mapping[str, Path], read: Reader) -> list[Message]:
+    """What to know of the runs before believing a verdict: small ones, and times that scatter."""
+    notes = []
+    if any(one.config.experiment.size == "quick" for one in found.values()):
+        notes.append(message("claims.quick"))
+    results = {name: read(places[name])[1] for name in found}
+    noisy = [name for name, result in results.items() if result and result.noisy]
+    if noisy:
+        notes.append(message("claims.noisy", experiments=", ".join(noisy)))
+    return notes
+
+
 def _unsound(record: Record, result: ExperimentResult | None) -> Message | None:
     """Why nothing may be judged by a run: it is not whole, or it contradicts itself."""
     ends = record.of(RunFinished)
@@ -224,7 +236,7 @@ def _write(
     directory: Path,
     judged: Sequence[Judged],
     places: Mapping[str, Path],
-    sizes: Mapping[str, str],
+    notes: Sequence[Message],
     lang: str,
 ) -> list[Path]:
     from experiment.report.claims_page import PAGE, claims_html
@@ -234,7 +246,7 @@ def _write(
     runs = {name: run.name for name, run in places.items() if (run / "report.html").exists()}
     texts = {
         "claims.json": json.dumps(data, indent=1) + "\n",
-        PAGE: claims_html(judged, sizes, runs, data, lang),
+        PAGE: claims_html(judged, notes, runs, data, lang),
     }
     return write_listed(directory, texts, lang)
 

@@ -156,6 +156,11 @@ class ExperimentResult(_Result):
         return list(dict.fromkeys(arm.arm for cell in self.cells for arm in cell.arms))
 
     @property
+    def noisy(self) -> bool:
+        """Whether times scatter between repeats by more than a quiet machine lets them."""
+        return any(note.key == "experiments.note.noisy" for note in self.notes)
+
+    @property
     def foretold(self) -> tuple[int, int]:
         """Counts that are what kvsim foretold, and all that it foretold."""
         found = [

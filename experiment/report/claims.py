@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.text import Text
@@ -43,8 +43,8 @@ class ClaimsConsole:
         """What is whole is kept for the next time."""
         self._out.paragraph(self._out.t("claims.interrupted", path=str(directory)), "yellow")
 
-    def show(self, judged: Sequence[Judged], sizes: Mapping[str, str]) -> None:
-        """A row for each claim; ``sizes`` are those of the experiments that were run."""
+    def show(self, judged: Sequence[Judged], notes: Sequence[Message]) -> None:
+        """A row for each claim; ``notes`` are on the runs that they are judged by."""
         out, t = self._out, self._out.t
         headers = (t(f"claims.column_{name}") for name in ("claim", "here", "verdict", "from"))
         table = out.table(*headers, right=(1,))
@@ -53,8 +53,8 @@ class ClaimsConsole:
             table.add_row(self._claim(one), figure(t, one), verdict, one.claim.experiment)
         out.console.print(table)
         out.paragraph(t("claims.note"))
-        if "quick" in sizes.values():
-            out.paragraph(t("claims.quick"), "yellow")
+        for note in notes:
+            out.paragraph(t.message(note), "yellow")
 
     def took(self, seconds: float) -> None:
         """How long all of it took."""

@@ -21,7 +21,7 @@ _COLUMNS = ("claim", "here", "verdict", "from")
 
 def claims_html(
     judged: Sequence[Judged],
-    sizes: Mapping[str, str],
+    notes: Sequence[Message],
     runs: Mapping[str, str],
     data: Any,
     lang: str,
@@ -29,11 +29,11 @@ def claims_html(
     """The page.
 
     Args:
-        sizes: of the experiments that were run.
+        notes: on the runs that the claims are judged by.
         runs: directories, beside the page's own, of those that have a report.
         data: claims.json.
     """
-    return tables_html(lambda t: _told(t, judged, sizes, runs), lang, "claims.json", data)
+    return tables_html(lambda t: _told(t, judged, notes, runs), lang, "claims.json", data)
 
 
 def counted(verdicts: Sequence[str]) -> Message:
@@ -93,7 +93,7 @@ def _report(experiment: str, run: str | None) -> str:
 
 
 def _told(
-    t: Translator, judged: Sequence[Judged], sizes: Mapping[str, str], runs: Mapping[str, str]
+    t: Translator, judged: Sequence[Judged], notes: Sequence[Message], runs: Mapping[str, str]
 ) -> Told:
     rows = [
         [
@@ -106,10 +106,9 @@ def _told(
     ]
     styles = [str(one.verdict) for one in judged]
     header = [t(f"claims.column_{name}") for name in _COLUMNS]
-    notes = [t("claims.note"), *([t("claims.quick")] if "quick" in sizes.values() else [])]
     return Told(
         kicker=t("claims.title"),
         headline=told(t, Said(counted([one.verdict for one in judged]), "headline", "message")),
-        facts=notes,
+        facts=[t("claims.note"), *map(t.message, notes)],
         tables=[Cells(t("claims.each"), header, rows, left=(0, 2, 3), styles=styles)],
     )

@@ -17,12 +17,14 @@ from experiment.claims_command import (
     _parser,
     _write,
     find_place,
+    notes_on,
     read_found,
     why_not,
 )
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
+from experiment.messages import message
 from experiment.record import EVENTS_FILE, RUN_FILE
 from experiment.report.claims import ClaimsConsole
 from experiment.words import parse
@@ -75,7 +77,7 @@ def test_claims_of_a_real_capacity_run(capacity: Ran, tmp_path: Path) -> None:
     assert judged["steadier"].verdict == "shown"
     others = {name for name, one in judged.items() if one.verdict == "untested"}
     assert others == set(judged) - {"at_once", "saved", "wasted", "used", "steadier"}
-    data, page = _write(tmp_path, list(judged.values()), places, {"capacity": "quick"}, "en")
+    data, page = _write(tmp_path, list(judged.values()), places, [message("claims.quick")], "en")
     rows = json.loads(data.read_text(encoding="utf-8"))["claims"]
     assert [row["claim"] for row in rows] == [claim.name for claim in CLAIMS]
     beams = next(row for row in rows if row["claim"] == "beams")
@@ -175,6 +177,16 @@ def test_a_file_where_a_run_would_lie_is_left_alone(capacity: Ran, tmp_path: Pat
     assert [why.key for why in unused.values()] == ["claims.why.no_run"]
 
 
+def test_runs_whose_times_scatter_are_named_beside_the_verdicts(capacity: Ran) -> None:
+    read, path = Reader(), capacity.record.directory
+    found, _ = read_found({"capacity": path}, read)
+    assert notes_on(found, {"capacity": path}, read) == [message("claims.quick")]
+    busy = message("experiments.note.noisy", n=1, of=2, worst=0.9, limit=0.2)
+    read._known[path] = capacity.record, capacity.result.model_copy(update={"notes": [busy]})
+    told = notes_on(found, {"capacity": path}, read)
+    assert told[1] == message("claims.noisy", experiments="capacity")
+
+
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_table_names_every_claim_and_what_its_figure_is_made_of(
     lang: str, capacity: Ran
@@ -183,7 +195,7 @@ def test_the_table_names_every_claim_and_what_its_figure_is_made_of(
     out = io.StringIO()
     console._out.console = Console(file=out, width=200)
     found, _ = read_found({"capacity": capacity.record.directory}, Reader())
-    console.show(judge(found), {"capacity": "quick"})
+    console.show(judge(found), [message("claims.quick")])
     t = console._out.t
     said = [t(f"claims.{claim.name}")[:12] for claim in CLAIMS]
     assert all(text in out.getvalue() for text in said)

@@ -63,7 +63,7 @@ def paper() -> dict[str, Any]:
 
 def claims(judged: Sequence[Judged], lang: str) -> str:
     rows = [claim_row(one, {}) for one in judged]
-    return claims_html(judged, {}, {}, json.loads(json.dumps({"claims": rows})), lang)
+    return claims_html(judged, [], {}, json.loads(json.dumps({"claims": rows})), lang)
 
 
 def page_of(kind: str, lang: str) -> str:
@@ -114,7 +114,7 @@ def test_the_pages_hold_what_they_are_of() -> None:
     rows = [claim_row(one, run) for one in judge({})]
     runs = {name: place.name for name, place in run.items()}
     linked = html5lib.parse(
-        claims_html(judge({}), {}, runs, {"claims": rows}, "en"), namespaceHTMLElements=False
+        claims_html(judge({}), [], runs, {"claims": rows}, "en"), namespaceHTMLElements=False
     )
     for part in parts_of(linked.find("body")).values():
         leads = {(link.get("href"), link.text) for link in part.iter("a")}
