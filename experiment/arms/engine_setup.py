@@ -21,6 +21,7 @@ from experiment.engine.model_runner import ModelRunner
 from experiment.engine.triton_support import reason_against
 from experiment.engine.working_memory import Computed, keep_working_memory, profile_run
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, ProfileRun
+from experiment.memory.tensors import trim
 from experiment.messages import Message, message, user_error
 from experiment.model.load import one_line
 from kvsim.scheduler import SchedulerConfig
@@ -73,8 +74,10 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
         UserError: it says ``on`` and that cannot be done.
     """
     asked = run.task.config.engine.cuda_graphs
-    reason, before = _against_graphs(asked, run.device, kernel, runner), _reserved(run.device)
+    reason, before = _against_graphs(asked, run.device, kernel, runner), None
     if reason is None:
+        trim()  # capturing does; what the allocator kept until now would be missing from the count
+        before = _reserved(run.device)
         reason = _capture(run, runner)
     if reason is not None and asked == "on":
         raise user_error("error.cuda_graphs", reason=reason.model_dump())

@@ -284,7 +284,7 @@ class _Generation:
 
         cache = self.engine.vllm_config.cache_config
         trace = ScheduleTrace(cache.block_size, keeps if cache.enable_prefix_caching else None)
-        return SchedulerWatcher(scheduler, trace, self.ids)
+        return SchedulerWatcher(scheduler, trace, self.ids, self.reporter.clock.paused)
 
     def _eos(self) -> int | None:
         return None if self.task.ignore_eos else self.task.model.eos_token_id

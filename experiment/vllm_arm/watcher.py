@@ -6,7 +6,8 @@ Reads ``running``, ``requests``, ``kv_cache_manager`` and ``get_request_counts``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,12 +28,14 @@ class Watched:
 class SchedulerWatcher:
     """Wraps the scheduler's ``schedule``. ``ids``: vLLM's names of requests → ours.
 
+    It looks in the middle of a step, within ``paused``, so that what that takes is not vLLM's.
     ``taken`` are the decisions since it was last emptied: one a step, unless vLLM decides ahead.
     """
 
     scheduler: Any
     trace: ScheduleTrace
     ids: Mapping[str, int]
+    paused: Callable[[], AbstractContextManager[None]]
     taken: list[Watched] = field(default_factory=list)
     _decide: Any = None
 
@@ -42,7 +45,8 @@ class SchedulerWatcher:
 
         def schedule(*args: Any, **kwargs: Any) -> Any:
             output = decide(*args, **kwargs)
-            self._take(output)
+            with self.paused():
+                self._take(output)
             return output
 
         self.scheduler.schedule = schedule
