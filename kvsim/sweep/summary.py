@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kvsim.sim_config import CONTIGUOUS
 from kvsim.sweep.grid import AXES
 
 
 def cells_summary(results: Iterable[bytes]) -> list[dict[str, Any]]:
-    """One row of plain values for each cell file; unknown is None.
+    """One row of plain values for each cell file; None is what is unknown or does not apply.
 
     ``error`` is the code of what kept a cell from being simulated; ``error_params`` are its names
     and values, the one entry that is no plain value.
@@ -31,6 +32,8 @@ def _row(data: Mapping[str, Any]) -> dict[str, Any]:
         for part in path:
             value = value.get(part) if isinstance(value, Mapping) else None
         row[name] = value
+    if row["policy"] in CONTIGUOUS:
+        row |= dict.fromkeys(_OF_BLOCKS)
     return row
 
 
@@ -63,3 +66,5 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "requests_per_s": ("requests_per_s",),
     "output_tokens_per_s": ("output_tokens_per_s",),
 }
+# A contiguous policy admits a request with all its memory: there is nothing to take away.
+_OF_BLOCKS = ("preemptions", "recomputed_tokens", "swapped_bytes")

@@ -124,6 +124,14 @@ def test_what_cannot_be_simulated_is_a_result() -> None:
     assert row["finished"] is None
 
 
+def test_of_a_policy_that_cannot_preempt_no_preemptions_are_said() -> None:
+    contiguous, *paged = cells_summary([run_cell(cell) for cell in grid()])
+    assert contiguous["policy"] == "max"
+    of_blocks = ("preemptions", "recomputed_tokens", "swapped_bytes")
+    assert [contiguous[name] for name in of_blocks] == [None] * 3
+    assert all(row[name] is not None for row in paged for name in of_blocks)
+
+
 def test_a_row_says_which_trace_it_is_of(tmp_path: Path) -> None:
     file = tmp_path / "azure.csv"
     file.write_text(

@@ -14,10 +14,14 @@ from keyed_page import assert_keys_hold, body_of, numbers_without_key
 from pages import wide_tables
 
 from experiment.i18n import LANGUAGES, Translator
+from experiment.report.bilingual import Bilingual
+from experiment.report.charts import WIDE
 from experiment.report.simulation.cells import cells_of, spoken
+from experiment.report.simulation.charts import _row
 from experiment.report.simulation.figures import GROUPS
 from experiment.report.simulation.keys import sim_document
 from experiment.report.simulation.writing import written
+from experiment.report.svg import Scale
 from experiment.simulate.record import read_simulation
 
 
@@ -66,6 +70,18 @@ def test_every_number_says_where_it_came_from_and_every_chart_has_its_table(
     assert untold(body) == []
     drawn = {chart.get("id") for chart in charts_of(body)}
     assert {"ledger-wide", "means-narrow", "load-wide"} < drawn
+
+
+@pytest.mark.parametrize("top", [1, 2, 4, 27, 451, 0.7, 1999, 5.1])
+def test_the_axis_of_a_row_has_a_mark_beside_zero(top: float) -> None:
+    one = {
+        "config": {"policy": "paged"},
+        "series": {"ends_s": [1.0], "preempted": [top]},
+    }
+    scales = (Scale(1, 0, 10), Scale(top, 58, 0))
+    drawn = "".join(_row(Bilingual("en"), one, "preempted", scales, WIDE, 1))
+    (mark,) = re.findall(r">([\d.,]+)</text>", drawn)
+    assert top / 3 < float(mark.replace(",", "")) <= top
 
 
 def test_a_wrong_number_is_noticed(drawn: Path) -> None:

@@ -264,7 +264,8 @@ def _row(
         parts.append(text(b, x.start, y.end - 4, policy_of(one), class_="t small"))
     elif column == 0:
         parts.append(text(b, 0, y(0) - 22, policy_of(one), class_="t strong"))
-    tick = decimal_ticks(y.top, 2)[-1]
+    # Three: of two at most, none may lie between 0 and the top.
+    tick = decimal_ticks(y.top, 3)[-1]
     parts.append(text(b, x.start - 6, y(tick) + 4, f"{tick:,g}", class_="t small end num tick"))
     parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
     if kind == "preempted":
