@@ -299,13 +299,23 @@ def _sampling(record: Record) -> SamplingConfig:
     return workload.sampling if workload else SamplingConfig()
 
 
+def figures_of_drawing(sampling: SamplingConfig) -> dict[str, Any]:
+    """How tokens are drawn, for a text. A filter that is off says so: a dash would be unknown."""
+    off = message("sampling.off").model_dump()
+    return {
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k or off,
+        "top_p": sampling.top_p if sampling.top_p < 1 else off,
+        "seed": sampling.seed,
+    }
+
+
 def _choice(sampling: SamplingConfig) -> list[Message]:
     """How tokens are chosen, in every arm alike."""
     if sampling.greedy:
         texts = [message("fairness.stop")]
     else:
-        figures = sampling.model_dump(include={"temperature", "top_k", "top_p", "seed"})
-        texts = [message("fairness.random", **figures)]
+        texts = [message("fairness.random", **figures_of_drawing(sampling))]
     if sampling.beam_width > 1:
         texts = [message("fairness.beams", width=sampling.beam_width)]
     if sampling.n > 1:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from experiment.conclusions import figures_of_drawing
 from experiment.messages import Message, arm_message, message
 from experiment.results import ArmResult, Results
 from experiment.sampling import SamplingConfig
 
 
 def sampling_message(sampling: SamplingConfig) -> Message:
-    """How the arms choose tokens. A filter that is off is written as a dash."""
+    """How the arms choose tokens."""
     how = message("sampling.greedy")
     if sampling.beam_width > 1:
         how = message("sampling.beams", width=sampling.beam_width)
     if not sampling.greedy:
-        how = message(
-            "sampling.random",
-            temperature=sampling.temperature,
-            top_k=sampling.top_k or None,
-            top_p=sampling.top_p if sampling.top_p < 1 else None,
-            seed=sampling.seed,
-        )
+        how = message("sampling.random", **figures_of_drawing(sampling))
     summary = message("sampling.summary", how=how, n=sampling.n)
     if not sampling.stop_token_ids:
         return summary

@@ -103,4 +103,5 @@ def test_how_tokens_are_chosen_is_one_line(lang: str) -> None:
     )
     text = t.message(sampling_message(drawn))
     assert re.findall(r"[\d.]*\d", text) == ["0.7", "9", "4", "3", "8", "6", "3"]
-    assert "—" in text  # top-p is off
+    assert f"top-p {t('sampling.off')}" in text
+    assert "—" not in text
