@@ -176,7 +176,8 @@ class EngineReported(EventBase):
     requests of ``max_length``; ``rank_bytes`` are the bytes of the KV tensors of each rank, asked
     in its own process. ``arguments`` are all that it was started with. Seconds: ``load_s`` until
     the weights are there, ``compile_s`` profiling and compilation, ``cache_s`` reserving the
-    cache, ``capture_s`` capturing graphs, ``first_request_s`` a request of one token.
+    cache, ``capture_s`` capturing graphs, ``first_request_s`` requests before the
+    clock, three new tokens each: prompts as our engine computes in its profile run, else one token.
     """
 
     event: Literal["engine"] = "engine"

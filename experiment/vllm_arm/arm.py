@@ -1,7 +1,7 @@
 """vLLM's engine on the workload: started, stepped, watched, ended.
 
 START ─ worker processes, weights, compilation ─ LOADED ─ cache ─ CACHE_READY ─ graphs
-    ─ one request of one token ─ the workload ─ LAST_STEP ─ shutdown ─ RELEASED
+    ─ first requests ─ the workload ─ LAST_STEP ─ shutdown ─ RELEASED
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from experiment.sampling import SamplingConfig
 from experiment.vllm_arm.facts import decoder, plain, versions
 from experiment.vllm_arm.inside import LastStats, MeasuredExecutor, RankReport
 from experiment.vllm_arm.reporter import Reporter
-from experiment.vllm_arm.task import VllmTask
+from experiment.vllm_arm.task import FIRST_TOKENS, VllmTask
 from experiment.vllm_arm.variables import recorded_variables
 from experiment.vllm_arm.watcher import SchedulerWatcher
 from experiment.wire import Wire
@@ -109,8 +109,8 @@ class _Start:
         return LLMEngine.from_engine_args(arguments, stat_loggers=[lambda *_: self.stats])
 
     def report(self, engine: Any) -> None:
-        """Run a first request, then say what the engine is and holds."""
-        first_s = self._first_request(engine)
+        """Run first requests, then say what the engine is and holds."""
+        first_s = self._first_requests(engine)
         cache = engine.vllm_config.cache_config
         assert self._reporter.ranks is not None
         self._reporter.emit(
@@ -144,11 +144,12 @@ class _Start:
             watermark = self._arguments.get("watermark", 0.0)
             self._reporter.pool(cache.num_gpu_blocks, cache.block_size, watermark)
 
-    def _first_request(self, engine: Any) -> float:
-        """What the runtime starts at first use, it starts here."""
+    def _first_requests(self, engine: Any) -> float:
+        """What the runtime starts at first use, it starts here; nothing of them is kept."""
         begin = time.monotonic()
-        params = _sampling(SamplingConfig(), 0, 1, ignore_eos=True)
-        engine.add_request("first", {"prompt_token_ids": [0]}, params)
+        params = _sampling(SamplingConfig(), 0, FIRST_TOKENS, ignore_eos=True)
+        for number, length in enumerate(self._task.first_prompts()):
+            engine.add_request(f"first {number}", {"prompt_token_ids": [0] * length}, params)
         while engine.has_unfinished_requests():
             engine.step()
         return time.monotonic() - begin

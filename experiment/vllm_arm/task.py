@@ -28,6 +28,9 @@ FIXED_ARGUMENTS = frozenset(
     }
 )
 
+# New tokens of each request before the clock: a step over prompts, and two that decode.
+FIRST_TOKENS = 3
+
 
 class VllmTask(BaseModel):
     """Everything that the worker is told.
@@ -51,6 +54,24 @@ class VllmTask(BaseModel):
     log: str | None = None
     timed: bool = False
     repeats: int = 0
+
+    def first_prompts(self) -> list[int]:
+        """Lengths, in tokens, of prompts that are run before the clock starts.
+
+        Those that our own engine computes in its profile run: of the workload, in its order, as
+        many as fit into a step. One token where that has none, on a GPU and in an experiment,
+        whose first repeat warms up; and where what they leave could be found again.
+        """
+        limits = self.arguments
+        if self.device != "cpu" or self.repeats or limits.get("enable_prefix_caching"):
+            return [1]
+        lengths: list[int] = []
+        for first, *_ in self.workload.samples():
+            if sum(lengths) >= limits["max_num_batched_tokens"]:
+                break
+            if len(first.token_ids) + FIRST_TOKENS <= self.workload.max_length:
+                lengths.append(len(first.token_ids))
+        return lengths or [1]
 
 
 def engine_arguments(

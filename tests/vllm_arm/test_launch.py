@@ -16,6 +16,7 @@ from experiment.environment import Environment
 from experiment.launch import BIND, Launch, adapt, plan_launch, refuse, vllm_block_size
 from experiment.messages import message
 from experiment.process import Child
+from experiment.vllm_arm.task import VllmTask
 from experiment.workload import make_workload
 
 
@@ -107,6 +108,27 @@ def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path:
     assert (arguments["dtype"], arguments["max_model_len"]) == ("float32", 128)
     assert (arguments["tensor_parallel_size"], arguments["swap_space"]) == (2, 1)
     assert arguments["enable_prefix_caching"] is False
+
+
+@pytest.mark.parametrize(
+    ("device", "sections", "lengths"),
+    [
+        ("cpu", {}, [40, 90, 3]),
+        ("cpu", {"engine": {"max_num_batched_tokens": 130}}, [40, 90]),
+        ("cpu", {"engine": {"prefix_caching": True}}, [1]),
+        ("cuda", {}, [1]),
+    ],
+)
+def test_what_is_computed_before_the_clock_is_what_our_engine_computes(
+    device: str, sections: dict[str, Any], lengths: list[int], python: str, tmp_path: Path
+) -> None:
+    """Prompts of the workload that leave room for three new tokens, as many as fit into a step."""
+    prepared = invented(tmp_path, ((40, 50), (126, 2), (90, 2), (3, 2)))
+    launch = plan_launch("vllm", asked(python, **sections), device, prepared, tmp_path)
+    assert isinstance(launch, Launch)
+    task = VllmTask.model_validate(launch.task)
+    assert task.first_prompts() == lengths
+    assert task.model_copy(update={"repeats": 5}).first_prompts() == [1]
 
 
 @pytest.mark.parametrize(("held", "blocks"), [(1, 1), (3, 3), (8, 7), (100, 7)])
