@@ -158,9 +158,11 @@ def test_the_worker_imports_nothing_that_vllms_environment_has_not(tmp_path: Pat
     """All but vLLM's own parts, with pydantic for the only package of others."""
     code = (
         "import sys\n"
+        "had = {*sys.modules}  # some systems hook certificates into every interpreter\n"
         "import experiment.vllm_arm.__main__, experiment.vllm_arm.watcher, "
         "experiment.vllm_arm.reporter\n"
-        "print(sorted({m.partition('.')[0] for m in sys.modules} - {*sys.stdlib_module_names}))\n"
+        "ours = {m.partition('.')[0] for m in {*sys.modules} - had}\n"
+        "print(sorted(ours - {*sys.stdlib_module_names}))\n"
     )
     root = str(Path(experiment.__file__).parent.parent)
     done = subprocess.run(
