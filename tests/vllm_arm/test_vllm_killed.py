@@ -89,7 +89,20 @@ def loading(directory: Path, program: psutil.Process) -> bool:
     """Its worker is there and has said nothing: its imports take seconds."""
     arms = [event.pid for event in seen(directory, ArmStarted) if isinstance(event, ArmStarted)]
     below = program.children(recursive=True)
-    return bool(arms) and any("spawn_main" in " ".join(p.cmdline()) for p in below)
+    return bool(arms) and any("spawn_main" in words_of(process) for process in below)
+
+
+def words_of(process: psutil.Process) -> str:
+    """What it was started with; nothing where it has just ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def parent_of(process: psutil.Process) -> int | None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.ppid()
+    return None
 
 
 @pytest.mark.parametrize("when", [loading, generating])
@@ -106,7 +119,7 @@ def test_none_of_its_processes_outlives_who_is_killed_above_them(
         time.sleep(0.05)
     (arm,) = (e.pid for e in seen(directory, ArmStarted) if isinstance(e, ArmStarted))
     below = me.children(recursive=True)
-    assert len([process for process in below if process.ppid() == arm]) > 0
+    assert arm in map(parent_of, below)
     shared = {path for process in below for path in shared_by(process.pid)}
     os.kill(program.pid if whom == "the program" else arm, signal.SIGKILL)
     assert program.wait(DEADLINE_S) == (-signal.SIGKILL if whom == "the program" else 3)
