@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +23,17 @@ def look_at_the_machine(directory: Path) -> Environment:
         found = Session(directory, log, lambda event: None).probe_environment("cpu")
     assert isinstance(found, Environment)
     return found
+
+
+@contextmanager
+def session_in(directory: Path) -> Iterator[Session]:
+    """A run that has its first line and nothing else."""
+    with EventLog(directory) as log:
+        made = Session(directory, log, lambda event: None)
+        started = {"version": "1", "wall_ns": 0, "utc_offset_s": 0, "lang": "en"}
+        made.emit(RunStarted.model_validate({**started, "command": [], "config": {}}))
+        yield made
+        made.close()
 
 
 def prepare(

@@ -13,16 +13,16 @@ from typing import Any
 
 import psutil
 import pytest
-from real_parts import is_gone
+from real_parts import is_gone, session_in
 from test_process import MODULE, said, until_first
 
 from experiment import shared_memory
 from experiment.environment import Environment
-from experiment.events import Notice, RunStarted
+from experiment.events import Notice
 from experiment.memory.monitor import Monitor
 from experiment.offspring import Guard, marked, new_mark
 from experiment.process import Child
-from experiment.record import EventLog, read_record
+from experiment.record import read_record
 from experiment.runner import Session
 
 FOREVER = "import time; time.sleep(600)"
@@ -54,12 +54,8 @@ def stranger() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    with EventLog(tmp_path) as log:
-        made = Session(tmp_path, log, lambda event: None)
-        started = {"version": "1", "wall_ns": 0, "utc_offset_s": 0, "lang": "en"}
-        made.emit(RunStarted.model_validate({**started, "command": [], "config": {}}))
+    with session_in(tmp_path) as made:
         yield made
-        made.close()
 
 
 def told(session: Session) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from event_makers import head
-from real_parts import is_gone
+from real_parts import is_gone, session_in
 
 from experiment import process, runner
 from experiment.config import Config
@@ -28,7 +28,6 @@ from experiment.events import (
     Event,
     Notice,
     Reading,
-    RunStarted,
     Stage,
 )
 from experiment.interrupts import EndedError, Interrupts
@@ -56,12 +55,8 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    with EventLog(tmp_path) as log:
-        made = Session(tmp_path, log, lambda event: None)
-        started = {"version": "1", "wall_ns": 0, "utc_offset_s": 0, "lang": "en"}
-        made.emit(RunStarted.model_validate({**started, "command": [], "config": {}}))
+    with session_in(tmp_path) as made:
         yield made
-        made.close()
 
 
 @pytest.fixture
