@@ -194,7 +194,7 @@ def _cpu_step() -> ModuleType:
 def few_rows_module() -> ModuleType | None:
     """What multiplies few rows with packed weights; None where it cannot be had.
 
-    It wants Numba and AVX-512, and a compiler that makes of it what it should.
+    It wants Numba, AVX-512 or AVX2, and a compiler that makes of it what it should.
     """
     try:
         _cpu_kernel()

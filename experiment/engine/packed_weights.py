@@ -1,6 +1,6 @@
 """Weights in the order in which oneDNN reads them, instead of the model's own: CPU, float32.
 
-    weight [outputs, inputs]     packed [panels, inputs, width], here of width 4 (64 with AVX-512)
+    weight [outputs, inputs]     packed [panels, inputs, width], here of width 4 (64 on most)
     o0  a b c d
     o1  e f g h                  panel 0    a e i m   b f j n   c g k o   d h l p
     o2  i j k l         ──►      panel 1    q . . .   r . . .   s . . .   t . . .

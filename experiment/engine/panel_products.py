@@ -1,13 +1,16 @@
-"""Products of few rows with the panels that oneDNN packs a weight into: CPU, AVX-512, float32.
+"""Products of few rows with the panels that oneDNN packs a weight into: CPU, float32.
 
     a panel [inputs, 64]          x [rows, inputs]       sums, in registers
     k=0  ████ ████ ████ ████      a0 a1 a2 a3 …          a  ████ ████ ████ ████  += a_k · panel_k
     k=1  ████ ████ ████ ████      b0 b1 b2 b3 …          b  ████ ████ ████ ████  += b_k · panel_k
      …   4 vectors of 16           up to six rows         …  24 of 32 registers
 
-A decode step reads every weight once. With up to six rows a panel is read front to back and the
-next one begins where it ends: the processor fetches ahead as for a plain sum. More rows go over the
-panel in several passes, of which the first would wait for memory and the others leave it idle:
+So it is with AVX-512. With AVX2 there are 16 registers of 8 numbers, and a pass takes a part of the
+panel's outputs: all 64 for one row, 32 for two or three, 16 for four to six.
+
+A decode step reads every weight once. In a single pass a panel is read front to back and the
+next one begins where it ends: the processor fetches ahead as for a plain sum. More rows, or parts,
+go over it in several passes, of which the first would wait for memory and the others leave it idle:
 
     pass    rows     meanwhile on the way to the cache        a panel of many inputs is taken
     1       a … f    ▒█░░ of the weights that come next       in parts of 384, each through all
@@ -52,12 +55,16 @@ MOST_ROWS = 48
 # oneDNN's names of an activation, and what the compiled code calls it.
 ACTIVATIONS = {("none", ""): 0, ("gelu", "tanh"): 1, ("swish", ""): 2, ("relu", ""): 3}
 
-_LANES = 16
+_FEATURES = binding.get_host_cpu_features()
+_LANES = 16 if _FEATURES.get("avx512f") else 8
 _ROWS = 6  # whose sums are in registers together
+# Vectors of each that are: with AVX-512, and by the number of rows with AVX2.
+_VECTORS = (0, *[4] * _ROWS) if _LANES == 16 else (0, 8, 4, 4, 2, 2, 2)
 # Whose weights all rows go over before the next: 96 KiB, so that they and what is on its way are in
 # the second-level cache.
 _INPUTS = 384
-_LINES = 4 * WIDTH // LINE  # of a panel, for each input
+_NEEDED = {16: "avx512f", 8: "avx2"}
+_INPUT = 4 * WIDTH  # bytes of a panel for each input
 _FLOAT, _WORD, _SHORT = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(_FLOAT, _LANES)
 _GELU, _CUBED = 2 * (2 / np.pi) ** 0.5, 0.044715
@@ -66,27 +73,28 @@ _GELU, _CUBED = 2 * (2 / np.pi) ** 0.5, 0.044715
 def usable() -> bool:
     """Whether this processor has the registers for it, and Numba was not told of another one."""
     told = numba.config.CPU_NAME or numba.config.CPU_FEATURES
-    return not told and bool(binding.get_host_cpu_features().get("avx512f"))
+    found = binding.get_host_cpu_features()
+    return not told and all(found.get(name) for name in (_NEEDED[_LANES], "fma"))
 
 
 class _Loop:
-    """Instructions of the loop over inputs, for so many rows."""
+    """Instructions of the loop over inputs, for so many rows and vectors of outputs."""
 
-    def __init__(self, builder: Any, rows: int) -> None:
+    def __init__(self, builder: Any, rows: int, vectors: int) -> None:
         self.builder, self.rows = builder, rows
-        self.vectors = range(WIDTH // _LANES)
+        self.vectors = range(vectors)
         self.fma = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fma.v{_LANES}f32"
         )
 
     def emit(
-        self, x: Any, length: Any, inputs: Any, panel: Any, sums: Any, apart: Any, one: Any,
-        two: Any,
+        self, x: Any, length: Any, inputs: Any, panel: Any, sums: Any, apart: Any, ahead: Any,
+        stride: Any,
     ) -> None:  # fmt: skip
         """Add to the sums; at least one input.
 
-        Rows of x are ``length`` numbers apart, those of the sums ``apart``. From the addresses
-        ``one`` and ``two`` on, a line of 64 bytes for each input is sent for.
+        Rows of x are ``length`` numbers apart, those of the sums ``apart``. From the address
+        ``ahead`` on two lines are sent for with each input, ``stride`` bytes behind the last two.
         """
         builder, before = self.builder, self.builder.block
         stored = self._vectors_of(sums, apart)
@@ -96,8 +104,9 @@ class _Loop:
         builder.position_at_end(loop)
         k = builder.phi(_WORD)
         old = [[builder.phi(_VECTOR) for _ in self.vectors] for _ in range(self.rows)]
-        for wanted in (one, two):
-            prefetch(builder, self._at(wanted, k, LINE))
+        wanted = builder.add(ahead, builder.mul(k, stride))
+        for line in range(2):
+            prefetch(builder, self._at(wanted, _word(line), LINE))
         new = self._step(old, self._at(x, k, 4), builder.mul(length, _word(4)),
                          self._at(panel, k, 4 * WIDTH))  # fmt: skip
         following = builder.add(k, _word(1))
@@ -116,7 +125,7 @@ class _Loop:
         return [[builder.add(at, _word(4 * _LANES * v)) for v in self.vectors] for at in rows]
 
     def _step(self, sums: Any, x: Any, row_bytes: Any, weights: Any) -> list[list[Any]]:
-        """The sums after one input: each row's number times the panel's 64 weights."""
+        """The sums after one input: each row's number times weights of the panel."""
         panel = [self._load(self._at(weights, _word(v), 4 * _LANES), _VECTOR) for v in self.vectors]
         new = []
         for r in range(self.rows):
@@ -151,43 +160,68 @@ def _triples(*of_rows: list[list[Any]]) -> list[tuple[Any, ...]]:
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def _products(
-    _context: Any, x: Any, length: Any, inputs: Any, panel: Any, sums: Any, apart: Any, one: Any,
-    two: Any, rows: Any
+    _context: Any, x: Any, length: Any, inputs: Any, panel: Any, sums: Any, apart: Any, ahead: Any,
+    stride: Any, rows: Any, vectors: Any
 ) -> Any:  # fmt: skip
-    """:meth:`_Loop.emit` for a number of rows that is known when this is compiled."""
-    if not isinstance(rows, types.IntegerLiteral):
+    """:meth:`_Loop.emit` for rows and vectors whose number is known when this is compiled."""
+    tile = rows, vectors
+    if not all(isinstance(side, types.IntegerLiteral) for side in tile):
         return None
-    given = (x, length, inputs, panel, sums, apart, one, two)
+    given = (x, length, inputs, panel, sums, apart, ahead, stride)
 
     def code(context: Any, builder: Any, _: Any, values: Any) -> Any:
-        _Loop(builder, rows.literal_value).emit(*values[: len(given)])
+        _Loop(builder, *(side.literal_value for side in tile)).emit(*values[: len(given)])
         return context.get_dummy_value()
 
-    return types.void(*given, rows), code
+    return types.void(*given, *tile), code
 
 
 @jit(None, set())
-def _sums(
-    x: int, rows: int, length: int, inputs: int, panel: int, sums: int, apart: int, one: int,
-    two: int
+def _with_avx512(
+    x: int, rows: int, vectors: int, length: int, inputs: int, panel: int, sums: int,  # noqa: ARG001
+    apart: int, ahead: int, stride: int
 ) -> None:  # fmt: skip
     if rows == 6:
-        _products(x, length, inputs, panel, sums, apart, one, two, 6)
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 6, 4)
     elif rows == 5:
-        _products(x, length, inputs, panel, sums, apart, one, two, 5)
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 5, 4)
     elif rows == 4:
-        _products(x, length, inputs, panel, sums, apart, one, two, 4)
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 4, 4)
     elif rows == 3:
-        _products(x, length, inputs, panel, sums, apart, one, two, 3)
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 3, 4)
     elif rows == 2:
-        _products(x, length, inputs, panel, sums, apart, one, two, 2)
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 2, 4)
     else:
-        _products(x, length, inputs, panel, sums, apart, one, two, 1)
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 1, 4)
+
+
+@jit(None, set())
+def _with_avx2(
+    x: int, rows: int, vectors: int, length: int, inputs: int, panel: int, sums: int, apart: int,
+    ahead: int, stride: int
+) -> None:  # fmt: skip
+    if rows == 6:
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 6, 2)
+    elif rows == 5:
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 5, 2)
+    elif rows == 4:
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 4, 2)
+    elif rows == 3 and vectors == 2:
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 3, 2)
+    elif rows == 3:
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 3, 4)
+    elif rows == 2:
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 2, 4)
+    else:
+        _products(x, length, inputs, panel, sums, apart, ahead, stride, 1, 8)
+
+
+_sums = _with_avx512 if _LANES == 16 else _with_avx2
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def _activate(_context: Any, _address: Any, kind: Any) -> Any:
-    """An activation of the 16 numbers at an address, in place."""
+    """An activation of the numbers of a vector at an address, in place."""
     if not isinstance(kind, types.IntegerLiteral):
         return None
 
@@ -268,20 +302,25 @@ def _all_rows(
     x: int, rows: int, length: int, inputs: int, weights: int, ahead: int, sums: int, apart: int
 ) -> None:
     """Add the products with a part of a panel, and send for the part that stands ``ahead``."""
-    passes = -(-rows // _ROWS)
+    groups = -(-rows // _ROWS)
+    vectors = _VECTORS[-(-rows // groups)]
+    passes = groups * (WIDTH // _LANES // vectors)
     row = 0
     for number in range(passes):
-        # As evenly as can be: seven are four and three.
-        some = -(-(rows - row) // (passes - number))
-        # What need not be sent for is what is here. A single pass is read as memory gives it.
-        one = two = weights
-        line, end = _LINES * number // passes, _LINES * (number + 1) // passes
-        if passes > 1 and ahead and line < end:
-            one = two = ahead + LINE * inputs * line
-            if line + 1 < end:
-                two += LINE * inputs
-        to = sums + 4 * row * apart
-        _sums(x + 4 * row * length, some, length, inputs, weights, to, apart, one, two)
+        # As evenly as can be: seven are four and three. All rows, then the next outputs.
+        group = number % groups
+        row = 0 if group == 0 else row
+        some = -(-(rows - row) // (groups - group))
+        outputs = number // groups * vectors * _LANES
+        # As much of what stands ahead with each input of each pass: in bursts it would be waited
+        # for. A single pass is read as memory gives it, and what is here need not be sent for.
+        place, stride = weights, 0
+        if passes > 1 and ahead:
+            place = ahead + number * inputs * _INPUT // passes
+            stride = -(-_INPUT // passes)
+        to = sums + 4 * (row * apart + outputs)
+        at = weights + 4 * outputs
+        _sums(x + 4 * row * length, some, vectors, length, inputs, at, to, apart, place, stride)
         row += some
 
 

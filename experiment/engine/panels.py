@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
 # oneDNN is told for how many rows to choose the layout; those of a decode step.
 _TYPICAL_ROWS = 16
-# Outputs in a panel, with AVX-512 and with narrower instructions.
+# Outputs in a panel, by what oneDNN finds best for the processor.
 _WIDTHS = (64, 48, 32, 24, 16, 8)
 # Panels that are compared together: a copy of them is made for it.
 _AT_ONCE = 16
