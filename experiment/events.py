@@ -208,6 +208,8 @@ class MachineLimits(EventBase):
     large matrices in the model's precision, a multiplication and an addition counted as two.
     ``matrix_parameters`` are weights that every token is multiplied with, ``output_parameters``
     those of the output projection, ``attention_width`` query heads times head size times layers.
+    ``sampled_parameters`` are those of the ``matrix_parameters`` that only a token which gives the
+    next one needs: all of the last layer but what makes keys and values. 0 in older records.
     """
 
     event: Literal["limits"] = "limits"
@@ -217,6 +219,7 @@ class MachineLimits(EventBase):
     matrix_parameters: int
     output_parameters: int
     attention_width: int
+    sampled_parameters: int = 0
 
 
 class ArmFinished(EventBase):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiment.events import MachineLimits
 from experiment.wire import Wire, leave, serve
@@ -34,15 +34,16 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     if task["threads"]:
         torch.set_num_threads(task["threads"])
     device, dtype = torch.device(task["device"]), getattr(torch, task["dtype"])
-    matrix, output, attention = model_size(task["directory"])
+    size = model_size(task["directory"])
     with torch.inference_mode():
         event = MachineLimits(
             threads=torch.get_num_threads(),
             read_bytes_per_s=read_rate(device, dtype, task.get("bytes")),
             flops_per_s=matrix_rate(device, dtype, task.get("side")),
-            matrix_parameters=matrix,
-            output_parameters=output,
-            attention_width=attention,
+            matrix_parameters=size.matrix,
+            output_parameters=size.output,
+            attention_width=size.attention,
+            sampled_parameters=size.sampled,
         )
     wire.emit(event)
 
@@ -97,8 +98,17 @@ def _packed_product(a: torch.Tensor) -> Callable[[], Any] | None:
     return lambda: product(a)
 
 
-def model_size(directory: str) -> tuple[int, int, int]:
-    """Weights that a token is multiplied with, those of the output projection, attention's width.
+class ModelSize(NamedTuple):
+    """Of a model: the sizes of :class:`~experiment.events.MachineLimits`, by the same names."""
+
+    matrix: int
+    output: int
+    attention: int
+    sampled: int
+
+
+def model_size(directory: str) -> ModelSize:
+    """What a token is multiplied with, by the model's shape.
 
     Built without memory. The embedding is no product; tied to the output projection it is one.
     """
@@ -110,12 +120,20 @@ def model_size(directory: str) -> tuple[int, int, int]:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     head = model.get_output_embeddings()
-    layers = [m for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D)]
-    matrix = sum(layer.weight.numel() for layer in layers if layer is not head)
+
+    def parameters(part: torch.nn.Module) -> int:
+        layers = (m for m in part.modules() if isinstance(m, torch.nn.Linear | Conv1D))
+        return sum(layer.weight.numel() for layer in layers if layer is not head)
+
     text = config.get_text_config()
-    heads = text.num_attention_heads
+    count, heads = text.num_hidden_layers, text.num_attention_heads
     dim = getattr(text, "head_dim", None) or text.hidden_size // heads
-    return matrix, head.weight.numel(), text.num_hidden_layers * heads * dim
+    kv_heads = getattr(text, "num_key_value_heads", None) or heads
+    stacks = (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count)
+    stack = next(stacks, None)
+    keys_and_values = text.hidden_size * 2 * kv_heads * dim
+    sampled = parameters(stack[-1]) - keys_and_values if stack else 0
+    return ModelSize(parameters(model), head.weight.numel(), count * heads * dim, sampled)
 
 
 def _best_s(work: Callable[[], Any], device: torch.device) -> float:

@@ -4,6 +4,8 @@
     decode alone      weights once, K and V so far       2 for each weight and row, 4 for each
     with prompts      the same                           number of a query and position attended to
 
+    the last layer    keys and values of every row; all the rest of rows that give a token
+
     least time = the longer of bytes / bandwidth and operations / matrix rate
     share      = Σ least times / Σ times that the steps took
 
@@ -81,16 +83,25 @@ def fastest(found: Iterable[MachineLimits]) -> MachineLimits | None:
 def least_times(
     chunks: Iterable[Chunk], model: ModelPrepared, limits: MachineLimits
 ) -> tuple[float, float]:
-    """The least seconds of a step by the memory's bandwidth, and by the matrix rate."""
-    rows = sampled = read = pairs = 0
+    """The least seconds of a step by the memory's bandwidth, and by the matrix rate.
+
+    Of the last layer a row that gives no token leaves its keys and values, and nothing else of it
+    is needed: no arm has to compute it, whichever do.
+    """
+    rows = sampled = read = pairs = last_pairs = 0
     for chunk in chunks:
         end = chunk.start + chunk.count
         rows += chunk.count
-        sampled += chunk.samples
         read += chunk.start  # what the step itself writes is still in a cache
         pairs += sum(range(chunk.start + 1, end + 1))  # a query sees itself and all before it
-    weights = limits.matrix_parameters + (limits.output_parameters if sampled else 0)
-    size = weights * model.element_bytes + (read + rows) * model.slot_bytes
-    products = rows * limits.matrix_parameters + sampled * limits.output_parameters
-    operations = 2 * products + 4 * pairs * limits.attention_width
+        if chunk.samples:
+            sampled += 1
+            last_pairs += end
+    of_tokens = limits.output_parameters + limits.sampled_parameters
+    of_rows = limits.matrix_parameters - limits.sampled_parameters
+    size = (of_rows + (of_tokens if sampled else 0)) * model.element_bytes
+    size += (read + rows) * model.slot_bytes
+    last = 1 / model.layers if limits.sampled_parameters else 0
+    attended = (1 - last) * pairs + last * last_pairs
+    operations = 2 * (rows * of_rows + sampled * of_tokens) + 4 * attended * limits.attention_width
     return size / limits.read_bytes_per_s, operations / limits.flops_per_s

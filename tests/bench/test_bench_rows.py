@@ -279,6 +279,19 @@ def test_the_least_time_is_the_longer_of_reading_and_computing() -> None:
     assert least([Chunk(0, 0, 10, False)]) == pytest.approx(2880e-6)
 
 
+def test_of_the_last_layer_a_row_without_a_token_needs_keys_and_values_alone() -> None:
+    limits = LIMITS.model_copy(update={"sampled_parameters": 60})
+    model = MODEL.model_copy(update={"layers": 2})
+    # 2 * 10 * 40 weights, and 4 operations for each of 55 positions and half of the width.
+    silent, told = ([Chunk(0, 0, 10, samples)] for samples in (False, True))
+    assert least_times(silent, model, limits)[1] == pytest.approx(1240e-6)
+    # The row that gives a token: 2 * (60 + 50) weights, 10 positions over the other half.
+    assert least_times(told, model, limits)[1] == pytest.approx((1240 + 220 + 80) * 1e-6)
+    slots = 10 * model.slot_bytes
+    assert least_times(silent, model, limits)[0] == pytest.approx((4 * 40 + slots) * 1e-6)
+    assert least_times(told, model, limits)[0] == pytest.approx((4 * 150 + slots) * 1e-6)
+
+
 def test_prompts_and_decoding_are_told_apart_and_ended_rows_left_out() -> None:
     steps = [
         step(0, 0, 10, chunks=(Chunk(0, 0, 10, True), Chunk(1, 0, 2, True))),
