@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from experiment.engine.step_inputs import FlatSequences, StepInputs
@@ -89,6 +90,7 @@ class StaticBuffers:
         self._device = [tensor.to(device, copy=True) for tensor in self._host]
         self._starts = torch.arange(rows + 1, dtype=torch.int32, device=device)
         self._rows = torch.arange(rows, device=device)
+        self._tables: list[list[int]] = [[] for _ in range(rows)]  # what stands in each row
         self.clear(rows)
 
     @property
@@ -122,13 +124,19 @@ class StaticBuffers:
     ) -> None:  # fmt: skip
         """One row for each chunk of ``plan``, padding up to ``size``."""
         numbers, contexts, held = (tensor.numpy() for tensor in self._host)
+        columns = []
         for row, chunk in enumerate(plan.chunks):
             block, offset = divmod(chunk.start, self.block_size)
-            table = tables[chunk.request][: block + 1]
-            numbers[:, row] = tokens[chunk.request][chunk.start], chunk.start, table[block], offset
-            contexts[row] = chunk.start + 1
-            held[row, : block + 1] = table
-        self._pad(len(plan.chunks), size)
+            table = list(tables[chunk.request][: block + 1])
+            columns.append((tokens[chunk.request][chunk.start], chunk.start, table[block], offset))
+            # Most rows begin a block now and then; comparing lists is cheaper than writing them.
+            if table != self._tables[row]:
+                held[row, : block + 1] = self._tables[row] = table
+        live = len(columns)
+        if columns:
+            numbers[:, :live] = np.array(columns).T
+            contexts[:live] = numbers[1, :live] + 1
+        self._pad(live, size)
         self._send(size)
 
     def _pad(self, first: int, size: int) -> None:
@@ -136,7 +144,10 @@ class StaticBuffers:
         numbers[:, first:size] = 0
         numbers[2, first:size] = DROPPED
         contexts[first:size] = 0
-        held[first:size] = 0
+        for row in range(first, size):
+            if self._tables[row]:
+                held[row] = 0
+                self._tables[row] = []
 
     def _send(self, size: int) -> None:
         """Copy to the device; the step's sampling waits for all of it, so the host may go on."""

@@ -141,6 +141,31 @@ def test_static_rows_are_those_of_a_packed_step_and_padding_is_dropped() -> None
     assert {tensor.dtype for tensor in (*ours.flat, ours.decoding)} == {torch.int32}
 
 
+def test_a_row_holds_the_table_of_its_step_whatever_stood_there() -> None:
+    """Other requests, other blocks of the same one, fewer, padding and back, size by size."""
+    buffers = StaticBuffers(4, 64, 4, CPU)
+    steps: list[dict[int, list[int]]] = [
+        {7: [6, 2, 9], 3: [4, 1, 8]},
+        {7: [6, 2, 9, 5], 3: [4, 1, 8]},
+        {3: [4, 1, 8], 7: [6, 2, 9, 5]},
+        {7: [10, 2, 9, 5]},
+        {7: [10, 2], 3: [4, 1, 8], 5: [11]},
+        {5: [11]},
+        {3: [4, 1, 8], 7: [6, 2, 9], 5: [11]},
+    ]
+    for tables, size in zip(steps, (4, 4, 2, 4, 4, 2, 4), strict=True):
+        plan = plan_of(*((r, 4 * len(table) - 1) for r, table in tables.items()))
+        buffers.fill(plan, {r: [1] * 16 for r in tables}, tables, size)
+        found = buffers.inputs(size, tuple(tables))
+        for row, table in enumerate(tables.values()):
+            assert found.flat.tables[row, : len(table)].tolist() == table
+            assert found.slot_blocks[row] == table[-1]
+            assert found.flat.contexts[row] == 4 * len(table)
+        for row in range(len(tables), size):
+            assert not found.flat.tables[row].any()
+            assert found.slot_blocks[row] == -1
+
+
 def test_tensors_stay_where_they_are() -> None:
     buffers = StaticBuffers(4, 64, 4, CPU)
     places = [tensor.data_ptr() for tensor in buffers.tensors]
