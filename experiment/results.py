@@ -48,7 +48,8 @@ class StepRow(SlotFigures):
     tables; ``never_written`` is the part of ``unwritten`` that will never be. ``shared`` counts
     blocks with more than one owner; ``copied`` and ``swapped`` blocks that the step moved;
     ``held_blocks`` different blocks that requests hold, ``table_entries`` how often tables name
-    them: more, where some are shared.
+    them: more, where some are shared. ``found_late`` counts tokens that preempted requests found
+    in the prefix cache as they came back, beyond what they had ever computed.
     """
 
     step: int
@@ -66,6 +67,7 @@ class StepRow(SlotFigures):
     swapped: int
     held_blocks: int
     table_entries: int
+    found_late: int
 
 
 class RequestResult(_Result):

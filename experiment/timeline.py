@@ -24,6 +24,7 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
     shape = pool_shape(events.pool)
     ledger = Ledger(shape)
     final = _final_lengths(events.steps)
+    returns = Returns()
     rows: list[StepRow] = []
     for index, step in enumerate(events.steps):
         try:
@@ -50,10 +51,34 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
                 swapped=_blocks_of(plan, OpKind.SWAP_OUT, OpKind.SWAP_IN),
                 held_blocks=ledger.owned_blocks,
                 table_entries=ledger.table_entries,
+                found_late=returns.found_late(plan),
                 **_figures(counts).model_dump(),
             )
         )
     return rows, None
+
+
+class Returns:
+    """How far each request has computed, and who has lost it."""
+
+    def __init__(self) -> None:
+        self._reached: dict[int, int] = {}
+        self._preempted: set[int] = set()
+
+    def found_late(self, plan: StepPlan) -> int:
+        """Tokens that those who come back in this step need not compute for the first time."""
+        found = 0
+        self._preempted.update(plan.preempted)
+        for chunk in plan.chunks:
+            reached = self._reached.get(chunk.request, 0)
+            if chunk.request in self._preempted:
+                found += max(0, chunk.start - reached)
+            self._reached[chunk.request] = max(reached, chunk.start + chunk.count)
+        for op in plan.ops:
+            # One that is forked has what its parent has.
+            if op.kind is OpKind.SHARE and op.request is not None:
+                self._reached[op.request] = max(self._reached.get(op.request, 0), op.tokens)
+        return found
 
 
 def pool_shape(pool: PoolReserved) -> PoolShape:

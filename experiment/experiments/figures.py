@@ -110,7 +110,8 @@ def _recomputed(m: Measured) -> int:
         len(first.token_ids) + sum(final_tokens(0, r.max_new_tokens) for r in (first, *others))
         for first, *others in m.workload.samples()
     )
-    return sum(row.tokens for row in m.rows) - once + (_prefix_hits(m) or 0)
+    found = (_prefix_hits(m) or 0) + sum(row.found_late for row in m.rows)
+    return sum(row.tokens for row in m.rows) - once + found
 
 
 def _saved(m: Measured) -> float | None:
