@@ -21,6 +21,7 @@ from experiment.engine.model_runner import ModelRunner
 from experiment.engine.triton_support import reason_against
 from experiment.engine.working_memory import Computed, keep_working_memory, profile_run
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, ProfileRun
+from experiment.first_prompts import first_prompts
 from experiment.memory.tensors import trim
 from experiment.messages import Message, message, user_error
 from experiment.model.load import one_line
@@ -106,10 +107,10 @@ def warm_memory(run: ArmRun, runner: ModelRunner, limits: SchedulerConfig) -> No
         return
     kept, done = keep_working_memory(), Computed(0, 0, 0.0)
     if run.task.config.experiment.name is None:
-        lengths = [len(first.token_ids) for first, *_ in run.task.workload.samples()]
+        prompts = first_prompts(run.task.workload, limits.max_num_batched_tokens)
         vocabulary, length = run.task.model.vocab_size, run.task.workload.max_length
         engine = Engine(runner, limits, None, vocabulary, length)
-        done = profile_run(engine, lengths, limits.max_num_batched_tokens)
+        done = profile_run(engine, prompts)
         runner.pool.poison(range(runner.pool.num_blocks))
     run.emit(ProfileRun(arm=run.task.arm, kept=kept, **done._asdict()))
 

@@ -19,15 +19,13 @@ from typing import NamedTuple
 
 from experiment.engine.checks import InvalidRequestError
 from experiment.engine.engine import Engine
+from experiment.first_prompts import NEW_TOKENS
 from kvsim.scheduler import RequestRefusedError
 
 # Names of glibc's <malloc.h>: from which size on a piece is a mapping of its own, which is given
 # back when it is free, and how much may be free at the end of the heap before that is given back.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _NEVER = 2**31 - 1
-# As many steps: one over prompts, one in which some decode and some are not done with theirs, and
-# one that decodes alone, which takes other ways through the engine.
-_NEW_TOKENS = 3
 
 
 class Computed(NamedTuple):
@@ -53,28 +51,24 @@ def keep_working_memory() -> bool:
     return all(bool(mallopt(name, _NEVER)) for name in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD))
 
 
-def profile_run(engine: Engine, prompt_lengths: Sequence[int], most_tokens: int) -> Computed:
-    """Compute prompts of such lengths, as many as fit into a step, and steps that decode.
+def profile_run(engine: Engine, prompts: Sequence[int]) -> Computed:
+    """Compute prompts of such lengths, and steps that decode.
 
     Args:
         engine: one that nobody else uses; afterwards all its blocks are free.
-        prompt_lengths: of requests in the order in which they come, in tokens. One that the engine
-            refuses is left out.
-        most_tokens: of a step.
+        prompts: tokens of each. One that the engine refuses is left out.
 
     Raises:
         InvalidLogitsError: the model returned NaN, or logits of which none is finite.
     """
     began, tokens, requests = time.perf_counter(), 0, 0
-    for length in prompt_lengths:
-        if tokens >= most_tokens:
-            break
+    for length in prompts:
         try:
-            engine.add(requests, [0] * length, _NEW_TOKENS)
+            engine.add(requests, [0] * length, NEW_TOKENS)
         except (InvalidRequestError, RequestRefusedError):
             continue
         tokens, requests = tokens + length, requests + 1
-    for _ in range(_NEW_TOKENS):
+    for _ in range(NEW_TOKENS):
         engine.step()
     engine.shutdown()
     return Computed(tokens, requests, time.perf_counter() - began)

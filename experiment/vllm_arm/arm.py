@@ -24,6 +24,7 @@ from experiment.events import (
     RepeatFinished,
     Stage,
 )
+from experiment.first_prompts import NEW_TOKENS
 from experiment.messages import user_error
 from experiment.pace import KEYFRAME_EVERY
 from experiment.request_times import Progressing
@@ -31,7 +32,7 @@ from experiment.sampling import SamplingConfig
 from experiment.vllm_arm.facts import decoder, plain, versions
 from experiment.vllm_arm.inside import LastStats, MeasuredExecutor, RankReport
 from experiment.vllm_arm.reporter import Reporter
-from experiment.vllm_arm.task import FIRST_TOKENS, VllmTask
+from experiment.vllm_arm.task import VllmTask
 from experiment.vllm_arm.variables import recorded_variables
 from experiment.vllm_arm.watcher import SchedulerWatcher
 from experiment.wire import Wire
@@ -147,7 +148,7 @@ class _Start:
     def _first_requests(self, engine: Any) -> float:
         """What the runtime starts at first use, it starts here; nothing of them is kept."""
         begin = time.monotonic()
-        params = _sampling(SamplingConfig(), 0, FIRST_TOKENS, ignore_eos=True)
+        params = _sampling(SamplingConfig(), 0, NEW_TOKENS, ignore_eos=True)
         for number, length in enumerate(self._task.first_prompts()):
             engine.add_request(f"first {number}", {"prompt_token_ids": [0] * length}, params)
         while engine.has_unfinished_requests():

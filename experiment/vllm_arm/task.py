@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from experiment.events import ModelPrepared, WorkloadReady
+from experiment.first_prompts import first_prompts
 
 # The comparison fixes these, or the arm needs them to be as they are.
 FIXED_ARGUMENTS = frozenset(
@@ -27,9 +28,6 @@ FIXED_ARGUMENTS = frozenset(
         "worker_extension_cls",
     }
 )
-
-# New tokens of each request before the clock: a step over prompts, and two that decode.
-FIRST_TOKENS = 3
 
 
 class VllmTask(BaseModel):
@@ -58,20 +56,14 @@ class VllmTask(BaseModel):
     def first_prompts(self) -> list[int]:
         """Lengths, in tokens, of prompts that are run before the clock starts.
 
-        Those that our own engine computes in its profile run: of the workload, in its order, as
-        many as fit into a step. One token where that has none, on a GPU and in an experiment,
-        whose first repeat warms up; and where what they leave could be found again.
+        Those that our own engine computes in its profile run. One token where there is none, on
+        a GPU and in an experiment, whose first repeat warms up; and where what they leave could
+        be found again.
         """
         limits = self.arguments
         if self.device != "cpu" or self.repeats or limits.get("enable_prefix_caching"):
             return [1]
-        lengths: list[int] = []
-        for first, *_ in self.workload.samples():
-            if sum(lengths) >= limits["max_num_batched_tokens"]:
-                break
-            if len(first.token_ids) + FIRST_TOKENS <= self.workload.max_length:
-                lengths.append(len(first.token_ids))
-        return lengths or [1]
+        return first_prompts(self.workload, limits["max_num_batched_tokens"]) or [1]
 
 
 def engine_arguments(

@@ -51,7 +51,7 @@ def test_a_system_without_this_allocator_is_left_as_it_is(monkeypatch: pytest.Mo
 
 def test_prompts_of_one_step_are_computed_and_every_block_is_free_again() -> None:
     engine = make_engine("gpt2", 20, 4, max_num_batched_tokens=16)
-    done = profile_run(engine, [5, 9, 30, 7, 8], 16)
+    done = profile_run(engine, [5, 9, 30])
     assert (done.prompt_tokens, done.requests) == (44, 3)
     assert done.seconds > 0
     assert engine.blocks.num_free == 20
@@ -61,13 +61,13 @@ def test_prompts_of_one_step_are_computed_and_every_block_is_free_again() -> Non
 
 def test_a_prompt_that_is_refused_is_left_out() -> None:
     engine = make_engine("gpt2", 3, 4)
-    done = profile_run(engine, [40, 0, 6], 16)
+    done = profile_run(engine, [40, 0, 6])
     assert (done.prompt_tokens, done.requests) == (6, 1)
 
 
 def test_what_is_generated_afterwards_is_what_would_have_been() -> None:
     engine = make_engine("gpt2", 20, 4)
-    profile_run(engine, [5, 9], 16)
+    profile_run(engine, [5, 9])
     engine.add(7, [1, 2, 3, 4, 5], 6)
     while engine.scheduler.has_work:
         engine.step()
