@@ -40,7 +40,7 @@ class PackedLinear(torch.nn.Module):
         packed: in oneDNN's order.
         bias: [outputs], or none.
         outputs, inputs: shape of the weight.
-        few_rows: takes oneDNN's place where there are few rows.
+        few_rows: takes oneDNN's place where there are few rows, and where it is slow to activate.
 
     Attributes:
         post: what is done to the output in the same go: oneDNN's operation and its variant.
@@ -85,8 +85,11 @@ class PackedLinear(torch.nn.Module):
             return product(x, self.post)
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
-        operation, variant = self.post
+        few = self.few_rows if self.few_rows and self.few_rows.activates(self.post) else None
+        operation, variant = PackedLinear.post if few else self.post
         out: torch.Tensor = _linear(x, self.packed, self.bias, operation, [], variant)
+        if few:
+            few.activate(out, self.post)
         return out
 
 

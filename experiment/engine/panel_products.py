@@ -37,7 +37,6 @@ from numba.extending import intrinsic
 
 from experiment.engine import torch_threads
 from experiment.engine.compiled import F32, Floats, even_pieces, jit, job_body, run_job, threads_for
-from experiment.engine.cpu_kernel import LOG2_E, TWO_TO_A_FRACTION
 from experiment.engine.prefetch import LINE, prefetch
 from experiment.engine.torch_threads import (
     BROKEN,
@@ -48,33 +47,35 @@ from experiment.engine.torch_threads import (
     pointer,
     vector,
 )
+from experiment.engine.vector_activation import (
+    ACTIVATIONS,
+    LANES,
+    SHORT,
+    VECTOR,
+    activate,
+    activate_vectors,
+)
 
 WIDTH = 64
 # With more rows oneDNN, which also keeps rows of x at hand, is faster: see docs/performance.md.
 MOST_ROWS = 48
-# oneDNN's names of an activation, and what the compiled code calls it.
-ACTIVATIONS = {("none", ""): 0, ("gelu", "tanh"): 1, ("swish", ""): 2, ("relu", ""): 3}
 
-_FEATURES = binding.get_host_cpu_features()
-_LANES = 16 if _FEATURES.get("avx512f") else 8
 _ROWS = 6  # whose sums are in registers together
 # Vectors of each that are: with AVX-512, and by the number of rows with AVX2.
-_VECTORS = (0, *[4] * _ROWS) if _LANES == 16 else (0, 8, 4, 4, 2, 2, 2)
+_VECTORS = (0, *[4] * _ROWS) if LANES == 16 else (0, 8, 4, 4, 2, 2, 2)
 # Whose weights all rows go over before the next: 96 KiB, so that they and what is on its way are in
 # the second-level cache.
 _INPUTS = 384
 _NEEDED = {16: "avx512f", 8: "avx2"}
 _INPUT = 4 * WIDTH  # bytes of a panel for each input
-_FLOAT, _WORD, _SHORT = ir.FloatType(), ir.IntType(64), ir.IntType(32)
-_VECTOR = ir.VectorType(_FLOAT, _LANES)
-_GELU, _CUBED = 2 * (2 / np.pi) ** 0.5, 0.044715
+_FLOAT, _WORD = ir.FloatType(), ir.IntType(64)
 
 
 def usable() -> bool:
     """Whether this processor has the registers for it, and Numba was not told of another one."""
     told = numba.config.CPU_NAME or numba.config.CPU_FEATURES
     found = binding.get_host_cpu_features()
-    return not told and all(found.get(name) for name in (_NEEDED[_LANES], "fma"))
+    return not told and all(found.get(name) for name in (_NEEDED[LANES], "fma"))
 
 
 class _Loop:
@@ -84,7 +85,7 @@ class _Loop:
         self.builder, self.rows = builder, rows
         self.vectors = range(vectors)
         self.fma = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fma.v{_LANES}f32"
+            builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), f"llvm.fma.v{LANES}f32"
         )
 
     def emit(
@@ -98,12 +99,12 @@ class _Loop:
         """
         builder, before = self.builder, self.builder.block
         stored = self._vectors_of(sums, apart)
-        begun = [[self._load(at, _VECTOR) for at in row] for row in stored]
+        begun = [[self._load(at, VECTOR) for at in row] for row in stored]
         loop, done = (builder.append_basic_block(name) for name in ("inputs", "done"))
         builder.branch(loop)
         builder.position_at_end(loop)
         k = builder.phi(_WORD)
-        old = [[builder.phi(_VECTOR) for _ in self.vectors] for _ in range(self.rows)]
+        old = [[builder.phi(VECTOR) for _ in self.vectors] for _ in range(self.rows)]
         wanted = builder.add(ahead, builder.mul(k, stride))
         for line in range(2):
             prefetch(builder, self._at(wanted, _word(line), LINE))
@@ -116,17 +117,17 @@ class _Loop:
             phi.add_incoming(again, loop)
         builder.position_at_end(done)
         for at, _, total in _triples(stored, begun, new):
-            builder.store(total, builder.inttoptr(at, _VECTOR.as_pointer()), align=4)
+            builder.store(total, builder.inttoptr(at, VECTOR.as_pointer()), align=4)
 
     def _vectors_of(self, sums: Any, apart: Any) -> list[list[Any]]:
         """Addresses of the sums of each row."""
         builder = self.builder
         rows = [self._at(sums, builder.mul(apart, _word(r)), 4) for r in range(self.rows)]
-        return [[builder.add(at, _word(4 * _LANES * v)) for v in self.vectors] for at in rows]
+        return [[builder.add(at, _word(4 * LANES * v)) for v in self.vectors] for at in rows]
 
     def _step(self, sums: Any, x: Any, row_bytes: Any, weights: Any) -> list[list[Any]]:
         """The sums after one input: each row's number times weights of the panel."""
-        panel = [self._load(self._at(weights, _word(v), 4 * _LANES), _VECTOR) for v in self.vectors]
+        panel = [self._load(self._at(weights, _word(v), 4 * LANES), VECTOR) for v in self.vectors]
         new = []
         for r in range(self.rows):
             at = self.builder.add(x, self.builder.mul(row_bytes, _word(r)))
@@ -144,9 +145,9 @@ class _Loop:
         return loaded
 
     def _all_lanes(self, number: Any) -> Any:
-        nothing = ir.Constant(_VECTOR, ir.Undefined)
-        one = self.builder.insert_element(nothing, number, ir.Constant(_SHORT, 0))
-        mask = ir.Constant(ir.VectorType(_SHORT, _LANES), [0] * _LANES)
+        nothing = ir.Constant(VECTOR, ir.Undefined)
+        one = self.builder.insert_element(nothing, number, ir.Constant(SHORT, 0))
+        mask = ir.Constant(ir.VectorType(SHORT, LANES), [0] * LANES)
         return self.builder.shuffle_vector(one, nothing, mask)
 
 
@@ -216,60 +217,7 @@ def _with_avx2(
         _products(x, length, inputs, panel, sums, apart, ahead, stride, 1, 8)
 
 
-_sums = _with_avx512 if _LANES == 16 else _with_avx2
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def _activate(_context: Any, _address: Any, kind: Any) -> Any:
-    """An activation of the numbers of a vector at an address, in place."""
-    if not isinstance(kind, types.IntegerLiteral):
-        return None
-
-    def code(context: Any, builder: Any, _: Any, given: Any) -> Any:
-        at = builder.inttoptr(given[0], _VECTOR.as_pointer())
-        y = builder.load(at)
-        y.align = 4
-        builder.store(_activated(builder, y, kind.literal_value), at, align=4)
-        return context.get_dummy_value()
-
-    return types.void(_address, kind), code
-
-
-def _activated(builder: Any, y: Any, kind: int) -> Any:
-    """Instructions for an activation of a vector; NaN stays NaN."""
-    if kind == ACTIVATIONS["relu", ""]:
-        return builder.select(builder.fcmp_ordered("<", y, _lanes(0.0)), _lanes(0.0), y)
-    up = y
-    if kind == ACTIVATIONS["gelu", "tanh"]:
-        cube = builder.fmul(builder.fmul(y, y), y)
-        up = builder.fmul(_lanes(_GELU), builder.fadd(y, builder.fmul(_lanes(_CUBED), cube)))
-    return builder.fdiv(y, builder.fadd(_lanes(1.0), _exponential_of_minus(builder, up)))
-
-
-def _exponential_of_minus(builder: Any, x: Any) -> Any:
-    """exp(-x) by the polynomial of :func:`cpu_kernel._exponentials`; between 2^-126 and 2^126."""
-    power = builder.fmul(x, _lanes(-float(LOG2_E)))
-    for sign, limit in ((">", 126.0), ("<", -126.0)):
-        beyond = builder.fcmp_ordered(sign, power, _lanes(limit))
-        power = builder.select(beyond, _lanes(limit), power)
-    floor = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(_VECTOR, [_VECTOR]), f"llvm.floor.v{_LANES}f32"
-    )
-    whole = builder.call(floor, [builder.fadd(power, _lanes(0.5))])
-    fraction = builder.fsub(power, whole)
-    found = _lanes(TWO_TO_A_FRACTION[0])
-    for factor in (*TWO_TO_A_FRACTION[1:], 1.0):
-        found = builder.fadd(builder.fmul(found, fraction), _lanes(factor))
-    number = builder.fcmp_ordered("ord", whole, whole)
-    integers = ir.VectorType(_SHORT, _LANES)
-    exponent = builder.fptosi(builder.select(number, whole, _lanes(0.0)), integers)
-    biased = builder.add(exponent, ir.Constant(integers, [127] * _LANES))
-    bits = builder.shl(biased, ir.Constant(integers, [23] * _LANES))
-    return builder.fmul(found, builder.bitcast(bits, _VECTOR))
-
-
-def _lanes(value: float) -> Any:
-    return ir.Constant(_VECTOR, [ir.Constant(_FLOAT, value)] * _LANES)
+_sums = _with_avx512 if LANES == 16 else _with_avx2
 
 
 @jit(None, set())
@@ -280,13 +228,7 @@ def _finish(to: int, bias: Floats, first: int, count: int, kind: int) -> None:
         for o in range(count):
             row[o] += bias[first + o]
     if kind:
-        for at in range(to, to + 4 * WIDTH, 4 * _LANES):
-            if kind == 1:
-                _activate(at, 1)
-            elif kind == 2:
-                _activate(at, 2)
-            else:
-                _activate(at, 3)
+        activate_vectors(to, to + 4 * WIDTH, kind)
 
 
 @jit(None, set())
@@ -304,14 +246,14 @@ def _all_rows(
     """Add the products with a part of a panel, and send for the part that stands ``ahead``."""
     groups = -(-rows // _ROWS)
     vectors = _VECTORS[-(-rows // groups)]
-    passes = groups * (WIDTH // _LANES // vectors)
+    passes = groups * (WIDTH // LANES // vectors)
     row = 0
     for number in range(passes):
         # As evenly as can be: seven are four and three. All rows, then the next outputs.
         group = number % groups
         row = 0 if group == 0 else row
         some = -(-(rows - row) // (groups - group))
-        outputs = number // groups * vectors * _LANES
+        outputs = number // groups * vectors * LANES
         # As much of what stands ahead with each input of each pass: in bursts it would be waited
         # for. A single pass is read as memory gives it, and what is here need not be sent for.
         place, stride = weights, 0
@@ -389,6 +331,17 @@ class PanelProduct:
     def takes(self, rows: int, post: tuple[str, str]) -> bool:
         """Whether it is the way to multiply so many rows and to apply that activation."""
         return 0 < rows <= MOST_ROWS and post in ACTIVATIONS
+
+    def activates(self, post: tuple[str, str]) -> bool:
+        """Whether :meth:`activate` is faster than oneDNN behind its own products.
+
+        With AVX2 oneDNN takes 41 ms for 2,048 rows of 3,072 numbers, and this 3.
+        """
+        return LANES == 8 and ACTIVATIONS.get(post, 0) > 0
+
+    def activate(self, y: torch.Tensor, post: tuple[str, str]) -> None:
+        """:func:`~experiment.engine.vector_activation.activate`."""
+        activate(y, post)
 
     def __call__(self, x: torch.Tensor, post: tuple[str, str]) -> torch.Tensor:
         """[rows, inputs] to [rows, outputs]; ``post`` is one of :data:`ACTIVATIONS`.

@@ -39,7 +39,7 @@ def check(inputs: int, outputs: int) -> None:
 
 if __name__ == "__main__":
     assert module.usable()
-    assert module._LANES == 8
+    assert module.LANES == 8
     for shape in ((16, 64), (400, 97)):
         check(*shape)
     print("as exact")

@@ -19,6 +19,8 @@ from experiment.engine.packed_weights import pack_weights
 from experiment.engine.panels import pack, panels_of
 
 MODULE: Any = few_rows_module()
+if MODULE is not None:
+    from experiment.engine.vector_activation import activate
 pytestmark = pytest.mark.skipif(MODULE is None, reason="needs AVX2 and Numba")
 POSTS: dict[tuple[str, str], Any] = {
     ("none", ""): lambda y: y,
@@ -41,7 +43,7 @@ def numbers(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.skipif(
-    MODULE is not None and MODULE._LANES == 8, reason="what the others test here already"
+    MODULE is not None and MODULE.LANES == 8, reason="what the others test here already"
 )
 def test_a_processor_with_narrower_vectors_computes_the_same(tmp_path: Path) -> None:
     """In an interpreter and a cache of its own: what is compiled there is for another processor."""
@@ -92,6 +94,44 @@ def test_activations_are_those_of_torch(post: tuple[str, str], outputs: int) -> 
 
 
 @pytest.mark.parametrize("post", POSTS, ids=" ".join)
+@pytest.mark.parametrize("shape", [(1, 3), (4, 16), (3, 4099), (64, 513)])
+def test_any_tensor_is_activated_in_place_as_torch_does_it(
+    post: tuple[str, str], shape: tuple[int, int]
+) -> None:
+    y = 4 * numbers(*shape)
+    expected = POSTS[post](y.double()).float()
+    around = torch.full((shape[0] * shape[1] + 2,), 7.0)
+    inside = around[1:-1].view(shape).copy_(y)
+    activate(inside, post)
+    torch.testing.assert_close(inside, expected, atol=1e-6, rtol=1e-6)
+    assert (around[0], around[-1]) == (7, 7)
+
+
+def test_what_is_not_contiguous_float32_is_not_activated() -> None:
+    for wrong in (numbers(4, 6)[:, ::2], numbers(4, 6).double()):
+        with pytest.raises(ValueError, match="contiguous float32"):
+            activate(wrong, ("relu", ""))
+
+
+@pytest.mark.parametrize("own", [False, True])
+@torch.inference_mode()
+def test_many_rows_are_activated_by_whom_the_layer_chose(
+    own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(MODULE.PanelProduct, "activates", lambda self, post: own and any(post))
+    monkeypatch.setattr(
+        MODULE, "activate", lambda y, post: (seen.append(y.numel()), activate(y, post))
+    )
+    weight, x = numbers(64, 16), numbers(100, 16)
+    layer = PackedLinear(pack(weight), None, 64, 16, product_of(weight, None))
+    layer.post = ("gelu", "tanh")
+    expected = F.gelu(F.linear(x, weight), approximate="tanh")
+    torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
+    assert seen == ([100 * 64] if own else [])
+
+
+@pytest.mark.parametrize("post", POSTS, ids=" ".join)
 @torch.inference_mode()
 def test_not_a_number_stays_one(post: tuple[str, str]) -> None:
     x = numbers(4, 16)
@@ -134,6 +174,9 @@ def test_a_layer_takes_it_for_few_rows_and_onednn_for_many_and_for_other_activat
 
         def takes(self, rows: int, post: tuple[str, str]) -> bool:
             return bool(inner.takes(rows, post))
+
+        def activates(self, post: tuple[str, str]) -> bool:
+            return bool(inner.activates(post))
 
         def __call__(self, x: torch.Tensor, post: tuple[str, str]) -> torch.Tensor:
             self.rows.append(len(x))
