@@ -137,6 +137,7 @@ class ConsoleReporter:
             transient=True,
             refresh_per_second=8,
         )
+        self._pool_view.clear()
         display.view = self._pool_view
         self._task = display.add_task(self.t(key, **params), total=None, amount="")
         self._progress.begin(display)

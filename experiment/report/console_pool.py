@@ -78,13 +78,17 @@ class PoolView:
         if isinstance(event, WorkloadReady):
             self._longest = event.max_length
         elif isinstance(event, ArmStarted):
-            self._ledger, self._picture = None, None
+            self.clear()
         elif isinstance(event, PoolReserved):
             self._open(event)
         elif isinstance(event, RepeatFinished) and self._ledger is not None:
             self._ledger = Ledger(self._ledger.shape)  # the next one begins in an empty pool
         elif isinstance(event, Step) and self._ledger is not None:
             self._take(event, self._ledger)
+
+    def clear(self) -> None:
+        """Forget the pool: what begins next is no step of its arm."""
+        self._ledger, self._picture = None, None
 
     @property
     def picture(self) -> RenderableType | None:
@@ -93,7 +97,7 @@ class PoolView:
 
     def _open(self, pool: PoolReserved) -> None:
         """Slabs and growing caches have no blocks to watch."""
-        self._ledger, self._picture = None, None
+        self.clear()
         if not pool.elastic and pool.block_size < self._longest:
             self._ledger = Ledger(pool_shape(pool))
             self._bytes = pool.bytes_per_slot
@@ -102,7 +106,7 @@ class PoolView:
         try:
             ledger.apply(plan_from_json(step.plan))
         except (ReplayError, ValueError):
-            self._ledger, self._picture = None, None
+            self.clear()
             return
         now = self._now()
         if now - self._drawn >= SECONDS:

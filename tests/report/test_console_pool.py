@@ -185,3 +185,20 @@ def test_a_repeat_begins_in_an_empty_pool(busy: Record) -> None:
     for event in steps:
         view.see(event)
     assert shown(view) == first
+
+
+def test_while_the_next_arm_starts_no_pool_of_the_one_before_is_shown(
+    busy: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    reporter = ConsoleReporter("en")
+    reporter.console = Console(
+        file=stream, force_terminal=True, width=100, color_system=None, _environ={}
+    )
+    for event in busy.events:
+        reporter.handle(event)
+    assert reporter._pool_view.picture is not None
+    reporter.begin_task("progress.start_arm")
+    assert reporter._pool_view.picture is None
+    reporter.end_task()
