@@ -29,6 +29,7 @@ from experiment.report.keyed import WRITERS, document, evaluate, lookup, moment
 from experiment.report.series import all_series
 from experiment.report.sharing import explanations, sampling_message
 from experiment.report.sweep_chart import label_of
+from experiment.report.values import config_text
 from experiment.report.watched import watched_figure
 from experiment.results import ArmResult, EngineResult, Margin, Results
 from experiment.sampling import SamplingConfig
@@ -124,8 +125,8 @@ def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
         return words.cell_label({name: value[name] for name in names})
     if kind == "sweep.settings":
         return label_of(value)
-    if kind == "json":
-        return json.dumps(value, ensure_ascii=False, indent=2)
+    if kind == "config":
+        return config_text(value)
     if kind == "command":
         return shlex.join([*program(), *value])
     if kind in ("foretold", "focus"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -366,8 +365,8 @@ def _tables(keys: Keys, record: Record, results: Results, series: list[Series]) 
         "terms": _TERMS,
         "environment": environment_rows(results.environment),
         "requirements": _as_rows(environment.get("requirements"), ("key", "verdict")),
-        "config": json.dumps(record.started.config, ensure_ascii=False, indent=2),
-        "command": parts.repeat_command(record),
+        "config": values.config_text(keys.document["config"]),
+        "command": parts.repeat_command(record.started.command),
         "gain_columns": _GAINS,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
@@ -12,7 +13,7 @@ from experiment.record import Record
 from experiment.report.keyed import Keys, Said
 from experiment.report.paths import bytes_path, of_arm
 from experiment.report.sharing import sampling_message
-from experiment.report.values import readable
+from experiment.report.values import readable, shortened
 from experiment.results import ArmResult, Claim, RequestResult, Results
 from experiment.shipped import program
 
@@ -21,6 +22,7 @@ _MOST_ROWS = 96  # of all arms together
 MOST_STAGES = 12
 _PROMPT_CHARACTERS = 90
 _TEXT_CHARACTERS = 120
+_MOST_COMMAND = 20_000
 
 
 Shown = str | Message | Said
@@ -317,6 +319,7 @@ def _request_counts(keys: Keys) -> Said:
     )
 
 
-def repeat_command(record: Record) -> str:
-    """The words that start the same run again."""
-    return shlex.join([*program(), *record.started.command])
+def repeat_command(words: Sequence[str]) -> str:
+    """What starts the same run again; words of a command too long for a page are cut."""
+    whole = shlex.join([*program(), *words])
+    return whole if len(whole) <= _MOST_COMMAND else shlex.join([*program(), *shortened(words)])

@@ -42,6 +42,7 @@ from experiment.report.player.moments import happenings, moments, pools
 from experiment.report.series import Series
 from experiment.report.simulation.figures import Unit
 from experiment.report.simulation.writing import written
+from experiment.resolved import resolved_config
 from experiment.results import Results
 
 _NAMES = ("arm", "channel", "claim", "part", "request", "id", "policy")
@@ -174,6 +175,7 @@ def document(record: Record, results: Results, series: Sequence[Series]) -> dict
     slot = {"slot_bytes": model.slot_bytes} if model else {}
     return {
         "run": record.started.model_dump(mode="json"),
+        "config": resolved_config(record),
         "results": results.model_dump(mode="json"),
         "model": model.model_dump(mode="json") | slot if model else None,
         "workload": workload.model_dump(mode="json") if workload else None,

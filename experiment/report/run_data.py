@@ -1,10 +1,12 @@
 """The run inside its page: what its script reads and a person downloads, in a bounded size.
 
-    run  model  workload  results             as in run.json
+    schema_version … config  results          as in run.json
+    model  workload                           as in the log
     tables                                    the CSV files, packed; see embed.py
-    left_out                                  paths that made it too large, each beside the page
+    left_out                                  paths that are cut or not here; they lie beside it
 
-What is largest and least read goes first: tokens and texts of requests, then memory readings.
+Token ids of prompts are never here. Of the rest, what is largest and least read goes first: tokens
+and texts of requests, then memory readings.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from experiment.report.embed import packed, safe_json
 from experiment.report.experiment.frame import experiment_frame
 from experiment.report.frames import readings_frame, summary_frame, timeline_frame, to_csv
 from experiment.report.series import Series
+from experiment.report.values import shortened
+from experiment.resolved import resolved_config
 from experiment.results import Results
 
 MOST_BYTES = 500_000
@@ -35,20 +39,35 @@ def run_data(
         "readings.csv": packed(to_csv(readings_frame(record, results))),
         "timeline.csv": packed(to_csv(timeline_frame(series))),
     }
+    asked, cut = _asked(record)
     data: dict[str, Any] = {
-        "run": record.started.model_dump(mode="json"),
+        **asked,
         "model": model.model_dump(mode="json") if model else None,
         "workload": _short_workload(workload),
         "results": results.model_dump(mode="json"),
         "tables": tables,
-        "left_out": [],
+        "left_out": [*cut, *_short_parts(workload)],
     }
-    for name, drop in _DROPPED.items():
+    for names, drop in _DROPPED.items():
         if len(safe_json(data).encode()) <= room:
             break
         drop(data)
-        data["left_out"].append(name)
+        data["left_out"] += names
     return data
+
+
+def _asked(record: Record) -> tuple[dict[str, Any], list[str]]:
+    """What was asked for, as run.json has it, and the names of what is cut in it."""
+    started = record.started
+    whole = {"command": list(started.command), "config": resolved_config(record)}
+    short = {name: shortened(value) for name, value in whole.items()}
+    about = {
+        "schema_version": started.schema_version,
+        "version": started.version,
+        "wall_ns": started.wall_ns,
+        "utc_offset_s": started.utc_offset_s,
+    }
+    return about | short, [name for name in whole if short[name] != whole[name]]
 
 
 def _without(field: str) -> Callable[[dict[str, Any]], None]:
@@ -78,13 +97,13 @@ def _without_prompts(data: dict[str, Any]) -> None:
         del data["workload"]["requests"]
 
 
-_DROPPED: dict[str, Callable[[dict[str, Any]], None]] = {
-    "results.arms.*.requests.*.tokens": _without_tokens,
-    "results.arms.*.memory": _without("memory"),
-    "readings.csv": _without_readings,
-    "timeline.csv": _without_timeline,
-    "workload.requests": _without_prompts,
-    "results.arms.*.requests": _without("requests"),
+_DROPPED: dict[tuple[str, ...], Callable[[dict[str, Any]], None]] = {
+    ("results.arms.*.requests.*.tokens", "results.arms.*.requests.*.text"): _without_tokens,
+    ("results.arms.*.memory",): _without("memory"),
+    ("readings.csv",): _without_readings,
+    ("timeline.csv",): _without_timeline,
+    ("workload.requests",): _without_prompts,
+    ("results.arms.*.requests",): _without("requests"),
 }
 
 
@@ -111,3 +130,11 @@ def _short_workload(workload: WorkloadReady | None) -> dict[str, Any] | None:
         for request in workload.requests
     ]
     return data
+
+
+def _short_parts(workload: WorkloadReady | None) -> list[str]:
+    """What of the requests is not here, or not whole."""
+    if workload is None:
+        return []
+    long = any(len(request.prompt) > _MOST_TEXT for request in workload.requests)
+    return ["workload.requests.*.token_ids", *(["workload.requests.*.prompt"] if long else [])]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
 from experiment.i18n import DASH, format_bytes
 
 _MOST_TEXT = 300
+# Of a config or a command on a page.
+_MOST_OF_A_WORD, _MOST_LISTED = 1000, 50
 
 # Control signs, halves of pairs, and code points that stand for no sign.
 _NEVER_SHOWN = re.compile("[\u007f-\u009f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+# These, and what turns the direction of the text around it; JSON can write each as a number.
+_AS_NUMBERS = re.compile(
+    "[\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
 
 
 def size(value: int | None) -> str | None:
@@ -89,3 +95,21 @@ def _visible(sign: str) -> str:
     if code < 0x20:
         return chr(0x2400 + code)
     return "\ufffd" if _NEVER_SHOWN.match(sign) else sign
+
+
+def shortened(value: Any) -> Any:
+    """The same as far as a page has room: texts and lists that are cut end in "…"."""
+    if isinstance(value, str):
+        return value if len(value) <= _MOST_OF_A_WORD else value[:_MOST_OF_A_WORD] + "…"
+    if isinstance(value, Mapping):
+        return {shortened(name): shortened(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        more = ["…"] if len(value) > _MOST_LISTED else []
+        return [*map(shortened, value[:_MOST_LISTED]), *more]
+    return value
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """A config as JSON, cut as :func:`shortened` does; any text in it stands on its line."""
+    text = json.dumps(shortened(config), ensure_ascii=False, indent=2)
+    return _AS_NUMBERS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
