@@ -52,7 +52,7 @@ from experiment.report.sections import sections
 from experiment.report.series import MARKED_STAGES, Series, all_series, picture
 from experiment.report.sharing import explanations
 from experiment.report.simulator_check import LINES, check_chart, check_rows
-from experiment.report.slotmap import MapOf, map_of, slot_map
+from experiment.report.slotmap import MapOf, map_of, slot_map, states_of
 from experiment.report.svg import Words, patterns, swatch
 from experiment.results import Results
 from experiment.sampling import FIRST_BEAM_ID
@@ -279,6 +279,7 @@ def _pictures(
         "peak": peak_chart(b, keys, arms) if arms else None,
         "peak_states": [*shown, *others],
         "map": slot_map(b, maps) if maps else None,
+        "map_states": states_of(maps),
         "over_time": time_chart(b, series, prefill, by_step=False) if series else None,
         "over_steps": time_chart(b, series, prefill, by_step=True) if series else None,
         "thinned": thinned(series),

@@ -96,11 +96,12 @@ def _of_another_repeat(stages: list[StageEntered], first_ns: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Who holds which blocks after one step."""
+    """Who holds which blocks after one step; ``cached`` ones are kept and nobody's."""
 
     shape: PoolShape
     step: int
     holders: dict[int, Holder]
+    cached: frozenset[int] = frozenset()
 
 
 def picture(record: Record, arm: str, step: int) -> Picture | None:
@@ -115,5 +116,5 @@ def picture(record: Record, arm: str, step: int) -> Picture | None:
         except (ReplayError, ValueError):
             return None
         if ledger.last_step == step:
-            return Picture(ledger.shape, step, ledger.holders)
+            return Picture(ledger.shape, step, ledger.holders, frozenset(ledger.cached))
     return None

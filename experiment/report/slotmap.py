@@ -15,6 +15,7 @@ from experiment.report.keyed import Said
 from experiment.report.series import Picture
 from experiment.report.svg import boxes, drawing, fill, text
 from kvsim.ledger import Holder, SlotState
+from kvsim.slots import ALLOCATED_STATES, OTHER_STATES
 
 _ROW = 20
 _MOST_ROWS = 24
@@ -84,9 +85,14 @@ def _pieces(seen: Picture) -> list[Piece]:
     blocks = len(owned) if seen.shape.elastic else seen.shape.blocks
     pieces: list[Piece] = []
     for block in range(blocks):
-        rest = SlotState.ENGINE if block < seen.shape.engine_blocks else SlotState.FREE
-        pieces += owned.get(block) or [Piece(block * size, size, rest, None)]
+        pieces += owned.get(block) or [Piece(block * size, size, _of_nobody(seen, block), None)]
     return pieces
+
+
+def _of_nobody(seen: Picture, block: int) -> SlotState:
+    if block in seen.cached:
+        return SlotState.CACHED
+    return SlotState.ENGINE if block < seen.shape.engine_blocks else SlotState.FREE
 
 
 def _block(holder: Holder, request: int, place: tuple[int, int], size: int) -> list[Piece]:
@@ -122,6 +128,12 @@ def merge(pieces: Sequence[Piece]) -> list[Piece]:
         else:
             joined.append(piece)
     return joined
+
+
+def states_of(maps: Sequence[MapOf]) -> list[str]:
+    """States that any of the maps paints, as the ledger orders them."""
+    painted = {piece.state for one in maps for piece in one.pieces}
+    return [state.value for state in (*ALLOCATED_STATES, *OTHER_STATES) if state in painted]
 
 
 def slot_map(b: Bilingual, maps: Sequence[MapOf]) -> Markup:
