@@ -32,7 +32,8 @@ MOST_BYTES = 900_000
 class Stage:
     """The player of a run: arms to choose from, those that open, and the embedded data.
 
-    ``size`` is what the films take of it, in bytes; the rest is words.
+    ``size`` is what the films take of it, in bytes; the rest is words. ``engine``: whether an engine
+    keeps blocks for itself in any of them.
     """
 
     arms: list[str]
@@ -41,6 +42,7 @@ class Stage:
     left_out: list[str]
     data: Markup
     size: int
+    engine: bool
 
 
 def stage(b: Bilingual, record: Record, room: int = MOST_BYTES) -> Stage | None:
@@ -61,7 +63,8 @@ def stage(b: Bilingual, record: Record, room: int = MOST_BYTES) -> Stage | None:
     }
     out = [name for name in names if name not in kept]
     size = sum(_size(made[name]) for name in kept)
-    return Stage(kept, left, right, out, safe_json(data), size)
+    engine = any(made[name].data["engine"] for name in kept)
+    return Stage(kept, left, right, out, safe_json(data), size, engine)
 
 
 def _slab(events: ArmEvents, longest: int) -> bool:

@@ -251,7 +251,7 @@
   function blockFacts(side, block) {
     const at = `${side.path("moments")}.blocks[${block}]`;
     const owners = side.pool.owners[block];
-    if (!owners.length) return [side.pool.cached.has(block) ? "block_cached" : "block_free", { block }, { block }];
+    if (!owners.length) return [side.pool.cached.has(block) ? "block_cached" : block < side.film.engine ? "block_engine" : "block_free", { block }, { block }];
     const [, filled] = side.pool.part(block);
     const values = { block, owners: owners.join(", "), filled, size: side.film.size, logical: side.pool.place[block] };
     return ["block", values, Object.fromEntries(Object.keys(values).map((name) => [name, `${at}.${name}`]))];

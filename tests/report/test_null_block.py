@@ -1,0 +1,75 @@
+"""A block that an engine keeps for itself, as vLLM does, is no free block in the player."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import event_makers
+import pytest
+from event_makers import SLOT_BYTES, TOKENS, head, whole_run
+from pages import Opened
+
+from experiment.conclusions import evaluate
+from experiment.events import Event, PoolReserved, RunFinished, Step
+from experiment.i18n import LANGUAGES, catalogue
+from experiment.report.html import report_html
+from kvsim.ledger import PoolShape
+from kvsim.step import BlockOp, StepPlan, plan_from_json
+
+
+def behind(plan: StepPlan) -> StepPlan:
+    """The same with every block one place further on."""
+
+    def moved(op: BlockOp) -> BlockOp:
+        return op._replace(blocks=tuple(block + 1 for block in op.blocks))
+
+    return replace(plan, ops=tuple(map(moved, plan.ops)))
+
+
+def with_null_block() -> list[Event]:
+    """The paged arm of a small log, in a pool whose first block is the engine's."""
+    steps = [e for e in whole_run() if isinstance(e, Step) and e.arm == event_makers.PAGED]
+    plans = [behind(plan_from_json(step.plan)) for step in steps]
+    shape = PoolShape(9, 2, SLOT_BYTES, engine_blocks=1)
+    arm = [
+        event.model_copy(update={"engine_blocks": 1}) if isinstance(event, PoolReserved) else event
+        for event in event_makers.arm_events("vllm", shape, plans, TOKENS)
+    ]
+    return [*head(), *arm, RunFinished(status="complete")]
+
+
+def opened(browser: Any, directory: Path, events: list[Event]) -> Opened:
+    """The page of a log."""
+    record = event_makers.record(events)
+    file = directory / "report.html"
+    file.write_text(report_html(record, evaluate(record), "en"), encoding="utf-8")
+    return Opened(browser, file, viewport={"width": 1300, "height": 900})
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_null_block_is_said_to_be_the_engines_own(
+    browser: Any, tmp_path: Path, lang: str
+) -> None:
+    one, said = opened(browser, tmp_path, with_null_block()), catalogue(lang)
+    one.page.click(f'[data-language="{lang}"]')
+    one.page.evaluate("pagedkv.player.go(1)")
+    one.page.focus(".side canvas")
+    told = []
+    for _ in range(9):
+        one.page.keyboard.press("ArrowRight")
+        told.append(one.page.inner_text("#player-block"))
+    assert told[0] == said["player.block_engine"].format(block=0)
+    assert told[-1] == said["player.block_free"].format(block=8)
+    legend = one.page.locator("li:has(> .sample-engine)")
+    assert legend.inner_text() == said["player.legend.engine"]
+    assert one.complaints == []
+    one.context.close()
+
+
+def test_a_player_without_such_a_block_does_not_speak_of_one(browser: Any, tmp_path: Path) -> None:
+    one = opened(browser, tmp_path, whole_run())
+    assert one.page.locator(".sample-cached").count() == 1
+    assert one.page.locator(".sample-engine").count() == 0
+    one.context.close()
