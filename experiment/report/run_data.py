@@ -5,8 +5,9 @@
     tables                                    the CSV files, packed; see embed.py
     left_out                                  paths that are cut or not here; they lie beside it
 
-Token ids of prompts are never here. Of the rest, what is largest and least read goes first: tokens
-and texts of requests, then memory readings.
+Of an experiment the config is that of the cell that the page looks at. Token ids of prompts are
+never here. Of the rest, what is largest and least read goes first: tokens and texts of requests,
+then memory readings.
 """
 
 from __future__ import annotations
