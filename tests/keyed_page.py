@@ -26,6 +26,7 @@ from experiment.report.experiment.page import focus_message, foretold_message
 from experiment.report.html_environment import environment_rows
 from experiment.report.html_parts import hidden_stages, readings_summary
 from experiment.report.keyed import WRITERS, document, evaluate, lookup, moment
+from experiment.report.paper import source_words
 from experiment.report.series import all_series
 from experiment.report.sharing import explanations, sampling_message
 from experiment.report.sweep_chart import label_of
@@ -123,6 +124,8 @@ def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
     if family == "cell_label":
         names = rest.split("+") if rest else value
         return words.cell_label({name: value[name] for name in names})
+    if kind == "paper.source":
+        return source_words(value)
     if kind == "sweep.settings":
         return label_of(value)
     if kind == "config":

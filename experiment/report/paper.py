@@ -19,8 +19,9 @@ from rich.text import Text
 
 from experiment.i18n import DASH
 from experiment.messages import Message, message
+from experiment.report.keyed import Said
 from experiment.report.parts_console import Advance, PartsConsole
-from experiment.report.sourced import Teller, joined
+from experiment.report.sourced import Teller, joined, told
 from experiment.report.wrap import Words
 
 Data = Mapping[str, Any]
@@ -63,7 +64,7 @@ class PaperConsole(PartsConsole):
         for claim in data["claims"]:
             if claim["source"] != source:
                 source = claim["source"]
-                table.add_row(Words(source, "bold"))
+                table.add_row(Words(place_in_paper(k, claim), "bold"))
             *cells, verdict = claim_cells(k, claim)
             table.add_row(*map(Words, cells), Words(verdict, _STYLES[claim["verdict"]]))
         self.console.print(table)
@@ -89,10 +90,10 @@ class PaperConsole(PartsConsole):
         self.console.print()
 
     def _count(self, data: Data) -> None:
-        told = counted(data)
+        found = counted(data)
         style = "bold yellow" if data.get("interrupted") else "bold green"
-        style = "bold red" if told.params["fails"] else style
-        self.console.print(Text(self.t.message(told), style=style))
+        style = "bold red" if found.params["fails"] else style
+        self.console.print(Text(self.t.message(found), style=style))
 
 
 def counted(data: Data) -> Message:
@@ -116,6 +117,20 @@ def claim_cells(k: Teller, claim: Data) -> list[str]:
         _title(k, claim), _paper(k, claim), _ours(k, claim), _tolerance(k, claim),
         k.t(f"paper.verdict_{claim['verdict']}"),
     ]  # fmt: skip
+
+
+def place_in_paper(k: Teller, claim: Data) -> str:
+    """The figure, table or section that a claim is from, as its language calls it."""
+    source = source_words(claim["source"])
+    return told(k.t, Said(source, f"{_at(claim)}.source", "paper.source"))
+
+
+def source_words(source: str) -> str | Message:
+    """``Fig. 2`` and ``Table 1`` as messages; the sign of a section is the same everywhere."""
+    for begins, kind in (("Fig. ", "figure"), ("Table ", "table")):
+        if source.startswith(begins):
+            return message(f"paper.source_{kind}", place=source.removeprefix(begins))
+    return source
 
 
 def fitted_lines(k: Teller, data: Data) -> list[str]:

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from experiment.i18n import Translator
 from experiment.report.bench_tables import Cells
-from experiment.report.paper import Data, claim_cells, fitted_lines, paper_document
+from experiment.report.paper import Data, claim_cells, fitted_lines, paper_document, place_in_paper
 from experiment.report.sourced import Teller
 from experiment.report.tables_page import Told, tables_html
 
@@ -23,7 +23,7 @@ def _told(t: Translator, data: Data) -> Told:
     k = Teller(t, paper_document(data))
     tables = [
         Cells(
-            k.number(f"claims[{claims[0]['id']}].source", "text"),
+            place_in_paper(k, claims[0]),
             [t(f"paper.column_{name}") for name in _COLUMNS],
             [claim_cells(k, claim) for claim in claims],
             left=(0, 4),

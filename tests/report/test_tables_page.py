@@ -291,3 +291,20 @@ def test_a_damaged_summary_is_listed_as_one(tmp_path: Path) -> None:
     (reports / "claims" / "claims.json").write_text("{}", encoding="utf-8")
     (reports / "claims" / "claims.html").write_text("<p>", encoding="utf-8")
     assert [one.kind for one in entries(reports)] == ["unreadable"]
+
+
+@pytest.mark.parametrize(
+    ("lang", "figure", "other"), [("en", "Fig. 2", "图"), ("zh", "图 2", "Fig.")]
+)
+def test_the_figures_of_the_paper_are_called_as_their_language_does(
+    lang: str, figure: str, other: str
+) -> None:
+    body = body_of(paper_html(full_paper(), "en"))
+    heads = [
+        "".join(head.itertext())
+        for part in body.iter("div")
+        if part.get("lang") == lang
+        for head in part.iter("h2")
+    ]
+    assert figure in heads
+    assert not [head for head in heads if other in head]
