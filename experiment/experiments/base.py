@@ -18,6 +18,9 @@ from kvsim.vllm_capacity import CPU_BLOCK_MULTIPLE
 if TYPE_CHECKING:
     from experiment.experiments.measured import CellEvents
 
+# Where these are empty, an ordinary run has requests of its own.
+_REQUESTS = ("workload.lengths", "workload.prompts")
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -72,18 +75,21 @@ def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
     """The cells of a run.
 
     Raises:
-        UserError: the config names no values, or one of them twice, or not the options that the
-            experiment asks for, or one that it does not know.
+        UserError: the config names no values, or one of them twice, or one without any request, or
+            not the options that the experiment asks for, or one that it does not know.
     """
     _check_options(experiment, config)
     try:
         cells = experiment.cells(config)
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {error}"
         raise user_error("error.experiment_options", name=experiment.name, why=why) from error
     if not cells:
         raise user_error("error.experiment_values", name=experiment.name)
     for place, cell in enumerate(cells):
+        if any(key in cell.overrides and not cell.overrides[key] for key in _REQUESTS):
+            told = ", ".join(f"{key}={value}" for key, value in cell.values.items())
+            raise user_error("error.experiment_empty", name=experiment.name, cell=told)
         # Two of one name are one figure to whoever compares runs.
         if cell.values in [other.values for other in cells[:place]]:
             raise user_error("error.experiment_twice", name=experiment.name)

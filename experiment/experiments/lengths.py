@@ -32,7 +32,13 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def fill(pattern: list[list[int]], total: int) -> list[list[int]]:
-    """The lengths of ``pattern`` in turn, as long as all tokens together stay within ``total``."""
+    """The lengths of ``pattern`` in turn, as long as all tokens together stay within ``total``.
+
+    Raises:
+        ValueError: a length of less than a token, of which no number would be enough.
+    """
+    if any(tokens < 1 for pair in pattern for tokens in pair):
+        raise ValueError(f"lengths are of 1 or more: {pattern}")
     chosen: list[list[int]] = []
     used = 0
     for pair in cycle(pattern):

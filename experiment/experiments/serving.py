@@ -149,7 +149,10 @@ def _read(path: Path, count: int) -> tuple[list[TraceRequest], bool]:
 
     Raises:
         UserError: it cannot be read.
+        ValueError: none are asked for.
     """
+    if count < 1:
+        raise ValueError(f"options.requests is 1 or more, not {count}")
     with said():
         requests = list(TraceFile(path, ReadOptions(limit=count + 1)))
     return requests[:count], len(requests) > count

@@ -190,6 +190,17 @@ def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:
             "experiment_option_none",
         ),
         (["--config", "serving.toml", "--set", "experiment.values=[8, 8.0]"], "experiment_twice"),
+        (["--config", "serving.toml", "--set", "experiment.values=[0]"], "experiment_options"),
+        (["--config", "prefix.toml", "--set", "experiment.values=[9, 8, 7]"], "experiment_options"),
+        (["--config", "capacity.toml", "--set", "experiment.values=[4, 0]"], "experiment_empty"),
+        (
+            ["--config", "lengths.toml", "--set", "experiment.options.total=100"],
+            "experiment_empty",
+        ),
+        (
+            ["--config", "lengths.toml", "--set", "experiment.options.short=[[0, 0]]"],
+            "experiment_options",
+        ),
         (["--config", "beam.toml", "--set", "sampling.n=2"], "beams_alone"),
         (["--config", "capacity.toml", "--set", "experiment.name='x'"], "unknown_experiment"),
     ],
