@@ -43,3 +43,11 @@ def test_more_at_a_time_is_better_in_an_arena_too() -> None:
     for kind in ("first_fit_", "buddy_"):
         for name in ("running_peak", "running_mean", "steps"):
             assert FIGURES[kind + name].better == FIGURES[name].better
+
+
+def test_blocks_and_tables_that_grow_raise_an_alert() -> None:
+    """Of neither is less better in a comparison: both grow with the requests at a time."""
+    names = ("held_blocks", "table_entries")
+    seen = [figure(name, 2.0, unit="mean", better=FIGURES[name].better) for name in names]
+    listed = [entry["name"] for entry in json.loads(benchmark_json(seen, "less"))]
+    assert listed == [each.id for each in seen]
