@@ -106,8 +106,8 @@ def _whole(found: Found) -> Finding:
         return few("whole", whole.faster.repeats)
     factors = {name: step.factor for name, step in whole.steps.items()}
     at = whole.cell.values["concurrency"]
-    parts = detail(_NAME, "whole_parts", **factors)
-    return fact(_NAME, "whole", "seen", parts, concurrency=at, **whole.faster.told)
+    told: dict[str, object] = {"concurrency": at, **whole.faster.told, **factors}
+    return fact(_NAME, "whole", "seen", detail(_NAME, "whole_judged"), **told)
 
 
 def _batching(found: Found) -> Finding:
