@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import zip_longest
 from statistics import median
 
 from experiment.conclusions import evaluate
@@ -11,7 +12,7 @@ from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.base import Cell, Experiment
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
-from experiment.experiments.foretold import foretell, foretell_buddy
+from experiment.experiments.foretold import OTHER_ENGINES, foretell, foretell_buddy
 from experiment.experiments.found import FEWEST, Found
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
 from experiment.experiments.registry import find_experiment
@@ -242,13 +243,31 @@ def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
             label = message(f"experiments.figure.{figure.name}").model_dump()
             listed = ", ".join(str(value) for value in sorted(values, key=str))
             problems.append(message("experiments.problem.repeats", figure=label, values=listed))
-    timed = arm.warm_up.config.workload.timed
-    if not timed and len({tuple(_outputs(one)) for one in runs}) > 1:
+    if arm.warm_up.config.workload.timed:
+        return problems
+    apart = first_step_apart(runs) if arm.result.arm not in OTHER_ENGINES else None
+    if apart is not None:
+        problems.append(message("experiments.problem.step", step=apart))
+    if len({tuple(_outputs(one)) for one in runs}) > 1:
         problems.append(message("experiments.problem.tokens"))
     return problems
 
 
 def _problems(cells: Sequence[CellResult]) -> list[Message]:
+# Of a step: its clock, its number, and what the warm-up alone counts from the tensors.
+_NO_COUNT = frozenset(("t_ns", "started_ns", "step", "witness"))
+
+
+def first_step_apart(runs: Sequence[Measured]) -> int | None:
+    """The first step, from 1, of which any count is not the same in all repeats; None: of no step.
+
+    Figures are sums and means over steps, in which what differs may cancel out.
+    """
+    counts = [[row.model_dump(exclude=set(_NO_COUNT)) for row in one.rows] for one in runs]
+    steps = enumerate(zip_longest(*counts), 1)
+    return next((step for step, (one, *others) in steps if any(o != one for o in others)), None)
+
+
     """All contradictions of the run, each with the cell and the arm that it was seen in."""
     found = []
     for cell in cells:

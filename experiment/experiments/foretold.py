@@ -24,14 +24,14 @@ from kvsim.simulator import simulate
 from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
 
 _ONE_SECOND = LinearLatency(fixed_s=1.0)
-_OTHER_ENGINES = ("vllm", "transformers_paged")
+OTHER_ENGINES = ("vllm", "transformers_paged")
 
 
 def foretell(
     arm: str, config: Config, model: ModelPrepared, workload: WorkloadReady
 ) -> SimResult | Message:
     """The simulation of an arm's requests, or why there is none."""
-    if arm in _OTHER_ENGINES:
+    if arm in OTHER_ENGINES:
         return message("experiments.unforetold.other_engine")
     if not config.workload.ignore_eos or config.sampling.stop_token_ids:
         return message("experiments.unforetold.stops")

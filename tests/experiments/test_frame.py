@@ -139,6 +139,20 @@ def test_a_repeat_that_counts_otherwise_fails_the_run(capacity: Ran, tmp_path: P
     assert "experiments.problem.repeats" in keys
 
 
+def test_a_step_that_no_figure_tells_apart_fails_the_run(capacity: Ran, tmp_path: Path) -> None:
+    def one_more_waits(events: list[dict[str, object]]) -> list[dict[str, object]]:
+        plans = [e["plan"] for e in events if e["event"] == "step" and e["arm"] == "paged"]
+        last = [plan for plan in plans if "chunks" in plan][-1]  # type: ignore[operator]
+        last["waiting"] = 1  # type: ignore[index]
+        return events
+
+    record = with_events(capacity.record, one_more_waits, tmp_path)
+    result = picture(record)[1]
+    assert result.status == "incomplete"
+    (problem,) = result.experiment.problems  # type: ignore[union-attr]
+    assert problem.params["text"]["key"] == "experiments.problem.step"
+
+
 def test_other_tokens_in_a_repeat_fail_the_run(capacity: Ran, tmp_path: Path) -> None:
     def other_token(events: list[dict[str, object]]) -> list[dict[str, object]]:
         event = events[last_of(events, "request", "paged")]
