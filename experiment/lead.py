@@ -20,10 +20,12 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.experiments.base import Cell, Experiment, cell_config, planned_cells
+from experiment.experiments.busy import busy_notice
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
 from experiment.launch import Prepared, adapt, refuse
 from experiment.messages import Message
+from experiment.noise import kept_busy
 from experiment.record import EVENTS_FILE, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
@@ -153,6 +155,9 @@ def _run_cell(
         if arm in given.refused:
             session.emit(ArmSkipped(arm=arm, reason=given.refused[arm]))
             continue
+        cores = kept_busy()
+        if cores is not None:
+            session.emit(busy_notice(started, arm, cores))
         live.begin(started, arm)
         failed = session.run_arm(arm, config, environment, given.prepared)
         live.end()

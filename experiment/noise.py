@@ -9,6 +9,7 @@ import psutil
 # Above this, an arm with as many threads as cores shares one of them for much of the time.
 BUSY_CORES = 0.25
 _WATCHED_S = 0.4
+_LOOKS = 3
 
 
 def load_average() -> float | None:
@@ -26,3 +27,17 @@ def others_cores() -> float | None:
     except (OSError, RuntimeError):
         return None
     return share / 100 * (psutil.cpu_count() or 1)
+
+
+def kept_busy() -> float | None:
+    """Cores that other programs keep busy at every one of some looks, the least of them.
+
+    None: there are none, or nobody knows. A busy moment is no busy machine.
+    """
+    least = None
+    for _ in range(_LOOKS):
+        cores = others_cores()
+        if cores is None or cores <= BUSY_CORES:
+            return None
+        least = cores if least is None else min(least, cores)
+    return least

@@ -11,6 +11,7 @@ from experiment.conclusions import evaluate
 from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.busy import busy_note
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
 from experiment.experiments.foretold import OTHER_ENGINES, foretell, foretell_buddy
 from experiment.experiments.found import FEWEST, Found
@@ -96,7 +97,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         cells=found,
         findings=spec.findings(Found(config, found)),
         problems=_problems(found),
-        notes=[*_notes(found, config), *_other_machines(spec.name, cells)],
+        notes=[*busy_note(cells), *_notes(found, config), *_other_machines(spec.name, cells)],
         without=_without(spec, config, found),
     )
 
@@ -253,7 +254,6 @@ def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
     return problems
 
 
-def _problems(cells: Sequence[CellResult]) -> list[Message]:
 # Of a step: its clock, its number, and what the warm-up alone counts from the tensors.
 _NO_COUNT = frozenset(("t_ns", "started_ns", "step", "witness"))
 
@@ -268,6 +268,7 @@ def first_step_apart(runs: Sequence[Measured]) -> int | None:
     return next((step for step, (one, *others) in steps if any(o != one for o in others)), None)
 
 
+def _problems(cells: Sequence[CellResult]) -> list[Message]:
     """All contradictions of the run, each with the cell and the arm that it was seen in."""
     found = []
     for cell in cells:

@@ -39,6 +39,7 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.experiments.base import Cell, cell_config
+from experiment.experiments.busy import is_busy
 from experiment.messages import Message
 from experiment.record import Record
 from experiment.results import ArmResult, StepRow
@@ -77,6 +78,8 @@ class CellEvents:
             elif isinstance(event, ArmFinished):
                 told = times.get(event.arm, event.generate_s)
                 chosen.append(event.model_copy(update={"generate_s": told}))
+            elif is_busy(event):
+                continue  # the experiment says it, of all arms at once
             elif not isinstance(event, _REPEATED) or seen[event.arm] == repeat:
                 chosen.append(event)
         return replace(self.record, events=tuple(chosen), summary={})

@@ -18,6 +18,7 @@ Unit = Literal["count", "mean", "share", "bytes", "seconds", "rate"]
 Kind = Literal["count", "time"]
 Better = Literal["more", "less"]
 Verdict = Literal["shown", "not_shown", "untested"]
+_NOISY = ("experiments.note.busy", "experiments.note.noisy")
 
 
 class _Result(BaseModel):
@@ -157,8 +158,8 @@ class ExperimentResult(_Result):
 
     @property
     def noisy(self) -> bool:
-        """Whether times scatter between repeats by more than a quiet machine lets them."""
-        return any(note.key == "experiments.note.noisy" for note in self.notes)
+        """Whether times scatter between repeats, or others were busy, as on no quiet machine."""
+        return any(note.key in _NOISY for note in self.notes)
 
     @property
     def foretold(self) -> tuple[int, int]:
