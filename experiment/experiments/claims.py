@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from statistics import fmean
+from typing import Any, Literal
 
 from experiment.experiments.beam import PAPER as PAPER_BEAMS
 from experiment.experiments.concurrency import whole_gain
@@ -22,6 +23,7 @@ from experiment.experiments.parallel_sampling import PAPER as PAPER_SAMPLES
 from experiment.experiments.parallel_sampling import closed_sums
 from experiment.experiments.results import CellResult, Finding, Verdict
 from experiment.messages import Message, message
+from kvsim.geometry import final_tokens
 
 Kind = Literal["share", "ratio", "count", "fine"]
 
@@ -170,7 +172,7 @@ def _used(found: Found) -> Seen | None:
 
 def _wasted(found: Found) -> Seen | None:
     waste = _waste(found, "slabs")
-    return None if waste is None else Seen(waste)
+    return None if waste is None else Seen(waste, note=_long(found))
 
 
 def _saved(found: Found) -> Seen | None:
@@ -179,8 +181,23 @@ def _saved(found: Found) -> Seen | None:
         alike = [found.value(cell, arm, "steps") for arm in ("slabs", "paged")]
         slabs, paged = (found.value(cell, arm, "waste") for arm in ("slabs", "paged"))
         if alike[0] == alike[1] and slabs is not None and paged is not None and paged < 1:
-            return Seen(1 - (1 - slabs) / (1 - paged))
+            return Seen(1 - (1 - slabs) / (1 - paged), note=_long(found))
     return None
+
+
+def _at_once(found: Found) -> Seen | None:
+    seen = _finding("at_once", "factor")(found)
+    return None if seen is None else replace(seen, note=_long(found))
+
+
+def _long(found: Found) -> Message | None:
+    """How long requests are beside a slab: somebody chose that, and it decides what is gained."""
+    cell = _last(found, "slabs", "paged")
+    lengths: Any = found.config.experiment.options.get("lengths")
+    if cell is None or not lengths:
+        return None
+    mean = fmean(final_tokens(*lengths[n % len(lengths)]) for n in range(cell.requests))
+    return message("claims.why.lengths", slots=cell.max_length, mean=mean)
 
 
 def _finding(name: str, figure: str) -> Figure:
@@ -234,7 +251,7 @@ def _throughput(found: Found) -> Seen | None:
 def _samples(found: Found) -> Seen | None:
     """Each number of samples, and below it what many more such requests would save.
 
-    Where these reach what the few that were run do not, it is the draw that decides.
+    Where only one of the two reaches what is claimed, it is the draw that decides.
     """
     seen = _like_paper("samples", "samples", PAPER_SAMPLES)(found)
     if seen is None:
@@ -245,8 +262,10 @@ def _samples(found: Found) -> Seen | None:
     reach = all(share >= PAPER_SAMPLES.get(of, 0) for of, share in many.items())
     formula = _find(found, "formula")
     exact = formula is not None and formula.verdict == "shown"
-    few = message("claims.why.few_drawn") if reach and exact and not seen.reached else None
-    return replace(seen, parts=(*seen.parts, *more), unclear=few)
+    drawn = None
+    if exact and reach != seen.reached:
+        drawn = message("claims.why.few_drawn" if reach else "claims.why.lucky_draw")
+    return replace(seen, parts=(*seen.parts, *more), unclear=drawn)
 
 
 def _beams(found: Found) -> Seen | None:
@@ -286,26 +305,28 @@ def _refused(found: Found) -> Seen | None:
 def _steadier(found: Found) -> Seen | None:
     """How far the bytes held for KV swing while requests run: paged, and a cache that grows.
 
-    Slabs stand beside them, since what is reserved beforehand stands still in either.
+    Slabs stand beside them: where they swing no more, it is not paging that steadies memory.
     """
     cell = _last(found, "contiguous.growing", "paged")
     if cell is None:
         return None
     arms = {"growing": "contiguous.growing", "slabs": "slabs", "paged": "paged"}
     swings = {name: found.value(cell, arm, "reserved_swing") for name, arm in arms.items()}
-    growing, paged = swings["growing"], swings["paged"]
+    growing, slabs, paged = (swings[name] for name in arms)
     if growing is None or paged is None:
         return None
+    reached = paged < growing
+    reserved = reached and slabs is not None and slabs <= paged
+    note = message("claims.why.reserved") if reserved else None
     parts = tuple(Part(f"swing_{n}", value) for n, value in swings.items() if value is not None)
-    return Seen(paged, parts=parts, reached=paged < growing)
+    return Seen(paged, parts=parts, reached=reached, note=note)
 
 
 CLAIMS = (
     Claim("saved", "capacity", "share", 0.70, _saved),
     Claim("context", "context", "ratio", 2.0, _finding("together", "factor"),
           finding="together"),
-    Claim("at_once", "capacity", "ratio", 3.0, _finding("at_once", "factor"),
-          finding="at_once"),
+    Claim("at_once", "capacity", "ratio", 3.0, _at_once, finding="at_once"),
     Claim("throughput", "concurrency", "ratio", 24.0, _throughput, finding="whole"),
     Claim("used", "capacity", "share", 0.96, _used),
     Claim("wasted", "capacity", "share", 0.60, _wasted),

@@ -70,6 +70,9 @@ def test_claims_of_a_real_capacity_run(capacity: Ran, tmp_path: Path) -> None:
     assert values["saved"] == pytest.approx(1 - (1 - slabs) / (1 - paged))
     assert judged["saved"].verdict == "shown"
     assert judged["wasted"].verdict == "shown"
+    # Two slabs of 64; requests of 8 and 13 slots at their ends.
+    long = message("claims.why.lengths", slots=64, mean=10.5)
+    assert [judged[name].reason for name in ("at_once", "saved", "wasted")] == [long] * 3
     assert judged["used"].verdict == "not_shown"  # blocks of 4 for requests of 8 and 13 slots
     growing, reserved, blocks = judged["steadier"].seen.parts  # type: ignore[union-attr]
     assert growing.value > 0.5
@@ -88,7 +91,7 @@ def test_claims_of_a_real_capacity_run(capacity: Ran, tmp_path: Path) -> None:
     t = Translator("en")
     assert all(t(f"claims.{claim.name}") in shown for claim in CLAIMS)
     assert t("claims.part.swing_paged", value="0.0 %") in shown
-    assert "4 are shown here, 1 are not shown" in shown
+    assert "Of 11 claims: 4 shown here, 1 not shown, 6 that cannot be tested here." in shown
 
 
 def cut(run_directory: Path, out: Path, kind: str) -> Path:

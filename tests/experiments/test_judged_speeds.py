@@ -8,13 +8,17 @@ import pytest
 from made_up import SLABS, Figures, below, budget, cell, findings, found_of
 
 from experiment.config_reading import load_config
+from experiment.experiments import claims
 from experiment.experiments.base import drawn_lengths
-from experiment.experiments.claims import judge
+from experiment.experiments.claims import Judged, judge
 from experiment.experiments.found import Found
+from experiment.experiments.parallel_sampling import PAPER
 from experiment.experiments.results import Finding
 from experiment.messages import message
 from experiment.shipped import CONFIGS
 from kvsim.paper.sharing import samples_sharing
+
+SAMPLING = load_config(CONFIGS / "parallel-sampling.toml", {"experiment.size": "quick"})
 
 
 def speeds(rates: Sequence[float], latencies: Sequence[float]) -> Figures:
@@ -169,7 +173,10 @@ def test_no_claim_is_shown_that_its_finding_does_not_show(rates: list[float], ve
         j for j in judge({"capacity": found_of("capacity", ran)}) if j.claim.name == "at_once"
     )
     assert (claim.verdict, claim.seen.value if claim.seen else None) == (verdict, 4.0)
-    assert (claim.reason is None) is (verdict == "shown")
+    assert claim.reason is not None
+    # How long requests are beside a slab decides it, and somebody chose that.
+    key = "claims.why.lengths" if verdict == "shown" else "experiments.capacity.at_once_not_shown"
+    assert claim.reason.key == key
 
 
 @pytest.mark.parametrize(
@@ -182,21 +189,7 @@ def test_samples_of_a_few_requests_stand_beside_many_that_are_drawn_alike(
 
     Unless what was saved is not what the closed sum says.
     """
-    config = load_config(CONFIGS / "parallel-sampling.toml", {"experiment.size": "quick"})
-
-    def share(requests: int, samples: int) -> float:
-        lengths = [(prompt, new) for prompt, new in drawn_lengths(config, requests)]
-        return samples_sharing(lengths, samples, 16).share or 0.0
-
-    cells = [
-        cell(i, {"samples": n}, paged={"saved": share(10, n) + off}).model_copy(
-            update={"block_size": 16}
-        )
-        for i, n in enumerate((2, 4))
-    ]
-    claim = next(
-        j for j in judge({"parallel-sampling": Found(config, cells)}) if j.claim.name == "samples"
-    )
+    claim = of_samples(off)
     assert claim.seen is not None
     many = {p.of: p.value for p in claim.seen.parts if p.name == "samples_many"}
     assert many == {n: share(10_000, n) for n in (2, 4)}
@@ -206,15 +199,59 @@ def test_samples_of_a_few_requests_stand_beside_many_that_are_drawn_alike(
     )
 
 
-@pytest.mark.parametrize(("paged", "verdict"), [(0.0, "shown"), (0.9, "not_shown")])
-def test_steadier_memory_is_measured_and_slabs_stand_beside_it(paged: float, verdict: str) -> None:
+def test_a_lucky_draw_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten reach what is claimed, and many that are drawn alike would not."""
+    for samples in (2, 4):
+        monkeypatch.setitem(PAPER, samples, 0.02)
+    monkeypatch.setattr(claims, "closed_sums", lambda *_: {2: 0.03, 4: 0.019})
+    claim = of_samples(0.0)
+    assert claim.verdict == "untested"
+    assert claim.reason is not None
+    assert claim.reason.key == "claims.why.lucky_draw"
+    monkeypatch.setattr(claims, "closed_sums", lambda *_: {2: 0.03, 4: 0.03})
+    assert of_samples(0.0).verdict == "shown"
+
+
+def share(requests: int, samples: int) -> float:
+    lengths = [(prompt, new) for prompt, new in drawn_lengths(SAMPLING, requests)]
+    return samples_sharing(lengths, samples, 16).share or 0.0
+
+
+def of_samples(off: float) -> Judged:
+    """The claim on samples; ``off`` by so much from what the closed sum says."""
+    cells = [
+        cell(i, {"samples": n}, paged={"saved": share(10, n) + off}).model_copy(
+            update={"block_size": 16}
+        )
+        for i, n in enumerate((2, 4))
+    ]
+    found = {"parallel-sampling": Found(SAMPLING, cells)}
+    return next(one for one in judge(found) if one.claim.name == "samples")
+
+
+@pytest.mark.parametrize(
+    ("slabs", "paged", "verdict", "noted"),
+    [
+        (0.0, 0.0, "shown", True),
+        (0.5, 0.1, "shown", False),
+        (None, 0.0, "shown", False),
+        (0.0, 0.9, "not_shown", False),
+    ],
+)
+def test_steadier_memory_is_measured_and_slabs_stand_beside_it(
+    slabs: float | None, paged: float, verdict: str, noted: bool
+) -> None:
+    """Where slabs stand as still, it is said that it is not paging that steadies memory."""
     arms: dict[str, Figures] = {
         "contiguous__growing": {"reserved_swing": 0.9},
-        "slabs": {"reserved_swing": 0.0},
         "paged": {"reserved_swing": paged},
     }
+    if slabs is not None:
+        arms["slabs"] = {"reserved_swing": slabs}
     found = {"capacity": found_of("capacity", cell(0, {"requests": 4}, **arms))}
     claim = next(j for j in judge(found) if j.claim.name == "steadier")
     assert claim.verdict == verdict
     assert claim.seen is not None
-    assert [part.value for part in claim.seen.parts] == [0.9, 0.0, paged]
+    seen = [part.value for part in claim.seen.parts]
+    assert seen == [value for value in (0.9, slabs, paged) if value is not None]
+    assert (claim.reason is not None) is noted
