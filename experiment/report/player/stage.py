@@ -32,8 +32,8 @@ MOST_BYTES = 900_000
 class Stage:
     """The player of a run: arms to choose from, those that open, and the embedded data.
 
-    ``size`` is what the films take of it, in bytes; the rest is words. ``engine``: whether any keeps
-    blocks for itself.
+    ``size`` is what the films take of it, in bytes; the rest is words. ``engine``: whether any
+    keeps blocks for itself.
     """
 
     arms: list[str]
