@@ -239,8 +239,9 @@ def _write(
     notes: Sequence[Message],
     lang: str,
 ) -> list[Path]:
-    from experiment.report.claims_page import PAGE, claims_html
+    from experiment.report.claims_page import PAGE, claims_html, claims_told
     from experiment.report.index import write_listed
+    from experiment.report.tables_markdown import summarise
 
     data = {"version": __version__, "claims": [claim_row(one, places) for one in judged]}
     runs = {name: run.name for name, run in places.items() if (run / "report.html").exists()}
@@ -248,7 +249,9 @@ def _write(
         "claims.json": json.dumps(data, indent=1) + "\n",
         PAGE: claims_html(judged, notes, runs, data, lang),
     }
-    return write_listed(directory, texts, lang)
+    files = write_listed(directory, texts, lang)
+    summarise(claims_told(Translator(lang), judged, notes, runs))
+    return files
 
 
 def claim_row(one: Judged, places: Mapping[str, Path]) -> dict[str, object]:

@@ -98,9 +98,12 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
 def _write(directory: Path, data: dict[str, Any], lang: str) -> list[Path]:
     from experiment.report.index import write_listed
     from experiment.report.paper import paper_csv, paper_json
-    from experiment.report.paper_page import PAGE, paper_html
+    from experiment.report.paper_page import PAGE, paper_html, paper_told
+    from experiment.report.tables_markdown import summarise
 
     texts = {
         "paper.json": paper_json(data), "paper.csv": paper_csv(data), PAGE: paper_html(data, lang)
     }  # fmt: skip
-    return write_listed(directory, texts, lang)
+    files = write_listed(directory, texts, lang)
+    summarise(paper_told(Translator(lang), data))
+    return files

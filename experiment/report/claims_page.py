@@ -33,7 +33,7 @@ def claims_html(
         runs: directories, beside the page's own, of those that have a report.
         data: claims.json.
     """
-    return tables_html(lambda t: _told(t, judged, notes, runs), lang, "claims.json", data)
+    return tables_html(lambda t: claims_told(t, judged, notes, runs), lang, "claims.json", data)
 
 
 def counted(verdicts: Sequence[str]) -> Message:
@@ -92,9 +92,10 @@ def _report(experiment: str, run: str | None) -> str:
     return Sourced(Piece(experiment, href=f"{quote(run)}/report.html" if run else ""))
 
 
-def _told(
+def claims_told(
     t: Translator, judged: Sequence[Judged], notes: Sequence[Message], runs: Mapping[str, str]
 ) -> Told:
+    """What the page says in one language."""
     rows = [
         [
             in_lines(t(f"claims.{one.claim.name}"), *details(t, one)),

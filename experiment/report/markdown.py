@@ -53,7 +53,7 @@ def markdown(results: Results, lang: str) -> str:
             for text in ([arm.reason] if arm.reason else []) + arm.problems
         ),
     ]
-    return _within("\n\n".join(part for part in parts if part) + "\n")
+    return within("\n\n".join(part for part in parts if part) + "\n")
 
 
 def _focus(t: Translator, found: ExperimentResult) -> str:
@@ -122,8 +122,8 @@ def plain(text: str) -> str:
     return line.translate(_ESCAPED)
 
 
-def _within(text: str) -> str:
-    """Cut at the end of a line where it would become too long."""
+def within(text: str) -> str:
+    """Cut at the end of a line where it would become too long for :data:`MOST_BYTES`."""
     data = text.encode()
     if len(data) < MOST_BYTES:
         return text

@@ -16,10 +16,11 @@ _COLUMNS = ("claim", "paper", "ours", "tolerance", "verdict")
 
 def paper_html(data: Data, lang: str) -> str:
     """The page of what ``paper.json`` holds."""
-    return tables_html(lambda t: _told(t, data), lang, "paper.json", data)
+    return tables_html(lambda t: paper_told(t, data), lang, "paper.json", data)
 
 
-def _told(t: Translator, data: Data) -> Told:
+def paper_told(t: Translator, data: Data) -> Told:
+    """What the page says in one language."""
     k = Teller(t, paper_document(data))
     tables = [
         Cells(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,20 @@ from experiment.compare.results import Comparison, Figure, Side
 from experiment.compare.sides import compare_sides
 from experiment.experiments.claims import CLAIMS, Judged, judge
 from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import UserError
 from experiment.report import bench_page
 from experiment.report.bench_keys import bench_document
 from experiment.report.bench_page import bench_html
 from experiment.report.bench_tables import all_tables
-from experiment.report.claims_page import claims_html, counted
+from experiment.report.claims_page import claims_html, claims_told, counted
 from experiment.report.compare_page import compare_csv, compare_document, compare_html
 from experiment.report.index import write_index
 from experiment.report.index_entries import entries
+from experiment.report.markdown import plain
 from experiment.report.paper import paper_document
-from experiment.report.paper_page import paper_html
+from experiment.report.paper_page import paper_html, paper_told
 from experiment.report.sweep_page import sweep_csv, sweep_data, sweep_document, sweep_html
+from experiment.report.tables_markdown import summarise
 from kvsim.paper.memory import closed
 from kvsim.paper.parts import result_of
 
@@ -121,6 +125,27 @@ def test_the_pages_hold_what_they_are_of() -> None:
         assert leads == {("capacity-2/report.html", "capacity")}
     assert "819,200\u00a0B" in page_of("paper", "en")
     assert "1,234.5" in page_of("bench", "en")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_ci_job_gets_what_the_page_says(
+    lang: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    t, data = Translator(lang), paper()
+    for told in (paper_told(t, data), claims_told(t, judge({}), [], {})):
+        summarise(told)
+        written = summary.read_text(encoding="utf-8")
+        assert f"**{plain(told.headline)}**" in written
+        for table in told.tables:
+            for row in table.rows:
+                assert f"| {' | '.join(map(plain, row))} |" in written
+        for line in [*told.facts, *chain.from_iterable(told.lists.values())]:
+            assert f"- {plain(line)}\n" in written
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
+    with pytest.raises(UserError, match=str(tmp_path)):
+        summarise(told)
 
 
 def side(value: float) -> Side:
