@@ -50,8 +50,9 @@ def test_a_processor_with_narrower_vectors_computes_the_same(tmp_path: Path) -> 
     script = Path(__file__).with_name("narrow_vectors.py")
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     ended = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False
-    )
+        [sys.executable, str(script)], env=environment, capture_output=True, encoding="utf-8",
+        check=False,
+    )  # fmt: skip
     assert (ended.returncode, ended.stdout) == (0, "as exact\n"), ended.stderr
 
 
