@@ -27,8 +27,8 @@ class RunResults(Results):
 class RunSummary(BaseModel):
     """The whole file. ``wall_ns`` is Unix time in nanoseconds, ``utc_offset_s`` that of the clock.
 
-    ``command`` are the words behind the program's name; ``config`` is the resolved one, in which
-    no ``auto`` is left that this run decided. ``files`` are sha256 sums of what lies beside it.
+    ``command`` are the words behind the program's name; ``config`` is the resolved one, see
+    :func:`experiment.resolved.resolved_config`. ``files`` are sha256 sums of what lies beside it.
     """
 
     model_config = ConfigDict(extra="forbid", title="run.json of PagedKV Lab")
