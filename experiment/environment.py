@@ -55,10 +55,10 @@ class CgroupLimits(_Facts):
 
 
 class SystemFacts(_Facts):
-    """The operating system and what is wrapped around it."""
+    """The operating system and what is wrapped around it; ``kernel`` is None where withheld."""
 
     os: str
-    kernel: str
+    kernel: str | None
     machine: str
     container: bool
     wsl: bool
@@ -176,12 +176,17 @@ class ChannelStatus(_Facts):
 
 
 class Environment(Machine):
-    """The facts, the device of the run, the check of the requirements and the channels."""
+    """The facts, the device of the run, the check of the requirements and the channels.
+
+    ``withheld`` are facts such as ``cpu.model`` that were known, and taken out of a copy that is
+    passed on: they are null there, which is not to be read as not found.
+    """
 
     device: DeviceKind
     device_name: str
     requirements: tuple[Requirement, ...]
     channels: tuple[ChannelStatus, ...]
+    withheld: tuple[str, ...] = ()
 
     @property
     def gpu(self) -> Gpu | None:

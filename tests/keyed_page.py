@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -30,7 +29,7 @@ from experiment.report.paper import source_words
 from experiment.report.series import all_series
 from experiment.report.sharing import explanations, sampling_message
 from experiment.report.sweep_chart import label_of
-from experiment.report.values import config_text
+from experiment.report.values import config_text, shell_text
 from experiment.report.watched import watched_figure
 from experiment.results import ArmResult, EngineResult, Margin, Results
 from experiment.sampling import SamplingConfig
@@ -131,7 +130,7 @@ def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
     if kind == "config":
         return config_text(value)
     if kind == "command":
-        return shlex.join([*program(), *value])
+        return shell_text([*program(), *value])
     if kind in ("foretold", "focus"):
         of = foretold_message if kind == "foretold" else focus_message
         return of(ExperimentResult.model_validate(value))  # type: ignore[return-value]
@@ -141,7 +140,7 @@ def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
         owners = value["owners"]
         return f"{value['filled']}/{value['size']}" + (f" ×{owners}" if owners > 1 else "")
     if family == "environment":
-        return dict(environment_rows(value))[rest]  # type: ignore[return-value]
+        return next(row.value for row in environment_rows(value) if row.name == rest)  # type: ignore[return-value]
     numbers = dict(one.split("=", 1) for one in key.split("; "))
     return message(kind, **{name: _of_sentence(path, facts) for name, path in numbers.items()})
 

@@ -368,6 +368,7 @@ def _tables(keys: Keys, record: Record, results: Results, series: list[Series]) 
         "requirements": _as_rows(environment.get("requirements"), ("key", "verdict")),
         "config": values.config_text(keys.document["config"]),
         "command": parts.repeat_command(record.started.command),
+        "numbered": values.unseen(record.started.command),
         "gain_columns": _GAINS,
     }
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiment.i18n import format_bytes
 from experiment.messages import Message, message
 
 
-def environment_rows(environment: dict[str, Any] | None) -> list[tuple[str, str | Message | None]]:
+class FactRow(NamedTuple):
+    """A fact about the machine; ``why`` says what is missing of it."""
+
+    name: str
+    value: str | Message | None
+    why: Message | None
+
+
+def environment_rows(environment: dict[str, Any] | None) -> list[FactRow]:
     """Facts about the machine; what an older or newer version calls otherwise is left out."""
     found = environment or {}
+    withheld = found.get("withheld")
+    names = withheld if isinstance(withheld, list | tuple) else ()
 
     def at(*path: str) -> Any:
         value: Any = found
@@ -20,20 +30,29 @@ def environment_rows(environment: dict[str, Any] | None) -> list[tuple[str, str 
         return value
 
     return [
-        ("os", _joined(at("system", "os"), at("system", "kernel"), at("system", "machine"))),
-        ("python", _joined(at("python", "implementation"), at("python", "version"))),
-        ("torch", _text(at("torch", "version"))),
-        ("transformers", _text(at("transformers", "version"))),
-        ("cpu", _text(at("cpu", "model"))),
-        ("cores", _text(at("cpu", "usable_cores"))),
-        ("ram", _bytes(at("ram", "total_bytes"))),
-        ("ram_available", _bytes(at("ram", "available_bytes"))),
-        ("cgroup_memory", _limit(at("system", "cgroup"), "memory_bytes")),
-        ("cgroup_cpus", _limit(at("system", "cgroup"), "cpus")),
-        ("load", _text(at("load", "average"))),
-        ("gpu", _gpus(at("gpus"))),
-        ("driver", _text(at("nvml", "driver_version"))),
-    ]
+        _row("os", _joined(at("system", "os"), at("system", "kernel"), at("system", "machine")),
+             "system.kernel" in names),
+        _row("python", _joined(at("python", "implementation"), at("python", "version"))),
+        _row("torch", _text(at("torch", "version"))),
+        _row("transformers", _text(at("transformers", "version"))),
+        _row("cpu", _text(at("cpu", "model")), "cpu.model" in names),
+        _row("cores", _text(at("cpu", "usable_cores"))),
+        _row("ram", _bytes(at("ram", "total_bytes"))),
+        _row("ram_available", _bytes(at("ram", "available_bytes"))),
+        _row("cgroup_memory", _limit(at("system", "cgroup"), "memory_bytes")),
+        _row("cgroup_cpus", _limit(at("system", "cgroup"), "cpus")),
+        _row("load", _text(at("load", "average"))),
+        _row("gpu", _gpus(at("gpus"))),
+        _row("driver", _text(at("nvml", "driver_version"))),
+    ]  # fmt: skip
+
+
+def _row(name: str, value: str | Message | None, withheld: bool = False) -> FactRow:
+    """``withheld``: what is missing was known, and taken out of this copy."""
+    if withheld:
+        part = "withheld" if value is None else "partly_withheld"
+        return FactRow(name, value, message(f"report.environment.{part}"))
+    return FactRow(name, value, message("report.environment.not_found") if value is None else None)
 
 
 def _limit(cgroup: Any, name: str) -> str | Message | None:

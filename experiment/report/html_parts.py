@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from experiment.record import Record
 from experiment.report.keyed import Keys, Said
 from experiment.report.paths import bytes_path, of_arm
 from experiment.report.sharing import sampling_message
-from experiment.report.values import readable, shortened
+from experiment.report.values import readable, shell_text, shortened
 from experiment.results import ArmResult, Claim, RequestResult, Results
 from experiment.shipped import program
 
@@ -321,5 +320,5 @@ def _request_counts(keys: Keys) -> Said:
 
 def repeat_command(words: Sequence[str]) -> str:
     """What starts the same run again; words of a command too long for a page are cut."""
-    whole = shlex.join([*program(), *words])
-    return whole if len(whole) <= _MOST_COMMAND else shlex.join([*program(), *shortened(words)])
+    whole = shell_text([*program(), *words])
+    return whole if len(whole) <= _MOST_COMMAND else shell_text([*program(), *shortened(words)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import unicodedata
 from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
@@ -16,9 +18,12 @@ _MOST_OF_A_WORD, _MOST_LISTED = 1000, 50
 
 # Control signs, halves of pairs, and code points that stand for no sign.
 _NEVER_SHOWN = re.compile("[\u007f-\u009f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-# These, and what turns the direction of the text around it; JSON can write each as a number.
+# Categories of Unicode: control, format, half of a pair, private, unassigned, separators of lines.
+_UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+# Those, and what turns the direction of the text around it; JSON can write each as a number.
 _AS_NUMBERS = re.compile(
-    "[\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+    "[\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
 
 
@@ -107,6 +112,42 @@ def shortened(value: Any) -> Any:
         more = ["…"] if len(value) > _MOST_LISTED else []
         return [*map(shortened, value[:_MOST_LISTED]), *more]
     return value
+
+
+def shell_text(words: Iterable[str]) -> str:
+    r"""A command as a person pastes it into a shell, and as it looks there.
+
+    A word with signs that cannot be seen, or that turn the text around them, has these by their
+    numbers, in quotes of the form that bash and zsh read (``$'\u202e'``).
+    """
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: str) -> str:
+    if not unseen([word]):
+        return shlex.quote(word)
+    return "$'" + "".join(map(_shell_sign, word)) + "'"
+
+
+def _shell_sign(sign: str) -> str:
+    code = ord(sign)
+    if sign in "\\'":
+        return "\\" + sign
+    if not _unseen(sign):
+        return sign
+    if 0xDC80 <= code <= 0xDCFF:  # how Python holds a byte that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def unseen(words: Iterable[str]) -> bool:
+    """Whether :func:`shell_text` writes a sign of these words by its number."""
+    return any(map(_unseen, "".join(words)))
+
+
+def _unseen(sign: str) -> bool:
+    """Control and format signs, and code points that stand for no sign; a line break is seen."""
+    return sign != "\n" and unicodedata.category(sign) in _UNSEEN
 
 
 def config_text(config: Mapping[str, Any]) -> str:

@@ -16,7 +16,8 @@ from experiment.events import EnvironmentProbed, Event, RunStarted
 from experiment.record import Record, read_record, write_atomic
 from experiment.report.html import report_html
 
-LEFT_OUT = "–"
+# What names a machine or its place; the page says of each that it was left out.
+WITHHELD = (("cpu", "model"), ("system", "kernel"))
 
 
 def without_host(record: Record) -> Record:
@@ -30,8 +31,9 @@ def _nameless(event: Event) -> Event:
     if not isinstance(event, EnvironmentProbed):
         return event
     facts: dict[str, Any] = dict(event.environment)
-    facts["system"] = facts["system"] | {"kernel": LEFT_OUT}
-    facts["cpu"] = facts["cpu"] | {"model": None}
+    for section, name in WITHHELD:
+        facts[section] = facts[section] | {name: None}
+    facts["withheld"] = [".".join(path) for path in WITHHELD]
     if facts["device"] == "cpu":
         facts["device_name"] = "CPU"
     return event.model_copy(update={"environment": facts})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from experiment.report.simulation.keys import sim_document
 from experiment.report.simulation.lines import line_swatch, sweep_chart
 from experiment.report.simulation.sweeps import Sweep, sweeps_of
 from experiment.report.svg import patterns
+from experiment.report.values import shell_text, unseen
 from experiment.shipped import program
 from experiment.simulate.record import SIM_FILE
 
@@ -148,7 +148,8 @@ def _lists(b: Bilingual, keys: Paths, data: Data, cells: list[Cell]) -> dict[str
         "memory": _facts(keys, "memory", memory_facts(data)),
         "limits": _facts(keys, "limits", limit_facts(data)),
         "terms": _TERMS,
-        "command": shlex.join([*program(), *data["command"]]),
+        "command": shell_text([*program(), *data["command"]]),
+        "numbered": unseen(data["command"]),
     }
 
 
