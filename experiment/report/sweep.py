@@ -16,6 +16,7 @@ from rich.text import Text
 from experiment.i18n import DASH
 from experiment.report.index import write_listed
 from experiment.report.parts_console import Advance, PartsConsole
+from experiment.report.sweep_chart import setting
 from experiment.report.sweep_page import (
     FILE,
     PAGE,
@@ -85,7 +86,9 @@ class SweepConsole(PartsConsole):
         for name in ("live", "running", "preemptions", "latency", "rate"):
             table.add_column(self.t(f"sweep.column_{name}"), justify="right", overflow="fold")
         for row in rows:
-            given = [f"{name} {row[name]}" for name in differ if row[name] is not None]
+            given = [
+                f"{name} {setting(name, row[name])}" for name in differ if row[name] is not None
+            ]
             what = ", ".join(given) or row["id"]
             if row["error"] is not None:
                 why = Text(self.t.message(refusal(row)), style="yellow")

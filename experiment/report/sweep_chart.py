@@ -11,16 +11,17 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiment.i18n import DASH, format_bytes
+from experiment.i18n import DASH
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width
 from experiment.report.html import templates
-from experiment.report.keyed import Paths, Said
+from experiment.report.keyed import WRITERS, Paths, Said
 from experiment.report.lines import LineChart, line_chart
 from experiment.report.simulation.figures import Unit
 
 _BYTES = "budget_bytes"
+_SEED = "seed"  # a name rather than a number
 # Two of them stand side by side.
 _HALF = Width("wide", 450, 74, 68)
 _UNITS: Mapping[str, tuple[Unit, float]] = {
@@ -37,11 +38,17 @@ def axis_name(name: str) -> Message:
 
 def setting(name: str, value: Any) -> str:
     """A value of an axis, as a person writes it; of one that a cell does not have a dash."""
-    if value is None:
-        return DASH
+    kind = setting_kind(name, value)
+    return DASH if value is None else WRITERS[kind](value) or DASH
+
+
+def setting_kind(name: str, value: Any) -> str:
+    """How a value of an axis is written, a key of :data:`experiment.report.keyed.WRITERS`."""
     if isinstance(value, float):
-        return f"{value:g}"
-    return format_bytes(value) if name == _BYTES else str(value)
+        return "general"
+    if name == _BYTES:
+        return "bytes"
+    return "count" if isinstance(value, int) and name != _SEED else "text"
 
 
 def sweep_charts(b: Bilingual, data: Mapping[str, Any], kinds: Mapping[str, str]) -> Markup:
@@ -82,8 +89,8 @@ def label_of(settings: Mapping[str, Any]) -> str:
 
 def _points(keys: Paths, found: Mapping[str, Any]) -> list[Said]:
     """The settings on the axis."""
-    kind = "bytes" if found["across"] == _BYTES else "text"
-    written = [keys.number(f"lines.points.{at}", kind) for at in range(len(found["points"]))]
+    kinds = [setting_kind(found["across"], value) for value in found["points"]]
+    written = [keys.number(f"lines.points.{at}", kind) for at, kind in enumerate(kinds)]
     return [one for one in written if one is not None]
 
 

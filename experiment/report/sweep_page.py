@@ -19,7 +19,7 @@ from experiment.report.bench_tables import Cells
 from experiment.report.embed import packed
 from experiment.report.simulation.page import policy_message
 from experiment.report.sourced import Teller
-from experiment.report.sweep_chart import axis_name, setting, sweep_charts
+from experiment.report.sweep_chart import axis_name, setting, setting_kind, sweep_charts
 from experiment.report.sweep_lines import sweep_lines
 from experiment.report.tables_page import Told, tables_html
 from experiment.simulate.errors import cell_message
@@ -30,7 +30,6 @@ MOST_CELLS = 400
 # Of them the charts tell the most; the rest can be unfolded.
 _OPEN_ROWS = 24
 _MOST_TABLE = 400_000  # of the packed table
-_BYTES = "budget_bytes"
 _MEASURES = {
     "live": ("live_percent", "fixed.1:%"),
     "running": ("running_busy_mean", "fixed.2"),
@@ -179,7 +178,7 @@ def _head(text: str) -> str:
 
 def _row(k: Teller, axes: Sequence[str], row: Row) -> list[str]:
     at = f"cells[{row['id']}]"
-    given = [k.number(f"{at}.{name}", "bytes" if name == _BYTES else "text") for name in axes]
+    given = [k.number(f"{at}.{name}", setting_kind(name, row[name])) for name in axes]
     if row["error"] is not None:
         return [*given, k.stored(f"{at}.why")]
     return [*given, *[k.number(f"{at}.{name}", kind) for name, kind in _MEASURES.values()]]

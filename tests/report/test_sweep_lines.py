@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import Any
 
+import pytest
 from full_tables import full_sweep
+from keyed_page import body_of
 
+from experiment.report.sweep_chart import setting
 from experiment.report.sweep_lines import DRAWN, sweep_lines
-from experiment.report.sweep_page import MOST_CELLS, sweep_csv, sweep_data
+from experiment.report.sweep_page import MOST_CELLS, sweep_csv, sweep_data, sweep_html
 from kvsim.sweep import AXES, MEASURES
 
 AT = {"max": 10.0, "paged": 50.0}
@@ -81,3 +85,19 @@ def test_a_refusal_is_a_sentence_on_the_page_and_a_code_in_the_table() -> None:
     whys = [cell["why"] for cell in data["cells"]]
     assert [why["key"] for why in whys if why] == ["sweep.refused", "sweep.refused"]
     assert whys[0]["params"]["why"]["params"] == {"budget": 1024, "needed": 2**20}
+
+
+@pytest.mark.parametrize("axis", ["requests", "seed"])
+def test_thousands_are_set_apart_wherever_a_setting_stands_but_in_a_name(axis: str) -> None:
+    varied = [
+        row | {"id": f"{row['id']}-{value}", "requests": 30_000, axis: value}
+        for row in full_sweep() for value in (1000, 20_000)
+    ]  # fmt: skip
+    body = body_of(sweep_html(sweep_data(varied), sweep_csv(varied), "en"))
+    spoken = (node for node in body.iter() if node.tag != "script")
+    shown = "\n".join(each for node in spoken for each in (node.text, node.tail) if each)
+    told = [setting(axis, value) for value in (1000, 20_000)]
+    assert told == (["1000", "20000"] if axis == "seed" else ["1,000", "20,000"])
+    for value, text in zip((1000, 20_000), told, strict=True):
+        assert re.search(rf"(?<![\d,]){text}(?![\d,])", shown)
+        assert axis == "seed" or str(value) not in shown
