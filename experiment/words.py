@@ -62,6 +62,12 @@ def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
         def __init__(self, prog: str, **kwargs: Any) -> None:
             super().__init__(prog, max_help_position=30, **kwargs)
 
+        def format_help(self) -> str:
+            text = super().format_help()
+            for heading in (t("help.options"), t("help.arguments")):  # argparse ends them in ":"
+                text = text.replace(f"\n{heading}:\n", f"\n{t('help.heading', name=heading)}\n")
+            return text
+
     return Formatter
 
 

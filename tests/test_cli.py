@@ -144,6 +144,7 @@ def test_help_is_in_one_language(lang: str, command: tuple[str, ...]) -> None:
         assert not HAN.search(done.stdout.replace("zh|en", ""))
     else:
         assert not re.search(r"\b(usage|options|show this|exit)\b", done.stdout, re.IGNORECASE)
+        assert not re.search(r"[\u4e00-\u9fff]:", done.stdout)  # a colon of half the width
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
