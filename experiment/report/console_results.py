@@ -11,6 +11,7 @@ from experiment.i18n import DASH, format_bytes
 from experiment.messages import Message
 from experiment.reconcile import ALLOWED
 from experiment.report.arm_tables import Line, show_arms
+from experiment.report.block_events import counted, happened, has_blocks
 from experiment.report.engine_facts import engine_facts, margin_text
 from experiment.report.sharing import explanations
 from experiment.report.texts import arm_name
@@ -83,11 +84,13 @@ def _show_comparison(out: ConsoleReporter, results: Results) -> None:
         _row(out.t(f"console.{key}"), *(write(arm) for arm in results.arms))
         for key, write in _FIGURES.items()
     ]
-    for key in _EVENTS:  # rows of what never happened would only be long
-        counts = [getattr(arm, key) for arm in results.arms]
-        if any(counts):
-            lines.append(_row(out.t(f"console.{key}"), *map(_count, counts)))
+    events = happened(results)
+    for key in events:
+        counts = [counted(arm, key) for arm in results.arms]
+        lines.append(_row(out.t(f"console.{key}"), *map(_count, counts)))
     show_arms(out, out.t("console.figure"), [arm.arm for arm in results.arms], lines)
+    if events and not all(has_blocks(arm.arm) for arm in results.arms):
+        out.line(out.t("report.no_blocks"), "dim")
 
 
 def _row(label: str, *cells: str) -> Line:
@@ -344,7 +347,6 @@ def _seconds(value: float | None) -> str:
     return DASH if value is None else f"{value:.2f} s"
 
 
-_EVENTS = ("preemptions", "swapped_blocks", "copied_blocks")
 _FIGURES: dict[str, Callable[[ArmResult], str]] = {
     "reserved": _slots("reserved"),
     "allocated": _slots("allocated"),

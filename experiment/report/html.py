@@ -26,6 +26,7 @@ from experiment.record import Record
 from experiment.report import html_memory, values
 from experiment.report import html_parts as parts
 from experiment.report.bilingual import Bilingual, unbroken
+from experiment.report.block_events import has_blocks
 from experiment.report.charts import (
     mark_swatch,
     peak_chart,
@@ -146,6 +147,7 @@ def _environment(b: Bilingual, keys: Keys) -> jinja2.Environment:
         n=lambda path, kind: b.words(keys.number(path, kind)),
         said=lambda key, **paths: b.said(keys.said(key, **paths)),
         stored=lambda path: b.words(keys.stored(path)),
+        has_blocks=has_blocks,
         one_reason=parts.one_reason,
         readings_summary=parts.readings_summary,
         hidden_stages=parts.hidden_stages,
@@ -294,6 +296,7 @@ def _pictures(
         "simulator_lines": LINES,
         "line_swatch": line_swatch,
         "lives_hidden": any(len(one.lines) > most for one in lives),
+        "lives_unable": any(not has_blocks(one.arm) for one in lives),
         "lives_shown": [replace(one, lines=one.lines[:most]) for one in lives],
         "life": life_chart(b, lives) if lives else None,
         "beams": any(line.request >= FIRST_BEAM_ID for one in lives for line in one.lines),

@@ -9,6 +9,7 @@ from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
 from experiment.i18n import DASH
 from experiment.messages import Message, arm_message, message
 from experiment.record import Record
+from experiment.report.block_events import NO_BLOCKS, happened, has_blocks
 from experiment.report.keyed import Keys, Said
 from experiment.report.paths import bytes_path, of_arm
 from experiment.report.sharing import sampling_message
@@ -65,9 +66,16 @@ def comparison(keys: Keys, results: Results) -> list[Row]:
 
 def _event_rows(keys: Keys, results: Results) -> list[Row]:
     """Preemptions, swaps and copies, where any arm had some."""
-    names = ("preemptions", "swapped_blocks", "copied_blocks")
-    happened = [name for name in names if any(getattr(arm, name) for arm in results.arms)]
-    return [row(keys, results, f"console.{name}", f"@.{name}", "count") for name in happened]
+    return [_event_row(keys, results, name) for name in happened(results)]
+
+
+def _event_row(keys: Keys, results: Results, name: str) -> Row:
+    cells = []
+    for arm in results.arms:
+        shown = keys.number(of_arm(arm, f"@.{name}"), "count") if has_blocks(arm.arm) else None
+        unable = arm.status == "finished" and not has_blocks(arm.arm)
+        cells.append(Cell(shown, reason=NO_BLOCKS if unable else why_unknown(arm)))
+    return Row(f"console.{name}", cells)
 
 
 def _slots_row(keys: Keys, results: Results, name: str) -> Row:

@@ -10,6 +10,7 @@ from experiment.experiments.results import ExperimentResult
 from experiment.i18n import DASH, Translator
 from experiment.messages import Message
 from experiment.report import values
+from experiment.report.block_events import counted, has_blocks
 from experiment.report.experiment.markdown import experiment_markdown
 from experiment.report.experiment.page import focus_message
 from experiment.report.texts import arm_name
@@ -31,7 +32,7 @@ _ROWS: Mapping[str, Callable[[ArmResult], str | None]] = {
     "report.compare.share": lambda arm: values.percent(arm.peak.utilisation if arm.peak else None),
     "report.compare.fits": lambda arm: values.count(arm.fits),
     "report.compare.rate": lambda arm: values.rate(arm.tokens_per_s),
-    "console.preemptions": lambda arm: values.count(arm.preemptions),
+    "console.preemptions": lambda arm: values.count(counted(arm, "preemptions")),
 }
 
 
@@ -91,7 +92,9 @@ def _table(t: Translator, results: Results) -> str:
     rows += [[t(label), *(of(arm) or DASH for arm in results.arms)] for label, of in _ROWS.items()]
     lines = ["| " + " | ".join(plain(cell) for cell in row) + " |" for row in rows]
     rule = "| --- |" + " ---: |" * len(results.arms)
-    return "\n".join([lines[0], rule, *lines[1:]])
+    unable = not all(has_blocks(arm.arm) for arm in results.arms)
+    below = ["", plain(t("report.no_blocks"))] if unable else []
+    return "\n".join([lines[0], rule, *lines[1:], *below])
 
 
 def _tokens(t: Translator, results: Results) -> str:
