@@ -24,7 +24,7 @@ from experiment.directories import place_of_now, shared_directory
 from experiment.events import RunFinished
 from experiment.experiments.claims import Judged, judge, needed
 from experiment.experiments.evaluate import evaluate_experiment
-from experiment.experiments.found import Found
+from experiment.experiments.found import Found, listed
 from experiment.experiments.measured import cells_of
 from experiment.experiments.results import ExperimentResult
 from experiment.foreign import check_inside, evaluating
@@ -185,7 +185,7 @@ def notes_on(found: Mapping[str, Found], places: Mapping[str, Path], read: Reade
     results = {name: read(places[name])[1] for name in found}
     noisy = [name for name, result in results.items() if result and result.noisy]
     if noisy:
-        notes.append(message("claims.noisy", experiments=", ".join(noisy)))
+        notes.append(message("claims.noisy", experiments=listed(noisy)))
     return notes
 
 

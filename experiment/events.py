@@ -297,10 +297,14 @@ class Check(EventBase):
 
 
 class Notice(EventBase):
-    """Something the person should know, such as a busy machine."""
+    """Something the person should know, such as a busy machine.
+
+    ``arm`` is the one that it is about; None: it is about the run.
+    """
 
     event: Literal["notice"] = "notice"
     text: Message
+    arm: str | None = None
 
 
 class RunFinished(EventBase):

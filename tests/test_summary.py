@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from experiment import cli
 from experiment.events import encode
+from experiment.experiments.results import CellArm
 from experiment.messages import ExitCode
 from experiment.results import ArmResult, Claim, Gain, RequestResult, StepRow, TokenComparison
 from experiment.summary import RunResults, RunSummary, schema
@@ -27,6 +28,7 @@ TABLES: dict[str, tuple[type[BaseModel], ...]] = {
     "results.arms[].requests[]": (RequestResult,),
     "results.tokens[]": (TokenComparison,),
     "results.claims[] and results.gains[]": (Claim, Gain),
+    "results.experiment.cells[].arms[]": (CellArm,),
 }
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, cell_of, contiguous, without_blocks_of
-from experiment.experiments.found import Found, detail, fact, judged, ratio, timed, untested
+from experiment.experiments.found import Found, detail, fact, judged, timed, untested
 from experiment.experiments.results import Finding
 from experiment.messages import arm_message
 
@@ -57,9 +57,7 @@ def _speed(found: Found) -> Finding:
     usual = next((cell for cell in cells if cell.block_size == _USUAL), None)
     if usual is None or cells[0] is usual:
         return untested("speed")
-    slower = ratio(
-        found.figure(cells[0], "paged", "step_s"), found.figure(usual, "paged", "step_s")
-    )
+    slower = found.compared((cells[0], "paged", "step_s"), (usual, "paged", "step_s"))
     return timed(_NAME, "speed", slower, {"size": cells[0].block_size, "usual": _USUAL})
 
 

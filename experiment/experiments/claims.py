@@ -242,10 +242,11 @@ def _throughput(found: Found) -> Seen | None:
     The product of three steps, of which the last one alone is paging's.
     """
     whole = whole_gain(found)
-    if whole is None or not whole.faster.enough:
+    if whole is None or whole.open is not None:
         return None
     parts = tuple(Part(name, step.factor) for name, step in whole.steps.items())
-    return Seen(whole.faster.factor, whole.faster.low, whole.faster.high, parts)
+    factor, plain = whole.faster, message("claims.why.plain")
+    return Seen(factor.factor, factor.low, factor.high, parts, note=plain)
 
 
 def _samples(found: Found) -> Seen | None:

@@ -24,15 +24,14 @@ from experiment.experiments.found import (
     Found,
     detail,
     fact,
-    few,
     over,
     rate_spread,
-    ratio,
     sentences,
     timed,
+    undecided,
     untested,
 )
-from experiment.experiments.results import CellResult, FigureValue, Finding
+from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, arm_message, message
 
 _NAME = "concurrency"
@@ -72,29 +71,46 @@ class Whole:
     faster: Faster
     steps: Mapping[str, Faster]
 
+    @property
+    def open(self) -> Faster | None:
+        """The first of all factors that decides nothing: then the whole does not, either."""
+        factors = (self.faster, *self.steps.values())
+        return next((factor for factor in factors if not factor.enough), None)
+
 
 def whole_gain(found: Found) -> Whole | None:
     """The gain as a whole; of its three steps the last one alone is paging's."""
     cell = next(reversed(list(found.with_arms("paged"))), None)
     if cell is None:
         return None
-    one = _one_by_one(found, "tokens_per_s")
-    batch, slabs, paged = (
-        found.figure(cell, arm, "tokens_per_s") for arm in ("contiguous.batch", "slabs", "paged")
-    )
-    faster = ratio(paged, one)
+    faster = _over_base(found, cell, "tokens_per_s", "paged", None)
     if faster is None:
         return None
+    pairs = {
+        "batching": ("contiguous.batch", None),
+        "engine": ("slabs", "contiguous.batch"),
+        "paging": ("paged", "slabs"),
+    }
     steps = {
-        "batching": ratio(batch, one), "engine": ratio(slabs, batch), "paging": ratio(paged, slabs)
-    }  # fmt: skip
+        name: _over_base(found, cell, "tokens_per_s", arm, base)
+        for name, (arm, base) in pairs.items()
+    }
     return Whole(cell, faster, {name: step for name, step in steps.items() if step is not None})
 
 
-def _one_by_one(found: Found, figure: str) -> FigureValue | None:
-    """Of one request after another, which is the same in every cell and runs in the first."""
+def _over_base(
+    found: Found, cell: CellResult, figure: str, arm: str, base: str | None
+) -> Faster | None:
+    """A figure of an arm over that of another; None: of one request after another.
+
+    That is the same in every cell and runs in the first.
+    """
+    if base is not None:
+        return found.ratio(cell, figure, arm, base)
     first = next(found.with_arms("contiguous.sequential"), None)
-    return found.figure(first, "contiguous.sequential", figure) if first else None
+    if first is None:
+        return None
+    return found.compared((cell, arm, figure), (first, "contiguous.sequential", figure))
 
 
 def _whole(found: Found) -> Finding:
@@ -102,12 +118,13 @@ def _whole(found: Found) -> Finding:
     whole = whole_gain(found)
     if whole is None or len(whole.steps) < 3:
         return untested("whole")
-    if not whole.faster.enough:
-        return few("whole", whole.faster.repeats)
+    if whole.open is not None:
+        return undecided("whole", whole.open)
     factors = {name: step.factor for name, step in whole.steps.items()}
     at = whole.cell.values["concurrency"]
     told: dict[str, object] = {"concurrency": at, **whole.faster.told, **factors}
-    return fact(_NAME, "whole", "seen", detail(_NAME, "whole_judged"), **told)
+    more = (detail(_NAME, "whole_judged"), detail(_NAME, "whole_plain"))
+    return fact(_NAME, "whole", "seen", *more, **told)
 
 
 def _batching(found: Found) -> Finding:
@@ -126,17 +143,11 @@ def _paging(found: Found) -> Finding:
 
 
 def _over(found: Found, figure: str, arm: str, base: str | None) -> list[tuple[CellResult, Faster]]:
-    """A figure of an arm over that of another; None: of one request after another."""
-    alone = _one_by_one(found, figure)
+    """A figure of an arm over that of another, in every cell where both are known."""
     return [
         (cell, factor)
         for cell in found.with_arms(arm)
-        if (
-            factor := ratio(
-                found.figure(cell, arm, figure),
-                found.figure(cell, base, figure) if base else alone,
-            )
-        )
+        if (factor := _over_base(found, cell, figure, arm, base))
     ]
 
 
@@ -146,14 +157,19 @@ def _latency(found: Found, arm: str, base: str | None) -> list[Message | None]:
     if not seen:
         return [detail(_NAME, "latency_unknown")]
     factor = seen[-1][1]
-    if not factor.enough:
-        return [detail(_NAME, "latency_few", n=factor.repeats, least=FEWEST)]
+    if factor.lacking:
+        told = {"n": factor.repeats, "least": FEWEST}
+        return [detail(_NAME, f"latency_{factor.lacking}", **told)]
     key = "same" if not factor.clear else "longer" if factor.factor > 1 else "shorter"
     return [detail(_NAME, f"latency_{key}", **factor.told), over(_by_number(seen))]
 
 
 def _by_number(seen: list[tuple[CellResult, Faster]]) -> list[tuple[int, Faster]]:
-    return [(int(cell.values["concurrency"]), each) for cell, each in seen]
+    return [(_number(cell), each) for cell, each in seen]
+
+
+def _number(cell: CellResult) -> int:
+    return int(cell.values["concurrency"])
 
 
 def _gain(found: Found, name: str, arm: str, base: str | None) -> Finding:
@@ -174,14 +190,14 @@ def _saturation(found: Found, arm: str) -> Finding:
     """From which number on more at a time brings no more throughput."""
     name = arm.replace(".", "_")
     rates = [
-        (int(cell.values["concurrency"]), rate)
+        (cell, rate)
         for cell in found.cells
         if (rate := found.figure(cell, arm, "tokens_per_s")) is not None
     ]
     steps = [
-        _Step(one[0], more[0], growth)
-        for one, more in pairwise(rates)
-        if (growth := ratio(more[1], one[1])) is not None
+        _Step(_number(one), _number(more), growth)
+        for (one, _), (more, _) in pairwise(rates)
+        if (growth := found.compared((more, arm, "tokens_per_s"), (one, arm, "tokens_per_s")))
     ]
     if not steps:  # one number alone neither grows nor stays
         return untested(f"saturation_{name}")
@@ -192,8 +208,12 @@ def _saturation(found: Found, arm: str) -> Finding:
         _NAME, f"saturation_{'still' if flat is None else 'from'}",
         arm=arm_message(arm).model_dump(), concurrency=step.at, more=step.more, **step.growth.told,
     )  # fmt: skip
-    most = {"rate": figure.value, "best": best, "spread": rate_spread(figure)}
-    more = sentences([_open(step), detail(_NAME, "saturation_most", **most)])
+    most = {"rate": figure.value, "best": _number(best), "spread": rate_spread(figure)}
+    # Whoever grew still, grew with every number; whoever did not, with every one before.
+    looked_at = steps if flat is None else steps[: steps.index(flat) + 1]
+    busy = any(each.growth.lacking == "busy" for each in looked_at)
+    open_ = detail(_NAME, "saturation_busy") if busy else _open(step)
+    more = sentences([open_, detail(_NAME, "saturation_most", **most)])
     return Finding(id=f"saturation_{name}", verdict=None, text=text, more=more)
 
 

@@ -11,10 +11,10 @@ from experiment.conclusions import evaluate
 from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.busy import busy_note
+from experiment.experiments.busy import busy_note, others_cores
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
 from experiment.experiments.foretold import OTHER_ENGINES, foretell, foretell_buddy
-from experiment.experiments.found import FEWEST, Found
+from experiment.experiments.found import FEWEST, Found, listed
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import (
@@ -158,6 +158,7 @@ def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
         outputs=_outputs(first) if first else [],
         plans=_plans(arm),
         problems=_arm_problems(figures, arm),
+        others_cores=others_cores(cell.events).get(arm.result.arm),
     )
 
 
@@ -242,8 +243,8 @@ def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
         values = {figure.measure(one) for one in runs}
         if len(values) > 1:
             label = message(f"experiments.figure.{figure.name}").model_dump()
-            listed = ", ".join(str(value) for value in sorted(values, key=str))
-            problems.append(message("experiments.problem.repeats", figure=label, values=listed))
+            several = listed(str(value) for value in sorted(values, key=str))
+            problems.append(message("experiments.problem.repeats", figure=label, values=several))
     if arm.warm_up.config.workload.timed:
         return problems
     apart = first_step_apart(runs) if arm.result.arm not in OTHER_ENGINES else None

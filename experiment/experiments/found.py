@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from experiment.config import Config
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number, Verdict
 from experiment.messages import Message, message
 
+# Where a figure is to be found: its cell, its arm and its name.
+Place = tuple[CellResult, str, str]
 # With fewer repeats, two that lie apart may do so by chance: of three and three, in any order, all
 # of one side come first in one case of twenty.
 FEWEST = 3
@@ -23,21 +26,29 @@ class Faster:
         low: of the smallest repeat of the one over the largest of the other.
         high: the other way round.
         repeats: of the side that has fewer; 0 where nothing is repeated.
+        busy: whether other programs kept cores busy as either of the two began, which slows all
+            repeats of the one alike.
     """
 
     factor: float
     low: float
     high: float
     repeats: int
+    busy: bool
+
+    @property
+    def lacking(self) -> Literal["few", "busy"] | None:
+        """Why it decides nothing: too few repeats, or a busy machine; None where it does."""
+        return "few" if self.repeats < FEWEST else "busy" if self.busy else None
 
     @property
     def enough(self) -> bool:
-        """Whether there are repeats enough to tell a difference from chance."""
-        return self.repeats >= FEWEST
+        """Whether repeats can tell a difference from chance, and from what other programs did."""
+        return self.lacking is None
 
     @property
     def clear(self) -> bool:
-        """Whether it is a difference: enough repeats, and those of the two do not overlap."""
+        """Whether it is a difference: it decides, and repeats of the two do not overlap."""
         return self.enough and (self.low > 1 or self.high < 1)
 
     @property
@@ -78,18 +89,31 @@ class Found:
 
     def ratio(self, cell: CellResult, figure: str, arm: str, base: str) -> Faster | None:
         """A figure of ``arm`` over that of ``base``."""
-        return ratio(self.figure(cell, arm, figure), self.figure(cell, base, figure))
+        return self.compared((cell, arm, figure), (cell, base, figure))
+
+    def compared(self, one: Place, base: Place) -> Faster | None:
+        """A figure over another one, of whatever cells and arms."""
+        busy = any(self.busy(cell, arm) for cell, arm, _ in (one, base))
+        return ratio(self.figure(*one), self.figure(*base), busy=busy)
+
+    def busy(self, cell: CellResult, arm: str) -> bool:
+        """Whether other programs were seen to keep cores busy as an arm began."""
+        ran = cell.arm(arm)
+        return ran is not None and ran.others_cores is not None
 
 
-def ratio(one: FigureValue | None, base: FigureValue | None) -> Faster | None:
-    """One figure over another; None where either is unknown or the second is nothing."""
+def ratio(one: FigureValue | None, base: FigureValue | None, *, busy: bool) -> Faster | None:
+    """One figure over another; None where either is unknown or the second is nothing.
+
+    ``busy``: other programs kept cores busy as one of the two began.
+    """
     if one is None or base is None or one.value is None or not base.value:
         return None
     factor = one.value / base.value
     if not one.values or not base.values or min(base.values) <= 0:
-        return Faster(factor, factor, factor, 0)
+        return Faster(factor, factor, factor, 0, busy)
     low, high = min(one.values) / max(base.values), max(one.values) / min(base.values)
-    return Faster(factor, low, high, min(len(one.values), len(base.values)))
+    return Faster(factor, low, high, min(len(one.values), len(base.values)), busy)
 
 
 def seconds_spread(figure: FigureValue) -> object:
@@ -112,8 +136,9 @@ def speed(faster: Faster | None) -> Message:
     """Beside a text on something else: what the same did to the speed, where that can be told."""
     if faster is None:
         return message("experiments.speed.unknown")
-    if not faster.enough:
-        return message("experiments.speed.few", n=faster.repeats, least=FEWEST)
+    if faster.lacking:
+        told = {"n": faster.repeats, "least": FEWEST}
+        return message(f"experiments.speed.{faster.lacking}", **told)
     key = "same" if not faster.clear else "faster" if faster.factor > 1 else "slower"
     return message(f"experiments.speed.{key}", **faster.told)
 
@@ -139,7 +164,7 @@ def _factor(pair: tuple[Number, float | Faster]) -> float:
 def _note(seen: float | Faster) -> object:
     if not isinstance(seen, Faster) or seen.clear:
         return ""
-    return message(f"experiments.over_{'meet' if seen.enough else 'few'}").model_dump()
+    return message(f"experiments.over_{seen.lacking or 'meet'}").model_dump()
 
 
 def timed(
@@ -152,13 +177,13 @@ def timed(
 ) -> Finding:
     """A claim about a time, with its factor and spread, and what else is to be said.
 
-    ``shown``: whether it is; None: where the factor is clearly more than 1. Without enough repeats
-    there is no verdict.
+    ``shown``: whether it is; None: where the factor is clearly more than 1. Without enough repeats,
+    or of an arm that began on a busy machine, there is no verdict.
     """
     if faster is None:
         return untested(name)
     if not faster.enough:
-        return few(name, faster.repeats)
+        return undecided(name, faster)
     holds = faster.clear and faster.factor > 1 if shown is None else shown
     against = {} if holds else {"why": _why_not(faster)}
     return judged(experiment, name, holds, *more, **faster.told, **figures, **against)
@@ -168,6 +193,14 @@ def _why_not(faster: Faster) -> object:
     """What speaks against a claim that a factor is more than 1."""
     key = "overlap" if not faster.clear else "small" if faster.factor > 1 else "opposite"
     return message(f"experiments.why_not.{key}").model_dump()
+
+
+def listed(items: Iterable[object]) -> object:
+    """Names or numbers as one, for a text; what stands between them is the language's."""
+    said, *others = [*items] or [""]
+    for other in others:
+        said = message("experiments.and", one=said, other=other).model_dump()
+    return said
 
 
 def sentences(texts: Sequence[Message | None]) -> Message | None:
@@ -184,6 +217,17 @@ def sentences(texts: Sequence[Message | None]) -> Message | None:
 def detail(experiment: str, key: str, **figures: object) -> Message:
     """A text of an experiment that stands below a finding."""
     return message(f"experiments.{experiment.replace('-', '_')}.{key}", **figures)
+
+
+def undecided(name: str, faster: Faster) -> Finding:
+    """A claim about a time that decides nothing, with the reason."""
+    return busy(name) if faster.lacking == "busy" else few(name, faster.repeats)
+
+
+def busy(name: str) -> Finding:
+    """A claim about a time of an arm that began while other programs kept cores busy."""
+    text, more = message("experiments.busy"), message("experiments.busy_advice")
+    return Finding(id=name, verdict="untested", text=text, more=more)
 
 
 def few(name: str, repeats: int) -> Finding:

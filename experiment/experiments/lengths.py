@@ -1,4 +1,4 @@
-"""The same tokens as short, mixed and long requests: where slabs waste, and where they do not.
+"""As many tokens as short, mixed and long requests: where slabs waste, and where they do not.
 
     short   [16+16] x 64                          a slab of 512 for 31 slots
     mixed   [16+16] [32+32] [96+64] [192+64] x 4
@@ -16,7 +16,7 @@ from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment
 from experiment.experiments.found import Found, detail, fact, judged_as, speed, untested
 from experiment.experiments.results import CellResult, Finding
-from experiment.messages import message
+from experiment.messages import Message, message
 
 _NAME = "lengths"
 # Fewer more at a time than this is called none. Waste alone is no gain while nobody waits for it.
@@ -70,7 +70,17 @@ def _shapes(found: Found) -> Finding:
     for other in said[1:]:
         text = message("experiments.lengths.shape_and", one=text.model_dump(),
                        other=other.model_dump())  # fmt: skip
-    return fact(_NAME, "shapes", "seen", shapes=text.model_dump())
+    return fact(_NAME, "shapes", "seen", _uneven(found), shapes=text.model_dump())
+
+
+def _uneven(found: Found) -> Message | None:
+    """Where whole requests do not fill the total alike: from how many tokens to how many."""
+    options: dict[str, Any] = found.config.experiment.options
+    total = options["total"]
+    sums = [sum(map(sum, fill(options[str(cell.values["shape"])], total))) for cell in found.cells]
+    if min(sums) == max(sums):
+        return None
+    return detail(_NAME, "shapes_uneven", least=min(sums), most=max(sums), total=total)
 
 
 def _more(found: Found, cell: CellResult) -> float | None:

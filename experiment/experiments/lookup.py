@@ -7,6 +7,7 @@ told as a share of a decoding step; attention alone is timed beside them
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -15,13 +16,14 @@ from experiment.experiments.base import Cell, Experiment, contiguous, other_engi
 from experiment.experiments.found import (
     FEWEST,
     Found,
+    busy,
     detail,
     fact,
     few,
     judged,
     judged_as,
-    ratio,
     sentences,
+    undecided,
     untested,
 )
 from experiment.experiments.results import Finding, Number
@@ -53,17 +55,21 @@ def _of_step(found: Found) -> Finding:
 
     What attention takes through the table and without it differ by little, so repeats may lie on
     both sides of nothing: then no cost was seen, or, where they reach the limit too, none of both
-    can be told.
+    can be told. What began on a busy machine excuses no cost at another context.
     """
     seen = _repeats(found, "lookup_of_step")
     if not seen:
         return untested("of_step")
-    if min(len(values) for _, values in seen) < FEWEST:
-        return few("of_step", min(len(values) for _, values in seen))
-    over = [pair for pair in seen if max(pair[1]) >= UNDER]
-    clearly = [pair for pair in over if min(pair[1]) > 0]
-    context, worst = max(clearly or over or seen, key=lambda pair: median(pair[1]))
-    told = {"share": median(worst), "low": min(worst), "high": max(worst), "context": context,
+    repeats = min(len(each.values) for each in seen)
+    if repeats < FEWEST:
+        return few("of_step", repeats)
+    over = [each for each in seen if max(each.values) >= UNDER]
+    clearly = [each for each in over if min(each.values) > 0 and not each.busy]
+    if not clearly and any(each.busy for each in seen):
+        return busy("of_step")
+    at = max(clearly or over or seen, key=lambda each: median(each.values))
+    worst = at.values
+    told = {"share": median(worst), "low": min(worst), "high": max(worst), "context": at.context,
             "limit": UNDER}  # fmt: skip
     if over and not clearly:
         text = message("experiments.lookup.of_step_unclear", **told)
@@ -74,10 +80,19 @@ def _of_step(found: Found) -> Finding:
     return judged(_NAME, "of_step", not over, **told)
 
 
-def _repeats(found: Found, name: str) -> list[tuple[int, list[Number]]]:
-    """Context and repeats of a figure, where it is known."""
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Repeats of a figure at a context, and whether the arm began on a busy machine."""
+
+    context: int
+    values: list[Number]
+    busy: bool
+
+
+def _repeats(found: Found, name: str) -> list[_Seen]:
+    """The same at every context where it is known."""
     return [
-        (int(cell.values["context"]), figure.values)
+        _Seen(int(cell.values["context"]), figure.values, found.busy(cell, "paged"))
         for cell in found.with_arms("paged")
         if (figure := found.figure(cell, "paged", name)) and figure.values
     ]
@@ -88,17 +103,20 @@ def _of_attention(found: Found) -> Finding:
     seen = _repeats(found, "lookup_share")
     if not seen:
         return untested("of_attention")
-    text, *others = (_at(context, values) for context, values in seen)
+    text, *others = (_at(each) for each in seen)
     return Finding(id="of_attention", verdict=None, text=text, more=sentences(others))
 
 
-def _at(context: int, shares: list[Number]) -> Message:
+def _at(seen: _Seen) -> Message:
     """What attention through the table takes besides; on both sides of nothing it is noise."""
+    shares = seen.values
     least, most = min(shares), max(shares)
-    told = {"context": context, "low": least, "high": most}
+    told = {"context": seen.context, "low": least, "high": most}
     if len(shares) < FEWEST:
         told |= {"n": len(shares), "least": FEWEST}
         return message("experiments.lookup.of_attention_few", **told)
+    if seen.busy:
+        return message("experiments.lookup.of_attention_busy", **told)
     key = "more" if least > 0 else "less" if most < 0 else "none"
     if key == "less":
         told |= {"low": -most, "high": -least}
@@ -110,14 +128,13 @@ def _scattered(found: Found) -> Finding:
     cell = next(reversed(list(found.with_arms("paged"))), None)
     if cell is None:
         return untested("scattered")
-    scattered, ordered = (
-        found.figure(cell, "paged", f"lookup_{name}_s") for name in ("scattered", "ordered")
+    slower = found.compared(
+        (cell, "paged", "lookup_scattered_s"), (cell, "paged", "lookup_ordered_s")
     )
-    slower = ratio(scattered, ordered)
     if slower is None:
         return untested("scattered")
     if not slower.enough:
-        return few("scattered", slower.repeats)
+        return undecided("scattered", slower)
     key = "none" if not slower.clear else "slower" if slower.factor > 1 else "faster"
     told = {"context": cell.values["context"], "low": slower.low, "high": slower.high}
     return fact(_NAME, "scattered", key, **told, **slower.told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from experiment.experiments.found import Found, detail, fact, judged, untested
+from experiment.experiments.found import Found, detail, fact, judged, listed, untested
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message
 
@@ -36,9 +36,9 @@ def beside_the_paper(
     if not seen:
         return untested("paper")
     told = {
-        "settings": ", ".join(str(at) for at, _ in seen),
-        "shares": listed(share for _, share in seen),
-        "paper": listed(paper[at] for at, _ in seen),
+        "settings": listed(at for at, _ in seen),
+        "shares": percents(share for _, share in seen),
+        "paper": percents(paper[at] for at, _ in seen),
     }
     return fact(name, "paper", "seen", *more, **told)
 
@@ -56,9 +56,9 @@ def beside_slabs(found: Found, name: str, axis: str) -> list[Finding]:
     if not seen:
         return []
     told = {
-        "settings": ", ".join(str(cell.values[axis]) for cell, _, _ in seen),
-        "slabs": listed(slabs for _, slabs, _ in seen),
-        "shares": listed(share for _, _, share in seen),
+        "settings": listed(cell.values[axis] for cell, _, _ in seen),
+        "slabs": percents(slabs for _, slabs, _ in seen),
+        "shares": percents(share for _, _, share in seen),
         "max_length": seen[-1][0].max_length,
     }
     copied = {
@@ -71,6 +71,6 @@ def beside_slabs(found: Found, name: str, axis: str) -> list[Finding]:
     return [judged(name, "slabs", less, detail(name, "slabs_copied", **copied), **told)]
 
 
-def listed(shares: Iterable[float]) -> str:
-    """Shares as text."""
-    return ", ".join(f"{share * 100:.2f} %" for share in shares)
+def percents(shares: Iterable[float]) -> object:
+    """Shares, for a text."""
+    return listed(f"{share * 100:.2f} %" for share in shares)

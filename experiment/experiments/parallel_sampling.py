@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from experiment.config import Config
 from experiment.experiments.base import DRAW, Cell, Experiment, contiguous, drawn_lengths
-from experiment.experiments.found import Found, detail, judged, untested
+from experiment.experiments.found import Found, detail, judged, listed, untested
 from experiment.experiments.paper_shares import (
     beside_slabs,
     beside_the_paper,
-    listed,
+    percents,
     saved_shares,
 )
 from experiment.experiments.results import CellResult, Finding
@@ -43,8 +43,8 @@ def _findings(found: Found) -> list[Finding]:
     lengths = drawn_lengths(found.config)
     said = [_closed_sum(lengths, cell) for cell, _ in saved_shares(found)]
     sizes = {int(cell.values["samples"]): cell.block_size for cell, _ in saved_shares(found)}
-    many = listed(closed_sums(found.config, sizes).values())
-    told = {"requests": len(lengths), "formula": listed(said), "drawn": MANY, "many": many}
+    many = percents(closed_sums(found.config, sizes).values())
+    told = {"requests": len(lengths), "formula": percents(said), "drawn": MANY, "many": many}
     drawn = detail(_NAME, "paper_drawn", **told)
     return [
         _formula(found),
@@ -63,7 +63,7 @@ def _formula(found: Found) -> Finding:
     said = [_closed_sum(lengths, cell) for cell, _ in saved]
     shares = [share for _, share in saved]
     off = max(abs(one - other) for one, other in zip(said, shares, strict=True))
-    told = {"shares": listed(shares), "formula": listed(said), "samples": _samples(saved)}
+    told = {"shares": percents(shares), "formula": percents(said), "samples": _samples(saved)}
     why = None if off < _EXACT else detail(_NAME, "formula_why")
     return judged(_NAME, "formula", off < _EXACT, why, off=off, **told)
 
@@ -79,9 +79,9 @@ def _forked(found: Found) -> list[Finding]:
         return []
     told: dict[str, object] = {
         "arm": arm_message(_FORKS).model_dump(),
-        "settings": ", ".join(str(cell.values["samples"]) for cell, _, _ in seen),
-        "shares": listed(saved for _, saved, _ in seen),
-        "own": listed(share for _, _, share in seen),
+        "settings": listed(cell.values["samples"] for cell, _, _ in seen),
+        "shares": percents(saved for _, saved, _ in seen),
+        "own": percents(share for _, _, share in seen),
     }
     for name, arm in (("copied", _FORKS), ("own_copied", "paged")):
         told[name] = sum(int(found.value(cell, arm, "copied_blocks") or 0) for cell, _, _ in seen)
@@ -107,8 +107,8 @@ def _share(lengths: list[list[int]], samples: int, block_size: int) -> float:
     return samples_sharing(pairs, samples, block_size).share or 0.0
 
 
-def _samples(saved: list[tuple[CellResult, float]]) -> str:
-    return ", ".join(str(cell.values["samples"]) for cell, _ in saved)
+def _samples(saved: list[tuple[CellResult, float]]) -> object:
+    return listed(cell.values["samples"] for cell, _ in saved)
 
 
 PARALLEL_SAMPLING = Experiment(

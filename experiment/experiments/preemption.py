@@ -19,7 +19,6 @@ from experiment.experiments.found import (
     Found,
     detail,
     judged,
-    ratio,
     sentences,
     untested,
 )
@@ -96,8 +95,8 @@ def _other(found: Found, arm: str) -> list[Finding]:
         without = found.value(ample, arm, "steps")
         if one is None or reference is None or None in counts.values() or without is None:
             continue
-        figures = (found.figure(each, arm, "generate_s") for each in (cell, ample))
-        told = {"size": cell.block_size, "ample": without, "time": _time(ratio(*figures))}
+        slower = found.compared((cell, arm, "generate_s"), (ample, arm, "generate_s"))
+        told = {"size": cell.block_size, "ample": without, "time": _time(slower)}
         name = arm_message(arm).model_dump()
         texts.append(detail(_NAME, "other_size", arm=name, **told, **counts))
         requests += len(reference.outputs)
@@ -115,18 +114,17 @@ def _size(found: Found, cell: CellResult, ample: CellResult) -> Message | None:
     without = found.value(ample, "paged", "steps")
     if None in counts.values() or without is None:
         return None
-    slower = ratio(
-        found.figure(cell, "paged", "generate_s"), found.figure(ample, "paged", "generate_s")
-    )
+    slower = found.compared((cell, "paged", "generate_s"), (ample, "paged", "generate_s"))
     told = {"size": cell.block_size, "ample": without, "time": _time(slower)}
     return message("experiments.preemption.size", **told, **counts)
 
 
 def _time(slower: Faster | None) -> dict[str, Any]:
-    """The time beside that with ample memory, as far as repeats allow."""
-    if slower is None or not slower.enough:
-        repeats = slower.repeats if slower else 0
-        return message("experiments.preemption.time_few", n=repeats, least=FEWEST).model_dump()
+    """The time beside that with ample memory, as far as repeats and the machine allow."""
+    lacking = "few" if slower is None else slower.lacking
+    if slower is None or lacking:
+        told = {"n": slower.repeats if slower else 0, "least": FEWEST}
+        return message(f"experiments.preemption.time_{lacking}", **told).model_dump()
     key = "same" if not slower.clear else "longer" if slower.factor > 1 else "shorter"
     return message(f"experiments.preemption.time_{key}", **slower.told).model_dump()
 

@@ -18,13 +18,12 @@ from experiment.experiments.found import (
     Found,
     detail,
     fact,
-    few,
     judged,
     over,
-    ratio,
     seconds_spread,
     sentences,
     timed,
+    undecided,
     untested,
 )
 from experiment.experiments.people import questions
@@ -73,14 +72,14 @@ def _later(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
         (int(cell.values["rows"]), faster)
         for before, cell in pairs
         if (
-            faster := ratio(
-                found.figure(before, "paged", "later_ttft_s"),
-                found.figure(cell, "paged", "later_ttft_s"),
+            faster := found.compared(
+                (before, "paged", "later_ttft_s"), (cell, "paged", "later_ttft_s")
             )
         )
     ]
     figures = {"off": base.value, "on": one.value, "rows": on.values["rows"]}
-    return timed(_NAME, "later", ratio(base, one), figures, over(factors))
+    faster = found.compared((off, "paged", "later_ttft_s"), (on, "paged", "later_ttft_s"))
+    return timed(_NAME, "later", faster, figures, over(factors))
 
 
 def _tokens(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
@@ -138,11 +137,11 @@ def _other(found: Found, arm: str) -> Finding | None:
 
 def _sooner(found: Found, off: CellResult, on: CellResult, arm: str) -> Message | None:
     one, base = (found.figure(cell, arm, "later_ttft_s") for cell in (on, off))
-    faster = ratio(base, one)
+    faster = found.compared((off, arm, "later_ttft_s"), (on, arm, "later_ttft_s"))
     if one is None or base is None or faster is None:
         return None
-    if not faster.enough:
-        return detail(_NAME, "other_few", n=faster.repeats, least=FEWEST)
+    if faster.lacking:
+        return detail(_NAME, f"other_{faster.lacking}", n=faster.repeats, least=FEWEST)
     key = "same" if not faster.clear else "sooner" if faster.factor > 1 else "later"
     told = {"on": one.value, "off": base.value, **faster.told}
     return detail(_NAME, f"other_{key}", **told)
@@ -152,12 +151,12 @@ def _first(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
     """The first question pays for the table, with the cache too."""
     _, on = pairs[-1]
     first, later = (found.figure(on, "paged", f"{which}_ttft_s") for which in ("first", "later"))
-    faster = ratio(first, later)
+    faster = found.compared((on, "paged", "first_ttft_s"), (on, "paged", "later_ttft_s"))
     if first is None or later is None or faster is None:
         return untested("first")
     spreads = {"first_spread": seconds_spread(first), "later_spread": seconds_spread(later)}
     if not faster.enough:
-        return few("first", faster.repeats)
+        return undecided("first", faster)
     told = {"first": first.value, "later": later.value, **faster.told}
     key = "seen" if faster.clear and faster.factor > 1 else "same"
     return fact(_NAME, "first", key, **told, **spreads)

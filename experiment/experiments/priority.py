@@ -16,7 +16,6 @@ from experiment.experiments.found import (
     detail,
     judged,
     judged_as,
-    ratio,
     seconds_spread,
     timed,
     untested,
@@ -93,9 +92,12 @@ def _seconds(found: Found, fcfs: CellResult, priority: CellResult) -> Finding:
     other = found.figure(priority, "paged", "urgent_first_s")
     if one is None or other is None:
         return untested("seconds")
+    faster = found.compared(
+        (fcfs, "paged", "urgent_first_s"), (priority, "paged", "urgent_first_s")
+    )
     figures = {"fcfs": one.value, "priority": other.value}
     spreads = {"fcfs_spread": seconds_spread(one), "priority_spread": seconds_spread(other)}
-    return timed(_NAME, "seconds", ratio(one, other), {**figures, **spreads})
+    return timed(_NAME, "seconds", faster, {**figures, **spreads})
 
 
 def _outputs(fcfs: CellResult, priority: CellResult) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiment.experiments.base import Experiment, contiguous, other_engines, varied
-from experiment.experiments.found import Found, detail, fact, judged, ratio, timed, untested
+from experiment.experiments.found import Found, detail, fact, judged, timed, untested
 from experiment.experiments.results import CellResult, Finding
 
 _NAME = "quantised"
@@ -67,9 +67,7 @@ def _tokens(own: CellResult, other: CellResult) -> Finding:
 
 
 def _speed(found: Found, own: CellResult, other: CellResult) -> Finding:
-    faster = ratio(
-        found.figure(other, "paged", "tokens_per_s"), found.figure(own, "paged", "tokens_per_s")
-    )
+    faster = found.compared((other, "paged", "tokens_per_s"), (own, "paged", "tokens_per_s"))
     return timed(_NAME, "speed", faster, {"kv_dtype": other.values["kv_dtype"]})
 
 

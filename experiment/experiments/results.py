@@ -78,7 +78,9 @@ class CellArm(_Result):
     """An arm in a cell. ``outputs`` is a digest of each request's tokens, in their order.
 
     ``plans`` are, of our engine, how many steps the simulator plans just so when it is told what
-    no scheduler can know (stops, and where beams go on), and all steps.
+    no scheduler can know (stops, and where beams go on), and all steps. ``others_cores`` are cores
+    that other programs kept busy as the arm began, which slows all its repeats alike; None: they
+    kept none, or nobody knows.
     """
 
     arm: str
@@ -89,6 +91,7 @@ class CellArm(_Result):
     outputs: list[str] = []
     plans: tuple[int, int] | None = None
     problems: list[Message] = []
+    others_cores: float | None = None
 
 
 class CellResult(_Result):

@@ -23,7 +23,17 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import DRAW, Cell, Experiment, cell_of, drawn_lengths
-from experiment.experiments.found import Found, detail, fact, over, sentences, timed, untested
+from experiment.experiments.found import (
+    Found,
+    busy,
+    detail,
+    fact,
+    listed,
+    over,
+    sentences,
+    timed,
+    untested,
+)
 from experiment.experiments.load import KEEPS_UP, LATER, kept_up, later_tokens
 from experiment.experiments.measured import CellEvents, measure
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number
@@ -52,6 +62,7 @@ class _Load:
 
 def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
+    _check_limit(options.get("time_limit_s"))
     load = _load(config)
     # One after another counts the same at every rate, so its steps are counted at the first one.
     counted = dict.fromkeys(_ONE_BY_ONE, message("skip.counted_once"))
@@ -73,6 +84,19 @@ def _cells(config: Config) -> list[Cell]:
             several = cell_of(config, values, overrides, counted) if again else None
             cells.append(several or Cell(values, overrides))
     return cells
+
+
+def _check_limit(limit: Any) -> None:
+    """What is no time would count as none, and every answer as in time.
+
+    Raises:
+        ValueError: it is no number of seconds.
+    """
+    if limit is None:
+        return
+    number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if not number or limit <= 0:
+        raise ValueError(f"options.time_limit_s is a number of seconds above 0, not {limit!r}")
 
 
 def _spared(cell: Cell, before: Sequence[CellEvents]) -> dict[str, Message]:
@@ -207,11 +231,15 @@ _Bore = tuple[Number | None, Number | None]
 
 @dataclass(frozen=True, slots=True)
 class _Rate:
-    """How an arm bore a rate: what it kept up with and how much later it was, by repeats."""
+    """How an arm bore a rate: what it kept up with and how much later it was, by repeats.
+
+    ``busy``: other programs kept cores busy as it began, so a queue may be theirs.
+    """
 
     rate: float
     kept_up: FigureValue
     later: FigureValue
+    busy: bool
 
     @property
     def saturated(self) -> bool:
@@ -253,7 +281,8 @@ def _rates(found: Found, cells: list[CellResult], arm: str) -> list[_Rate]:
     for cell in cells:
         kept, later = (found.figure(cell, arm, name) for name in ("kept_up", "later_tokens"))
         if kept is not None and later is not None:
-            rates.append(_Rate(float(cell.values["rate"]), kept, later))
+            rate = float(cell.values["rate"])
+            rates.append(_Rate(rate, kept, later, found.busy(cell, arm)))
     return sorted(rates, key=lambda each: each.rate)
 
 
@@ -262,9 +291,10 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
 
     Who never was is named as well: of it the rates that were run do not show the limit.
     """
-    limits = {
-        arm: next((r.rate for r in rates if r.saturated), None) for arm, rates in seen.items()
-    }
+    gave = {arm: next((r for r in rates if r.saturated), None) for arm, rates in seen.items()}
+    if any(rate is not None and rate.busy for rate in gave.values()):
+        return busy("first")
+    limits = {arm: rate.rate if rate else None for arm, rate in gave.items()}
     known = [rate for rate in limits.values() if rate is not None]
     if not seen:
         return untested("first")
@@ -284,12 +314,8 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
     return fact(_NAME, "first", "seen", rest, left, rule, arms=_listed(arms), rate=min(known))
 
 
-def _listed(arms: list[str]) -> dict[str, Any]:
-    text = arm_message(arms[0])
-    for arm in arms[1:]:
-        other = arm_message(arm).model_dump()
-        text = message("experiments.and", one=text.model_dump(), other=other)
-    return text.model_dump()
+def _listed(arms: list[str]) -> object:
+    return listed([arm_message(arm).model_dump() for arm in arms])
 
 
 def _limit(arm: str, rates: list[_Rate]) -> Finding:
@@ -303,7 +329,8 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
         bore = max((each.rate for each in rates if not each.open), default=None)
         below = None if bore is None else detail(_NAME, "limit_below", rate=bore)
     text = detail(_NAME, f"limit_{key}", arm=arm_message(arm).model_dump(), **at.told)
-    more = sentences([detail(_NAME, "limit_queued", **at.queues), below, advice])
+    others = detail(_NAME, "limit_busy") if at.busy and key != "kept" else None
+    more = sentences([detail(_NAME, "limit_queued", **at.queues), others, below, advice])
     return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text, more=more)
 
 

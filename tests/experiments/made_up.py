@@ -39,6 +39,16 @@ def cell(index: int, values: dict[str, int | float | str], **arms: Figures) -> C
     )  # fmt: skip
 
 
+def begun_busy(one: CellResult, *arms: str) -> CellResult:
+    """The same cell, other programs having kept cores busy as these arms of it began."""
+    assert set(arms) <= {arm.arm for arm in one.arms}
+    made = [
+        arm.model_copy(update={"others_cores": 1.25}) if arm.arm in arms else arm
+        for arm in one.arms
+    ]
+    return one.model_copy(update={"arms": made})
+
+
 def found_of(name: str, *cells: CellResult) -> Found:
     return Found(load_config(CONFIGS / f"{name}.toml", {}), list(cells))
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from in_process import run, tiny_config
+from in_process import Ran, run, tiny_config
 
 from experiment import lead, noise
-from experiment.events import ArmStarted, CellStarted, Event, Notice
+from experiment.events import ArmStarted, CellStarted, Event, Notice, RunResumed, encode
 from experiment.experiments import busy
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import arm_message, message
-from experiment.record import EVENTS_FILE, read_record
+from experiment.joined import joined
+from experiment.record import EVENTS_FILE, Record, read_record
 
 
 @pytest.mark.parametrize(
@@ -79,38 +80,92 @@ def test_an_arm_is_looked_at_before_it_begins(monkeypatch: pytest.MonkeyPatch) -
         assert "{" not in text
 
 
-def test_of_all_arms_it_is_told_once_and_with_advice(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Two arms in one cell, three repeats each, on a machine that nobody else kept busy."""
     config = tiny_config(
         "capacity",
         experiment__values=[2],
+        experiment__repeats=3,
         experiment__options={"lengths": [[5, 4]]},
         cache__max_length=64,
         cache__block_size=4,
         cache__budget=2 * 64 * 1024,
         run__arms=["slabs", "paged"],
     )
-    quiet = run(config, tmp_path / "quiet")
-    assert not quiet.result.noisy
+    return run(config, tmp_path_factory.mktemp("busy") / "quiet")
+
+
+def with_notices(quiet: Ran, place: Path, cores: Mapping[str, float]) -> Record:
+    """The log of the same run as it is where other programs were seen as these arms began."""
     log = (quiet.record.directory / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
+    (started,) = (cell.started for cell in cells_of(quiet.record))
     lines = []
     for line in log:
         event = json.loads(line)
-        if event["event"] == "arm_started":
-            cores = 0.5 if event["arm"] == "slabs" else 1.25
-            arm = arm_message(event["arm"]).model_dump()
-            text = message("experiments.note.busy_arm", cell=1, arm=arm, cores=cores)
-            lines.append(Notice(text=text).model_dump_json())
+        if event["event"] == "arm_started" and event["arm"] in cores:
+            arm = event["arm"]
+            lines.append(encode(busy.busy_notice(started, arm, cores[arm])))
         lines.append(line)
-    (tmp_path / "busy").mkdir()
-    (tmp_path / "busy" / EVENTS_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
-    record = read_record(tmp_path / "busy")
+    (place / EVENTS_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return read_record(place)
+
+
+def test_of_all_arms_it_is_told_once_and_with_advice(quiet: Ran, tmp_path: Path) -> None:
+    assert not [note for note in quiet.result.notes if note.key == "experiments.note.busy"]
+    record = with_notices(quiet, tmp_path, {"slabs": 0.5, "paged": 1.25})
     (cell,) = cells_of(record)
     assert len(cell.view(1).of(ArmStarted)) == 2
     assert not cell.view(1).of(Notice)
     results = picture(record)[1]
     assert results.experiment is not None
-    assert results.experiment.noisy
     told = [note for note in results.experiment.notes if note.key == "experiments.note.busy"]
+    # With no other note on times: those of three repeats may scatter, too.
+    assert results.experiment.model_copy(update={"notes": told}).noisy
     assert [note.params for note in told] == [{"n": 2, "of": 2, "cores": 1.25}]
     assert results.experiment.problems == []
     assert not [note for note in results.notes if note.key.startswith("experiments.note.busy")]
+
+
+@pytest.mark.parametrize("arm", ["slabs", "paged"])
+def test_a_time_of_an_arm_that_began_busy_gets_no_verdict(
+    quiet: Ran, tmp_path: Path, arm: str
+) -> None:
+    record = with_notices(quiet, tmp_path, {arm: 0.75})
+    result = picture(record)[1].experiment
+    assert result is not None
+    (cell,) = result.cells
+    assert {one.arm: one.others_cores for one in cell.arms} == {
+        "slabs": None, "paged": None, arm: 0.75
+    }  # fmt: skip
+    before = {finding.id: finding for finding in quiet.result.findings}
+    after = {finding.id: finding for finding in result.findings}
+    assert before["throughput"].verdict in ("shown", "not_shown")
+    assert after["throughput"].text.key == "experiments.busy"
+    assert (after["at_once"].verdict, after["preempting"]) == (
+        before["at_once"].verdict, before["preempting"]
+    )  # fmt: skip
+    assert [one.figures for one in cell.arms] == [one.figures for one in quiet.result.cells[0].arms]
+
+
+def test_of_an_arm_that_ran_again_the_later_attempt_was_busy_or_not(
+    quiet: Ran, tmp_path: Path
+) -> None:
+    """A notice belongs to its arm, so a broken-off attempt takes its own with it."""
+    events = list(with_notices(quiet, tmp_path, {"slabs": 0.5, "paged": 1.25}).events)
+    at = {
+        arm: next(i for i, event in enumerate(events)
+                  if isinstance(event, Notice) and event.arm == arm)
+        for arm in ("slabs", "paged")
+    }  # fmt: skip
+    first, broken, rest = (
+        events[: at["paged"]], events[at["paged"] : at["paged"] + 3], events[at["paged"] + 1 :]
+    )  # fmt: skip
+    started = next(event for event in events if isinstance(event, CellStarted))
+    resumed = RunResumed(version="1", wall_ns=2**62, utc_offset_s=0, command=[],
+                         missing=[(0, "paged")])  # fmt: skip
+    log = joined([*first, *broken, resumed, started, *rest])
+    assert busy.others_cores(log) == {"slabs": 0.5}
+    again = events[at["paged"] :]
+    log = joined([*first, *rest[:2], resumed, started, *again])
+    assert busy.others_cores(log) == {"slabs": 0.5, "paged": 1.25}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from made_up import SLABS, Figures, below, budget, cell, findings, found_of
+from made_up import SLABS, Figures, assert_told, below, budget, cell, findings, found_of
 
 from experiment.config_reading import load_config
 from experiment.experiments import claims
@@ -13,7 +13,9 @@ from experiment.experiments.base import drawn_lengths
 from experiment.experiments.claims import Judged, judge
 from experiment.experiments.found import Found
 from experiment.experiments.parallel_sampling import PAPER
+from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import Finding
+from experiment.i18n import Translator
 from experiment.messages import message
 from experiment.shipped import CONFIGS
 from kvsim.paper.sharing import samples_sharing
@@ -61,7 +63,8 @@ def test_the_whole_gain_is_the_product_of_its_three_steps() -> None:
     # The headline names the part that is paging's.
     told = {"factor": 9, "batching": 2, "engine": 3, "paging": 1.5}
     assert told.items() <= whole(3).text.params.items()
-    assert below(whole(3)) == {"concurrency.whole_judged": {}}
+    # It says which cache of Transformers it is held against.
+    assert below(whole(3)) == {"concurrency.whole_judged": {}, "concurrency.whole_plain": {}}
     assert whole(3).verdict is None
     assert whole(2).verdict == "untested"
 
@@ -127,6 +130,31 @@ def test_each_width_is_held_against_its_own_figure_of_the_paper() -> None:
     assert beams(0.40, 0.90, 0.50) == "not_shown"  # the widest saves less than the paper's
 
 
+def test_numbers_are_listed_as_the_language_does() -> None:
+    cells = [cell(n, {"beam_width": 2 * n + 2}, paged={"saved": 0.4 + n / 10}) for n in range(2)]
+    text = findings("beam", *cells)["paper"].text
+    assert "With 2, 4 beams 40.00 %, 50.00 % were saved" in Translator("en").message(text)
+    chinese = Translator("zh").message(text)
+    assert ", " not in chinese
+    assert "40.00 %、50.00 %" in chinese
+
+
+@pytest.mark.parametrize(("total", "said"), [(2048, None), (1000, (512, 992))])
+def test_shapes_that_whole_requests_do_not_fill_alike_are_said(
+    total: int, said: tuple[int, int] | None
+) -> None:
+    """Of 1,000 tokens: 31 requests of 32, seven of the mixed ones, one of 512."""
+    config = load_config(CONFIGS / "lengths.toml", {"experiment.options.total": total})
+    cells = [
+        cell(n, {"shape": shape}, slabs={"running_mean": 4}, paged={"running_mean": 8})
+        for n, shape in enumerate(("short", "mixed", "long"))
+    ]
+    shapes = find_experiment("lengths").findings(Found(config, cells))[0]
+    assert_told(shapes)
+    told = below(shapes).get("lengths.shapes_uneven")
+    assert (told and (told["least"], told["most"], told["total"])) == (said and (*said, total))
+
+
 def test_the_throughput_claim_says_which_part_is_paging() -> None:
     def ran(rates: Sequence[float]) -> Figures:
         return {"tokens_per_s": rates}
@@ -146,6 +174,7 @@ def test_the_throughput_claim_says_which_part_is_paging() -> None:
         "batching": 2, "engine": 3, "paging": 1.5,
     }  # fmt: skip
     assert claim.verdict == "not_shown"
+    assert claim.reason == message("claims.why.plain")
 
 
 def test_a_throughput_that_was_not_repeated_is_not_judged() -> None:

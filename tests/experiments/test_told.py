@@ -191,6 +191,13 @@ def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:
         ),
         (["--config", "serving.toml", "--set", "experiment.values=[8, 8.0]"], "experiment_twice"),
         (["--config", "serving.toml", "--set", "experiment.values=[0]"], "experiment_options"),
+        *(
+            (
+                ["--config", "serving.toml", "--set", f"experiment.options.time_limit_s={limit}"],
+                "experiment_options",
+            )
+            for limit in ("10s", "true", "0", "-1", "[10]")
+        ),
         (["--config", "prefix.toml", "--set", "experiment.values=[9, 8, 7]"], "experiment_options"),
         (["--config", "capacity.toml", "--set", "experiment.values=[4, 0]"], "experiment_empty"),
         (

@@ -1,0 +1,250 @@
+"""No verdict on times of an arm that began while other programs kept cores busy; counts stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from made_up import SLABS, Figures, begun_busy, below, budget, cell, findings, found_of, value
+
+from experiment.experiments.claims import Judged, judge
+from experiment.experiments.found import ratio
+from experiment.experiments.results import CellResult, Finding
+from experiment.i18n import LANGUAGES, Translator
+
+
+def claim(name: str, experiment: str, *cells: CellResult) -> Judged:
+    judged = judge({experiment: found_of(experiment, *cells)})
+    return next(one for one in judged if one.claim.name == name)
+
+
+def is_untested(seen: Finding) -> bool:
+    """Whether it gives no verdict for a busy machine, and says what to do."""
+    assert (seen.verdict == "untested") is (seen.text.key == "experiments.busy")
+    return seen.verdict == "untested" and "busy_advice" in below(seen)
+
+
+def test_repeats_that_lie_apart_are_not_clear_on_a_busy_machine() -> None:
+    fast, slow = value([140, 141, 142]), value([100, 101, 102])
+    quiet, busy = (ratio(fast, slow, busy=each) for each in (False, True))
+    assert quiet is not None
+    assert busy is not None
+    assert (quiet.enough, quiet.clear, quiet.lacking) == (True, True, None)
+    assert (busy.enough, busy.clear, busy.lacking) == (False, False, "busy")
+    slower = ratio(slow, fast, busy=True)
+    assert slower is not None
+    assert not slower.slower
+    # Fewer repeats than it takes are too few on any machine.
+    once = ratio(value([1, 2]), value([1, 2]), busy=True)
+    assert once is not None
+    assert once.lacking == "few"
+
+
+@pytest.mark.parametrize(
+    ("busy", "untested"),
+    [((), False), (("slabs",), True), (("paged",), True), (("contiguous.batch",), False)],
+)
+def test_either_side_of_a_comparison_may_have_begun_busy(
+    busy: tuple[str, ...], untested: bool
+) -> None:
+    paged = budget(8.0, [140, 141, 142], preemptions=3)
+    ran = cell(0, {"requests": 24}, slabs=SLABS, paged=paged, contiguous__batch=SLABS)
+    seen = findings("capacity", begun_busy(ran, *busy))
+    assert is_untested(seen["throughput"]) is untested
+    # More at a time is counted; beside it the speeds are not compared.
+    assert seen["at_once"].verdict == "shown"
+    assert ("speed.busy" in below(seen["at_once"])) is untested
+    assert ("speed.faster" in below(seen["at_once"])) is not untested
+    assert seen["preempting"].text.params["count"] == 3
+
+
+def test_a_busy_end_of_the_range_is_called_so() -> None:
+    cells = [
+        cell(n, {"requests": 4 * (n + 1)}, slabs=SLABS, paged=budget(8.0, [fast] * 3))
+        for n, fast in enumerate((400.0, 200.0))
+    ]
+    over = below(findings("capacity", begun_busy(cells[0], "paged"), cells[1])["throughput"])[
+        "over"
+    ]
+    assert over["most_note"]["key"] == "experiments.over_busy"
+    assert over["least_note"] == ""
+
+
+def concurrency(busy: str | None) -> list[CellResult]:
+    """Two numbers at a time; ``busy`` is an arm that began so, with the most or, alone, at all."""
+
+    def ran(rate: float) -> Figures:
+        return {"tokens_per_s": [rate] * 3, "service_s": [100 / rate] * 3, "running_mean": 3.2,
+                "running_peak": 4}  # fmt: skip
+
+    first = cell(0, {"concurrency": 1}, contiguous__sequential=ran(10), contiguous__batch=ran(10),
+                 slabs=ran(12), paged=ran(12))  # fmt: skip
+    most = cell(1, {"concurrency": 32}, contiguous__batch=ran(20), slabs=ran(60), paged=ran(300))
+    if busy == "contiguous.sequential":
+        return [begun_busy(first, busy), most]
+    return [first, begun_busy(most, busy) if busy else most]
+
+
+@pytest.mark.parametrize(
+    ("busy", "steps"),
+    [
+        (None, set()),
+        ("contiguous.sequential", {"batching"}),
+        ("contiguous.batch", {"batching", "engine"}),
+        ("slabs", {"engine", "paging"}),
+        ("paged", {"paging"}),
+    ],
+)
+def test_a_gain_is_judged_where_none_of_its_steps_began_busy(
+    busy: str | None, steps: set[str]
+) -> None:
+    cells = concurrency(busy)
+    seen = findings("concurrency", *cells)
+    assert {name for name in ("batching", "engine", "paging") if is_untested(seen[name])} == steps
+    assert (seen["whole"].text.key == "experiments.busy") is (busy is not None)
+    throughput = claim("throughput", "concurrency", *cells)
+    assert throughput.verdict == ("shown" if busy is None else "untested")
+    assert throughput.seen is None or busy is None
+    assert throughput.reason is not None
+    assert throughput.reason.key == ("experiments.busy" if busy else "claims.why.plain")
+
+
+@pytest.mark.parametrize(("busy", "told"), [(0, True), (1, True), (2, True), (3, False)])
+def test_a_busy_number_before_saturation_leaves_it_open(busy: int, told: bool) -> None:
+    """From the second to the third it grows no more; what comes after that decides nothing."""
+    cells = [
+        cell(n, {"concurrency": 2**n}, paged={"tokens_per_s": [rate] * 3})
+        for n, rate in enumerate((10, 20, 21, 41))
+    ]
+    cells[busy] = begun_busy(cells[busy], "paged")
+    seen = findings("concurrency", *cells)["saturation_paged"]
+    assert seen.text.key == "experiments.concurrency.saturation_from"
+    assert seen.text.params["concurrency"] == 2
+    assert ("concurrency.saturation_busy" in below(seen)) is told
+    assert below(seen)["concurrency.saturation_most"]["best"] == 8
+
+
+def test_latency_and_saturation_say_that_the_machine_was_busy() -> None:
+    seen = findings("concurrency", *concurrency("slabs"))
+    open_ = {name: "concurrency.saturation_busy" in below(seen[f"saturation_{name}"])
+             for name in ("slabs", "paged", "contiguous_batch")}  # fmt: skip
+    assert open_ == {"slabs": True, "paged": False, "contiguous_batch": False}
+    # Latency stands below a verdict on throughput, whose arms began as busy.
+    assert "concurrency.latency_shorter" in below(
+        findings("concurrency", *concurrency(None))["engine"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("quiet", "verdict"), [([0.001, 0.002, 0.003], "untested"), ([0.02, 0.03, 0.04], "not_shown")]
+)
+def test_what_the_table_costs_is_not_told_on_a_busy_machine(
+    quiet: list[float], verdict: str
+) -> None:
+    """Unless it is clearly dear at a context that began on a quiet one."""
+
+    def at(index: int, context: int, shares: Sequence[float]) -> CellResult:
+        ran: Figures = {"lookup_of_step": shares, "lookup_share": shares,
+                        "lookup_scattered_s": [3, 3, 3], "lookup_ordered_s": [1, 1, 1]}  # fmt: skip
+        return cell(index, {"context": context}, paged=ran)
+
+    busy = begun_busy(at(1, 512, [0.05, 0.06, 0.07]), "paged")
+    cells = [at(0, 64, quiet), busy]
+    seen = findings("lookup", *cells)
+    assert seen["of_step"].verdict == verdict
+    assert is_untested(seen["scattered"])
+    assert seen["of_attention"].text.key == "experiments.lookup.of_attention_more"
+    assert "lookup.of_attention_busy" in below(seen["of_attention"])
+    judged = claim("lookup", "lookup", *cells)
+    assert judged.verdict == verdict
+    assert judged.seen is None or judged.seen.value == 0.03
+    if verdict == "untested":
+        assert judged.reason == seen["of_step"].text
+        assert is_untested(seen["of_step"])
+
+
+@pytest.mark.parametrize("busy", ["off", "on"])
+def test_questions_are_not_compared_where_one_of_the_cells_began_busy(busy: str) -> None:
+    def one(index: int, cache: str, later: float) -> CellResult:
+        figures: Figures = {
+            "first_ttft_s": [4.0, 4.1, 4.2], "later_ttft_s": [later] * 3, "computed": 100 - index,
+            "prefix_hits": 16 * index,
+        }  # fmt: skip
+        made = cell(index, {"rows": 25, "prefix_cache": cache}, paged=figures, vllm=figures)
+        return begun_busy(made, "paged", "vllm") if cache == busy else made
+
+    seen = findings("prefix", one(0, "off", 4.0), one(1, "on", 1.0))
+    assert is_untested(seen["later"])
+    assert is_untested(seen["first"]) is (busy == "on")
+    assert "prefix.other_busy" in below(seen["vllm"])
+    assert seen["tokens"].verdict == "shown"
+
+
+def test_settings_are_not_compared_where_one_of_the_cells_began_busy() -> None:
+    def of(name: str, finding: str, first: CellResult, second: CellResult) -> list[bool]:
+        """Of both quiet, and of either one busy."""
+        ways = (
+            (first, second),
+            (begun_busy(first, "paged"), second),
+            (first, begun_busy(second, "paged")),
+        )
+        return [is_untested(findings(name, *cells)[finding]) for cells in ways]
+
+    def ran(**figures: float) -> Figures:
+        return {name: [value] * 3 for name, value in figures.items()}
+
+    sizes = [cell(n, {"block_size": size}, paged=ran(step_s=n + 1.0)).model_copy(
+        update={"block_size": size}) for n, size in enumerate((1, 16))]  # fmt: skip
+    assert of("block-size", "speed", sizes[0], sizes[1]) == [False, True, True]
+    own, other = (cell(n, {"kv_dtype": kind}, paged=ran(tokens_per_s=n + 1.0))
+                  for n, kind in enumerate(("auto", "int8")))  # fmt: skip
+    assert of("quantised", "speed", own, other) == [False, True, True]
+    fcfs, urgent = (cell(n, {"policy": kind}, paged=ran(urgent_first_s=2.0 - n))
+                    for n, kind in enumerate(("fcfs", "priority")))  # fmt: skip
+    assert of("priority", "seconds", fcfs, urgent) == [False, True, True]
+
+
+def test_what_giving_way_took_is_not_told_of_a_busy_machine() -> None:
+    figures: Figures = {"preemptions": 1, "recomputed": 9, "swapped_blocks": 0, "steps": 9,
+                        "generate_s": [1, 1, 1]}  # fmt: skip
+    ample, short = (cell(n, {"block_size": 4, "preemption": way}, paged=figures, vllm=figures)
+                    for n, way in enumerate(("ample", "recompute")))  # fmt: skip
+    quiet, busy = (findings("preemption", one, short)
+                   for one in (ample, begun_busy(ample, "paged", "vllm")))  # fmt: skip
+    for name in ("recompute", "vllm"):
+        said = [seen[name].text.params["time"]["key"] for seen in (quiet, busy)]
+        assert said == ["experiments.preemption.time_same", "experiments.preemption.time_busy"]
+    assert busy["recompute"].text.params["recomputed"] == 9
+
+
+def test_a_queue_on_a_busy_machine_may_be_that_of_others() -> None:
+    def rate(index: int, at: float, kept: float, later: float) -> CellResult:
+        figures: Figures = {"kept_up": [kept] * 3, "later_tokens": [later] * 3,
+                            "latency_s": [1.0, 1.0, 1.0]}  # fmt: skip
+        return cell(index, {"rate": at, "clock": "wall"}, slabs=figures, paged=figures)
+
+    bore, queued, more = rate(0, 1.0, 1.0, 1.0), rate(1, 2.0, 0.5, 2.0), rate(2, 4.0, 0.4, 3.0)
+    seen = findings("serving", bore, begun_busy(queued, "slabs"), more)
+    assert is_untested(seen["first"])
+    assert "serving.limit_busy" in below(seen["limit_slabs"])
+    assert "serving.limit_busy" not in below(seen["limit_paged"])
+    # Who bears a rate in spite of others bears it; what is beyond the limit decides nothing.
+    seen = findings(
+        "serving", begun_busy(bore, "slabs"), queued, begun_busy(more, "slabs", "paged")
+    )
+    assert seen["first"].text.key == "experiments.serving.first_seen"
+    assert "serving.limit_busy" not in below(seen["limit_slabs"])
+    assert is_untested(seen["paging"])
+    kept = findings("serving", begun_busy(bore, "slabs"))["limit_slabs"]
+    assert kept.text.key == "experiments.serving.limit_kept"
+    assert "serving.limit_busy" not in below(kept)
+
+
+def test_it_is_said_why_in_either_language() -> None:
+    seen = findings("capacity", begun_busy(cell(0, {"requests": 24}, slabs=SLABS, paged=SLABS),
+                                           "slabs"))["throughput"]  # fmt: skip
+    en, zh = (Translator(lang).message(seen.whole) for lang in LANGUAGES)
+    assert "Other programs kept cores busy" in en
+    assert "run it again" in en
+    assert "其他程序" in zh
+    assert "再运行一次" in zh
