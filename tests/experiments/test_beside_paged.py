@@ -8,7 +8,8 @@ from made_up import SLABS, Figures, below, budget, cell, findings
 from experiment.config_reading import load_config
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.experiments.results import CellResult
-from experiment.messages import arm_message
+from experiment.i18n import Translator
+from experiment.messages import Message, arm_message
 from experiment.shipped import CONFIGS
 
 
@@ -47,7 +48,10 @@ def test_what_slabs_share_is_told_where_they_ran(
 
     seen = findings(name, one(0, 2, 0.01), one(1, 4, least))["slabs"]
     assert seen.verdict == verdict
-    assert seen.text.params["slabs"] == f"1.00 %, {least * 100:.2f} %"
+    listed = Message.model_validate(seen.text.params["slabs"])
+    for lang, comma in (("en", ", "), ("zh", "、")):
+        shares = f"1.00 %{comma}{least * 100:.2f} %"
+        assert Translator(lang).message(listed) == shares
     # In slots: two cells of three slabs of 64, and of five blocks of 4.
     told = {"slabs_copied": 2 * 3 * 64, "paged_copied": 2 * 5 * 4}
     assert below(seen)[f"{name.replace('-', '_')}.slabs_copied"] == told
