@@ -246,24 +246,24 @@ def _all_rows(
     """Add the products with a part of a panel, and send for the part that stands ``ahead``."""
     groups = -(-rows // _ROWS)
     vectors = _VECTORS[-(-rows // groups)]
-    passes = groups * (WIDTH // LANES // vectors)
-    row = 0
-    for number in range(passes):
-        # As evenly as can be: seven are four and three. All rows, then the next outputs.
-        group = number % groups
-        row = 0 if group == 0 else row
-        some = -(-(rows - row) // (groups - group))
-        outputs = number // groups * vectors * LANES
-        # As much of what stands ahead with each input of each pass: in bursts it would be waited
-        # for. A single pass is read as memory gives it, and what is here need not be sent for.
-        place, stride = weights, 0
-        if passes > 1 and ahead:
-            place = ahead + number * inputs * _INPUT // passes
-            stride = -(-_INPUT // passes)
-        to = sums + 4 * (row * apart + outputs)
-        at = weights + 4 * outputs
-        _sums(x + 4 * row * length, some, vectors, length, inputs, at, to, apart, place, stride)
-        row += some
+    tiles = WIDTH // LANES // vectors
+    passes = tiles * groups
+    for tile in range(tiles):
+        outputs, row = tile * vectors * LANES, 0
+        for group in range(groups):
+            # As evenly as can be: seven are four and three.
+            some = -(-(rows - row) // (groups - group))
+            # As much of what stands ahead with each input of each pass: in bursts it would be
+            # waited for. A single pass is read as memory gives it, and what is here need not be
+            # sent for.
+            place, stride = weights, 0
+            if passes > 1 and ahead:
+                place = ahead + (tile * groups + group) * inputs * _INPUT // passes
+                stride = -(-_INPUT // passes)
+            to = sums + 4 * (row * apart + outputs)
+            at = weights + 4 * outputs
+            _sums(x + 4 * row * length, some, vectors, length, inputs, at, to, apart, place, stride)
+            row += some
 
 
 @jit(None, set())
