@@ -13,7 +13,6 @@ from experiment.compare.gate import Judged, Limit, judge, needs_baseline, read_g
 from experiment.compare.results import Comparison, Side
 from experiment.compare.sides import compare_sides
 from experiment.messages import ExitCode, user_error
-from experiment.os_errors import os_reason
 
 if TYPE_CHECKING:
     from experiment.report.compare import CompareConsole
@@ -75,18 +74,14 @@ def judge_gate(checks: Checks, side: Side, console: CompareConsole) -> int:
             job cannot be written.
     """
     from experiment.report.gate_markdown import gate_markdown
-    from experiment.report.markdown import write_step_summary
+    from experiment.report.markdown import summarise_job
 
     for one in (checks.baseline, side):
         if one is not None:
             check_unchanged(one)
     judged = judge(checks.limits or (), side, checks.baseline)
     console.gate(judged)
-    try:
-        write_step_summary(gate_markdown(console.t, judged))
-    except OSError as error:
-        path, why = str(error.filename), os_reason(error)
-        raise user_error("error.out_unwritable", path=path, why=why) from error
+    summarise_job(gate_markdown(console.t, judged))
     return gate_code(judged)
 
 

@@ -12,7 +12,8 @@ from experiment.messages import user_error
 from experiment.os_errors import writing
 from experiment.record import write_atomic
 from experiment.report.bench_facts import facts
-from experiment.report.bench_tables import Cells, all_tables
+from experiment.report.bench_tables import all_tables
+from experiment.report.tables_markdown import cells_markdown
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
@@ -45,16 +46,8 @@ def markdown(data: BenchData) -> str:
     """Facts as a list, then each table with its notes; in English, as the pages are."""
     t = Translator("en")
     parts = ["\n".join(f"- {fact}" for fact in facts(t, data))]
-    parts += [_table(cells) for cells in all_tables(t, data)]
+    parts += [cells_markdown(cells, _cell) for cells in all_tables(t, data)]
     return "\n\n".join(parts) + "\n"
-
-
-def _table(cells: Cells) -> str:
-    rule = ["---" if index in cells.left else "---:" for index in range(len(cells.header))]
-    rows = [cells.header, rule, *cells.rows]
-    lines = [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
-    notes = [f"- {note}" for note in cells.notes]
-    return "\n".join([f"**{cells.title}**", "", *lines, *([""] if notes else []), *notes])
 
 
 def _cell(text: str) -> str:

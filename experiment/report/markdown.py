@@ -8,7 +8,8 @@ from pathlib import Path
 
 from experiment.experiments.results import ExperimentResult
 from experiment.i18n import DASH, Translator
-from experiment.messages import Message
+from experiment.messages import Message, user_error
+from experiment.os_errors import os_reason
 from experiment.report import values
 from experiment.report.block_events import counted, has_blocks
 from experiment.report.experiment.markdown import experiment_markdown
@@ -83,6 +84,19 @@ def write_step_summary(text: str) -> Path | None:
         elif free >= 0:
             file.write(_CUT)
     return path
+
+
+def summarise_job(text: str) -> None:
+    """The same for a command that has nothing else to lose.
+
+    Raises:
+        UserError: the job's file cannot be written.
+    """
+    try:
+        write_step_summary(text)
+    except OSError as error:
+        path, why = str(error.filename), os_reason(error)
+        raise user_error("error.out_unwritable", path=path, why=why) from error
 
 
 def _table(t: Translator, results: Results) -> str:

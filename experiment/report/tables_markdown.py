@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
-from experiment.messages import user_error
-from experiment.os_errors import os_reason
 from experiment.report.bench_tables import Cells
-from experiment.report.markdown import plain, within, write_step_summary
+from experiment.report.markdown import plain, summarise_job, within
 from experiment.report.tables_page import Told
 
 
@@ -18,11 +16,7 @@ def summarise(told: Told) -> None:
     Raises:
         UserError: the job's file cannot be written.
     """
-    try:
-        write_step_summary(tables_markdown(told))
-    except OSError as error:
-        path, why = str(error.filename), os_reason(error)
-        raise user_error("error.out_unwritable", path=path, why=why) from error
+    summarise_job(tables_markdown(told))
 
 
 def tables_markdown(told: Told) -> str:
@@ -30,19 +24,22 @@ def tables_markdown(told: Told) -> str:
     parts = [
         f"## {plain(told.kicker)}\n\n**{plain(told.headline)}**",
         _items(told.facts),
-        *map(_table, told.tables),
+        *(cells_markdown(cells, plain, plain) for cells in told.tables),
         *(f"**{plain(name)}**\n\n{_items(lines)}" for name, lines in told.lists.items()),
     ]
     return within("\n\n".join(part for part in parts if part) + "\n")
 
 
-def _table(cells: Cells) -> str:
+def cells_markdown(
+    cells: Cells, cell: Callable[[str], str], words: Callable[[str], str] = str
+) -> str:
+    """A table with title and notes; ``cell`` and ``words`` write a text as Markdown shows it."""
     rule = ["---" if index in cells.left else "---:" for index in range(len(cells.header))]
-    rows = ([plain(cell) for cell in row] for row in cells.rows)
-    lines = chain([[plain(cell) for cell in cells.header], rule], rows)
+    rows = ([cell(text) for text in row] for row in cells.rows)
+    lines = chain([[cell(text) for text in cells.header], rule], rows)
     table = "\n".join(f"| {' | '.join(row)} |" for row in lines)
-    notes = _items(cells.notes)
-    return f"**{plain(cells.title)}**\n\n{table}" + (f"\n\n{notes}" if notes else "")
+    notes = "\n".join(f"- {words(note)}" for note in cells.notes)
+    return f"**{words(cells.title)}**\n\n{table}" + (f"\n\n{notes}" if notes else "")
 
 
 def _items(lines: Sequence[str]) -> str:
