@@ -1,4 +1,4 @@
-"""Where the engine's compiled loops are kept: a directory for each state of their sources.
+"""Where compiled code is kept: of the engine's loops a directory for each state of their sources.
 
 Numba looks whether the file that a compiled function stands in has changed, and not at those whose
 functions it calls. After an update, a loop would go on running the old ones inside.
@@ -15,12 +15,18 @@ from experiment import __version__
 from experiment.model.builtin import cache_root
 from kvsim.digest import file_sha256
 
+TORCH_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _ENGINE = Path(__file__).parent / "engine"
 
 
 def numba_cache() -> Path:
     """The directory for these sources, in the user's cache; whether or not it is there."""
     return cache_root().parent / "numba" / state_of(_ENGINE)
+
+
+def torch_cache() -> Path:
+    """Where torch keeps what it compiles, in the user's cache; whether or not it is there."""
+    return cache_root().parent / "torchinductor"
 
 
 def is_empty() -> bool:

@@ -128,16 +128,20 @@ class Guard:
     Who is killed outright can end nobody any more, and the system ends no more than the child
     itself. It sleeps in a session of its own and costs no time meanwhile (:mod:`experiment.guard`).
 
+    Args:
+        mark: of what it is to end.
+        scratch: a directory that goes with it.
+
     Raises:
         OSError: the system makes no process more.
     """
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark: str, scratch: Path | None = None) -> None:
         root = Path(experiment.__file__).resolve().parent.parent
         paths = [str(root), *map(os.path.abspath, filter(None, sys.path))]
         # The others' streams are not its own: a pipe that it holds would never come to its end.
         self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [sys.executable, "-I", "-S", str(_GUARD), mark, *paths],
+            [sys.executable, "-I", "-S", str(_GUARD), mark, str(scratch or ""), *paths],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import queue
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,7 +19,7 @@ from typing import IO, Any
 import psutil
 
 import experiment
-import kvsim
+from experiment.compiled_cache import TORCH_CACHE, torch_cache
 from experiment.events import Event, decode
 from experiment.interrupts import left_by_killed, shielded
 from experiment.messages import ExitCode, UserError, message
@@ -34,9 +33,9 @@ from experiment.offspring import (
     session_members,
 )
 from experiment.privacy import clean_log
+from experiment.scratch import OwnPackages, make_scratch, remove_scratch
 from experiment.shared_memory import remember_others, remove_segments, segments_of
 
-PACKAGES = ".packages"
 _GRACE_S = 3.0
 # A child that has said all it had to say takes down libraries and device before it is gone.
 _LINGER_S = 60.0
@@ -96,16 +95,16 @@ class Child:
             if error.errno not in _EXHAUSTED:
                 raise  # of the directory that it is in
             raise _not_started(error) from error
-        self._packages = _OwnPackages(self._log_path.parent) if self._python else None
+        self._packages = OwnPackages(self._log_path.parent) if self._python else None
+        self._scratch = make_scratch()
         try:
-            self._guard = Guard(self._mark)  # first: whoever is started has one
+            self._guard = Guard(self._mark, self._scratch)  # first: whoever is started has one
             self._process = self._made()
         except OSError as error:  # no memory, no process more, no such interpreter
             if self._guard is not None:
                 self._guard.let_go()
             self._log.close()
-            if self._packages is not None:
-                self._packages.remove()
+            self._remove_files()
             raise _not_started(error) from error
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._next: list[Event | None] = []  # out of the queue, and not yet taken
@@ -130,8 +129,12 @@ class Child:
                     stream.close()
         if self._guard is not None:
             self._guard.let_go()
+        self._remove_files()
+
+    def _remove_files(self) -> None:
         if self._packages is not None:
             self._packages.remove()
+        remove_scratch(self._scratch)
 
     def _made(self) -> subprocess.Popen[bytes]:
         # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
@@ -142,7 +145,9 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._log,
             env=_environment(
-                {**self._env, self._mark: "1"}, self._packages.path if self._packages else None
+                {**self._env, self._mark: "1"},
+                self._packages.path if self._packages else None,
+                self._scratch,
             ),
             start_new_session=True,
         )
@@ -347,36 +352,23 @@ def _not_started(error: OSError) -> ChildStartError:
     return ChildStartError(message("failure.not_started", code=code), ExitCode.INCOMPLETE)
 
 
-class _OwnPackages:
-    """A directory with nothing but links to our packages, for another interpreter's path.
+def _environment(
+    extra: dict[str, str], packages: str | None = None, scratch: Path | None = None
+) -> dict[str, str]:
+    """Ours, in UTF-8, with this package on the path whatever the working directory is.
 
-    It lies beside the log: should we be killed, it is found there, and not lost among temporary
-    files. What was left behind is made anew: code is imported from where it leads.
+    What torch compiles is kept, and so not among temporary files that are the child's alone. vLLM
+    changes that variable, and can name its processes only while the first one of all stays.
     """
-
-    def __init__(self, place: Path) -> None:
-        self._directory = place.absolute() / PACKAGES
-        self.path = str(self._directory)
-        self.remove()
-        self._directory.mkdir()
-        for package in (experiment, kvsim):
-            assert package.__file__ is not None
-            source = Path(package.__file__).resolve().parent
-            (self._directory / source.name).symlink_to(source, target_is_directory=True)
-
-    def remove(self) -> None:
-        """Remove it."""
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _environment(extra: dict[str, str], packages: str | None = None) -> dict[str, str]:
-    """Ours, in UTF-8, with this package on the path whatever the working directory is."""
+    compiled = os.environ.get(TORCH_CACHE, str(torch_cache()))
     if packages is None:
         root = str(Path(experiment.__file__).resolve().parent.parent)
         path = os.environ.get("PYTHONPATH")
         packages = f"{root}{os.pathsep}{path}" if path else root
     return {
         **os.environ,
+        TORCH_CACHE: compiled,
+        **({"TMPDIR": str(scratch)} if scratch else {}),
         "PYTHONUTF8": "1",
         "PYTHONPATH": packages,
         "TOKENIZERS_PARALLELISM": "false",

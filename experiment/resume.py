@@ -37,8 +37,8 @@ from experiment.locks import is_locked
 from experiment.messages import ExitCode, Message, UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.privacy import without_names, without_private
-from experiment.process import PACKAGES
 from experiment.record import EVENTS_FILE, Record, read_record
+from experiment.scratch import PACKAGES
 
 # An arm of a run: the index of its cell, None where the run is no experiment, and its name.
 ArmKey = tuple[int | None, str]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing import resource_tracker
@@ -44,6 +45,14 @@ def exit_7(wire: Wire) -> None:
 def kill_itself(wire: Wire) -> None:
     say(wire, n=1)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave_files(wire: Wire) -> None:
+    """A file and a directory among the temporary ones, where it is told that they belong."""
+    made = Path(tempfile.mkdtemp(prefix="left-"))
+    (made / "file").write_bytes(b"x")
+    wire.emit(Notice(text=message("said", place=str(made.parent))))
+    os._exit(0)
 
 
 def hang(wire: Wire) -> None:
@@ -185,6 +194,7 @@ SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "two_words": two_words,
     "exit_7": exit_7,
     "kill_itself": kill_itself,
+    "leave_files": leave_files,
     "hang": hang,
     "chatter": chatter,
     "ignore_terminate": ignore_terminate,

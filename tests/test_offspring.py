@@ -188,6 +188,24 @@ def test_a_guard_ends_what_has_its_mark_once_nobody_says_a_word(
             process.wait()
 
 
+@pytest.mark.parametrize("well", [True, False])
+def test_a_guard_removes_what_is_in_a_directory_once_nobody_says_a_word(
+    well: bool, tmp_path: Path
+) -> None:
+    """Told that all is well it leaves that to who says so."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "kept").write_text("x", encoding="utf-8")
+    guard = Guard(new_mark(), scratch)
+    if well:
+        guard.let_go()
+    else:
+        assert guard._process.stdin is not None
+        guard._process.stdin.close()
+    assert guard._process.wait(20) == 0
+    assert scratch.exists() == well
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("number", MEANT_FOR_THE_PROGRAM)
 def test_a_guard_is_not_ended_by_what_is_meant_for_the_program(number: signal.Signals) -> None:

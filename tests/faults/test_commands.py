@@ -30,6 +30,7 @@ from programs import (
     in_a_terminal,
     no_shared_memory_is_left,
     shared_memory,
+    short_directory,
     take_the_terminal,
 )
 from real_parts import is_gone
@@ -111,8 +112,7 @@ def command(tmp_path: Path) -> Iterator[Commanding]:
 
     def begin(*words: str) -> Command:
         ours, theirs = pty.openpty()
-        scratch = tmp_path / f"tmp-{len(started)}"
-        scratch.mkdir()
+        scratch = short_directory()
         shared = shared_memory()
         process = subprocess.Popen(
             [sys.executable, str(ROOT / "run_experiment.py"), *words, "--lang", "en"],

@@ -26,9 +26,9 @@ from experiment.events import (
 )
 from experiment.locks import lock
 from experiment.messages import ExitCode, UserError
-from experiment.process import PACKAGES, _OwnPackages
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
 from experiment.resume import Resumption, read_resumption
+from experiment.scratch import PACKAGES, OwnPackages
 
 ROOT = Path(__file__).parent.parent.parent
 FIRST, SECOND = ARMS
@@ -316,7 +316,7 @@ def test_links_that_a_killed_run_left_are_made_anew(
     packages = run / "logs" / PACKAGES
     packages.mkdir()
     (packages / "kvsim").symlink_to(evil)
-    made = _OwnPackages(run / "logs")
+    made = OwnPackages(run / "logs")
     assert (packages / "kvsim").resolve() == ROOT / "kvsim"
     assert sorted(path.name for path in packages.iterdir()) == ["experiment", "kvsim"]
     code, _, err = start("--resume", str(run), "--yes", out=run).end()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +27,17 @@ def look(
 
     ``replayed`` and ``whole_every`` are those of :mod:`many_runs`.
     """
-    temporary = place / "tmp"
-    temporary.mkdir()
+    temporary = Path(tempfile.mkdtemp(prefix="tmp-"))  # a socket's path has room in it
     words = ["--runs", str(runs), "--out", str(place / "out"), "--replayed", replayed,
              "--whole-every", str(whole_every)]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, str(HERE / "many_runs.py"), *words],
-        env={**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=timeout_s, check=False,
-        encoding="utf-8",
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [sys.executable, str(HERE / "many_runs.py"), *words],
+            env={**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"},
+            capture_output=True, timeout=timeout_s, check=False, encoding="utf-8",
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     assert done.returncode == 0, done.stderr[-3000:]
     found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(found) == runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 from pathlib import Path
 
@@ -92,7 +93,11 @@ def crowded(
         run={"vllm_python": real_vllm},
     )
     directory = tmp_path_factory.mktemp("crowded") / "run"
-    return run_arms(directory, given, environment, with_requests(prepared, CROWDED, 8))
+    with tempfile.TemporaryDirectory(prefix="tmp-") as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", made)  # its path is short: sockets fit into it
+        record = run_arms(directory, given, environment, with_requests(prepared, CROWDED, 8))
+        assert list(Path(made).iterdir()) == [], "vLLM leaves a socket for each of its queues"
+    return record
 
 
 def test_it_generates_the_tokens_of_the_other_arms(crowded: Record) -> None:

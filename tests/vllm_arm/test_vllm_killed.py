@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,8 +39,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Where the program puts temporary files, in whose path vLLM's sockets have room."""
+    with tempfile.TemporaryDirectory(prefix="tmp-") as made:
+        yield Path(made)
+
+
+@pytest.fixture
 def program(
-    real_vllm: str, model: Path, directory: Path, tmp_path: Path
+    real_vllm: str, model: Path, directory: Path, tmp_path: Path, temporary: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A run of vLLM alone, two requests at a time of many: it has a long middle."""
     prompts = tmp_path / "prompts.jsonl"
@@ -52,6 +60,7 @@ def program(
          "--set", "vllm.enforce_eager=true", "--set", "workload.ignore_eos=true",
          "--set", "engine.max_num_seqs=2", "--prompts", str(prompts), "--out", str(directory)],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(temporary)},
     )  # fmt: skip
     yield process
     left = [] if process.poll() is not None else psutil.Process(process.pid).children(True)
@@ -109,7 +118,7 @@ def parent_of(process: psutil.Process) -> int | None:
 @pytest.mark.parametrize("whom", ["the program", "the arm"])
 def test_none_of_its_processes_outlives_who_is_killed_above_them(
     whom: str, when: Callable[[Path, psutil.Process], bool],
-    program: subprocess.Popen[bytes], directory: Path,
+    program: subprocess.Popen[bytes], directory: Path, temporary: Path,
 ) -> None:  # fmt: skip
     me = psutil.Process(program.pid)
     deadline = time.monotonic() + DEADLINE_S
@@ -121,12 +130,14 @@ def test_none_of_its_processes_outlives_who_is_killed_above_them(
     below = me.children(recursive=True)
     assert arm in map(parent_of, below)
     shared = {path for process in below for path in shared_by(process.pid)}
+    assert list(temporary.glob("pagedkv-*"))
     os.kill(program.pid if whom == "the program" else arm, signal.SIGKILL)
     assert program.wait(DEADLINE_S) == (-signal.SIGKILL if whom == "the program" else 3)
     assert [process for process in below if not is_gone(process.pid)] == []
     record = record_of(directory)
     assert record is not None
     assert record.damaged_lines == 0
-    while any(path.exists() for path in shared) and time.monotonic() < deadline:
+    while [*temporary.iterdir(), *filter(Path.exists, shared)] and time.monotonic() < deadline:
         time.sleep(0.2)
     assert [path for path in shared if path.exists()] == []
+    assert list(temporary.iterdir()) == []

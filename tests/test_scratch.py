@@ -1,0 +1,82 @@
+"""A child's temporary files are its own, and gone when it is."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from experiment.events import Notice
+from experiment.messages import UserError
+from experiment.process import Child
+from experiment.scratch import make_scratch, remove_scratch
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the system puts temporary files, for this test; its path is short."""
+    with tempfile.TemporaryDirectory(prefix="tmp-") as made:
+        monkeypatch.setattr(tempfile, "tempdir", made)
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        yield Path(made)
+
+
+def run(script: str, log: Path) -> list[Path]:
+    """Where a child said that it put its files."""
+    with Child("scripted_child", {"arm": "scripted", "script": script}, log, 60.0) as child:
+        said = [event for event in child.events() if isinstance(event, Notice)]
+    return [Path(event.text.params["place"]) for event in said if "place" in event.text.params]
+
+
+def test_what_a_child_leaves_among_temporary_files_goes_with_it(
+    temporary: Path, tmp_path: Path
+) -> None:
+    (place,) = run("leave_files", tmp_path / "log")
+    assert place.parent == temporary
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("script", ["kill_itself", "exit_7"])
+def test_nothing_stays_of_one_that_ends_badly(script: str, temporary: Path, tmp_path: Path) -> None:
+    run(script, tmp_path / "log")
+    assert list(temporary.iterdir()) == []
+
+
+def test_nothing_stays_of_one_that_cannot_be_started(temporary: Path, tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError),
+        Child("scripted_child", {}, tmp_path / "log", 60.0, python="/nobody/here"),
+    ):
+        raise AssertionError("it was started")
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_path_in_which_a_socket_has_no_room_is_left_alone(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child then has the temporary directory that everybody has, as without us."""
+    long = temporary / ("x" * 60)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    monkeypatch.setenv("TMPDIR", str(long))
+    assert make_scratch() is None
+    assert run("leave_files", tmp_path / "log") == [long]
+
+
+def test_without_a_place_for_temporary_files_a_child_runs_all_the_same(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "gone"))
+    assert make_scratch() is None
+    assert len(run("leave_files", tmp_path / "log")) == 1
+
+
+def test_removing_one_twice_is_no_error(temporary: Path) -> None:
+    made = make_scratch()
+    assert made is not None
+    assert list(temporary.iterdir()) == [made]
+    remove_scratch(made)
+    remove_scratch(made)
+    assert not made.exists()
