@@ -74,4 +74,5 @@ def _of_cell(
             unit=info.unit, kind=info.kind, better=info.better, cell=values, value=value,
             values=known.values if known else [],
             reason=(reason or message("compare.reason.not_had")) if value is None else None,
+            busy=info.kind == "time" and arm.others_cores is not None,
         )  # fmt: skip

@@ -20,7 +20,7 @@ Better = Literal["more", "less"]
 # A count is decided by lengths and settings alone; the others depend on the machine, too.
 Kind = Literal["count", "time", "measured"]
 Verdict = Literal[
-    "better", "worse", "differs", "same", "unclear", "single", "not_comparable", "unknown"
+    "better", "worse", "differs", "same", "unclear", "busy", "single", "not_comparable", "unknown"
 ]
 Group = Literal["machine", "versions", "model", "config"]
 
@@ -34,6 +34,7 @@ class Figure(_Data):
 
     ``id`` is ``arm/metric``, of an experiment ``name/key=value,.../arm/metric``. ``value`` is the
     count or the median of ``values``, the repeats; None where it is unknown, and ``reason`` why.
+    ``busy``: a time of an arm that began while other programs kept cores busy.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Figure(_Data):
     value: Number | None = None
     values: list[Number] = []
     reason: Message | None = None
+    busy: bool = False
 
     @property
     def place(self) -> str:

@@ -3,6 +3,7 @@
 requests differ            nothing is comparable in that cell
 machine or model differ    counts are, times and measured figures are not
 equal, repeat by repeat    the same
+an arm began busy          a change of its times, but no verdict
 repeats overlap            no clear difference
 fewer than three repeats   a change, but no verdict: they may lie apart by chance
 """
@@ -117,6 +118,8 @@ def _judged(one: Figure, other: Figure) -> dict[str, Verdict]:
     if before == after:
         # Nothing moved, which takes no repeats to say; that repeats scatter alike does.
         return {"verdict": "same" if sorted(one.values) == sorted(other.values) else "unclear"}
+    if one.busy or other.busy:
+        return {"verdict": "busy"}
     if one.span is None or other.span is None or min(map(len, (one.values, other.values))) < FEWEST:
         return {"verdict": "single"}
     (low, high), (other_low, other_high) = one.span, other.span

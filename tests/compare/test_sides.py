@@ -99,6 +99,16 @@ def test_a_time_is_judged_by_its_direction_and_its_spread(
     assert found.improvement == pytest.approx(improvement)
 
 
+@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True)])
+def test_a_time_of_an_arm_that_began_while_others_were_busy_gets_no_verdict(
+    before: bool, after: bool
+) -> None:
+    """Its repeats are slow alike, and so apart from those of a quiet machine."""
+    left = side(figure("generate_s", 10, 11, 12, busy=before))
+    found = row(compare_sides(left, side(figure("generate_s", 7, 8, 9, busy=after))), left_id())
+    assert (found.verdict, found.improvement) == ("busy", pytest.approx(3 / 11))
+
+
 def left_id() -> str:
     return "a/generate_s"
 

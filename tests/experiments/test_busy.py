@@ -13,6 +13,8 @@ import pytest
 from in_process import Ran, run, tiny_config
 
 from experiment import lead, noise
+from experiment.compare.facts import read_side
+from experiment.compare.sides import compare_sides
 from experiment.events import ArmStarted, CellStarted, Event, Notice, RunResumed, encode
 from experiment.experiments import busy
 from experiment.experiments.evaluate import picture
@@ -169,3 +171,21 @@ def test_of_an_arm_that_ran_again_the_later_attempt_was_busy_or_not(
     again = events[at["paged"] :]
     log = joined([*first, *rest[:2], resumed, started, *again])
     assert busy.others_cores(log) == {"slabs": 0.5, "paged": 1.25}
+
+
+@pytest.mark.parametrize("busy_side", ["left", "right"])
+def test_two_runs_side_by_side_get_no_verdict_on_its_times_either(
+    quiet: Ran, tmp_path: Path, busy_side: str
+) -> None:
+    """On those of the other arm they do, and on all counts."""
+    record = with_notices(quiet, tmp_path, {"slabs": 0.75})
+    sides = [read_side(record.directory), read_side(quiet.record.directory)]
+    found = compare_sides(*(sides if busy_side == "left" else reversed(sides)))
+    assert {row.figure.kind for row in found.rows} >= {"time", "count"}
+    for row in found.rows:
+        left, right = row.left, row.right
+        assert left is not None
+        assert right is not None
+        assert {left.busy, right.busy} == (
+            {True, False} if (row.figure.arm, row.figure.kind) == ("slabs", "time") else {False}
+        ), row.id
