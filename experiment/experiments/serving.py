@@ -23,6 +23,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import DRAW, Cell, Experiment, cell_of, drawn_lengths
+from experiment.experiments.busy import others_cores
 from experiment.experiments.found import (
     Found,
     busy,
@@ -100,7 +101,7 @@ def _check_limit(limit: Any) -> None:
 
 
 def _spared(cell: Cell, before: Sequence[CellEvents]) -> dict[str, Message]:
-    """Who is saturated at a lower rate by the wall clock.
+    """Who is saturated at a lower rate by the wall clock, and not because others kept cores busy.
 
     What is spared at one rate stands in the log as skipped, so that the last rate tells all.
     """
@@ -118,11 +119,13 @@ def _spared(cell: Cell, before: Sequence[CellEvents]) -> dict[str, Message]:
 def _saturated(cell: CellEvents) -> dict[str, Message]:
     why = message("experiments.serving.saturated", rate=cell.started.values["rate"])
     found: dict[str, Message] = {}
+    slowed = others_cores(cell.events)
     for arm in measure(cell):
         name, reason = arm.result.arm, arm.result.reason
         if reason is not None and reason.key == why.key:
             found[name] = reason
-        if _all_queue([(kept_up(one), later_tokens(one)) for one in arm.repeats]):
+        queues = _all_queue([(kept_up(one), later_tokens(one)) for one in arm.repeats])
+        if queues and name not in slowed:
             found[name] = why
     return found
 

@@ -14,8 +14,16 @@ from made_up import below
 
 from experiment.config import Config
 from experiment.config_reading import load_config
-from experiment.events import ArmSkipped, CellStarted, RequestFinished, WorkloadRequest, encode
+from experiment.events import (
+    ArmSkipped,
+    CellStarted,
+    Event,
+    RequestFinished,
+    WorkloadRequest,
+    encode,
+)
 from experiment.experiments.base import Cell, cell_config
+from experiment.experiments.busy import busy_notice
 from experiment.experiments.capacity import CAPACITY
 from experiment.experiments.load import KEEPS_UP, LATER, in_time, kept_up, later_tokens
 from experiment.experiments.measured import Measured, cells_of, measure
@@ -257,15 +265,24 @@ def test_one_repeat_beside_the_warm_up_is_counted_in_steps(serving: Ran) -> None
     assert repeats == {"steps": 1, "wall": 5}
 
 
-def test_who_is_saturated_is_spared_higher_rates(serving: Ran, tmp_path: Path) -> None:
-    """Latencies put in, as of a queue that grows, for slabs; nobody else has any to speak of."""
+@pytest.mark.parametrize("slowed", [False, True])
+def test_who_is_saturated_is_spared_higher_rates(
+    slowed: bool, serving: Ran, tmp_path: Path
+) -> None:
+    """Latencies put in, as of a queue that grows, for slabs; nobody else has any to speak of.
+
+    Where other programs kept cores busy as it began, it is the machine that was too slow.
+    """
     steps, wall, _, higher = _cells(serving.config)
     arrivals = {request: moment / 20 for request, moment in enumerate(_poisson(serving))}
     last = max(arrivals.values())
-    events = []
+    events: list[Event] = []
     for event in serving.record.events:
         if isinstance(event, CellStarted) and event.index == 2:
             break
+        if isinstance(event, CellStarted) and slowed:
+            events += [event, busy_notice(event, "slabs", 0.75)]
+            continue
         if isinstance(event, RequestFinished):
             slow = arrivals[event.request] + last if event.arm == "slabs" else 1e-6
             event = event.model_copy(update={"latency_s": slow, "tokens": [1]})
@@ -279,7 +296,7 @@ def test_who_is_saturated_is_spared_higher_rates(serving: Ran, tmp_path: Path) -
         found = _spared(SERVING, SimpleNamespace(directory=tmp_path), cell)  # type: ignore[arg-type]
         return {arm: why.params["rate"] for arm, why in found.items()}
 
-    assert spared(higher) == {"slabs": 20.0, "vllm": 2}
+    assert spared(higher) == ({} if slowed else {"slabs": 20.0}) | {"vllm": 2}
     assert spared(steps) == spared(wall) == {}
     assert _spared(CAPACITY, SimpleNamespace(directory=tmp_path), higher) == {}  # type: ignore[arg-type]
 
