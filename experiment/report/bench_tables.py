@@ -15,6 +15,7 @@ from experiment.bench.summary import Line, lines
 from experiment.bench.targets import OURS
 from experiment.i18n import DASH, Translator
 from experiment.report.bench_keys import bench_document, vllm_modes, vllm_on, workload_names
+from experiment.report.block_events import has_blocks
 from experiment.report.sourced import Teller, joined
 from experiment.report.texts import arm_name
 
@@ -141,6 +142,7 @@ def _memory(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
         "running": any(row.mean_running is None for row in rows),
         "recomputed": any(row.recomputed_tokens for row in rows),
         "process": any(row.process_peak_bytes is not None for row in rows),
+        "preempted": not all(has_blocks(line.arm) for line in done),
     }
     return Cells(
         k.said("bench.title_memory", name=f"rows[workload:{name}].0.workload"),
@@ -160,8 +162,10 @@ def _memory_cells(k: Teller, line: Line) -> list[str]:
         middle("peak_allocated_bytes", "bytes"),
         _process(k, line),
         middle("mean_running", "fixed.1"),
-        middle("preemptions", "fixed.0"),
-        middle("recomputed_tokens", "fixed.0"),
+        *(
+            middle(name, "fixed.0") if has_blocks(line.arm) else DASH
+            for name in ("preemptions", "recomputed_tokens")
+        ),
     ]
 
 

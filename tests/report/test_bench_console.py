@@ -8,10 +8,11 @@ import pytest
 from full_tables import full_bench
 
 from experiment.bench.data import read_data, write_data
-from experiment.i18n import LANGUAGES, Translator
+from experiment.i18n import DASH, LANGUAGES, Translator
 from experiment.messages import UserError
 from experiment.report.bench import BenchConsole, in_parts
 from experiment.report.bench_tables import Cells, all_tables
+from experiment.report.texts import arm_name
 
 WIDE = Cells("t", ["arm", *"abcd"], [["one", *(f"{n}.5 (1.25 … 2.75)" for n in range(4))]] * 2)
 
@@ -42,6 +43,17 @@ def test_every_figure_is_printed_whole(
             figures = [cell for n, cell in enumerate(row) if n and n not in cells.left]
             for line in (line for cell in figures for line in cell.split("\n")):
                 assert line in printed, (cells.title, line)
+
+
+def test_who_has_no_blocks_has_a_dash_for_what_only_blocks_can_suffer() -> None:
+    t, data = Translator("en"), full_bench()
+    ours = next(row for row in data.rows if (row.workload, row.arm) == ("A", "paged"))
+    data.rows.append(ours.model_copy(update={"arm": "contiguous.batch", "preemptions": 0}))
+    tables = [cells for cells in all_tables(t, data) if t("bench.column.preempted") in cells.header]
+    told = [{row[0]: row[-2:] for row in cells.rows} for cells in tables]
+    assert told[0][arm_name(t, "contiguous.batch")] == [DASH, DASH]
+    assert told[0][arm_name(t, "paged")] == ["0", "0"]
+    assert [t("bench.note_preempted") in cells.notes for cells in tables] == [True, False]
 
 
 def test_what_would_steer_a_terminal_is_spelled_out(capsys: pytest.CaptureFixture[str]) -> None:
