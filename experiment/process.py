@@ -101,8 +101,6 @@ class Child:
             self._guard = Guard(self._mark, self._scratch)  # first: whoever is started has one
             self._process = self._made()
         except OSError as error:  # no memory, no process more, no such interpreter
-            if self._guard is not None:
-                self._guard.let_go()
             self._log.close()
             self._remove_files()
             raise _not_started(error) from error
@@ -127,14 +125,15 @@ class Child:
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
-        if self._guard is not None:
-            self._guard.let_go()
         self._remove_files()
 
     def _remove_files(self) -> None:
+        """Remove what was made for it; the guard goes last: it goes on, should we be killed."""
         if self._packages is not None:
             self._packages.remove()
         remove_scratch(self._scratch)
+        if self._guard is not None:
+            self._guard.let_go()
 
     def _made(self) -> subprocess.Popen[bytes]:
         # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends

@@ -10,6 +10,7 @@ import pytest
 
 from experiment.events import Notice
 from experiment.messages import UserError
+from experiment.offspring import Guard
 from experiment.process import Child
 from experiment.scratch import make_scratch, remove_scratch
 
@@ -36,6 +37,22 @@ def test_what_a_child_leaves_among_temporary_files_goes_with_it(
     (place,) = run("leave_files", tmp_path / "log")
     assert place.parent == temporary
     assert list(temporary.iterdir()) == []
+
+
+def test_whoever_would_remove_it_waits_until_it_is_removed(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would stay behind a program that is killed between the two."""
+    seen: list[list[Path]] = []
+    let_go = Guard.let_go
+
+    def looking(guard: Guard) -> None:
+        seen.append(list(temporary.iterdir()))
+        let_go(guard)
+
+    monkeypatch.setattr(Guard, "let_go", looking)
+    run("leave_files", tmp_path / "log")
+    assert seen == [[]]
 
 
 @pytest.mark.parametrize("script", ["kill_itself", "exit_7"])
