@@ -10,6 +10,7 @@ what was there before any process of ours, is theirs and stays.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import psutil
 _PLACE = "/dev/shm/"  # noqa: S108 - where Linux keeps them; nothing is created here
 _TRACKER = "multiprocessing.resource_tracker"
 _GONE = " (deleted)"
+# Intel's and LLVM's OpenMP note here which process has loaded them; they keep no mapping of it.
+_OPENMP = "__KMP_REGISTERED_LIB_{pid}_{user}"
 _others: set[str] = set()
 _looked: list[bool] = []
 
@@ -37,13 +40,16 @@ def remember_others(names: Iterable[str] | None = None) -> None:
 
 
 def segments_of(processes: Iterable[psutil.Process]) -> frozenset[Path]:
-    """Shared memory that these processes have mapped and others did not; none on other systems."""
-    return frozenset(path for path in _mapped(processes) if path.name not in _others)
+    """Shared memory that these processes have and others did not; none on other systems."""
+    return frozenset(path for path in _had(processes) if path.name not in _others)
 
 
-def _mapped(processes: Iterable[psutil.Process]) -> set[Path]:
+def _had(processes: Iterable[psutil.Process]) -> set[Path]:
+    """What processes have mapped, and what is named after them."""
     found: set[Path] = set()
     for process in processes:
+        if hasattr(os, "getuid"):
+            found.add(Path(_PLACE + _OPENMP.format(pid=process.pid, user=os.getuid())))
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{process.pid}/maps").read_text("utf-8", "replace").split("\n"):
                 _, place, name = line.partition(_PLACE)
@@ -53,13 +59,21 @@ def _mapped(processes: Iterable[psutil.Process]) -> set[Path]:
 
 
 def remove_segments(paths: Iterable[Path]) -> None:
-    """Remove those that are still there and that no process has mapped any more."""
+    """Remove those that are still there and that no process has any more."""
     left = {path for path in paths if path.exists()}
     if left:
-        left -= _mapped(psutil.process_iter())
+        left -= _had(filter(_has_not_ended, psutil.process_iter()))
     for path in left:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def _has_not_ended(process: psutil.Process) -> bool:
+    """Whether it holds anything; who was not waited for yet is there by name alone."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def is_tracker(process: psutil.Process) -> bool:

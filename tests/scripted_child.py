@@ -162,6 +162,15 @@ def share_and_die(wire: Wire) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def register_and_die(wire: Wire) -> None:
+    """As Intel's and LLVM's OpenMP do, which vLLM is started with where somebody preloads one."""
+    name = f"__KMP_REGISTERED_LIB_{os.getpid()}_{os.getuid()}"
+    Path("/dev/shm", name).write_bytes(bytes(1024))
+    say(wire, name=name)
+    wire.mark(StageEntered(arm="paged", stage=Stage.CACHE_READY))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def map_a_file(wire: Wire) -> None:
     """As weights are read, once the file is said to be there."""
     sys.stdin.readline()
@@ -210,6 +219,7 @@ SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "runaway_twice_away": runaway_twice_away,
     "runaway_unmarked": runaway_unmarked,
     "share_and_die": share_and_die,
+    "register_and_die": register_and_die,
     "map_a_file": map_a_file,
     "stages": stages,
     "fail": fail,

@@ -122,9 +122,13 @@ def test_a_number_that_was_given_to_somebody_else_is_not_ended(
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="where Linux keeps it")
-def test_shared_memory_of_a_child_that_died_is_given_back(session: Session) -> None:
-    """It had nobody to do that for it, and of the dead nobody can ask what they had."""
-    session._run("paged", MODULE, {"arm": "paged", "script": "share_and_die"}, 60, None)
+@pytest.mark.parametrize("script", ["share_and_die", "register_and_die"])
+def test_shared_memory_of_a_child_that_died_is_given_back(script: str, session: Session) -> None:
+    """It had nobody to do that for it, and of the dead nobody can ask what they had.
+
+    Some of it is mapped by nobody, and known by its name alone.
+    """
+    session._run("paged", MODULE, {"arm": "paged", "script": script}, 60, None)
     place = SHARED / told(session)["name"]
     try:
         assert not place.exists()
