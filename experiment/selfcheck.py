@@ -8,6 +8,8 @@ between two samples. And looking must not cost more than it may.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.text import Text
@@ -21,13 +23,16 @@ from experiment.events import (
     Reading,
     StageEntered,
 )
+from experiment.interrupts import shielded
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
 from experiment.messages import ExitCode, Message, UserError, message, user_error
+from experiment.offspring import Guard, new_mark
 from experiment.os_errors import os_reason
 from experiment.process import Child
 from experiment.record import EventLog
 from experiment.report.console import ConsoleReporter
+from experiment.scratch import remove_scratch
 from experiment.selfcheck_child import ARM, Moment
 from experiment.selfcheck_memory import (
     INTERVAL_MS,
@@ -54,7 +59,7 @@ def selfcheck(lang: str, ascii_only: bool) -> int:
     console = ConsoleReporter(lang, ascii_only)
     console.section("section.selfcheck")
     with _scratch() as scratch:
-        log = Path(scratch) / "selfcheck.log"
+        log = scratch / "selfcheck.log"
         environment = _environment(log)
         checks: list[Check] = []
         for device in ("cpu", "cuda") if environment.device == "cuda" else ("cpu",):
@@ -64,11 +69,24 @@ def selfcheck(lang: str, ascii_only: bool) -> int:
     return ExitCode.OK if judged and all(c.passed for c in judged) else ExitCode.INCOMPLETE
 
 
-def _scratch() -> tempfile.TemporaryDirectory[str]:
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A directory for the log and the samples; should we be killed, it goes all the same."""
+    made: Path | None = None
+    guard: Guard | None = None
     try:
-        return tempfile.TemporaryDirectory(prefix="pagedkv-")
-    except OSError as error:
-        raise user_error("error.no_scratch", why=os_reason(error)) from error
+        with shielded():
+            try:
+                made = Path(tempfile.mkdtemp(prefix="pagedkv-"))
+                guard = Guard(new_mark(), made)
+            except OSError as error:
+                raise user_error("error.no_scratch", why=os_reason(error)) from error
+        yield made
+    finally:
+        with shielded():
+            remove_scratch(made)
+            if guard is not None:
+                guard.let_go()
 
 
 def _environment(log: Path) -> Environment:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -225,3 +228,23 @@ def test_an_instrument_that_sees_half_fails() -> None:
     assert done.returncode == ExitCode.INCOMPLETE
     assert done.stderr == ""
     assert "未通过" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_is_left_of_one_that_is_ended(number: signal.Signals) -> None:
+    with tempfile.TemporaryDirectory(prefix="tmp-") as made:
+        temporary = Path(made)
+        process = subprocess.Popen(
+            [sys.executable, "run_experiment.py", "selfcheck", "--lang", "en"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            cwd=ROOT, env={**os.environ, "TMPDIR": made},
+        )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while len(list(temporary.iterdir())) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)  # its own, and that of the process that it has started
+        assert len(list(temporary.iterdir())) == 2
+        process.send_signal(number)
+        assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
+        while list(temporary.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert list(temporary.iterdir()) == []
