@@ -11,11 +11,11 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from experiment.messages import user_error
+from experiment.messages import UserError, user_error
 from experiment.person import with_names
 from experiment.room import PLAIN, Room
 
@@ -87,6 +87,31 @@ def parse_json(data: bytes, *, finite: bool = True) -> Any:
     except (RecursionError, MemoryError) as error:
         raise ValueError(str(error)) from error
     return found
+
+
+def check_replaceable(given: str | None, kind: str, flag: str) -> None:
+    """A file that a person names to be written is replaced only by its like.
+
+    A slip of the finger must not cost a log, a trace or a device.
+
+    Args:
+        given: what they named, or None.
+        kind: what the field of that name says in the files of this command.
+        flag: with which they named it.
+
+    Raises:
+        UserError: something else is there.
+    """
+    path = Path(given) if given else None
+    if path is None or not path.exists():
+        return
+    found: Any = None
+    if path.is_file():
+        with suppress(UserError, ValueError):
+            data = read_bounded(path, MAX_JSON_BYTES)
+            found = parse_json(data) if data else {"kind": kind}
+    if not isinstance(found, dict) or found.get("kind") != kind:
+        raise user_error("error.other_file", path=str(path), flag=flag)
 
 
 def log_lines(path: Path, *, own: bool = False) -> Iterator[bytes]:

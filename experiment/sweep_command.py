@@ -17,9 +17,10 @@ from experiment.i18n import Translator
 from experiment.interrupts import drawing
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import writing
-from experiment.record import remove_parts
+from experiment.record import EVENTS_FILE, remove_parts
 from experiment.shipped import find_config
 from experiment.simulate.names import unknown_gpu, unknown_model
+from experiment.simulate.record import SIM_FILE
 from experiment.words import make_parser, parse
 from kvsim.gpus import UnknownGPUError
 from kvsim.models import UnknownModelError
@@ -48,6 +49,8 @@ def sweep(words: list[str], t: Translator) -> int:
     from experiment.report.sweep import SweepConsole
 
     with shared_directory(directory):
+        if any((directory / name).exists() for name in (EVENTS_FILE, SIM_FILE)):
+            raise user_error("error.out_not_empty", path=str(directory))  # a table has one name
         return _fill(cells, directory, workers, options.ray, SweepConsole(t.lang, options.ascii))
 
 

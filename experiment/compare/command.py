@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiment.compare.baseline import read_any, read_baseline, write_baseline
+from experiment.compare.baseline import KIND, read_any, read_baseline, write_baseline
 from experiment.compare.checks import Checks, judge_gate, read_checks, write_comparison
 from experiment.compare.results import Side
 from experiment.compare.sides import compare_sides
 from experiment.directories import make_run_directory
+from experiment.foreign import check_replaceable
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
 from experiment.report.compare import CompareConsole
@@ -27,6 +28,7 @@ def compare(words: list[str], t: Translator) -> int:
     options = parse(_parser(t), words, ())
     paths = [Path(word) for word in options.run]
     _check_words(options, paths)
+    check_replaceable(options.write_baseline, KIND, "--write-baseline")
     checks = read_checks(options.baseline, options.gate, before=len(paths) == _TWO)
     new = Path(options.write_baseline) if options.write_baseline else None
     right = read_any(paths[-1])

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from experiment.foreign import check_replaceable
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
 from experiment.record import EVENTS_FILE
@@ -35,6 +36,7 @@ def calibrate(arguments: list[str], t: Translator) -> int:
     options = parse(_parser(t), arguments, ())
     if not options.source:
         raise user_error("error.needs_run", command="calibrate")
+    check_replaceable(options.out, "latency", "--out")
     folds = whole("--folds", options.folds, 2) or _FOLDS
     path = Path(options.source)
     data = _of_run(path, options, folds) if is_run(path) else _of_requests(path, options, folds)

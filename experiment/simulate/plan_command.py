@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment import __version__
+from experiment.foreign import check_replaceable
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import writing
@@ -39,6 +40,7 @@ def plan(arguments: list[str], t: Translator) -> int:
         UserError: a word does not fit, or nothing does.
     """
     options = parse(_parser(t), arguments, ())
+    check_replaceable(options.out, "plan", "--out")
     model, gpu = model_of(options.model), gpu_of(options.gpu)
     memory = words.memory_of(options)
     rate = number("--rate", options.rate, above=0) if options.trace is None else None
