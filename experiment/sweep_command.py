@@ -75,7 +75,7 @@ def _fill(
     drawing()
     with evaluating(directory):
         rows = cells_summary(store.read(cell) for cell in cells)
-    console.show(rows, directory)
+        console.show(rows, directory)  # a figure that is none shows when it is written
     return ExitCode.OK
 
 

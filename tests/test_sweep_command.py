@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 
@@ -125,3 +126,21 @@ def test_without_ray_one_line_says_how_to_get_it(
 def test_the_grids_of_the_repository_make_cells(path: Path) -> None:
     assert set(read_toml(path)) == {"sweep"}
     assert 10 <= len(_expand(_grid(str(path), ()))) <= 1000
+
+
+def test_a_cell_whose_figure_is_none_is_one_line(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is read as a cell, and shows what it is only where it is written down."""
+    words = ["sweep", str(config), "--workers", "1", "--lang", "en", "--out", str(tmp_path / "out")]
+    assert main(words) == ExitCode.OK
+    places = (tmp_path / "out" / "cells").iterdir()
+    told = {place: json.loads(place.read_text(encoding="utf-8")) for place in places}
+    place, cell = next((place, cell) for place, cell in told.items() if cell.get("result"))
+    cell["result"]["states"]["live"]["mean_percent"] = "many"
+    place.write_text(json.dumps(cell), encoding="utf-8")
+    capsys.readouterr()
+    assert main(words) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("Error: ")
+    assert str(tmp_path / "out") in line
