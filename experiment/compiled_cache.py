@@ -24,9 +24,15 @@ def numba_cache() -> Path:
     return cache_root().parent / "numba" / state_of(_ENGINE)
 
 
-def torch_cache() -> Path:
-    """Where torch keeps what it compiles, in the user's cache; whether or not it is there."""
-    return cache_root().parent / "torchinductor"
+def torch_cache() -> Path | None:
+    """Where torch keeps what it compiles, in the user's cache; whether or not it is there.
+
+    None where nothing can be kept there, as in a home that is mounted read-only: vLLM makes the
+    directory as it is imported, and is not imported where it cannot.
+    """
+    place = cache_root().parent / "torchinductor"
+    there = next(each for each in (place, *place.parents) if os.access(each, os.F_OK))
+    return place if there.is_dir() and os.access(there, os.W_OK | os.X_OK) else None
 
 
 def is_empty() -> bool:

@@ -359,14 +359,14 @@ def _environment(
     What torch compiles is kept, and so not among temporary files that are the child's alone. vLLM
     changes that variable, and can name its processes only while the first one of all stays.
     """
-    compiled = os.environ.get(TORCH_CACHE, str(torch_cache()))
+    compiled = os.environ.get(TORCH_CACHE) or torch_cache()
     if packages is None:
         root = str(Path(experiment.__file__).resolve().parent.parent)
         path = os.environ.get("PYTHONPATH")
         packages = f"{root}{os.pathsep}{path}" if path else root
     return {
         **os.environ,
-        TORCH_CACHE: compiled,
+        **({TORCH_CACHE: str(compiled)} if compiled else {}),
         **({"TMPDIR": str(scratch)} if scratch else {}),
         "PYTHONUTF8": "1",
         "PYTHONPATH": packages,

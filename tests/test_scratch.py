@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from experiment.compiled_cache import TORCH_CACHE
 from experiment.events import Notice
 from experiment.messages import UserError
 from experiment.offspring import Guard
-from experiment.process import Child
+from experiment.process import Child, _environment
 from experiment.scratch import make_scratch, remove_scratch
 
 
@@ -98,3 +99,17 @@ def test_removing_one_twice_is_no_error(temporary: Path) -> None:
     remove_scratch(made)
     remove_scratch(made)
     assert not made.exists()
+
+
+def test_what_torch_compiles_is_kept_where_something_can_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it goes among the temporary files, as without us: vLLM must be able to make it."""
+    monkeypatch.delenv(TORCH_CACHE, raising=False)
+    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / "cache"))
+    assert _environment({})[TORCH_CACHE] == str(tmp_path / "cache" / "torchinductor")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / "file" / "cache"))
+    assert TORCH_CACHE not in _environment({})
+    monkeypatch.setenv(TORCH_CACHE, "/chosen")
+    assert _environment({})[TORCH_CACHE] == "/chosen"
