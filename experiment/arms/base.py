@@ -296,9 +296,14 @@ class ArmRun:
         return readings
 
     def _empty_cache_readings(self, shape: PoolShape, poisoned: Callable[[], int] | None) -> None:
-        """Size of the cache by its shape and, independently, by counting unwritten slots."""
+        """Size of the cache by its shape and, independently, by counting unwritten slots.
+
+        What counting took is given back: the C library would keep up to half the bytes of a
+        tensor, and all who look at the process would take them for the cache's.
+        """
         formula = None if shape.elastic else shape.bytes
         counted = None if poisoned is None else poisoned()
+        trim()
         reason = message("memory.nothing_reserved")
         for channel, size in ((Channel.FORMULA, formula), (Channel.POISON, counted)):
             self._wire.emit(
