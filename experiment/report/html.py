@@ -253,6 +253,7 @@ def _first_screen(keys: Keys, record: Record, results: Results) -> dict[str, Any
         "heroes": _heroes(results),
         "subject": parts.subject(keys, record),
         "arms_with_problems": [arm for arm in results.arms if arm.problems],
+        "disagreeing": [arm for arm, _, agree in html_memory.sentences(results) if not agree],
         "unfinished": [arm for arm in results.arms if arm.status != "finished"],
     }
 

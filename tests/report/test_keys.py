@@ -202,3 +202,26 @@ def test_reasons_with_numbers_name_where_the_record_gives_them(tmp_path: Path) -
     assert_keys_hold(body, facts_of(record), record)
     shown = "".join(body.itertext()).replace("\u00a0", " ")
     assert all(Translator("en").message(reason) in shown for reason in (code, small))
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_channels_that_disagree_are_named_on_the_first_screen(agree: bool, tmp_path: Path) -> None:
+    record = make_record(tmp_path)
+    results = conclude(record)
+    arm = results.arms[0]
+    assert arm.reconciliation is not None
+    channel = message("channel.process.rss").model_dump()
+    differ = message("reconcile.differ", channel=channel, off=0.0227, allowed=12 << 20)
+    told = arm.reconciliation.model_copy(
+        update={"agree": agree, "text": arm.reconciliation.text if agree else differ}
+    )
+    changed = arm.model_copy(update={"reconciliation": told})
+    results = results.model_copy(update={"arms": [changed, *results.arms[1:]]})
+    write_summary(record.directory, {"results": results.model_dump(mode="json")})
+    record = read_record(record.directory)
+    body = body_of(report_html(record, results, "en"))
+    first = next(body.iter("section"))
+    alarms = [p for p in first.iter("p") if "alarm" in (p.get("class") or "")]
+    notes = ["".join(p.itertext()) for p in alarms]
+    assert any("The channels disagree" in note for note in notes) != agree
+    assert_keys_hold(body, facts_of(record), record)
