@@ -27,6 +27,7 @@ from experiment.interrupts import shielded
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
 from experiment.messages import ExitCode, Message, UserError, message, user_error
+from experiment.noise import kept_busy
 from experiment.offspring import Guard, new_mark
 from experiment.os_errors import os_reason
 from experiment.process import Child
@@ -107,6 +108,7 @@ class _Examination:
         self._checks: list[Check] = []
         self._readings: list[Reading] = []
         self._not_reset: Message | None = None  # why the high-water mark could not be
+        self._others: float | None = None  # cores that other programs keep busy
 
     def run(self, log: Path) -> list[Check]:
         """Every check of the device.
@@ -146,12 +148,13 @@ class _Examination:
         self, moment: Moment, event: StageEntered, marker: Monitor, sampler: Monitor, pid: int
     ) -> None:
         if moment is Moment.CHURN_BEGINS:
+            self._others = kept_busy()
             sampler.start()
             return
         if moment is Moment.CHURN_ENDED:
             sampler.stop()
             cores = self._environment.usable_cores or 1
-            self._checks.append(cost_check(sampler.cost(), cores, self._device))
+            self._checks.append(cost_check(sampler.cost(), cores, self._device, self._others))
             return
         if moment is Moment.CHURN_STAGE:
             sampler.mark(event.stage, event.request)
@@ -179,3 +182,7 @@ def _show(console: ConsoleReporter, checks: list[Check]) -> None:
         verdict, style = _VERDICTS[check.passed]
         table.add_row(Text(t.message(check.text)), Text(t(verdict), style))
     console.console.print(table)
+    failed = sum(check.passed is False for check in checks)
+    judged = sum(check.passed is not None for check in checks)
+    key = "some_failed" if failed else "all_passed" if judged else "none_judged"
+    console.paragraph(t(f"selfcheck.{key}", n=failed, of=judged))

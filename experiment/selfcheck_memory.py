@@ -102,15 +102,24 @@ def process_checks(
     return [*checks, *_root_alone(readings), _spike(readings)]
 
 
-def cost_check(cost: SamplerCost, cores: float, device: str = "cpu") -> Check:
-    """The sampler's share of all cores that the run may use, readings at stages included."""
+def cost_check(
+    cost: SamplerCost, cores: float, device: str = "cpu", others: float | None = None
+) -> Check:
+    """The sampler's share of all cores that the run may use, readings at stages included.
+
+    The same work takes more of a core's time where ``others`` cores are kept busy by other
+    programs: too much is then told, and not judged.
+    """
     share = cost.cpu_s / (cost.wall_s * cores)
     text = message(
         "selfcheck_memory.cost",
         interval=INTERVAL_MS, cpu=cost.cpu_s, wall=cost.wall_s, share=share, limit=COST_LIMIT,
         cores=f"{cores:g}", stages=CHURN_STAGES + CHURN_REQUESTS,
     )  # fmt: skip
-    return Check(check=f"sampler.cost.{device}", passed=share < COST_LIMIT, text=text)
+    passed: bool | None = share < COST_LIMIT
+    if not passed and others is not None:
+        text, passed = message("selfcheck_memory.cost_busy", cost=text, others=others), None
+    return Check(check=f"sampler.cost.{device}", passed=passed, text=text)
 
 
 def _grandchild(readings: Sequence[Reading], channel: Channel) -> Check:

@@ -187,6 +187,19 @@ def test_the_cost_is_a_share_of_all_cores(cpu_s: float, passed: bool) -> None:
     assert verdicts([check]) == {"sampler.cost.cpu": passed}
 
 
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize(("cpu_s", "passed"), [(0.05, True), (0.07, None)])
+def test_too_much_of_it_is_not_judged_where_other_programs_keep_cores_busy(
+    cpu_s: float, passed: bool | None, lang: str
+) -> None:
+    cost = SamplerCost(arm="selfcheck", cpu_s=cpu_s, wall_s=3)
+    check = cost_check(cost, cores=2, others=0.75)
+    assert check.passed is passed
+    said = Translator(lang).message(check.text)
+    assert ("0.75" in said) == (passed is None)
+    assert f"{1000 * cpu_s:.1f} ms" in said
+
+
 def run(lang: str, code: str = "") -> tuple[subprocess.CompletedProcess[str], float]:
     """The real program, with ``code`` run before it to break something."""
     program = f"import sys\n{code}\nfrom experiment.cli import main\nsys.exit(main(sys.argv[1:]))"
