@@ -138,7 +138,7 @@ def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
         return f"{value['logical']} → {value['block']}"
     if kind == "player.entry_slots":
         owners = value["owners"]
-        return f"{value['filled']}/{value['size']}" + (f" ×{owners}" if owners > 1 else "")
+        return f"{value['written']}/{value['size']}" + (f" ×{owners}" if owners > 1 else "")
     if family == "environment":
         return next(row.value for row in environment_rows(value) if row.name == rest)  # type: ignore[return-value]
     numbers = dict(one.split("=", 1) for one in key.split("; "))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import html5lib
@@ -11,6 +12,7 @@ import pytest
 from busy_run import BLOCK, BLOCKS
 from keyed_page import expected, keyed_nodes, numbers_without_key
 from pages import Opened, until
+from sample import make_record
 
 from experiment.arm_events import split_by_arm
 from experiment.conclusions import evaluate
@@ -262,6 +264,33 @@ def test_the_request_under_the_pointer_shows_its_block_table(opened: Opened, bus
         ledger.apply(plan_from_json(step.plan))
     table = ledger.holders[int(tables[0])].table
     assert entries == [f"{logical} → {block}" for logical, block in enumerate(table)]
+
+
+def test_padding_is_no_token_that_a_request_has_written(browser: Any, tmp_path: Path) -> None:
+    """In a slab the line says as much as the sentence above it, and the bar begins behind it."""
+    record = make_record(tmp_path)
+    (tmp_path / "report.html").write_text(
+        report_html(record, evaluate(record), "en"), encoding="utf-8"
+    )
+    opened = Opened(browser, tmp_path / "report.html", viewport={"width": 1300, "height": 900})
+    page = opened.page
+    page.evaluate("pagedkv.player.go(2)")
+    events = next(e for e in split_by_arm(record) if e.arm == "contiguous.batch")
+    assert events.pool is not None
+    size = events.pool.block_size
+    ledger = Ledger(PoolShape(events.pool.blocks, size, 4))
+    for step in events.steps[: page.evaluate("pagedkv.player.counters()[0].step") + 1]:
+        ledger.apply(plan_from_json(step.plan))
+    padded = {request: held for request, held in ledger.holders.items() if held.padding}
+    assert padded
+    for request, held in padded.items():
+        page.hover(f".side:nth-child(1) .chip:text-is('{request}') >> nth=0")
+        entry = page.locator(".side:nth-child(1) .table-entries li >> nth=0")
+        assert entry.locator("small").inner_text() == f"{held.written}/{size}"
+        left = entry.locator("i").evaluate("bar => bar.style.left")
+        assert float(left.rstrip("%")) == pytest.approx(100 * held.padding / size, abs=0.01)
+    assert opened.complaints == []
+    opened.context.close()
 
 
 def test_pointing_at_a_block_shows_whose_it_is(opened: Opened, busy: Record) -> None:

@@ -141,23 +141,28 @@ def _holder(
     request: int, holder: Holder, size: int, named: Mapping[int, list[int]]
 ) -> dict[str, Any]:
     slots = len(holder.table) * size
+    table = [
+        _entry(holder, logical, size) | {"block": block, "owners": len(named[block])}
+        for logical, block in enumerate(holder.table)
+    ]
     return {
         "request": request,
         "written": holder.written,
         "blocks": len(holder.table),
         "slots": slots,
         "wasted": slots if holder.finished else slots - holder.written,
-        "table": [
-            {
-                "logical": logical,
-                "block": block,
-                "filled": min(max(holder.padding + holder.written - logical * size, 0), size),
-                "size": size,
-                "owners": len(named[block]),
-            }
-            for logical, block in enumerate(holder.table)
-        ],
+        "table": table,
     }
+
+
+def _entry(holder: Holder, logical: int, size: int) -> dict[str, int]:
+    """Slots of a block that hold something, and those of them that are the request's own."""
+
+    def inside(slots: int) -> int:
+        return min(max(slots - logical * size, 0), size)
+
+    before, filled = inside(holder.padding), inside(holder.padding + holder.written)
+    return {"logical": logical, "filled": filled, "written": filled - before, "size": size}
 
 
 def _happened(events: ArmEvents, name: str) -> dict[str, Any] | None:

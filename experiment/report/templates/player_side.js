@@ -223,9 +223,15 @@ pagedkv.Side = class {
     }
     const [place, slots, bar] = item.children;
     const size = this.film.size;
-    const filled = Math.min(Math.max(holder.padding + holder.written - logical * size, 0), size);
+    // Of this block: what is before the request's own slots, and what it has written behind that.
+    const inside = (slots) => Math.min(Math.max(slots - logical * size, 0), size);
+    const before = inside(holder.padding);
+    const filled = inside(holder.padding + holder.written) - before;
     const owners = this.pool.owners[block].length;
-    if (bar.filled !== filled) bar.style.transform = `scaleX(${(bar.filled = filled) / size})`;
+    if (bar.filled !== filled || bar.before !== before) {
+      bar.style.left = `${100 * (bar.before = before) / size}%`;
+      bar.style.transform = `scaleX(${(bar.filled = filled) / size})`;
+    }
     pagedkv.write(place, `${logical} → ${block}`);
     pagedkv.write(slots, `${filled}/${size}` + (owners > 1 ? ` ×${owners}` : ""));
     if (this.stage.state.playing) return;
