@@ -42,4 +42,5 @@ def test_the_process_grows_by_the_cache_and_by_nothing_that_counting_took(
     assert found.expected_bytes == 96 * MIB
     seen = {row.channel: row.bytes for row in found.rows if row.bytes is not None}
     assert seen["poison"] == 96 * MIB
-    assert abs(seen["process.uss"] - 96 * MIB) < MIB, seen
+    # Not USS: it becomes less where another program begins to share a library with this one.
+    assert abs(seen["process.rss"] - 96 * MIB) < 2 * MIB, seen
