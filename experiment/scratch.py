@@ -7,7 +7,6 @@ our packages      for an interpreter that is not ours
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import tempfile
@@ -40,8 +39,7 @@ def make_scratch() -> Path | None:
 def remove_scratch(path: Path | None) -> None:
     """Remove it and all that is in it."""
     if path is not None:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class OwnPackages:
