@@ -224,9 +224,8 @@ pagedkv.Side = class {
     const [place, slots, bar] = item.children;
     const size = this.film.size;
     // Of this block: what is before the request's own slots, and what it has written behind that.
-    const inside = (slots) => Math.min(Math.max(slots - logical * size, 0), size);
-    const before = inside(holder.padding);
-    const filled = inside(holder.padding + holder.written) - before;
+    const before = this.pool.clamp(holder.padding - logical * size);
+    const filled = this.pool.clamp(holder.padding + holder.written - logical * size) - before;
     const owners = this.pool.owners[block].length;
     if (bar.filled !== filled || bar.before !== before) {
       bar.style.left = `${100 * (bar.before = before) / size}%`;
