@@ -41,7 +41,7 @@ class FewRows:
             return None
         if panels is None:
             panels = self._panels(packed, weight)
-        if panels is None or panels.shape[-1] != self._module.WIDTH:
+        if panels is None or not self._module.fits(panels):
             return None
         return self._module.PanelProduct(packed, panels, bias, len(weight))  # type: ignore[no-any-return]
 

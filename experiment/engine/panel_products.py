@@ -5,22 +5,21 @@
     k=1  ████ ████ ████ ████      b0 b1 b2 b3 …          b  ████ ████ ████ ████  += b_k · panel_k
      …   4 vectors of 16           up to six rows         …  24 of 32 registers
 
-So it is with AVX-512. With AVX2 there are 16 registers of 8 numbers, and a pass takes a part of the
-panel's outputs: all 64 for one row, 32 for two or three, 16 for four to six.
+So it is with AVX-512. AVX2 has 16 registers of 8 numbers, and a pass takes a part of the panel's
+outputs (:mod:`experiment.engine.panel_loop`).
 
 A decode step reads every weight once. In a single pass a panel is read front to back and the
 next one begins where it ends: the processor fetches ahead as for a plain sum. More rows, or parts,
 go over it in several passes, of which the first would wait for memory and the others leave it idle:
 
     pass    rows     meanwhile on the way to the cache        a panel of many inputs is taken
-    1       a … f    ▒█░░ of the weights that come next       in parts of 384, each through all
-    2       g … l    ░░▒█                                     passes before the next
+    1       a … f    ▒█░░ of the weights that come next       in parts of some hundred, each
+    2       g … l    ░░▒█                                     through all passes before the next
 
 Bias and activation are applied while 64 outputs of the rows are at hand. Threads take panels.
 
-Numba makes no use of vectors here by itself (it would keep the sums in memory), so the loop over
-inputs is written in LLVM's own instructions. The order of the sums is that of the inputs, whatever
-the number of rows up to MOST_ROWS: a row's numbers do not depend on those beside it.
+The order of the sums is that of the inputs, whatever the number of rows up to MOST_ROWS: a row's
+numbers do not depend on those beside it.
 """
 
 from __future__ import annotations
@@ -30,14 +29,20 @@ from typing import Any
 import numba
 import numpy as np
 import torch
-from llvmlite import binding, ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from llvmlite import binding
 
 from experiment.engine import torch_threads
 from experiment.engine.compiled import F32, Floats, even_pieces, jit, job_body, run_job, threads_for
-from experiment.engine.prefetch import LINE, prefetch
+from experiment.engine.panel_loop import (
+    ALONE,
+    BESIDE,
+    INPUT,
+    MOST_IN_TILE,
+    TURN,
+    WIDE,
+    WIDTH,
+    add_products,
+)
 from experiment.engine.torch_threads import (
     BROKEN,
     Job,
@@ -50,25 +55,17 @@ from experiment.engine.torch_threads import (
 from experiment.engine.vector_activation import (
     ACTIVATIONS,
     LANES,
-    SHORT,
-    VECTOR,
     activate,
     activate_vectors,
 )
 
-WIDTH = 64
 # With more rows oneDNN, which also keeps rows of x at hand, is faster: see docs/performance.md.
-MOST_ROWS = 48
+MOST_ROWS = 48 if WIDE else 64
 
-_ROWS = 6  # whose sums are in registers together
-# Vectors of each that are: with AVX-512, and by the number of rows with AVX2.
-_VECTORS = (0, *[4] * _ROWS) if LANES == 16 else (0, 8, 4, 4, 2, 2, 2)
 # Whose weights all rows go over before the next: 96 KiB, so that they and what is on its way are in
-# the second-level cache.
-_INPUTS = 384
+# the second-level cache. With AVX2 a third of it, whose part for one pass stays in the first.
+_INPUTS = 384 if WIDE else 128
 _NEEDED = {16: "avx512f", 8: "avx2"}
-_INPUT = 4 * WIDTH  # bytes of a panel for each input
-_FLOAT, _WORD = ir.FloatType(), ir.IntType(64)
 
 
 def usable() -> bool:
@@ -78,146 +75,9 @@ def usable() -> bool:
     return not told and all(found.get(name) for name in (_NEEDED[LANES], "fma"))
 
 
-class _Loop:
-    """Instructions of the loop over inputs, for so many rows and vectors of outputs."""
-
-    def __init__(self, builder: Any, rows: int, vectors: int) -> None:
-        self.builder, self.rows = builder, rows
-        self.vectors = range(vectors)
-        self.fma = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), f"llvm.fma.v{LANES}f32"
-        )
-
-    def emit(
-        self, x: Any, length: Any, inputs: Any, panel: Any, sums: Any, apart: Any, ahead: Any,
-        stride: Any,
-    ) -> None:  # fmt: skip
-        """Add to the sums; at least one input.
-
-        Rows of x are ``length`` numbers apart, those of the sums ``apart``. From the address
-        ``ahead`` on two lines are sent for with each input, ``stride`` bytes behind the last two.
-        """
-        builder, before = self.builder, self.builder.block
-        stored = self._vectors_of(sums, apart)
-        begun = [[self._load(at, VECTOR) for at in row] for row in stored]
-        loop, done = (builder.append_basic_block(name) for name in ("inputs", "done"))
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        k = builder.phi(_WORD)
-        old = [[builder.phi(VECTOR) for _ in self.vectors] for _ in range(self.rows)]
-        wanted = builder.add(ahead, builder.mul(k, stride))
-        for line in range(2):
-            prefetch(builder, self._at(wanted, _word(line), LINE))
-        new = self._step(old, self._at(x, k, 4), builder.mul(length, _word(4)),
-                         self._at(panel, k, 4 * WIDTH))  # fmt: skip
-        following = builder.add(k, _word(1))
-        builder.cbranch(builder.icmp_signed("<", following, inputs), loop, done)
-        for phi, first, again in [(k, _word(0), following), *_triples(old, begun, new)]:
-            phi.add_incoming(first, before)
-            phi.add_incoming(again, loop)
-        builder.position_at_end(done)
-        for at, _, total in _triples(stored, begun, new):
-            builder.store(total, builder.inttoptr(at, VECTOR.as_pointer()), align=4)
-
-    def _vectors_of(self, sums: Any, apart: Any) -> list[list[Any]]:
-        """Addresses of the sums of each row."""
-        builder = self.builder
-        rows = [self._at(sums, builder.mul(apart, _word(r)), 4) for r in range(self.rows)]
-        return [[builder.add(at, _word(4 * LANES * v)) for v in self.vectors] for at in rows]
-
-    def _step(self, sums: Any, x: Any, row_bytes: Any, weights: Any) -> list[list[Any]]:
-        """The sums after one input: each row's number times weights of the panel."""
-        panel = [self._load(self._at(weights, _word(v), 4 * LANES), VECTOR) for v in self.vectors]
-        new = []
-        for r in range(self.rows):
-            at = self.builder.add(x, self.builder.mul(row_bytes, _word(r)))
-            factor = self._all_lanes(self._load(at, _FLOAT))
-            pairs = zip(panel, sums[r], strict=True)
-            new.append([self.builder.call(self.fma, [factor, w, s]) for w, s in pairs])
-        return new
-
-    def _at(self, address: Any, index: Any, size: int) -> Any:
-        return self.builder.add(address, self.builder.mul(index, _word(size)))
-
-    def _load(self, address: Any, kind: Any) -> Any:
-        loaded = self.builder.load(self.builder.inttoptr(address, kind.as_pointer()))
-        loaded.align = 4
-        return loaded
-
-    def _all_lanes(self, number: Any) -> Any:
-        nothing = ir.Constant(VECTOR, ir.Undefined)
-        one = self.builder.insert_element(nothing, number, ir.Constant(SHORT, 0))
-        mask = ir.Constant(ir.VectorType(SHORT, LANES), [0] * LANES)
-        return self.builder.shuffle_vector(one, nothing, mask)
-
-
-def _word(value: int) -> Any:
-    return ir.Constant(_WORD, value)
-
-
-def _triples(*of_rows: list[list[Any]]) -> list[tuple[Any, ...]]:
-    return [some for rows in zip(*of_rows, strict=True) for some in zip(*rows, strict=True)]
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def _products(
-    _context: Any, x: Any, length: Any, inputs: Any, panel: Any, sums: Any, apart: Any, ahead: Any,
-    stride: Any, rows: Any, vectors: Any
-) -> Any:  # fmt: skip
-    """:meth:`_Loop.emit` for rows and vectors whose number is known when this is compiled."""
-    tile = rows, vectors
-    if not all(isinstance(side, types.IntegerLiteral) for side in tile):
-        return None
-    given = (x, length, inputs, panel, sums, apart, ahead, stride)
-
-    def code(context: Any, builder: Any, _: Any, values: Any) -> Any:
-        _Loop(builder, *(side.literal_value for side in tile)).emit(*values[: len(given)])
-        return context.get_dummy_value()
-
-    return types.void(*given, *tile), code
-
-
-@jit(None, set())
-def _with_avx512(
-    x: int, rows: int, vectors: int, length: int, inputs: int, panel: int, sums: int,  # noqa: ARG001
-    apart: int, ahead: int, stride: int
-) -> None:  # fmt: skip
-    if rows == 6:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 6, 4)
-    elif rows == 5:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 5, 4)
-    elif rows == 4:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 4, 4)
-    elif rows == 3:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 3, 4)
-    elif rows == 2:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 2, 4)
-    else:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 1, 4)
-
-
-@jit(None, set())
-def _with_avx2(
-    x: int, rows: int, vectors: int, length: int, inputs: int, panel: int, sums: int, apart: int,
-    ahead: int, stride: int
-) -> None:  # fmt: skip
-    if rows == 6:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 6, 2)
-    elif rows == 5:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 5, 2)
-    elif rows == 4:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 4, 2)
-    elif rows == 3 and vectors == 2:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 3, 2)
-    elif rows == 3:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 3, 4)
-    elif rows == 2:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 2, 4)
-    else:
-        _products(x, length, inputs, panel, sums, apart, ahead, stride, 1, 8)
-
-
-_sums = _with_avx512 if LANES == 16 else _with_avx2
+def fits(panels: torch.Tensor) -> bool:
+    """Whether panels [panels, inputs, width] are as wide and as long as the loop takes them."""
+    return panels.shape[2] == WIDTH and panels.shape[1] % TURN == 0
 
 
 @jit(None, set())
@@ -244,12 +104,13 @@ def _all_rows(
     x: int, rows: int, length: int, inputs: int, weights: int, ahead: int, sums: int, apart: int
 ) -> None:
     """Add the products with a part of a panel, and send for the part that stands ``ahead``."""
-    groups = -(-rows // _ROWS)
-    vectors = _VECTORS[-(-rows // groups)]
-    tiles = WIDTH // LANES // vectors
+    groups = -(-rows // MOST_IN_TILE)
+    most, vectors = WIDTH // LANES, ALONE[rows] if groups == 1 else BESIDE
+    tiles = -(-most // vectors)
     passes = tiles * groups
     for tile in range(tiles):
         outputs, row = tile * vectors * LANES, 0
+        wide = min(vectors, most - tile * vectors)
         for group in range(groups):
             # As evenly as can be: seven are four and three.
             some = -(-(rows - row) // (groups - group))
@@ -258,11 +119,12 @@ def _all_rows(
             # sent for.
             place, stride = weights, 0
             if passes > 1 and ahead:
-                place = ahead + (tile * groups + group) * inputs * _INPUT // passes
-                stride = -(-_INPUT // passes)
-            to = sums + 4 * (row * apart + outputs)
-            at = weights + 4 * outputs
-            _sums(x + 4 * row * length, some, vectors, length, inputs, at, to, apart, place, stride)
+                place = ahead + (tile * groups + group) * inputs * INPUT // passes
+                stride = -(-INPUT // passes)
+            to, at = sums + 4 * (row * apart + outputs), weights + 4 * outputs
+            add_products(
+                some, wide, x + 4 * row * length, length, inputs, at, to, apart, place, stride
+            )
             row += some
 
 

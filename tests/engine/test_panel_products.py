@@ -71,6 +71,12 @@ def test_every_number_of_rows_gives_the_plain_product(
         torch.testing.assert_close(ours, exact[:rows], atol=2e-6 * inputs**0.5, rtol=1e-5)
 
 
+def test_panels_of_another_width_or_length_are_left_to_onednn() -> None:
+    assert MODULE.fits(torch.empty(2, 16, 64))
+    assert not MODULE.fits(torch.empty(2, 16, 48))
+    assert MODULE.fits(torch.empty(2, 18, 64)) == (18 % MODULE.TURN == 0)
+
+
 @torch.inference_mode()
 def test_two_threads_have_as_many_panels_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve panels, as GPT-2's layers of 768 outputs have them: in six pieces of two."""
