@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from experiment.arm_clock import Clock
 from experiment.arms.task import ArmTask
 from experiment.events import (
     ArmFinished,
@@ -57,8 +58,7 @@ class ArmRun:
     def __init__(self, wire: Wire, task: ArmTask, import_s: float) -> None:
         self.task = task
         self._wire = wire
-        self._paused_ns = 0
-        self._pauses = 0
+        self._clock = Clock()
         self._import_s = import_s
         self._load_s = 0.0
         self._began = 0
@@ -77,22 +77,20 @@ class ArmRun:
         self.device = torch.device(task.device)
 
     def now(self) -> int:
-        """Nanoseconds on a clock that leaves out pauses."""
-        return time.monotonic_ns() - self._paused_ns
+        """Nanoseconds on a clock that stands still in pauses."""
+        return self._clock.now()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the arm's clock for the duration of a measurement; may be nested."""
-        if not self._pauses:
-            self.synchronize()
-        begin = time.monotonic_ns()
-        self._pauses += 1
-        try:
+        """Stop the arm's clock for the duration of a measurement; may be nested.
+
+        The device has done what it was asked for when the clock stops, and what it was asked for
+        in between when it goes on.
+        """
+        self.synchronize()
+        with self._clock.paused():
             yield
-        finally:
-            self._pauses -= 1
-            if not self._pauses:
-                self._paused_ns += time.monotonic_ns() - begin
+            self.synchronize()
 
     def synchronize(self) -> None:
         """Wait until the device has done what was asked of it."""

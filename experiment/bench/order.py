@@ -57,7 +57,8 @@ class Pace:
             arm for arm in arms if arm in needed or self.foreseen_s(workload, [arm]) < SLOW_S
         ]  # fmt: skip
         fits = number < self.least or self._in_time(workload, some, elapsed_s)
-        return some if fits and len(some) > 1 else []
+        # One arm tells nothing of a round, unless it is all that was asked for.
+        return some if fits and len(some) >= min(len(arms), 2) else []
 
     def outlook(
         self,

@@ -22,9 +22,10 @@ from experiment.engine.engine import Engine
 from experiment.first_prompts import NEW_TOKENS
 from kvsim.scheduler import RequestRefusedError
 
-# Names of glibc's <malloc.h>: from which size on a piece is a mapping of its own, which is given
-# back when it is free, and how much may be free at the end of the heap before that is given back.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+# Names of glibc's <malloc.h>: how much may be free at the end of the heap before it is given back,
+# and how many large pieces may be mappings of their own, which are given back when they are free.
+# (A threshold for their size does not do: older versions refuse one above 32 MiB.)
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _NEVER = 2**31 - 1
 
 
@@ -40,7 +41,7 @@ def keep_working_memory() -> bool:
     """Have this process keep the memory that it frees, for what it computes next.
 
     What is mapped already goes back to the system as before: weights that were loaded, and a cache
-    that was made. False, and nothing is changed, where the C library is not glibc.
+    that was made. False where the C library is not glibc, and nothing is changed, or it refuses.
     """
     if sys.platform != "linux":
         return False
@@ -48,7 +49,8 @@ def keep_working_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:
         return False
-    return all(bool(mallopt(name, _NEVER)) for name in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD))
+    kept = [bool(mallopt(*option)) for option in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER))]
+    return all(kept)
 
 
 def profile_run(engine: Engine, prompts: Sequence[int]) -> Computed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from experiment.arm_clock import Clock
 from experiment.events import (
     Channel,
     Keyframe,
@@ -19,7 +20,6 @@ from experiment.events import (
 from experiment.messages import Message, message
 from experiment.pace import MAX_REQUEST_MARKS
 from experiment.request_times import Progressing
-from experiment.vllm_arm.clock import Clock
 from experiment.vllm_arm.task import VllmTask
 from experiment.wire import Wire
 from kvsim.step import StepPlan, plan_to_json

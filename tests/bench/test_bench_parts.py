@@ -113,6 +113,13 @@ def test_arms_that_take_minutes_make_room_for_the_others() -> None:
     assert pace.arms_of_round("C", three, 1, elapsed_s=390) == []
 
 
+def test_an_arm_that_is_alone_has_as_many_rounds_as_are_promised() -> None:
+    pace = Pace(limit_s=100.0, rounds=5, least=2)
+    pace.took("C", {"paged": 150.0})
+    assert pace.arms_of_round("C", ["paged"], 1, 990, {"paged"}) == ["paged"]
+    assert pace.arms_of_round("C", ["paged"], 2, 990, {"paged"}) == []
+
+
 def test_what_a_target_compares_is_in_every_round_or_the_round_is_not_run() -> None:
     three = ["contiguous.batch", "paged", "vllm"]
     needed = {"contiguous.batch", "paged"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiment.vllm_arm.clock import Clock
+from experiment.arm_clock import Clock
 from experiment.vllm_arm.watcher import SchedulerWatcher
 from kvsim.observed import ScheduleTrace
 
