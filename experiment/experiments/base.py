@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from experiment.config import ARM_GROUPS, Config, make_config, put_over
 from experiment.experiments.found import Found
@@ -28,7 +29,7 @@ class Cell:
 
     Attributes:
         values: what the cell is called by: a name of ``experiments.axis`` for each, and its value;
-            a text is a name of ``experiments.value``.
+            a text is a name of ``experiments.value``, or a name that its user gave it.
         overrides: dotted keys of the config, and what they are in this cell.
         arms: that run in it; None: all of the run.
         absent: arms of the run that cannot do it, and why.
@@ -52,8 +53,11 @@ class Experiment:
         findings: what the run shows, the headline first.
         focus: which cell the pages of a single run show; the last one otherwise.
         without: of arms that its config leaves out, why: a name of ``experiments.without``.
+        values: what ``experiment.values`` are: numbers, which are run in ascending order, since
+            findings speak of the smallest and the largest; numbers with options paired by their
+            places, which keep theirs; or names.
         options: of ``experiment.options``, those that it reads; ``draw.seed`` is one of a table's.
-            What a value of the cells is called by is one, too.
+            Of names each value is one, too.
         notices: what of the input is not run as it stands there; it is asked before the run.
         spared: arms that a cell need not run after what the cells before it have shown, and why;
             it is asked before each cell. None: every cell runs all of its arms.
@@ -66,6 +70,7 @@ class Experiment:
     findings: Callable[[Found], list[Finding]]
     focus: Callable[[Sequence[Cell]], int] = field(default=lambda cells: len(cells) - 1)
     without: Mapping[str, str] = field(default_factory=dict)
+    values: Literal["numbers", "paired", "names"] = "numbers"
     options: tuple[str, ...] = ()
     notices: Callable[[Config], list[Message]] = field(default=lambda _: [])
     spared: Callable[[Cell, Sequence[CellEvents]], dict[str, Message]] | None = None
@@ -75,10 +80,12 @@ def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
     """The cells of a run.
 
     Raises:
-        UserError: the config names no values, or one of them twice, or one without any request, or
-            not the options that the experiment asks for, or one that it does not know.
+        UserError: the config names no values, or one of them twice, or one that is no number where
+            numbers are meant, or one without any request, or not the options that the experiment
+            asks for, or one that it does not know.
     """
     _check_options(experiment, config)
+    config = _ordered(experiment, config)
     try:
         cells = experiment.cells(config)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -96,10 +103,31 @@ def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
     return cells
 
 
+def _ordered(experiment: Experiment, config: Config) -> Config:
+    """The config with its numbers in ascending order.
+
+    Raises:
+        UserError: one of them is no number: a text would be run as one, and named as a text.
+    """
+    if experiment.values == "names":
+        return config
+    numbers: list[int | float] = []
+    for value in config.experiment.values:
+        if isinstance(value, str):
+            told = json.dumps(value, ensure_ascii=False)
+            raise user_error("error.experiment_number", name=experiment.name, value=told)
+        numbers.append(value)
+    if experiment.values == "paired":
+        return config
+    asked = config.experiment.model_copy(update={"values": tuple(sorted(numbers))})
+    return config.model_copy(update={"experiment": asked})
+
+
 def _check_options(experiment: Experiment, config: Config) -> None:
     """A misspelt option would change nothing, and nobody would be told."""
     asked = config.experiment
-    known = [f"experiment.options.{name}" for name in (*experiment.options, *asked.values)]
+    own = asked.values if experiment.values == "names" else ()
+    known = [f"experiment.options.{name}" for name in (*experiment.options, *own)]
     for option in _dotted(asked.options, "experiment.options"):
         if option in known:
             continue

@@ -4,11 +4,13 @@
     mixed   [16+16] [32+32] [96+64] [192+64] x 4
     long    [384+128] x 4                         a slab of 512 for 511: nothing left to gain
 
-``options.<shape>`` are the (prompt, new) of a shape in turn, until ``options.total`` tokens.
+``options.<shape>`` are the (prompt, new) of a shape in turn, until ``options.total`` tokens. A
+shape of one's own is shown by the name that it has in ``values`` and ``options``.
 """
 
 from __future__ import annotations
 
+import re
 from itertools import cycle
 from typing import Any
 
@@ -21,14 +23,20 @@ from experiment.messages import Message, message
 _NAME = "lengths"
 # Fewer more at a time than this is called none. Waste alone is no gain while nobody waits for it.
 _MORE = 1.05
+SHAPES = ("short", "mixed", "long")
+# Of one's own; it becomes a part of the ids of figures.
+_NAMED = re.compile(r"[\w-]{1,40}")
 
 
 def _cells(config: Config) -> list[Cell]:
     options: dict[str, Any] = config.experiment.options
-    return [
-        Cell({"shape": shape}, {"workload.lengths": fill(options[str(shape)], options["total"])})
-        for shape in config.experiment.values
-    ]
+    cells = []
+    for shape in map(str, config.experiment.values):
+        if not _NAMED.fullmatch(shape):
+            raise ValueError(f"a shape is named by up to 40 letters, digits, _ and -: {shape!r}")
+        lengths = fill(options[shape], options["total"])
+        cells.append(Cell({"shape": shape}, {"workload.lengths": lengths}))
+    return cells
 
 
 def fill(pattern: list[list[int]], total: int) -> list[list[int]]:
@@ -58,7 +66,7 @@ def _shapes(found: Found) -> Finding:
     said = [
         message(
             "experiments.lengths.shape",
-            shape=message(f"experiments.value.{cell.values['shape']}").model_dump(),
+            shape=_param(shape_label(str(cell.values["shape"]))),
             factor=more,
         )
         for cell in found.cells
@@ -71,6 +79,15 @@ def _shapes(found: Found) -> Finding:
         text = message("experiments.lengths.shape_and", one=text.model_dump(),
                        other=other.model_dump())  # fmt: skip
     return fact(_NAME, "shapes", "seen", _uneven(found), shapes=text.model_dump())
+
+
+def shape_label(shape: str) -> Message | str:
+    """Name of a shape: one's own is called what its user called it."""
+    return message(f"experiments.value.{shape}") if shape in SHAPES else shape
+
+
+def _param(label: Message | str) -> object:
+    return label.model_dump() if isinstance(label, Message) else label
 
 
 def _uneven(found: Found) -> Message | None:
@@ -92,6 +109,7 @@ def _more(found: Found, cell: CellResult) -> float | None:
 def _gain(found: Found, cell: CellResult) -> Finding:
     """What blocks change for one shape: waste and requests at a time, and what time makes of it."""
     shape = str(cell.values["shape"])
+    finding = shape if shape in SHAPES else "own"
     figures: dict[str, Any] = {
         f"{arm}_{name}": found.value(cell, arm, name)
         for arm in ("slabs", "paged")
@@ -99,13 +117,14 @@ def _gain(found: Found, cell: CellResult) -> Finding:
     }
     more, preemptions = _more(found, cell), found.value(cell, "paged", "preemptions")
     if None in figures.values() or more is None or preemptions is None:
-        return untested(shape)
+        return untested(finding)
     faster = found.ratio(cell, "tokens_per_s", "paged", "slabs")
     gain = more > _MORE and not (faster is not None and faster.slower)
     told = {"requests": cell.requests, "preemptions": preemptions, **figures}
     alike = 1 / _MORE < more <= _MORE and faster is not None and faster.clear
     why = detail(_NAME, "not_more") if alike else None
-    return judged_as(_NAME, shape, "gain", gain, speed(faster), why, **told)
+    own = None if shape in SHAPES else detail(_NAME, "own_name", shape=shape)
+    return judged_as(_NAME, finding, "gain", gain, own, speed(faster), why, **told)
 
 
 LENGTHS = Experiment(
@@ -117,6 +136,7 @@ LENGTHS = Experiment(
     ),
     charts=("waste", "running_mean", "tokens_per_s"),
     findings=_findings,
-    options=("total", "short", "mixed", "long"),
+    values="names",
+    options=("total", *SHAPES),
     without={"contiguous.sequential": "one_at_a_time"},
 )  # fmt: skip

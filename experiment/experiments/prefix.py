@@ -176,6 +176,7 @@ PREFIX = Experiment(
     figures=("prefix_hits", "computed", "steps", "first_ttft_s", "later_ttft_s", "generate_s"),
     charts=("later_ttft_s", "computed"),
     findings=_findings,
+    values="paired",
     options=("models", "max_lengths", "questions"),
     without={**contiguous("no_prefix"), "slabs": "no_full_blocks"},
 )

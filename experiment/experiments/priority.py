@@ -119,6 +119,7 @@ PRIORITY = Experiment(
     ),
     charts=("urgent_first_steps", "patient_first_steps"),
     findings=_findings,
+    values="names",
     options=("requests", "every", "urgent_every", "lengths"),
     without={**contiguous("in_order"), "transformers_paged": "in_order"},
 )  # fmt: skip

@@ -92,6 +92,7 @@ QUANTISED = Experiment(
     ),
     charts=("running_mean", "tokens_per_s"),
     findings=_findings,
+    values="names",
     without={
         **contiguous("own_precision"),
         **other_engines("own_precision"),

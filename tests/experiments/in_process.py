@@ -27,7 +27,7 @@ from experiment.events import (
     RunStarted,
     StageEntered,
 )
-from experiment.experiments.base import cell_config
+from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import CellResult, ExperimentResult, FigureValue
@@ -99,7 +99,7 @@ def tiny_config(name: str, **overrides: Any) -> Config:
 def run(config: Config, directory: Path) -> Ran:
     """Run every cell and read back what was written."""
     spec = find_experiment(config.experiment.name or "")
-    cells = spec.cells(config)
+    cells = planned_cells(spec, config)
     configs = [cell_config(config, cell) for cell in cells]
     directory.mkdir(exist_ok=True)
     with EventLog(directory) as log:

@@ -68,7 +68,7 @@ class ExperimentConsole:
         out.line(t.message(about(name)))
         out.line(t.message(reading(name)), "dim")
         for axis in cells[0]:
-            shown = dict.fromkeys(self.text(value_label(cell[axis])) for cell in cells)
+            shown = dict.fromkeys(self.text(value_label(axis, cell[axis])) for cell in cells)
             listed = t("console.listed").join(shown)
             out.line(t("experiments.varies", name=t.message(axis_label(axis)), values=listed))
         out.line(t("experiments.repeats", n=config.experiment.repeats))

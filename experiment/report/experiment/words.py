@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from experiment.experiments.lengths import shape_label
 from experiment.experiments.results import (
     CellArm,
     CellResult,
@@ -88,8 +89,10 @@ def axis_label(name: str) -> Message:
     return message(f"experiments.axis.{name}")
 
 
-def value_label(value: int | float | str) -> Words:
-    """A value that a cell is called by: a number, or a word of the catalogue."""
+def value_label(axis: str, value: int | float | str) -> Words:
+    """A value that a cell is called by: a number, a word, or a name of its user's."""
+    if axis == "shape":
+        return shape_label(str(value))
     if isinstance(value, str):
         return message(f"experiments.value.{value.replace('-', '_')}")
     return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
@@ -97,7 +100,7 @@ def value_label(value: int | float | str) -> Words:
 
 def cell_label(values: Values) -> Words:
     """All that a cell is called by, in one."""
-    labels = [value_label(value) for value in values.values()]
+    labels = [value_label(axis, value) for axis, value in values.items()]
     if len(labels) == 1:
         return labels[0]
     first, *others = labels

@@ -1,0 +1,87 @@
+"""What may stand in experiment.values: numbers in any order, and names of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from in_process import run, tiny_config
+from markupsafe import escape
+
+from experiment.experiments.base import planned_cells
+from experiment.experiments.registry import EXPERIMENTS
+from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import Message, UserError
+from experiment.report.console import ConsoleReporter
+from experiment.report.experiment import words
+from experiment.report.experiment.console import show_experiment
+from experiment.report.html import report_html
+from experiment.report.markdown import markdown
+
+OWN = {"total": 96, "chat": [[9, 4], [5, 6]], "steps": [[20, 12]]}
+SMALL = {"cache__max_length": 32, "cache__budget": 4 * 32 * 1024, "run__arms": ["slabs", "paged"]}
+
+
+def test_shapes_of_ones_own_are_shown_by_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of them is called as a clock of another experiment is."""
+    config = tiny_config(
+        "lengths", experiment__values=["chat", "steps"], experiment__options=OWN, **SMALL
+    )
+    ran = run(config, tmp_path / "run")
+    assert not ran.result.problems
+    assert [words.cell_label(cell.values) for cell in ran.result.cells] == ["chat", "steps"]
+    assert [finding.id for finding in ran.result.findings] == ["shapes", "own", "own"]
+    page = report_html(ran.shown, ran.results, "en")
+    for lang in LANGUAGES:
+        t = Translator(lang)
+        shapes, chat, steps = (t.message(finding.whole) for finding in ran.result.findings)
+        assert "chat " in shapes
+        assert "chat" in chat
+        assert "steps" in steps
+        show_experiment(ConsoleReporter(lang), ran.result, [])
+        assert t("experiments.lengths.own") in capsys.readouterr().out
+        assert escape(t("experiments.lengths.own")) in page
+        assert "{" not in markdown(ran.results, lang)
+
+
+@pytest.mark.parametrize("name", ["a/b", "a=b", "a b", "", "a" * 41])
+def test_a_name_that_cannot_stand_in_an_id_is_refused(name: str) -> None:
+    options = {name: [[9, 4]]}
+    config = tiny_config("lengths", experiment__values=[name], experiment__options=options)
+    text = refused(config, "lengths")
+    assert text.key == "error.experiment_options"
+    assert "named" in text.params["why"]
+
+
+def refused(config: object, name: str) -> Message:
+    with pytest.raises(UserError) as caught:
+        planned_cells(EXPERIMENTS[name], config)  # type: ignore[arg-type]
+    return caught.value.text
+
+
+@pytest.mark.parametrize(("name", "value"), [("block-size", "16"), ("capacity", "abc")])
+def test_a_number_that_is_written_as_a_text_is_refused(name: str, value: str) -> None:
+    text = refused(tiny_config(name, experiment__values=[1, value]), name)
+    assert (text.key, text.params["value"]) == ("error.experiment_number", f'"{value}"')
+    assert "{" not in Translator("zh").message(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "axis"), [("block-size", "block_size"), ("capacity", "requests"), ("serving", "rate"),
+                       ("concurrency", "concurrency"), ("context", "context")],
+)  # fmt: skip
+def test_numbers_are_run_in_ascending_order(name: str, axis: str) -> None:
+    """Findings speak of the first and the last cell as of the smallest and the largest number."""
+    config = tiny_config(name, experiment__values=[256, 16, 64])
+    seen = [cell.values[axis] for cell in planned_cells(EXPERIMENTS[name], config)]
+    assert list(dict.fromkeys(seen)) == [16, 64, 256]
+
+
+def test_numbers_that_have_options_by_their_places_keep_them() -> None:
+    options = {"models": ["tiny-gpt2", "tiny-qwen2"], "max_lengths": [1024, 4096], "questions": 2}
+    config = tiny_config("prefix", experiment__values=[25, 5], experiment__options=options)
+    cells = planned_cells(EXPERIMENTS["prefix"], config)
+    models = [(cell.values["rows"], cell.overrides["model.name"]) for cell in cells]
+    assert models[::2] == [(25, "tiny-gpt2"), (5, "tiny-qwen2")]
