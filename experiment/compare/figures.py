@@ -11,9 +11,9 @@ from experiment.messages import Message, message
 from experiment.results import ArmResult, Results
 
 # Counts that settings and lengths decide by themselves, by whatever clock requests come.
-_SETTLED = frozenset((
-    "block_size", "blocks", "budget_bytes", "fits", "fits_plain", "kv_bytes", "problems",
-    "requests", "slot_bytes",
+SETTLED = frozenset((
+    "block_bytes", "block_size", "blocks", "budget_bytes", "fits", "fits_plain", "kv_bytes",
+    "pool_bytes", "problems", "requests", "slot_bytes",
 ))  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def place_of(name: str, values: Mapping[str, object]) -> str:
 def _of_arm(results: Results, arm: ArmResult, timed: bool) -> Iterator[Figure]:
     for metric in METRICS.values():
         value = metric.value(results, arm) if arm.status == "finished" else None
-        chance = timed and metric.kind == "count" and metric.name not in _SETTLED
+        chance = timed and metric.kind == "count" and metric.name not in SETTLED
         if chance and value is not None:
             value, why = None, message("compare.reason.wall")
         else:

@@ -1,6 +1,7 @@
 """Every metric of an ordinary run: its unit, how it came about, and which direction is better.
 
     count    decided by lengths and settings: the same in each run of them      may be gated
+             (by the model's scores, too, where these decide tokens, beams or ends)
     time     depends on the clock of the machine                               never gated
     measured read from the machine: memory of processes, rounding of floats    never gated
 

@@ -17,7 +17,8 @@ from experiment.messages import Message
 Number = int | float
 Unit = Literal["count", "mean", "share", "bytes", "seconds", "rate"]
 Better = Literal["more", "less"]
-# A count is decided by lengths and settings alone; the others depend on the machine, too.
+# A count is decided by lengths and settings, and by the model's scores where these decide which
+# tokens, which beams or where a request ends; the others depend on the machine in any case.
 Kind = Literal["count", "time", "measured"]
 Verdict = Literal[
     "better", "worse", "differs", "same", "unclear", "busy", "single", "not_comparable", "unknown"

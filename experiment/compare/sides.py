@@ -1,7 +1,8 @@
 """Two sides → a comparison: each figure's change, and whether it says anything.
 
 requests differ            nothing is comparable in that cell
-machine or model differ    counts are, times and measured figures are not
+machine or model differ    counts are, but for those that the model's scores decide (tokens, beams,
+                           ends of requests); times and measured figures are not
 equal, repeat by repeat    the same
 an arm began busy          a change of its times, but no verdict
 repeats overlap            no clear difference
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from experiment.compare.figures import SETTLED
 from experiment.compare.results import (
     Comparison,
     Difference,
@@ -28,6 +30,9 @@ from experiment.messages import Message, message
 # What of the machine and of the model a time depends on.
 _TIMING_MACHINE = ("device", "cpu", "cores", "gpu")
 _TIMING_MODEL = ("name", "architecture", "parameters", "device")
+# Of the model what its scores depend on, too.
+_SCORING_MODEL = (*_TIMING_MODEL, "dtype", "weights_sha256")
+_TOKENS = ("equal_requests", "equal_tokens")
 _CLOSE = 1e-9  # means are the same ratio of whole numbers, divided in another order
 
 
@@ -56,15 +61,29 @@ def why_not_comparable(figure: Figure, left: Side, right: Side) -> Message | Non
         return message("compare.reason.no_requests")
     if mine != other:
         return message("compare.reason.requests")
-    if figure.kind == "count":
+    decided = figure.kind == "count" and any(_scores_decide(figure, one) for one in (left, right))
+    if figure.kind == "count" and not decided:
         return None
     if not left.machine or not right.machine:
         return message("compare.reason.no_machine")
     if any(left.machine.get(n) != right.machine.get(n) for n in _TIMING_MACHINE):
         return message("compare.reason.machine")
-    if any(left.model.get(n) != right.model.get(n) for n in _TIMING_MODEL):
+    names = _SCORING_MODEL if decided else _TIMING_MODEL
+    if any(left.model.get(n) != right.model.get(n) for n in names):
         return message("compare.reason.model")
     return None
+
+
+def _scores_decide(figure: Figure, side: Side) -> bool:
+    """Whether a count follows from the model's scores, whose last digits are its machine's."""
+    if figure.metric in _TOKENS:
+        return True
+    if figure.metric in SETTLED or figure.metric == "unplanned_steps":
+        return False
+    asked = side.config
+    beams = asked.get("experiment.name") == "beam" or (asked.get("sampling.beam_width") or 1) > 1
+    ends = asked.get("workload.ignore_eos") is False or asked.get("sampling.stop_token_ids")
+    return beams or bool(ends)
 
 
 def _row(name: str, left: Side, right: Side) -> Row | None:

@@ -192,11 +192,13 @@ def counted(figure: Figure, one: Measured) -> bool:
     workload = one.config.workload
     if figure.kind == "count":
         return not workload.timed
+    if figure.kind == "measured":
+        return True
     return workload.timed or not workload.arrivals or figure.on_steps
 
 
 def _foretold(figure: Figure, said: SimResult | Message) -> tuple[Number | None, Message | None]:
-    if figure.kind == "time":
+    if figure.kind != "count":
         return None, None
     if isinstance(said, Message):
         return None, said
@@ -235,7 +237,7 @@ def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
     problems += [one.problem for one in arm.repeats if one.problem is not None]
     for figure in figures:
         if (
-            figure.kind == "time"
+            figure.kind != "count"
             or not counted(figure, arm.warm_up)
             or (figure.arms and arm.result.arm not in figure.arms)
         ):
@@ -301,7 +303,16 @@ def _other_machines(name: str, cells: Sequence[CellEvents]) -> list[Message]:
     if all(model.device != "cpu" for model in models):
         return []
     text = message(f"experiments.{name.replace('-', '_')}.gpu").model_dump()
-    return [message("experiments.note.cpu"), message("experiments.note.gpu", text=text)]
+    first = "cpu_scores" if any(map(_scores_decide, cells)) else "cpu"
+    if any(FIGURES[each].kind == "measured" for each in find_experiment(name).figures):
+        first = "cpu_errors"
+    return [message(f"experiments.note.{first}"), message("experiments.note.gpu", text=text)]
+
+
+def _scores_decide(cell: CellEvents) -> bool:
+    """Whether counts follow from what the model makes of its tokens, and not from lengths alone."""
+    asked, sampling = cell.config.workload, cell.config.sampling
+    return sampling.beam_width > 1 or not asked.ignore_eos or bool(sampling.stop_token_ids)
 
 
 def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:

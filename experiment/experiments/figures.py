@@ -1,7 +1,8 @@
 """Every figure that an experiment can show: how it is measured, and what kvsim says of it.
 
-    count   the same in all repeats, and in the simulation of the same requests     exact
-    time    differs from repeat to repeat                                           median, spread
+    count     the same in all repeats, and in the simulation of the same requests     exact
+    measured  once of an arm: rounding of floats, by the kernels of a machine         as it is
+    time      differs from repeat to repeat                                           median, spread
 
 Counts are taken from the plans that were executed, replayed step by step; a mean of counts is one
 over steps, so that no clock is in it.
@@ -303,12 +304,12 @@ FIGURES: dict[str, Figure] = {
                lambda s: s.tokens.computed - s.tokens.pads, "less"),
         Figure("block_bytes", "bytes", "count", lambda m: m.pool.block_bytes, better="less",
                arms=ENGINE_ARMS),
-        Figure("attention_error", "share", "count", _error("attention"), better="less",
+        Figure("attention_error", "share", "measured", _error("attention"), better="less",
                arms=ENGINE_ARMS, absent="own_precision"),
-        Figure("logit_error", "share", "count", _logit_error, better="less", arms=ENGINE_ARMS,
-               absent="own_precision"),
-        Figure("same_token", "share", "count", _same_token, better="more", arms=ENGINE_ARMS,
-               absent="own_precision"),
+        Figure("logit_error", "share", "measured", _logit_error, better="less",
+               arms=ENGINE_ARMS, absent="own_precision"),
+        Figure("same_token", "share", "measured", _same_token, better="more",
+               arms=ENGINE_ARMS, absent="own_precision"),
         Figure("generate_s", "seconds", "time", lambda m: m.generate_s, better="less"),
         Figure("tokens_per_s", "rate", "time", _rate, better="more"),
         Figure("step_s", "seconds", "time",

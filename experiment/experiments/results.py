@@ -15,7 +15,7 @@ from experiment.messages import Message, message
 
 Number = int | float
 Unit = Literal["count", "mean", "share", "bytes", "seconds", "rate"]
-Kind = Literal["count", "time"]
+Kind = Literal["count", "time", "measured"]
 Better = Literal["more", "less"]
 Verdict = Literal["shown", "not_shown", "untested"]
 _NOISY = ("experiments.note.busy", "experiments.note.noisy")
@@ -26,7 +26,7 @@ class _Result(BaseModel):
 
 
 class FigureInfo(_Result):
-    """A column: its unit, whether it is counted or timed, and which direction is better."""
+    """A column: its unit, whether it is counted, timed or measured once, and what is better."""
 
     figure: str
     unit: Unit

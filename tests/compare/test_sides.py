@@ -133,6 +133,47 @@ def test_times_of_other_machines_and_models_are_not_compared_but_counts_are(
     assert row(found, "a/steps").verdict == "same"
 
 
+SCORED = [
+    ({}, "equal_requests"),
+    ({}, "equal_tokens"),
+    ({"experiment.name": "beam"}, "saved"),
+    ({"sampling.beam_width": 2}, "steps"),
+    ({"workload.ignore_eos": False}, "steps"),
+    ({"sampling.stop_token_ids": [5]}, "steps"),
+]
+
+
+@pytest.mark.parametrize(("config", "name"), SCORED)
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"machine": {"cpu": "another"}}, "compare.reason.machine"),
+        ({"model": {"name": "tiny", "weights_sha256": "another"}}, "compare.reason.model"),
+    ],
+)
+def test_counts_that_scores_decide_are_those_of_a_machine_and_a_model(
+    config: dict[str, object], name: str, changes: dict[str, object], reason: str | None
+) -> None:
+    """Another machine rounds otherwise, and another token or beam follows; a baseline too."""
+    figures = (figure(name, 5, kind="count", unit="count"), figure("fits", 5, kind="count"))
+    for kind in ("run", "baseline"):
+        found = compare_sides(
+            side(*figures, kind=kind, config=config), side(*figures, config=config, **changes)
+        )
+        why = row(found, f"a/{name}").reason
+        assert (why.key if why else None) == reason
+        assert row(found, "a/fits").verdict == "same"
+
+
+def test_other_counts_are_the_same_on_every_machine() -> None:
+    plain = {"sampling.beam_width": 1, "workload.ignore_eos": True, "sampling.stop_token_ids": []}
+    one = figure("steps", 5, kind="count", unit="count")
+    other = {"machine": {"cpu": "another"}, "model": {"name": "another"}}
+    found = compare_sides(side(one, config=plain), side(one, config=plain, **other))
+    assert row(found, "a/steps").verdict == "same"
+
+
 def test_nothing_is_compared_between_other_requests(tmp_path: Path) -> None:
     log = events()
     changed = [
@@ -279,7 +320,7 @@ def test_every_metric_has_a_name_and_no_name_is_left_over() -> None:
 
 
 def test_metrics_and_figures_of_one_name_are_of_one_kind() -> None:
-    for name in set(METRICS) & set(FIGURES) - {"attention_error", "logit_error", "running_mean"}:
+    for name in set(METRICS) & set(FIGURES) - {"running_mean"}:
         assert METRICS[name].kind == FIGURES[name].kind, name
         assert METRICS[name].better == FIGURES[name].better, name
 

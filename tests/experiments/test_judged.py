@@ -8,15 +8,13 @@ from types import SimpleNamespace
 import pytest
 from made_up import SLABS, Figures, below, budget, cell, findings, found_of, value
 
-from experiment.events import ModelPrepared
 from experiment.experiments.claims import judge
-from experiment.experiments.evaluate import NOISY, _notes, _other_machines, focus_of
+from experiment.experiments.evaluate import NOISY, _notes, focus_of
 from experiment.experiments.figures import FIGURES, _percentile
 from experiment.experiments.found import ratio
-from experiment.experiments.registry import EXPERIMENTS, find_experiment
+from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import CellResult
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import Message
+from experiment.i18n import Translator
 
 
 @pytest.mark.parametrize(
@@ -363,21 +361,6 @@ def test_tokens_that_were_found_need_not_be_computed_to_be_counted_once(arm: str
         rows=[SimpleNamespace(tokens=8, found_late=0), SimpleNamespace(tokens=2, found_late=2)],
     )
     assert FIGURES["recomputed"].measure(one) == 0  # type: ignore[arg-type]
-
-
-def test_of_a_run_on_a_cpu_it_is_said_what_a_gpu_would_change() -> None:
-    def on(device: str, name: str) -> list[Message]:
-        model = ModelPrepared.model_construct(device=device)
-        cell_events = SimpleNamespace(events=(model,))
-        return _other_machines(name, [cell_events])  # type: ignore[list-item]
-
-    for lang in LANGUAGES:
-        told = [[Translator(lang).message(note) for note in on("cpu", name)]
-                for name in EXPERIMENTS]  # fmt: skip
-        assert len({first for first, _ in told}) == 1
-        assert len({second for _, second in told}) == len(EXPERIMENTS)  # each its own
-        assert all("GPU" in second and second[-1] in ".。" for _, second in told)
-    assert on("cuda", "capacity") == []
 
 
 def test_the_page_looks_at_a_cell_in_which_something_ran() -> None:

@@ -1,0 +1,46 @@
+"""What of a run holds elsewhere: counts of lengths do, what scores decide and errors do not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from in_process import tiny_config
+
+from experiment.compare.names import named
+from experiment.events import ModelPrepared
+from experiment.experiments.base import cell_config, planned_cells
+from experiment.experiments.evaluate import _other_machines
+from experiment.experiments.figures import FIGURES
+from experiment.experiments.registry import EXPERIMENTS
+from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import Message
+
+
+def test_of_a_run_on_a_cpu_it_is_said_what_a_gpu_would_change() -> None:
+    def on(device: str, name: str, **changes: Any) -> list[Message]:
+        config = tiny_config(name, **changes)
+        model = ModelPrepared.model_construct(device=device)
+        mine = cell_config(config, planned_cells(EXPERIMENTS[name], config)[-1])
+        cell_events = SimpleNamespace(events=(model,), config=mine)
+        return _other_machines(name, [cell_events])  # type: ignore[list-item]
+
+    for lang in LANGUAGES:
+        told = [[Translator(lang).message(note) for note in on("cpu", name)]
+                for name in EXPERIMENTS]  # fmt: skip
+        assert len({second for _, second in told}) == len(EXPERIMENTS)  # each its own
+        assert all("GPU" in text and text[-1] in ".。" for both in told for text in both)
+    # What scores decide, and errors, are not the same on any machine.
+    first = {name: on("cpu", name)[0].key.rpartition(".")[2] for name in EXPERIMENTS}
+    others = {name: key for name, key in first.items() if key != "cpu"}
+    assert others == {"beam": "cpu_scores", "quantised": "cpu_errors"}
+    assert on("cpu", "capacity", workload__ignore_eos=False)[0].key.endswith("cpu_scores")
+    assert on("cuda", "capacity") == []
+
+
+def test_errors_are_measured_once_and_are_no_counts() -> None:
+    """They are rounding of floats, by the kernels of a machine: no gate may hold by them."""
+    for name in ("attention_error", "logit_error", "same_token"):
+        assert (
+            FIGURES[name].kind == named(f"quantised/kv_dtype=int8/paged/{name}").kind == "measured"
+        )
