@@ -21,7 +21,7 @@ from experiment import __version__
 from experiment.config import Config, make_config
 from experiment.config_reading import load_config, parse_assignment
 from experiment.directories import place_of_now, shared_directory
-from experiment.events import RunFinished
+from experiment.events import ModelPrepared, RunFinished
 from experiment.experiments.claims import Judged, judge, needed
 from experiment.experiments.evaluate import evaluate_experiment
 from experiment.experiments.found import Found, listed
@@ -173,7 +173,8 @@ def read_found(
         if why is not None or result is None:
             unsound[name] = why or message("claims.why.no_run")
             continue
-        found[name] = Found(make_config(record.started.config), result.cells)
+        random = any(model.source == "random" for model in record.of(ModelPrepared))
+        found[name] = Found(make_config(record.started.config), result.cells, random)
     return found, unsound
 
 

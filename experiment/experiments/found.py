@@ -67,10 +67,14 @@ class Faster:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The cells of a run, as its findings look at them."""
+    """The cells of a run, as its findings look at them.
+
+    ``random_weights``: whether any of its models has weights that nobody trained.
+    """
 
     config: Config
     cells: list[CellResult]
+    random_weights: bool = False
 
     def figure(self, cell: CellResult, arm: str, figure: str) -> FigureValue | None:
         """A figure of an arm that ended well, if it is known."""

@@ -1,0 +1,107 @@
+"""Which cell a claim is judged by, what a draw leaves open, and what is said beside a quotient."""
+
+from __future__ import annotations
+
+import pytest
+from made_up import cell, found_of
+
+from experiment.experiments.claims import SEARCHES, Judged, judge
+from experiment.experiments.found import Found
+from experiment.experiments.results import CellResult
+from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import message
+
+
+def claim(name: str, found: Found) -> Judged:
+    judged = judge({found.config.experiment.name or "": found})
+    return next(one for one in judged if one.claim.name == name)
+
+
+def beams(
+    shares: tuple[float, ...], searches: int = SEARCHES, random_weights: bool = False
+) -> Judged:
+    cells = [
+        cell(i, {"beam_width": 2 * i + 2}, paged={"saved": each}).model_copy(
+            update={"requests": searches}
+        )
+        for i, each in enumerate(shares)
+    ]
+    one = found_of("beam", *cells)
+    return claim("beams", Found(one.config, one.cells, random_weights))
+
+
+@pytest.mark.parametrize(
+    ("shares", "verdict"),
+    [((0.40, 0.54, 0.56), "shown"), ((0.40, 0.90, 0.50), "not_shown")],  # the widest: too little
+)
+def test_each_width_is_held_against_its_own_figure_of_the_paper(
+    shares: tuple[float, ...], verdict: str
+) -> None:
+    seen = beams(shares)
+    assert seen.verdict == verdict
+    assert seen.reason == message("claims.why.beams_searched", n=SEARCHES)
+
+
+@pytest.mark.parametrize("shares", [(0.40, 0.54, 0.56), (0.1, 0.1, 0.1)])
+@pytest.mark.parametrize(
+    ("searches", "random_weights", "why"),
+    [
+        (SEARCHES - 1, False, "beams_drawn"),
+        (SEARCHES, True, "beams_random"),
+        (4, True, "beams_random"),
+    ],
+)
+def test_beams_of_a_few_searches_or_of_random_weights_decide_nothing(
+    shares: tuple[float, ...], searches: int, random_weights: bool, why: str
+) -> None:
+    seen = beams(shares, searches, random_weights)
+    assert seen.verdict == "untested"
+    assert seen.seen is not None
+    assert seen.reason is not None
+    assert seen.reason.key == f"claims.why.{why}"
+
+
+def capacity(index: int, requests: int, slabs: tuple[int, float], paged: int) -> CellResult:
+    """Steps and waste of slabs, steps of blocks, which waste a tenth."""
+    made = cell(
+        index, {"requests": requests}, slabs={"steps": slabs[0], "waste": slabs[1]},
+        paged={"steps": paged, "waste": 0.1},
+    )  # fmt: skip
+    return made.model_copy(update={"requests": requests})
+
+
+def test_what_is_saved_is_judged_at_the_most_requests_that_run_alike() -> None:
+    """Of the first cells alone the smallest load would speak for all; the note is of the same."""
+    cells = [capacity(0, 2, (90, 0.5), 90), capacity(1, 3, (99, 0.7), 99),
+             capacity(2, 24, (400, 0.9), 200)]  # fmt: skip
+    seen = claim("saved", found_of("capacity", *cells))
+    assert seen.seen is not None
+    assert seen.seen.value == pytest.approx(1 - 0.3 / 0.9)
+    # (32, 16), (96, 24) and (16, 32): the last token of each needs no slot.
+    assert seen.reason == message("claims.why.lengths", slots=64, mean=(47 + 119 + 47) / 3)
+
+
+@pytest.mark.parametrize(
+    ("slabs", "said"),
+    [
+        (1, ("with 256 slots, and not with 512;", "with 512 slots, and not with 1,024.")),
+        (4, ("with 1,024 slots, the longest that was tried;", "with 512 slots, and not with")),
+    ],
+)
+def test_a_longer_context_stands_with_the_lengths_that_were_tried(
+    slabs: int, said: tuple[str, str]
+) -> None:
+    """A length in between was not tried, so the quotient may be more or less."""
+
+    def at(index: int, context: int, slabs: int, paged: int) -> CellResult:
+        return cell(index, {"context": context}, slabs={"running_peak": slabs, "preemptions": 0},
+                    paged={"running_peak": paged, "preemptions": 0})  # fmt: skip
+
+    cells = [at(0, 256, 4, 4), at(1, 512, slabs, 4), at(2, 1024, slabs, 1)]
+    seen = claim("context", found_of("context", *cells))
+    assert seen.verdict == ("shown" if slabs == 1 else "not_shown")
+    assert seen.reason is not None
+    text = Translator("en").message(seen.reason)
+    assert all(one in text for one in said)
+    assert "ran 3 of 127.0 slots on average" in text
+    assert all("{" not in Translator(lang).message(seen.reason) for lang in LANGUAGES)
