@@ -8,7 +8,7 @@ from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, cell_of, contiguous, without_blocks_of
 from experiment.experiments.found import Found, detail, fact, judged, timed, untested
 from experiment.experiments.results import Finding
-from experiment.messages import arm_message
+from experiment.messages import Message, arm_message
 
 _NAME = "block-size"
 _USUAL = 16
@@ -36,17 +36,21 @@ def _waste(found: Found) -> Finding:
     shares = [found.value(cell, "paged", "waste") for cell in cells]
     known = [share for share in shares if share is not None]
     if len(known) < 2:
-        return untested("waste")
+        return untested("waste", _one_size(found))
     rises = all(a <= b for a, b in pairwise(known)) and known[0] < known[-1]
     sizes = {"smallest": cells[0].block_size, "largest": cells[-1].block_size}
     return judged(_NAME, "waste", rises, least=min(known), most=max(known), **sizes)
+
+
+def _one_size(found: Found) -> Message | None:
+    return detail(_NAME, "one_size") if len(found.config.experiment.values) < 2 else None
 
 
 def _table(found: Found) -> Finding:
     cells = list(found.with_arms("paged"))
     entries = [found.value(cell, "paged", "table_entries") for cell in cells]
     if len(entries) < 2 or not entries[0] or not entries[-1]:
-        return untested("table")
+        return untested("table", _one_size(found))
     sizes = {"smallest": cells[0].block_size, "largest": cells[-1].block_size}
     return fact(_NAME, "table", "entries", first=entries[0], last=entries[-1], **sizes)
 
@@ -56,9 +60,17 @@ def _speed(found: Found) -> Finding:
     cells = list(found.with_arms("paged"))
     usual = next((cell for cell in cells if cell.block_size == _USUAL), None)
     if usual is None or cells[0] is usual:
-        return untested("speed")
+        return untested("speed", _no_smaller(found))
     slower = found.compared((cells[0], "paged", "step_s"), (usual, "paged", "step_s"))
     return timed(_NAME, "speed", slower, {"size": cells[0].block_size, "usual": _USUAL})
+
+
+def _no_smaller(found: Found) -> Message | None:
+    """Where the sizes that were asked for have no two to compare."""
+    sizes = found.config.experiment.values
+    if _USUAL in sizes and min(map(float, sizes)) < _USUAL:
+        return None
+    return detail(_NAME, "speed_sizes", usual=_USUAL)
 
 
 def _other(found: Found, arm: str) -> Finding | None:

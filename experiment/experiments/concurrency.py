@@ -200,7 +200,9 @@ def _saturation(found: Found, arm: str) -> Finding:
         if (growth := found.compared((more, arm, "tokens_per_s"), (one, arm, "tokens_per_s")))
     ]
     if not steps:  # one number alone neither grows nor stays
-        return untested(f"saturation_{name}")
+        alone = len(found.config.experiment.values) < 2
+        why = detail(_NAME, "saturation_alone") if alone else None
+        return untested(f"saturation_{name}", why)
     best, figure = max(rates, key=lambda pair: pair[1].value or 0)
     flat = next((step for step in steps if step.growth.factor < _MORE), None)
     step = flat or min(steps, key=lambda each: each.growth.low)

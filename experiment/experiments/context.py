@@ -13,8 +13,9 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Found, detail, fact, judged, untested
+from experiment.experiments.found import Found, detail, fact, judged, listed, untested
 from experiment.experiments.results import CellResult, Finding
+from experiment.messages import Message, arm_message
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
 
@@ -49,10 +50,19 @@ def _together(found: Found) -> Finding:
     longest = {arm: _longest(found, arm, together=True) for arm in ("slabs", "paged")}
     slabs, paged = longest["slabs"], longest["paged"]
     if not slabs or not paged:
-        return untested("together")
+        return untested("together", _never(found, longest))
     requests = found.cells[0].requests
     figures = {"slabs": slabs, "paged": paged, "factor": paged / slabs, "requests": requests}
     return judged(_NAME, "together", paged > slabs * _LONGER, **figures)
+
+
+def _never(found: Found, longest: dict[str, int | None]) -> Message | None:
+    """Which arms ran, and never all requests at a time."""
+    arms = [arm for arm, most in longest.items() if not most]
+    if not all(any(found.with_arms(arm)) for arm in longest):
+        return None
+    said = listed(arm_message(arm).model_dump() for arm in arms)
+    return detail(_NAME, "together_never", arms=said, requests=found.cells[0].requests)
 
 
 def _alone(found: Found) -> Finding:

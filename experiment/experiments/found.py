@@ -264,6 +264,9 @@ def fact(experiment: str, name: str, key: str, *more: Message | None, **figures:
     return Finding(id=name, verdict=None, text=said, more=sentences(more))
 
 
-def untested(name: str) -> Finding:
-    """A finding for which the figures are not there."""
-    return Finding(id=name, verdict="untested", text=message("experiments.untested"))
+def untested(name: str, why: Message | None = None) -> Finding:
+    """A finding for which the figures are not there.
+
+    ``why``: the reason, one sentence; None: an arm did not run, or did not end well.
+    """
+    return Finding(id=name, verdict="untested", text=why or message("experiments.untested"))

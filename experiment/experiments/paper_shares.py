@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from experiment.experiments.found import Found, detail, fact, judged, listed, untested
 from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message
+from experiment.messages import Message, message
 
 # Slots of what is copied on write as one piece.
 _SLOTS: Mapping[str, Callable[[CellResult], int]] = {
@@ -34,7 +34,8 @@ def beside_the_paper(
         if cell.values[axis] in paper
     ]
     if not seen:
-        return untested("paper")
+        other = message("experiments.untested_paper", settings=listed(paper))
+        return untested("paper", other if saved_shares(found) else None)
     told = {
         "settings": listed(at for at, _ in seen),
         "shares": percents(share for _, share in seen),

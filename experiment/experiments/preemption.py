@@ -62,8 +62,10 @@ def _outputs(found: Found) -> Finding:
         requests += len(reference.outputs)
         equal += sum(a == b for a, b in zip(arm.outputs, reference.outputs, strict=False))
         preempted += int(found.value(cell, "paged", "preemptions") or 0)
-    if not requests or not preempted:
+    if not requests:
         return untested("outputs")
+    if not preempted:
+        return untested("outputs", detail(_NAME, "outputs_never"))
     figures = {"equal": equal, "requests": requests, "preemptions": preempted}
     why = None if equal == requests else detail(_NAME, "outputs_why")
     return judged(_NAME, "outputs", equal == requests, why, **figures)

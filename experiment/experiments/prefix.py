@@ -67,7 +67,7 @@ def _later(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
         found.figure(off, "paged", "later_ttft_s"),
     )
     if one is None or base is None:
-        return untested("later")
+        return untested("later", _alone(found))
     factors = [
         (int(cell.values["rows"]), faster)
         for before, cell in pairs
@@ -80,6 +80,12 @@ def _later(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
     figures = {"off": base.value, "on": one.value, "rows": on.values["rows"]}
     faster = found.compared((off, "paged", "later_ttft_s"), (on, "paged", "later_ttft_s"))
     return timed(_NAME, "later", faster, figures, over(factors))
+
+
+def _alone(found: Found) -> Message | None:
+    """Where one question was asked, none of them is a later one."""
+    asked: Any = found.config.experiment.options["questions"]
+    return detail(_NAME, "one_question") if asked < 2 else None
 
 
 def _tokens(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
@@ -153,7 +159,7 @@ def _first(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
     first, later = (found.figure(on, "paged", f"{which}_ttft_s") for which in ("first", "later"))
     faster = found.compared((on, "paged", "first_ttft_s"), (on, "paged", "later_ttft_s"))
     if first is None or later is None or faster is None:
-        return untested("first")
+        return untested("first", _alone(found))
     spreads = {"first_spread": seconds_spread(first), "later_spread": seconds_spread(later)}
     if not faster.enough:
         return undecided("first", faster)

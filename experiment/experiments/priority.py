@@ -47,7 +47,9 @@ def _findings(found: Found) -> list[Finding]:
     fcfs, priority = cells.get("fcfs"), cells.get("priority")
     others = [finding for arm in ("slabs", "vllm") for finding in _other(found, arm)]
     if fcfs is None or priority is None:
-        return [untested(n) for n in ("urgent", "patient", "seconds", "outputs")] + others
+        both = {"fcfs", "priority"} <= set(found.config.experiment.values)
+        why = None if both else detail(_NAME, "one_order")
+        return [untested(n, why) for n in ("urgent", "patient", "seconds", "outputs")] + others
     return [
         _in_steps(found, "urgent", fcfs, priority),
         _in_steps(found, "patient", fcfs, priority),

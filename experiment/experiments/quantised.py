@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiment.experiments.base import Experiment, contiguous, other_engines, varied
 from experiment.experiments.found import Found, detail, fact, judged, timed, untested
 from experiment.experiments.results import CellResult, Finding
+from experiment.messages import Message
 
 _NAME = "quantised"
 _OWN = "auto"
@@ -14,7 +15,8 @@ def _findings(found: Found) -> list[Finding]:
     own = next((cell for cell in found.cells if cell.values["kv_dtype"] == _OWN), None)
     others = [cell for cell in found.cells if cell is not own and cell.arm("paged")]
     if own is None or not others:
-        return [untested(name) for name in ("bytes", "error", "tokens", "speed")]
+        why = _without(found)
+        return [untested(name, why) for name in ("bytes", "error", "tokens", "speed")]
     return [
         finding
         for other in others
@@ -26,6 +28,12 @@ def _findings(found: Found) -> list[Finding]:
             *_slabs(found, own, other),
         )
     ]
+
+
+def _without(found: Found) -> Message | None:
+    """Where the precisions that were asked for have no two to compare."""
+    asked = found.config.experiment.values
+    return None if _OWN in asked and len(asked) > 1 else detail(_NAME, "precisions")
 
 
 def _bytes(found: Found, own: CellResult, other: CellResult) -> Finding:
