@@ -205,7 +205,7 @@ def _saturation(found: Found, arm: str) -> Finding:
         return untested(f"saturation_{name}", why)
     best, figure = max(rates, key=lambda pair: pair[1].value or 0)
     flat = next((step for step in steps if step.growth.factor < _MORE), None)
-    step = flat or min(steps, key=lambda each: each.growth.low)
+    step = flat or min(steps, key=lambda each: each.growth.factor)
     text = detail(
         _NAME, f"saturation_{'still' if flat is None else 'from'}",
         arm=arm_message(arm).model_dump(), concurrency=step.at, more=step.more, **step.growth.told,
@@ -214,7 +214,7 @@ def _saturation(found: Found, arm: str) -> Finding:
     # Whoever grew still, grew with every number; whoever did not, with every one before.
     looked_at = steps if flat is None else steps[: steps.index(flat) + 1]
     busy = any(each.growth.lacking == "busy" for each in looked_at)
-    open_ = detail(_NAME, "saturation_busy") if busy else _open(step)
+    open_ = detail(_NAME, "saturation_busy") if busy else _open(looked_at)
     more = sentences([open_, detail(_NAME, "saturation_most", **most)])
     return Finding(id=f"saturation_{name}", verdict=None, text=text, more=more)
 
@@ -228,12 +228,10 @@ class _Step:
     growth: Faster
 
 
-def _open(step: _Step) -> Message | None:
-    """Where repeats leave open on which side of a tenth more the growth lies."""
-    growth = step.growth
-    if growth.enough and (growth.high < _MORE or growth.low >= _MORE):
-        return None
-    return detail(_NAME, "saturation_open")
+def _open(steps: list[_Step]) -> Message | None:
+    """Where repeats leave open on which side of a tenth more any of the growths lies."""
+    known = (s.growth.enough and (s.growth.high < _MORE or s.growth.low >= _MORE) for s in steps)
+    return None if all(known) else detail(_NAME, "saturation_open")
 
 
 def _ran(found: Found, arm: str) -> bool:

@@ -251,7 +251,7 @@ class _Rate:
 
     @property
     def open(self) -> bool:
-        """Fewer ended than came, and no queue grew: they may not have had the time to end."""
+        """Fewer ended than came, and not in every repeat a queue grew: it may have had no time."""
         return not self.saturated and (self.kept_up.value or 0) < KEEPS_UP
 
     @property
@@ -263,6 +263,13 @@ class _Rate:
     def queues(self) -> dict[str, object]:
         """For another: in how many repeats there was a queue that grew."""
         return {"queued": sum(map(_queues, self._pairs)), "repeats": len(self._pairs)}
+
+    @property
+    def half(self) -> str:
+        """What it lacks of a queue in every repeat: a name under ``experiments.serving``."""
+        fewer = all(kept is not None and kept < KEEPS_UP for kept, _ in self._pairs)
+        late = all(later is not None and later > LATER for _, later in self._pairs)
+        return "open_later" if fewer else "open_fewer" if late else "open_both"
 
     @property
     def _pairs(self) -> list[_Bore]:
@@ -331,7 +338,10 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
         key, advice = "open", detail(_NAME, "limit_longer")
         bore = max((each.rate for each in rates if not each.open), default=None)
         below = None if bore is None else detail(_NAME, "limit_below", rate=bore)
-    text = detail(_NAME, f"limit_{key}", arm=arm_message(arm).model_dump(), **at.told)
+    told: dict[str, object] = {"arm": arm_message(arm).model_dump(), **at.told}
+    if key == "open":
+        told["half"] = detail(_NAME, at.half).model_dump()
+    text = detail(_NAME, f"limit_{key}", **told)
     others = detail(_NAME, "limit_busy") if at.busy and key != "kept" else None
     more = sentences([detail(_NAME, "limit_queued", **at.queues), others, below, advice])
     return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text, more=more)

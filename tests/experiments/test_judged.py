@@ -218,6 +218,23 @@ def test_a_queue_that_did_not_grow_in_every_repeat_is_no_saturation(
     assert below(told)["serving.limit_queued"] == {"queued": queued, "repeats": 3}
 
 
+@pytest.mark.parametrize(
+    ("kept", "later", "half"),
+    [
+        ([0.5, 0.6, 0.7], [1.5, 1.1, 2.0], "open_later"),
+        ([0.5, 0.6, 1.0], [1.5, 1.3, 2.0], "open_fewer"),
+        ([0.5, 0.6, 1.0], [1.5, 1.1, 2.0], "open_both"),
+    ],
+)
+def test_what_a_rate_lacks_of_saturation_is_the_half_that_was_not_seen(
+    kept: Sequence[float], later: Sequence[float], half: str
+) -> None:
+    """Where a token took longer in every repeat, it must not be said that it did not."""
+    figures: Figures = {"kept_up": kept, "later_tokens": later, "latency_s": [1, 1, 1]}
+    text = findings("serving", cell(0, {"rate": 4, "clock": "wall"}, slabs=figures))["limit_slabs"]
+    assert text.text.params["half"]["key"] == f"experiments.serving.{half}"
+
+
 def test_who_is_not_saturated_at_any_rate_is_named() -> None:
     seen = findings("serving", rate(0, 8.0, slabs=(0.5, 2.0), paged=(1.0, 1.0)))
     assert below(seen["first"])["serving.first_never"]["arms"]["key"] == "arm_name.paged"

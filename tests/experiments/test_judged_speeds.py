@@ -93,6 +93,21 @@ def test_where_an_arm_saturates_is_left_open_where_repeats_leave_it_open(
     assert below(seen)["concurrency.saturation_most"]["best"] == 8
 
 
+def test_the_least_growth_is_that_of_the_factor_that_is_printed() -> None:
+    """Of ten times 1.5 one repeat hardly grew; the least of the medians is the second, 1.3."""
+    rates = ([10.0, 10, 10], [10.2, 15, 15.1], [19.5, 19.5, 19.5])
+    cells = [cell(n, {"concurrency": 2**n}, paged=speeds(r, [1.0])) for n, r in enumerate(rates)]
+    seen = findings("concurrency", *cells)["saturation_paged"]
+    assert seen.text.key == "experiments.concurrency.saturation_still"
+    assert (seen.text.params["concurrency"], seen.text.params["factor"]) == (2, 1.3)
+    # By its repeats the other one may have grown by less than a tenth.
+    assert "concurrency.saturation_open" in below(seen)
+    sure = [*cells[:1], cell(1, {"concurrency": 2}, paged=speeds([15.0] * 3, [1.0])), cells[2]]
+    assert "concurrency.saturation_open" not in below(
+        findings("concurrency", *sure)["saturation_paged"]
+    )
+
+
 def test_one_number_alone_says_nothing_of_saturation() -> None:
     ran: Figures = {"tokens_per_s": [10, 11, 12], "running_mean": 3.2, "running_peak": 4}
     more: Figures = {**ran, "tokens_per_s": [20, 21, 22]}
