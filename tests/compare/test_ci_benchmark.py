@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from compare_runs import events, figure, write
+from compare_runs import events, figure, side, write
 
 from experiment.compare.facts import read_side
 from experiment.compare.metrics import METRICS
+from experiment.compare.sides import compare_sides
 from experiment.experiments.figures import FIGURES
 from experiment.report.ci_benchmark import benchmark_json
 
@@ -43,6 +44,16 @@ def test_more_at_a_time_is_better_in_an_arena_too() -> None:
     for kind in ("first_fit_", "buddy_"):
         for name in ("running_peak", "running_mean", "steps"):
             assert FIGURES[kind + name].better == FIGURES[name].better
+    assert FIGURES["running_mean"].better == "more"
+
+
+def test_a_peak_is_no_gain_and_raises_no_alert() -> None:
+    """Paging holds most requests at a time just before it takes blocks away from some."""
+    for name in ("running_peak", "first_fit_running_peak", "buddy_running_peak"):
+        one = figure(name, 5, kind="count", unit="count", better=FIGURES[name].better)
+        other = figure(name, 9, kind="count", unit="count", better=FIGURES[name].better)
+        assert [row.verdict for row in compare_sides(side(one), side(other)).rows] == ["differs"]
+        assert benchmark_json([one], "more") == benchmark_json([one], "less") == "[]\n"
 
 
 def test_blocks_and_tables_that_grow_raise_an_alert() -> None:
