@@ -2,6 +2,7 @@
 
     contiguous.sequential   static, a prompt's samples at a time      slabs   paged, block = slab
     contiguous.batch        static, as many rows as slabs             paged   paged
+    contiguous.compiled     the same
     contiguous.growing      growing, a prompt's samples at a time
 
 A step takes a second of its clock whatever it does, so that a mean over time is one over steps.
@@ -98,10 +99,12 @@ def _sim_config(
     slabs = workload.budget_bytes // (workload.max_length * slot)
     widest = max(map(len, workload.samples()))
     rows = min(slabs, len(workload.requests), config.engine.max_num_seqs)
-    if arm == "contiguous.batch":
+    if arm in ("contiguous.batch", "contiguous.compiled"):
         return replace(base, policy="static", max_num_seqs=rows)
     if arm == "contiguous.sequential":
         return replace(base, policy="static", max_num_seqs=min(rows, widest))
+    if arm != "contiguous.growing":
+        raise ValueError(f"no simulation of the arm {arm}")
     # The arm takes what it needs; its budget holds nobody back.
     room = 3 * widest * workload.max_length * slot
     return replace(base, policy="growing", max_num_seqs=widest, budget_bytes=room)

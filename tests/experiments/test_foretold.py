@@ -1,0 +1,50 @@
+"""What kvsim is asked for each arm."""
+
+from __future__ import annotations
+
+import pytest
+from in_process import Ran, run, tiny_config
+
+from experiment.config import KNOWN_ARMS
+from experiment.events import ModelPrepared, WorkloadReady
+from experiment.experiments.foretold import foretell
+from experiment.messages import Message
+from kvsim.metrics import SimResult
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Twelve requests in a budget of four slabs."""
+    config = tiny_config(
+        "capacity",
+        experiment__values=[12],
+        experiment__options={"lengths": [[5, 4], [9, 5]]},
+        cache__max_length=64,
+        cache__budget=4 * 64 * 1024,
+        run__arms=["contiguous.batch"],
+    )
+    return run(config, tmp_path_factory.mktemp("foretold") / "run")
+
+
+def said(ran: Ran, arm: str) -> SimResult | Message:
+    model, workload = ran.record.first(ModelPrepared), ran.record.first(WorkloadReady)
+    assert model is not None
+    assert workload is not None
+    return foretell(arm, ran.config, model, workload)
+
+
+def test_a_compiled_batch_is_foretold_as_a_batch_and_not_as_a_growing_cache(ran: Ran) -> None:
+    """It is the same padded batch with its decoding step compiled."""
+    seen = {}
+    for arm in sorted(KNOWN_ARMS):
+        found = said(ran, arm)
+        if isinstance(found, SimResult):
+            seen[arm] = (round(found.busy_s), found.running.max)
+    assert seen["contiguous.compiled"] == seen["contiguous.batch"]
+    assert seen["contiguous.batch"][1] == 4 > seen["contiguous.growing"][1] == 1
+    assert ran.result.foretold[0] == ran.result.foretold[1] > 0
+
+
+def test_an_arm_that_nobody_knows_is_not_foretold_as_another(ran: Ran) -> None:
+    with pytest.raises(ValueError, match="another"):
+        said(ran, "another")
