@@ -28,7 +28,7 @@ from experiment.experiments.results import (
 from experiment.foreign import evaluating
 from experiment.messages import Message, arm_message, message
 from experiment.record import Record
-from experiment.results import Results
+from experiment.results import Results, StepRow
 from kvsim.metrics import SimResult
 
 # Repeats of a time that lie further apart than this share of their median are worth a warning.
@@ -249,9 +249,10 @@ def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
             problems.append(message("experiments.problem.repeats", figure=label, values=several))
     if arm.warm_up.config.workload.timed:
         return problems
-    apart = first_step_apart(runs) if arm.result.arm not in OTHER_ENGINES else None
+    apart = first_step_apart(runs, theirs=arm.result.arm in OTHER_ENGINES)
     if apart is not None:
         problems.append(message("experiments.problem.step", step=apart))
+    problems += [message(f"experiments.problem.{name}") for name in _uneven(runs)]
     if len({tuple(_outputs(one)) for one in runs}) > 1:
         problems.append(message("experiments.problem.tokens"))
     return problems
@@ -261,14 +262,50 @@ def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
 _NO_COUNT = frozenset(("t_ns", "started_ns", "step", "witness"))
 
 
-def first_step_apart(runs: Sequence[Measured]) -> int | None:
+# Of a step of another engine's: what its figures are taken from.
+_THEIR_COUNTS = frozenset((
+    "tokens", "running", "preempted", "live", "allocated", "wasted", "held_blocks",
+    "table_entries", "shared", "copied",
+))  # fmt: skip
+
+
+def first_step_apart(runs: Sequence[Measured], theirs: bool = False) -> int | None:
     """The first step, from 1, of which any count is not the same in all repeats; None: of no step.
 
-    Figures are sums and means over steps, in which what differs may cancel out.
+    Figures are sums and means over steps, in which what differs may cancel out. ``theirs``: of
+    another engine's steps, of which what lies free in its pool is its own matter.
     """
-    counts = [[row.model_dump(exclude=set(_NO_COUNT)) for row in one.rows] for one in runs]
+    counts = [[_counts(row, theirs) for row in one.rows] for one in runs]
     steps = enumerate(zip_longest(*counts), 1)
     return next((step for step, (one, *others) in steps if any(o != one for o in others)), None)
+
+
+def _counts(row: StepRow, theirs: bool) -> dict[str, object]:
+    if theirs:
+        return row.model_dump(include=set(_THEIR_COUNTS))
+    return row.model_dump(exclude=set(_NO_COUNT))
+
+
+def _uneven(runs: Sequence[Measured]) -> list[str]:
+    """What is counted beside the steps and is not the same in all repeats, by its problem."""
+    first, *others = runs
+    found = []
+    if any(one.moved != first.moved for one in others):
+        found.append("moved")
+    if any(_asked_prefix(one) != _asked_prefix(first) for one in others):
+        found.append("prefix")
+    return found
+
+
+def _asked_prefix(one: Measured) -> object:
+    """What the prefix cache was asked for and found, by whoever counts it."""
+    if one.prefix is not None:
+        return one.prefix.model_dump(exclude={"t_ns"})
+    asked, found = (
+        sum(getattr(step, name) for step in one.engine_steps)
+        for name in ("prefix_queries", "prefix_hits")
+    )
+    return asked, found
 
 
 def _problems(cells: Sequence[CellResult]) -> list[Message]:

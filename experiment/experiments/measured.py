@@ -123,8 +123,8 @@ def _config(config: Config, started: CellStarted) -> Config:
 class Measured:
     """One repeat of an arm in a cell: what its figures are taken from.
 
-    ``rows`` are the steps that computed something; ``fits`` is how many such requests the budget
-    holds at a time by arithmetic.
+    ``rows`` are the steps that computed something; ``moved`` are bytes that a growing cache copied,
+    by request; ``fits`` is how many such requests the budget holds at a time by arithmetic.
     """
 
     arm: str
@@ -134,7 +134,7 @@ class Measured:
     pool: PoolReserved
     rows: list[StepRow]
     requests: list[RequestFinished]
-    moved_bytes: int
+    moved: Mapping[int, int]
     prefix: PrefixCacheUsed | None
     quantized: CacheQuantized | None
     generate_s: float
@@ -198,7 +198,7 @@ def _measured(
         pool=pool,
         rows=[row for row in rows if row.tokens],
         requests=events.requests,
-        moved_bytes=sum(moved.bytes for moved in events.moved),
+        moved={moved.request: moved.bytes for moved in events.moved},
         prefix=events.prefix,
         quantized=events.quantized,
         generate_s=done.generate_s,
