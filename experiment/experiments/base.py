@@ -12,6 +12,7 @@ from experiment.config import ARM_GROUPS, Config, make_config, put_over
 from experiment.experiments.found import Found
 from experiment.experiments.results import Finding
 from experiment.messages import Message, message, user_error
+from experiment.workload import check_size
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.generate import Generated, from_preset
 from kvsim.vllm_capacity import CPU_BLOCK_MULTIPLE
@@ -201,6 +202,16 @@ def other_engines(reason: str) -> dict[str, str]:
     return dict.fromkeys(("transformers_paged", "vllm"), reason)
 
 
+def in_turn(lengths: Sequence[list[int]], count: int) -> list[list[int]]:
+    """So many (prompt, new) of requests: those of ``lengths`` in turn.
+
+    Raises:
+        UserError: more than a run holds; seen before any list of them is made.
+    """
+    check_size(count, 0)
+    return [lengths[index % len(lengths)] for index in range(count)]
+
+
 # What :func:`drawn_lengths` reads.
 DRAW = ("draw.workload", "draw.requests", "draw.seed", "draw.max_length")
 
@@ -210,10 +221,15 @@ def drawn_lengths(config: Config, requests: int | None = None) -> list[list[int]
 
     It names a workload of :data:`kvsim.traces.generate.PRESETS`, ``requests`` (unless another
     number is given), a ``seed`` and the most tokens of one, ``max_length``.
+
+    Raises:
+        UserError: more requests than a run holds.
     """
     asked: Any = config.experiment.options["draw"]
+    count = requests or asked["requests"]
+    check_size(count, 0)
     recipe = from_preset(
-        asked["workload"], requests or asked["requests"], Arrivals(None), seed=asked["seed"],
+        asked["workload"], count, Arrivals(None), seed=asked["seed"],
         max_length=asked["max_length"],
     )  # fmt: skip
     return [[each.prompt_tokens, each.output_tokens] for each in Generated(recipe)]

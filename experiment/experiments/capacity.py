@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.base import Cell, Experiment, in_turn
 from experiment.experiments.found import (
     Found,
     detail,
@@ -37,8 +37,8 @@ def _cells(config: Config) -> list[Cell]:
     cells = []
     for offered in config.experiment.values:
         count = int(offered)
-        requests = [lengths[index % len(lengths)] for index in range(count)]
-        cells.append(Cell({"requests": count}, {"workload.lengths": requests}))
+        overrides = {"workload.lengths": in_turn(lengths, count)}
+        cells.append(Cell({"requests": count}, overrides))
     return cells
 
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, cell_of
+from experiment.experiments.base import Cell, Experiment, cell_of, in_turn
 from experiment.experiments.found import (
     FEWEST,
     Faster,
@@ -43,8 +43,7 @@ _MORE = 1.1
 
 def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
-    pattern, count = options["lengths"], options["requests"]
-    lengths = [pattern[index % len(pattern)] for index in range(count)]
+    lengths = in_turn(options["lengths"], options["requests"])
     alone = dict.fromkeys(_ONE_BY_ONE, message("skip.one_at_a_time"))
     cells = []
     for index, limit in enumerate(config.experiment.values):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
+from experiment.experiments.base import Cell, Experiment, contiguous, in_turn, other_engines
 from experiment.experiments.found import Found, detail, fact, judged, untested
 from experiment.experiments.results import CellResult, Finding
 
@@ -21,16 +21,14 @@ _SEEN = ("refused_steps", "steps", "first_step", "free", "largest", "needed")
 
 def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
-    pattern = options["lengths"]
     cells = []
-    for count in config.experiment.values:
-        requests = [pattern[index % len(pattern)] for index in range(int(count))]
+    for count in map(int, config.experiment.values):
         overrides = {
-            "workload.lengths": requests,
-            "workload.arrivals": [index * options["every"] for index in range(int(count))],
+            "workload.lengths": in_turn(options["lengths"], count),
+            "workload.arrivals": [index * options["every"] for index in range(count)],
             "workload.clock": "steps",
         }
-        cells.append(Cell({"requests": int(count)}, overrides))
+        cells.append(Cell({"requests": count}, overrides))
     return cells
 
 

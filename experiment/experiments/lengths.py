@@ -19,6 +19,7 @@ from experiment.experiments.base import Cell, Experiment
 from experiment.experiments.found import Found, detail, fact, judged_as, speed, untested
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, message
+from experiment.workload import check_size
 
 _NAME = "lengths"
 # Fewer more at a time than this is called none. Waste alone is no gain while nobody waits for it.
@@ -44,6 +45,7 @@ def fill(pattern: list[list[int]], total: int) -> list[list[int]]:
 
     Raises:
         ValueError: a length of less than a token, of which no number would be enough.
+        UserError: more requests than a run holds.
     """
     if any(tokens < 1 for pair in pattern for tokens in pair):
         raise ValueError(f"lengths are of 1 or more: {pattern}")
@@ -53,6 +55,7 @@ def fill(pattern: list[list[int]], total: int) -> list[list[int]]:
         used += sum(pair)
         if used > total:
             break
+        check_size(len(chosen) + 1, 0)
         chosen.append(list(pair))
     return chosen
 

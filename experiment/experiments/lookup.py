@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous, other_engines
+from experiment.experiments.base import Cell, Experiment, contiguous, in_turn, other_engines
 from experiment.experiments.found import (
     FEWEST,
     Found,
@@ -40,7 +40,7 @@ def _cells(config: Config) -> list[Cell]:
     cells = []
     for context in config.experiment.values:
         slots = int(context)
-        lengths = [[slots - new + 1, new]] * count
+        lengths = in_turn([[slots - new + 1, new]], count)
         overrides = {"workload.lengths": lengths, "cache.max_length": slots}
         cells.append(Cell({"context": slots}, overrides))
     return cells

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from experiment.workload import check_size
+
 _FIRST = ("Mira", "Tomas", "Ingrid", "Kenji", "Salma", "Bruno", "Oona", "Pavel", "Lucia", "Dev")
 _LAST = ("Holt", "Varga", "Sorensen", "Okafor", "Lindqvist", "Marchetti")
 _TRADES = ("baker", "pilot", "nurse", "potter", "surveyor", "cellist", "welder")
 _CITIES = ("Bergen", "Porto", "Sapporo", "Accra", "Tallinn", "Lima", "Quebec", "Cork")
+_ROW_TOKENS = 20  # every row has more, whatever the tokenizer
 _INTRODUCTION = "You answer questions about the people in this table.\n"
 _HEAD = "| No. | Name | Age | Trade | City | Street | Telephone | Mail |\n"
 _ASKED = ("How old is {name}?", "What does {name} do?", "Where does {name} live?")
@@ -23,7 +26,12 @@ def table(rows: int) -> str:
 
 
 def questions(rows: int, count: int) -> list[str]:
-    """So many prompts: the same table, then a question about somebody in it."""
+    """So many prompts: the same table, then a question about somebody in it.
+
+    Raises:
+        UserError: more than a run holds.
+    """
+    check_size(max(rows, count), _ROW_TOKENS * rows * count)
     shared = table(rows)
     asked = [_ASKED[each % len(_ASKED)].format(name=name(each * 7 % rows)) for each in range(count)]
     return [f"{shared}Question: {question}\nAnswer:" for question in asked]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous
+from experiment.experiments.base import Cell, Experiment, contiguous, in_turn
 from experiment.experiments.found import (
     Found,
     detail,
@@ -29,9 +29,9 @@ URGENT, PATIENT = 0, 1
 
 def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
-    pattern, count = options["lengths"], options["requests"]
+    count = options["requests"]
     overrides = {
-        "workload.lengths": [pattern[index % len(pattern)] for index in range(count)],
+        "workload.lengths": in_turn(options["lengths"], count),
         "workload.arrivals": [index * options["every"] for index in range(count)],
         "workload.clock": "steps",
         "workload.priorities": [

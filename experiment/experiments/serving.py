@@ -41,7 +41,7 @@ from experiment.experiments.results import CellResult, FigureValue, Finding, Num
 from experiment.foreign import given_path
 from experiment.messages import Message, arm_message, message
 from experiment.simulate.errors import said
-from experiment.workload import choose_prompts
+from experiment.workload import check_size, choose_prompts
 from kvsim.traces import ReadOptions, TraceFile
 from kvsim.traces.types import TraceRequest
 
@@ -175,9 +175,10 @@ def _read(path: Path, count: int) -> tuple[list[TraceRequest], bool]:
     """The first ``count`` requests of a trace, and whether it has more.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: it cannot be read, or more are asked for than a run holds.
         ValueError: none are asked for.
     """
+    check_size(count, 0)
     if count < 1:
         raise ValueError(f"options.requests is 1 or more, not {count}")
     with said():

@@ -17,6 +17,7 @@ from experiment.report.experiment import words
 from experiment.report.experiment.console import show_experiment
 from experiment.report.html import report_html
 from experiment.report.markdown import markdown
+from experiment.workload import MAX_REQUESTS
 
 OWN = {"total": 96, "chat": [[9, 4], [5, 6]], "steps": [[20, 12]]}
 SMALL = {"cache__max_length": 32, "cache__budget": 4 * 32 * 1024, "run__arms": ["slabs", "paged"]}
@@ -85,3 +86,40 @@ def test_numbers_that_have_options_by_their_places_keep_them() -> None:
     cells = planned_cells(EXPERIMENTS["prefix"], config)
     models = [(cell.values["rows"], cell.overrides["model.name"]) for cell in cells]
     assert models[::2] == [(25, "tiny-gpt2"), (5, "tiny-qwen2")]
+
+
+MANY = MAX_REQUESTS + 1
+DRAW = {"workload": "alpaca-like", "requests": MANY, "seed": 0, "max_length": 64}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("capacity", {"values": [4, MANY]}),
+        ("holes", {"values": [MANY]}),
+        ("concurrency", {"options__requests": MANY}),
+        ("priority", {"options__requests": MANY}),
+        ("lookup", {"options__requests": MANY}),
+        ("lengths", {"options__total": 2 * MANY, "options__short": [[1, 1]]}),
+        ("prefix", {"options__questions": MANY}),
+        ("prefix", {"values": [MANY]}),
+        ("beam", {"options__draw": DRAW}),
+        ("parallel-sampling", {"options__draw": DRAW}),
+        ("serving", {"options__draw": DRAW}),
+    ],
+)
+def test_more_requests_than_a_run_holds_are_refused_before_they_are_made(
+    name: str, changes: dict[str, object]
+) -> None:
+    """Of a billion the lists alone would fill the memory."""
+    asked = {f"experiment__{key}": value for key, value in changes.items()}
+    assert refused(tiny_config(name, **asked), name).key == "error.workload.too_much"
+
+
+def test_a_trace_is_not_read_for_more_requests_than_a_run_holds(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("", encoding="utf-8")
+    config = tiny_config(
+        "serving", experiment__options__trace=str(trace), experiment__options__requests=MANY
+    )
+    assert refused(config, "serving").key == "error.workload.too_much"
