@@ -57,7 +57,11 @@ def _buddy(found: Found, cell: CellResult) -> Finding:
 
 
 def _paged(found: Found, cell: CellResult) -> Finding:
-    """The same requests in blocks: how many at a time, and in how many steps."""
+    """The same requests in blocks: how many at a time, and in how many steps.
+
+    The arena keeps the length that a request has at its end, as somebody who knows it would: what
+    blocks gain is its holes, and what it keeps ahead.
+    """
     steps, mean = (found.value(cell, "paged", name) for name in ("steps", "running_mean"))
     arena, arena_mean = (
         found.value(cell, "paged", f"first_fit_{name}") for name in ("steps", "running_mean")
@@ -68,7 +72,8 @@ def _paged(found: Found, cell: CellResult) -> Finding:
     preemptions = found.value(cell, "paged", "preemptions")
     # Who is preempted runs twice: more at a time is a gain only if all are done no later.
     shown = mean > arena_mean * _MORE and steps <= arena
-    return judged(_NAME, "paged", shown, preemptions=preemptions, **figures)
+    ahead = detail(_NAME, "paged_ahead")
+    return judged(_NAME, "paged", shown, ahead, preemptions=preemptions, **figures)
 
 
 HOLES = Experiment(

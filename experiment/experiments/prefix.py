@@ -164,7 +164,7 @@ def _first(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
     if not faster.enough:
         return undecided("first", faster)
     told = {"first": first.value, "later": later.value, **faster.told}
-    key = "seen" if faster.clear and faster.factor > 1 else "same"
+    key = "same" if not faster.clear else "seen" if faster.factor > 1 else "less"
     return fact(_NAME, "first", key, **told, **spreads)
 
 

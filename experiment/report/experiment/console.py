@@ -19,6 +19,7 @@ from experiment.report.experiment.words import (
     groups,
     left_out,
     missing,
+    table_note,
     title,
     unforetold,
 )
@@ -64,7 +65,7 @@ def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:
             cells = [_entry(out, one) for one in entries]
             lines.append(Line(Text(shown, justify="right"), cells))
     show_arms(out, t.message(cell_axis(result.cells[0].values)), result.arms, lines)
-    out.line(t("experiments.table_note"), "dim")
+    out.line(t.message(table_note(result)), "dim")
 
 
 def _entry(out: ConsoleReporter, one: Entry) -> Text:

@@ -55,6 +55,7 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_foretold": foretold,
         "experiment_counts": foretold_message(result),
         "experiment_focus": focus_message(result),
+        "experiment_note": words.table_note(result),
         "figure_label": words.figure_label,
         "cell_label": words.cell_label,
     }

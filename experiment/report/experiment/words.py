@@ -20,6 +20,8 @@ from experiment.report.simulation.writing import written
 from experiment.report.svg import Words
 
 Values = Mapping[str, int | float | str]
+# Counts that are not the same in every repeat.
+_APART = frozenset(f"experiments.problem.{name}" for name in ("repeats", "step", "moved", "prefix"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,13 @@ def figure_label(figure: str) -> Message:
 def axis_label(name: str) -> Message:
     """Name of what a cell is called by."""
     return message(f"experiments.axis.{name}")
+
+
+def table_note(result: ExperimentResult) -> Message:
+    """What stands on the table of all figures; where a run contradicts itself, that it does."""
+    arms = (arm for cell in result.cells for arm in cell.arms)
+    apart = any(problem.key in _APART for arm in arms for problem in arm.problems)
+    return message(f"experiments.table_note{'_apart' if apart else ''}")
 
 
 def value_label(axis: str, value: int | float | str) -> Words:
