@@ -55,7 +55,8 @@ def side_of(record: Record, results: Results) -> Side:
         busy=_at(environment, "load", "busy"),
         machine=_machine(environment),
         versions={"pagedkv_lab": started.version, **_versions(environment, results)},
-        model=_model(record),
+        model=_model(record.first(ModelPrepared)),
+        models=_models(record),
         config=config,
         requests=request_digests(record),
         figures=figures_of(results, timed=timed),
@@ -66,14 +67,16 @@ def side_of(record: Record, results: Results) -> Side:
 
 def request_digests(record: Record) -> dict[str, str]:
     """A digest of the requests and how they sample: of each cell, or of the run under ''."""
-    cells = cells_of(record)
-    name = str(record.started.config.get("experiment", {}).get("name"))
-    parts: list[tuple[str, tuple[Event, ...]]] = [
-        (place_of(name, cell.started.values), cell.events) for cell in cells
-    ] or [("", record.events)]
     found = {place: next((e for e in events if isinstance(e, WorkloadReady)), None)
-             for place, events in parts}  # fmt: skip
+             for place, events in _places(record)}  # fmt: skip
     return {place: _digest(ready) for place, ready in found.items() if ready is not None}
+
+
+def _places(record: Record) -> list[tuple[str, tuple[Event, ...]]]:
+    """The events of each cell, or of the run under ''."""
+    name = str(record.started.config.get("experiment", {}).get("name"))
+    cells = [(place_of(name, cell.started.values), cell.events) for cell in cells_of(record)]
+    return cells or [("", record.events)]
 
 
 def _digest(ready: WorkloadReady) -> str:
@@ -120,8 +123,15 @@ def _versions(environment: Mapping[str, Any], results: Results) -> dict[str, str
     }
 
 
-def _model(record: Record) -> dict[str, str | int | None]:
-    model = record.first(ModelPrepared)
+def _models(record: Record) -> dict[str, dict[str, str | int | None]]:
+    """Of cells with another model than the first one's, theirs."""
+    found = {place: _model(next((e for e in events if isinstance(e, ModelPrepared)), None))
+             for place, events in _places(record)}  # fmt: skip
+    first = _model(record.first(ModelPrepared))
+    return {place: model for place, model in found.items() if model and model != first}
+
+
+def _model(model: ModelPrepared | None) -> dict[str, str | int | None]:
     if model is None:
         return {}
     names = ("name", "source", "architecture", "parameters", "dtype", "device", "weights_sha256")

@@ -32,6 +32,8 @@ _TIMING_MACHINE = ("device", "cpu", "cores", "gpu")
 _TIMING_MODEL = ("name", "architecture", "parameters", "device")
 # Of the model what its scores depend on, too.
 _SCORING_MODEL = (*_TIMING_MODEL, "dtype", "weights_sha256")
+# Who is later than it has failed.
+_LIMIT = "experiment.options.time_limit_s"
 _TOKENS = ("equal_requests", "equal_tokens")
 _CLOSE = 1e-9  # means are the same ratio of whole numbers, divided in another order
 
@@ -64,12 +66,15 @@ def why_not_comparable(figure: Figure, left: Side, right: Side) -> Message | Non
     decided = figure.kind == "count" and any(_scores_decide(figure, one) for one in (left, right))
     if figure.kind == "count" and not decided:
         return None
+    if figure.metric == "succeeded" and left.config.get(_LIMIT) != right.config.get(_LIMIT):
+        return message("compare.reason.time_limit")
     if not left.machine or not right.machine:
         return message("compare.reason.no_machine")
     if any(left.machine.get(n) != right.machine.get(n) for n in _TIMING_MACHINE):
         return message("compare.reason.machine")
     names = _SCORING_MODEL if decided else _TIMING_MODEL
-    if any(left.model.get(n) != right.model.get(n) for n in names):
+    one, another = (each.models.get(figure.place, each.model) for each in (left, right))
+    if any(one.get(n) != another.get(n) for n in names):
         return message("compare.reason.model")
     return None
 
@@ -158,7 +163,7 @@ def _differences(left: Side, right: Side) -> Iterator[Difference]:
     pairs: tuple[tuple[Group, Mapping[str, object], Mapping[str, object]], ...] = (
         ("machine", left.machine, right.machine),
         ("versions", left.versions, right.versions),
-        ("model", left.model, right.model),
+        ("model", _all_models(left), _all_models(right)),
         ("config", left.config, right.config),
     )
     partial = "baseline" in (left.kind, right.kind)
@@ -169,6 +174,15 @@ def _differences(left: Side, right: Side) -> Iterator[Difference]:
             told = name in one and name in other
             if (told or not partial) and one.get(name) != other.get(name):
                 yield Difference(group=group, name=name, left=one.get(name), right=other.get(name))
+
+
+def _all_models(side: Side) -> dict[str, object]:
+    """The model's facts; of a cell with another one behind its place."""
+    others = {
+        f"{place} {name}": value for place, model in side.models.items()
+        for name, value in model.items()
+    }  # fmt: skip
+    return {**side.model, **others}
 
 
 def _notes(left: Side, right: Side) -> Iterator[Message]:
@@ -186,8 +200,18 @@ def _notes(left: Side, right: Side) -> Iterator[Message]:
             yield message("compare.note.busy", name=side.name)
     if not set(left.figures) & set(right.figures):
         yield message("compare.note.nothing_shared")
-    elif left.kind == right.kind == "run" and any(
-        f.kind == "time" and f.value is not None and f.span is None
-        for f in (*left.figures.values(), *right.figures.values())
-    ):
+    elif left.kind == right.kind == "run":
+        yield from _few(left, right)
+
+
+def _few(left: Side, right: Side) -> Iterator[Message]:
+    """Why times get no verdict: an ordinary run has none twice, an experiment had too few."""
+    few = [
+        figure
+        for figure in (*left.figures.values(), *right.figures.values())
+        if figure.kind == "time" and figure.value is not None and len(figure.values) < FEWEST
+    ]
+    if any(not figure.place for figure in few):
         yield message("compare.note.single")
+    if any(figure.place for figure in few):
+        yield message("compare.note.few_repeats", least=FEWEST)
