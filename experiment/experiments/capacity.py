@@ -17,10 +17,12 @@ from experiment.experiments.found import (
     Found,
     detail,
     fact,
+    in_steps,
     judged,
     over,
     speed,
     timed,
+    took_longer,
     untested,
 )
 from experiment.experiments.results import CellResult, Finding
@@ -64,9 +66,10 @@ def _at_once(found: Found) -> Finding:
     counts = {name: found.value(cell, "paged", name) for name in ("running_peak", "preemptions")}
     held = {f"{arm}_fits": found.value(cell, arm, "fits") for arm in ("slabs", "paged")}
     told = {"budget": cell.budget_bytes, "requests": cell.requests, "max_length": cell.max_length}
-    shown = more > _MORE and not (faster is not None and faster.slower)
+    shown = more > _MORE and not took_longer(found, cell, faster)
     arithmetic = detail(_NAME, "at_once_more", **counts, **held)
-    below = (arithmetic, _growing(found, cell), speed(faster), over(factors))
+    steps = in_steps(found, cell, faster)
+    below = (arithmetic, _growing(found, cell), speed(faster), steps, over(factors))
     return judged(_NAME, "at_once", shown, *below, factor=more, **figures, **told)
 
 

@@ -147,6 +147,22 @@ def speed(faster: Faster | None) -> Message:
     return message(f"experiments.speed.{key}", **faster.told)
 
 
+def took_longer(found: Found, cell: CellResult, faster: Faster | None) -> bool:
+    """Whether blocks are done later than slabs: clearly; where times decide nothing, in steps."""
+    if faster is not None and faster.enough:
+        return faster.slower
+    blocks, slabs = (found.value(cell, arm, "steps") for arm in ("paged", "slabs"))
+    return blocks is not None and slabs is not None and blocks > slabs
+
+
+def in_steps(found: Found, cell: CellResult, faster: Faster | None) -> Message | None:
+    """Where times decide nothing, what does."""
+    blocks, slabs = (found.value(cell, arm, "steps") for arm in ("paged", "slabs"))
+    if (faster is not None and faster.enough) or blocks is None or slabs is None:
+        return None
+    return message("experiments.speed.steps", blocks=blocks, slabs=slabs)
+
+
 def over(factors: Sequence[tuple[Number, float | Faster]]) -> Message | None:
     """Beside a text that names one cell: the least and the most over all of them, and where.
 
@@ -236,10 +252,15 @@ def busy(name: str) -> Finding:
 
 def few(name: str, repeats: int) -> Finding:
     """A claim about a time that was not repeated often enough for a verdict."""
+    text, more = few_told(repeats)
+    return Finding(id=name, verdict="untested", text=text, more=more)
+
+
+def few_told(repeats: int) -> tuple[Message, Message]:
+    """That so many repeats are too few, and what to do."""
     key = "one" if repeats < 2 else "few"
     text = message(f"experiments.repeats_{key}", n=repeats)
-    more = message("experiments.repeats_advice", least=FEWEST)
-    return Finding(id=name, verdict="untested", text=text, more=more)
+    return text, message("experiments.repeats_advice", least=FEWEST)
 
 
 def judged(

@@ -16,7 +16,16 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Found, detail, fact, judged_as, speed, untested
+from experiment.experiments.found import (
+    Found,
+    detail,
+    fact,
+    in_steps,
+    judged_as,
+    speed,
+    took_longer,
+    untested,
+)
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, message
 from experiment.workload import check_size
@@ -122,12 +131,13 @@ def _gain(found: Found, cell: CellResult) -> Finding:
     if None in figures.values() or more is None or preemptions is None:
         return untested(finding)
     faster = found.ratio(cell, "tokens_per_s", "paged", "slabs")
-    gain = more > _MORE and not (faster is not None and faster.slower)
+    gain = more > _MORE and not took_longer(found, cell, faster)
     told = {"requests": cell.requests, "preemptions": preemptions, **figures}
     alike = 1 / _MORE < more <= _MORE and faster is not None and faster.clear
     why = detail(_NAME, "not_more") if alike else None
     own = None if shape in SHAPES else detail(_NAME, "own_name", shape=shape)
-    return judged_as(_NAME, finding, "gain", gain, own, speed(faster), why, **told)
+    below = (own, speed(faster), in_steps(found, cell, faster), why)
+    return judged_as(_NAME, finding, "gain", gain, *below, **told)
 
 
 LENGTHS = Experiment(

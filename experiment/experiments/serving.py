@@ -25,10 +25,12 @@ from experiment.config import Config
 from experiment.experiments.base import DRAW, Cell, Experiment, cell_of, drawn_lengths
 from experiment.experiments.busy import others_cores
 from experiment.experiments.found import (
+    FEWEST,
     Found,
     busy,
     detail,
     fact,
+    few_told,
     listed,
     over,
     sentences,
@@ -266,6 +268,12 @@ class _Rate:
         return {"queued": sum(map(_queues, self._pairs)), "repeats": len(self._pairs)}
 
     @property
+    def few(self) -> tuple[Message, ...]:
+        """That it is seen in too few repeats to be more than chance, where it is."""
+        repeats = len(self._pairs)
+        return few_told(repeats) if repeats < FEWEST else ()
+
+    @property
     def half(self) -> str:
         """What it lacks of a queue in every repeat: a name under ``experiments.serving``."""
         fewer = all(kept is not None and kept < KEEPS_UP for kept, _ in self._pairs)
@@ -322,7 +330,9 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
         rest = detail(_NAME, "first_never", arms=_listed(never))
     elif not unclear:
         rest = detail(_NAME, "first_all", rate=max(known))
-    return fact(_NAME, "first", "seen", rest, left, rule, arms=_listed(arms), rate=min(known))
+    chance = [text for rate in gave.values() if rate is not None for text in rate.few][:2]
+    told = {"arms": _listed(arms), "rate": min(known)}
+    return fact(_NAME, "first", "seen", *chance, rest, left, rule, **told)
 
 
 def _listed(arms: list[str]) -> object:
@@ -344,7 +354,8 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
         told["half"] = detail(_NAME, at.half).model_dump()
     text = detail(_NAME, f"limit_{key}", **told)
     others = detail(_NAME, "limit_busy") if at.busy and key != "kept" else None
-    more = sentences([detail(_NAME, "limit_queued", **at.queues), others, below, advice])
+    queued = detail(_NAME, "limit_queued", **at.queues)
+    more = sentences([queued, *at.few, others, below, advice])
     return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text, more=more)
 
 

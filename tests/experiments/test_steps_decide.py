@@ -1,0 +1,51 @@
+"""What is said where repeats are too few for times: counts decide, or it is called chance."""
+
+from __future__ import annotations
+
+import pytest
+from made_up import Figures, begun_busy, below, budget, cell, findings
+
+FEW = ([100], [100, 101])
+
+
+def ran(mean: float, steps: int, rates: list[float]) -> Figures:
+    return {**budget(mean, rates), "steps": steps, "waste": 0.1}
+
+
+@pytest.mark.parametrize("name", ["capacity", "lengths"])
+@pytest.mark.parametrize(
+    ("rates", "steps", "verdict"),
+    [
+        *((few, 120, "not_shown") for few in FEW),
+        *((few, 90, "shown") for few in FEW),
+        # Where times decide, more steps are no matter: they did not take longer.
+        ([100, 101, 102], 120, "shown"),
+    ],
+)
+def test_where_times_decide_nothing_steps_do(
+    name: str, rates: list[float], steps: int, verdict: str
+) -> None:
+    """More at a time by preempting again and again is no gain, however few repeats there are."""
+    axis = {"requests": 24} if name == "capacity" else {"shape": "short"}
+    one = cell(0, {**axis}, slabs=ran(4.0, 100, rates), paged=ran(8.0, steps, rates))
+    seen = findings(name, one)["at_once" if name == "capacity" else "short"]
+    assert seen.verdict == verdict
+    told = below(seen).get("speed.steps")
+    assert told == (None if len(rates) > 2 else {"blocks": steps, "slabs": 100})
+
+
+def test_on_a_busy_machine_steps_decide_too() -> None:
+    rates = [100.0, 101, 102]
+    arms = {"slabs": ran(4.0, 100, rates), "paged": ran(8.0, 120, rates)}
+    seen = findings("capacity", begun_busy(cell(0, {"requests": 24}, **arms), "paged"))["at_once"]
+    assert seen.verdict == "not_shown"
+    assert "speed.steps" in below(seen)
+
+
+@pytest.mark.parametrize(("repeats", "told"), [(1, "one"), (2, "few"), (3, None)])
+def test_a_limit_that_was_seen_a_few_times_may_be_chance(repeats: int, told: str | None) -> None:
+    figures: Figures = {"kept_up": [0.5] * repeats, "later_tokens": [2.0] * repeats}
+    seen = findings("serving", cell(0, {"rate": 4, "clock": "wall"}, slabs=figures))
+    for name in ("first", "limit_slabs"):
+        keys = {key for key in below(seen[name]) if key.startswith("repeats_")}
+        assert keys == ({f"repeats_{told}", "repeats_advice"} if told else set())
