@@ -231,8 +231,9 @@ class StepProfile(EventBase):
     """Where the time of a decode step goes, by torch's profiler: medians over ``steps`` of them.
 
     Milliseconds of the thread that steps the engine: matrix products, attention with the writing
-    of K and V, other tensor operations, and the rest, which is Python and scheduling. None where
-    the device computes by itself and the thread does not wait. ``requests`` is how many ran.
+    of K and V, other tensor operations, and the rest, which is Python and scheduling. On a GPU they
+    are those of its kernels, and the rest is when none runs; None where they could not be seen.
+    ``requests`` is how many ran.
     """
 
     event: Literal["profile"] = "profile"

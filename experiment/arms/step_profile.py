@@ -6,6 +6,9 @@
     other          ├┤               ├┤                                      norms, activations ...
     rest       what is under none of them: Python, scheduling, the profiler's own cost
 
+On a GPU that thread only hands out work, so the device's kernels stand in these rows, told apart by
+their names; a step waits for all of its own. The rest is the time in which none of them runs.
+
 Of operations that call others the outermost counts. The profiler makes a step slower, most of all
 its rest; a step's own time is that of steps which nobody profiled. So at most half of what the
 longest request decodes is profiled, and the steps behind it are left for that.
@@ -32,14 +35,19 @@ from kvsim.step import StepPlan
 STEPS = 16
 STEP, ATTEND, LINEAR = "pagedkv::step", "pagedkv::attention", "pagedkv::linear"
 _MATRIX = ("linear", "addmm", "::mm", "::bmm", "baddbmm", "matmul")
+# Parts of the names of CUDA's kernels; ours are called as their functions are.
+_MATRIX_KERNELS = ("gemm", "gemv", "cutlass", "xmma", "nvjet", "splitk")
+_ATTENTION_KERNELS = ("flash", "fmha", "attention")
+_OUR_KERNELS = frozenset({"_decode", "_combine", "_prefill", "_write"})
 
 
 class Span(NamedTuple):
-    """A stretch of one thread's time, in microseconds."""
+    """A stretch of one thread's time, or of the device's, in microseconds."""
 
     name: str
     start: float
     end: float
+    device: bool = False
 
 
 class Parts(NamedTuple):
@@ -65,7 +73,7 @@ def split(spans: Iterable[Span]) -> list[Parts]:
             parts.append(Parts((span.end - span.start) / 1e3, 0.0, 0.0, 0.0))
             until, step_end = span.start, span.end
         elif until <= span.start < step_end:
-            kind = _kind(span.name)
+            kind = _kernel_kind(span.name) if span.device else _kind(span.name)
             spent = getattr(parts[-1], kind) + (span.end - span.start) / 1e3
             parts[-1] = parts[-1]._replace(**{kind: spent})
             until = span.end
@@ -76,6 +84,14 @@ def _kind(name: str) -> str:
     if name == ATTEND:
         return "attention"
     return "matrix" if any(part in name for part in _MATRIX) else "other"
+
+
+def _kernel_kind(name: str) -> str:
+    """Of a CUDA kernel."""
+    low = name.lower()
+    if name in _OUR_KERNELS or any(part in low for part in _ATTENTION_KERNELS):
+        return "attention"
+    return "matrix" if any(part in low for part in _MATRIX_KERNELS) else "other"
 
 
 class StepProfiler:
@@ -126,11 +142,12 @@ class StepProfiler:
         self._profiler.start()
 
     def _summary(self, profiler: Any) -> StepProfile:
-        parts = split(_spans(profiler))[: len(self._requests)]
-        waits = self._run.device.type == "cpu"  # else the thread only hands out work
+        spans = spans_of(profiler.events(), on_gpu=self._run.device.type == "cuda")
+        parts = split(spans)[: len(self._requests)]
+        seen = any(span.name != STEP for span in spans)  # a GPU may let nobody look at its kernels
 
         def middle(name: str) -> float | None:
-            return median(getattr(each, name) for each in parts) if waits else None
+            return median(getattr(each, name) for each in parts) if seen else None
 
         return StepProfile(
             arm=self._run.task.arm,
@@ -169,10 +186,21 @@ def _marked_attention(*arguments: Any, **named: Any) -> Any:
         return paged_attention(*arguments, **named)
 
 
-def _spans(profiler: Any) -> list[Span]:
-    """Operations of the thread that steps the engine."""
-    events = [e for e in profiler.events() if e.device_type.name == "CPU"]
-    threads = {e.thread for e in events if e.name == STEP}
+def spans_of(events: Iterable[Any], on_gpu: bool) -> list[Span]:
+    """Steps, and what ran in them: operations of the thread that steps the engine, or kernels."""
+    some = list(events)
+    threads = {e.thread for e in some if e.name == STEP and e.device_type.name == "CPU"}
     return [
-        Span(e.name, e.time_range.start, e.time_range.end) for e in events if e.thread in threads
+        Span(e.name, e.time_range.start, e.time_range.end, e.device_type.name != "CPU")
+        for e in some
+        if (_is_kernel(e) if on_gpu and e.name != STEP else _is_ours(e, threads))
     ]
+
+
+def _is_ours(event: Any, threads: set[int]) -> bool:
+    return event.device_type.name == "CPU" and event.thread in threads
+
+
+def _is_kernel(event: Any) -> bool:
+    """What the device did, and no mark of ours, which the profiler shows there as well."""
+    return event.device_type.name == "CUDA" and event.name not in (ATTEND, LINEAR)

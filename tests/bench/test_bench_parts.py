@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from experiment.arms.step_profile import ATTEND, STEP, Parts, Span, split
+from experiment.arms.step_profile import ATTEND, STEP, Parts, Span, spans_of, split
 from experiment.bench.data import BenchData, Waiting
 from experiment.bench.order import Pace, turned
 from experiment.bench.plan import ARMS, Options, base_config, with_run
@@ -450,6 +451,36 @@ def test_the_outermost_operations_of_a_step_are_counted_once() -> None:
     assert first == Parts(1.0, pytest.approx(0.5), pytest.approx(0.2), pytest.approx(0.02))
     assert first.rest == pytest.approx(0.28)
     assert second == Parts(0.1, 0.0, 0.0, pytest.approx(0.01))
+
+
+def event(name: str, start: float, end: float, device: str = "CPU", thread: int = 1) -> Any:
+    """As torch's profiler lists it."""
+    return SimpleNamespace(
+        name=name, thread=thread, device_type=SimpleNamespace(name=device),
+        time_range=SimpleNamespace(start=start, end=end),
+    )  # fmt: skip
+
+
+def test_on_a_gpu_its_kernels_are_counted_and_not_the_thread_that_starts_them() -> None:
+    events = [
+        event(STEP, 0, 1000),
+        event(STEP, 5, 995, "CUDA", 0),  # the mark once more, as the profiler shows it there
+        event(ATTEND, 100, 300, "CUDA", 0),
+        event("aten::addmm", 10, 900),
+        event("ampere_sgemm_128x64_tn", 20, 120, "CUDA", 0),
+        event("nvjet_hsh_64x8_splitK_TNT", 120, 170, "CUDA", 0),
+        event("_decode", 200, 260, "CUDA", 0),
+        event("_combine", 260, 270, "CUDA", 0),
+        event("void at::native::vectorized_elementwise_kernel<4>", 300, 340, "CUDA", 0),
+        event("Memcpy DtoH (Device -> Pinned)", 330, 335, "CUDA", 0),  # beside it: costs nothing
+        event("ampere_sgemm_128x64_tn", 1500, 1700, "CUDA", 0),  # behind the step
+    ]
+    (parts,) = split(spans_of(events, on_gpu=True))
+    assert parts == Parts(1.0, *(pytest.approx(n) for n in (0.15, 0.07, 0.04)))
+    assert parts.rest == pytest.approx(0.74)
+    (host,) = split(spans_of(events, on_gpu=False))
+    assert host.matrix == pytest.approx(0.89)
+    assert host.attention == 0.0
 
 
 # -- what the figures stand on -------------------------------------------------------------------
