@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from experiment.arm_clock import Clock
+from experiment.arms.base import ArmRun
+
+_PAUSE_S = 0.2  # much longer than an idle process waits for a core
 
 
 def test_it_stands_still_inside_a_pause_and_goes_on_from_there() -> None:
-    clock = Clock()
-    before = clock.now()
-    with clock.paused():
-        stopped = clock.now()
-        time.sleep(0.02)
-        with clock.paused():
-            assert clock.now() == stopped
-        assert clock.now() == stopped
-    after = clock.now()
+    task: Any = SimpleNamespace(device="cpu")
+    run = ArmRun(task, task, 0.0)
+    before = run.now()
+    with run.paused():
+        stopped = run.now()
+        time.sleep(_PAUSE_S)
+        with run.paused():
+            assert run.now() == stopped
+        assert run.now() == stopped
+    after = run.now()
     assert before <= stopped <= after
-    assert after - stopped < 0.02e9  # the pause itself is not in it
+    assert after - stopped < _PAUSE_S * 1e9  # the pause itself is not in it
+
+
+def test_the_device_is_done_when_it_stops_and_when_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task: Any = SimpleNamespace(device="cpu")
+    run, waited = ArmRun(task, task, 0.0), []
+    monkeypatch.setattr(run, "synchronize", lambda: waited.append(run.now()))
+    with run.paused():
+        stopped = run.now()
+        assert len(waited) == 1
+    assert len(waited) == 2
+    assert waited[0] <= stopped == waited[1]  # what was asked for inside is not on the clock
 
 
 def test_what_is_raised_inside_a_pause_ends_it() -> None:
     clock = Clock()
-    try:
-        with clock.paused():
-            raise KeyError
-    except KeyError:
-        pass
+    with pytest.raises(KeyError), clock.paused():
+        raise KeyError
     first = clock.now()
     time.sleep(0.001)
     assert clock.now() > first
