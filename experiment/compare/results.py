@@ -21,8 +21,9 @@ Better = Literal["more", "less"]
 # tokens, which beams or where a request ends; the others depend on the machine in any case.
 Kind = Literal["count", "time", "measured"]
 Verdict = Literal[
-    "better", "worse", "differs", "same", "unclear", "busy", "single", "not_comparable", "unknown"
-]
+    "better", "worse", "differs", "same", "unclear", "busy", "single", "once", "not_comparable",
+    "unknown",
+]  # fmt: skip
 Group = Literal["machine", "versions", "model", "config"]
 
 

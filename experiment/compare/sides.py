@@ -7,6 +7,7 @@ equal, repeat by repeat    the same
 an arm began busy          a change of its times, but no verdict
 repeats overlap            no clear difference
 fewer than three repeats   a change, but no verdict: they may lie apart by chance
+measured without repeats   a change, but no verdict: nobody knows how far it scatters
 """
 
 from __future__ import annotations
@@ -144,6 +145,8 @@ def _judged(one: Figure, other: Figure) -> dict[str, Verdict]:
         return {"verdict": "same" if sorted(one.values) == sorted(other.values) else "unclear"}
     if one.busy or other.busy:
         return {"verdict": "busy"}
+    if one.kind == "measured" and not (one.values and other.values):
+        return {"verdict": "once"}  # more repeats would change nothing
     if one.span is None or other.span is None or min(map(len, (one.values, other.values))) < FEWEST:
         return {"verdict": "single"}
     (low, high), (other_low, other_high) = one.span, other.span

@@ -126,3 +126,29 @@ def test_too_few_repeats_are_not_called_none(repeats: int, place: str) -> None:
         text = t.message(counted(found))
         assert (t("compare.part.single", n=1) in text) is few
         assert "{" not in text
+
+
+@pytest.mark.parametrize("place", [PLACE, ""])
+def test_what_is_measured_once_is_not_told_to_be_repeated(place: str) -> None:
+    """An error is read once in a run, however often its times are repeated."""
+
+    def one(error: float, seconds: float) -> Side:
+        repeats = (seconds, seconds + 0.1, seconds + 0.2)
+        at = f"{place}/" if place else ""
+        figures = (
+            figure("logit_error", error, id=f"{at}a/logit_error", kind="measured", unit="mean"),
+            figure("generate_s", *repeats, id=f"{at}a/generate_s"),
+        )
+        return side(*figures, requests={place: "same"}, wall_ns=int(error * 100))
+
+    found = compare_sides(one(0.25, 4), one(0.5, 2))
+    assert {row.figure.metric: row.verdict for row in found.rows} == {
+        "logit_error": "once",
+        "generate_s": "better",
+    }
+    assert not found.notes
+    for lang in LANGUAGES:
+        t = Translator(lang)
+        assert t("compare.part.once", n=1) in t.message(counted(found))
+        assert t("compare.part.single", n=1) not in t.message(counted(found))
+    assert only(one(0.25, 4), one(0.25, 2), "logit_error").verdict == "same"
