@@ -32,6 +32,7 @@ from experiment.events import (
 from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.registry import find_experiment
 from experiment.foreign import check_inside
+from experiment.i18n import DASH
 from experiment.launch import VLLM_ABSENT, find_vllm
 from experiment.locks import is_locked
 from experiment.messages import ExitCode, Message, UserError, message, user_error
@@ -72,6 +73,20 @@ class Resumption:
         """Whether nothing is left to be done."""
         ended = self.record.of(RunFinished)
         return not self.missing and bool(ended) and ended[-1].status == "complete"
+
+    def check_cells(self) -> None:
+        """Compare the cells that were begun with those that would be run now.
+
+        Raises:
+            UserError: one of them is another one: versions of before ran values as they were given.
+        """
+        name = self.config.experiment.name
+        planned = planned_cells(find_experiment(name), self.config) if name else []
+        for started in self.record.of(CellStarted):
+            now = planned[started.index].values if started.index < len(planned) else {}
+            if started.values != now:
+                told = {"cell": str(started.index + 1), "before": _called(started.values)}
+                self._refuse("cells", **told, now=_called(now))
 
     def check_machine(self, environment: Environment) -> None:
         """Compare the machine and what is installed with those of the beginning.
@@ -125,8 +140,8 @@ def read_resumption(directory: Path, given: Config | None) -> Resumption:
 
     Raises:
         UserError: no run there, one in which a link leads elsewhere, one that another process is
-            writing, one of another version, one whose files were changed, or one with another
-            config.
+            writing, one of another version, one whose files were changed, one with another
+            config, or one whose cells would be others now.
     """
     _check_links(directory)
     if is_locked(directory / EVENTS_FILE):
@@ -145,7 +160,10 @@ def read_resumption(directory: Path, given: Config | None) -> Resumption:
     if keys:
         raise user_error("error.resume.config", path=path, keys=", ".join(keys))
     missing = _missing(_planned(config), finished_arms(record), _left_out(record, config))
-    return Resumption(record, config, missing, len(record.of(RunResumed)) + 2, size)
+    found = Resumption(record, config, missing, len(record.of(RunResumed)) + 2, size)
+    if not found.complete:
+        found.check_cells()
+    return found
 
 
 def _missing(
@@ -164,6 +182,11 @@ def _missing(
         for cell, arm in planned
         if (cell, arm) not in done and ((cell, arm) not in left_out or arm in again)
     )
+
+
+def _called(values: Mapping[str, object]) -> str:
+    """What a cell is called by; a dash where there is no such cell."""
+    return ", ".join(f"{name}={value}" for name, value in values.items()) or DASH
 
 
 def _size(path: Path) -> int:

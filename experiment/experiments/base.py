@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from experiment.config import ARM_GROUPS, Config, make_config, put_over
 from experiment.experiments.found import Found
-from experiment.experiments.results import Finding
+from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, message, user_error
 from experiment.workload import check_size
 from kvsim.traces.distributions import Arrivals
@@ -122,6 +122,17 @@ def _ordered(experiment: Experiment, config: Config) -> Config:
         return config
     asked = config.experiment.model_copy(update={"values": tuple(sorted(numbers))})
     return config.model_copy(update={"experiment": asked})
+
+
+def ascending(experiment: Experiment, cells: Sequence[CellResult]) -> list[CellResult]:
+    """The cells as findings look at them: of numbers the smallest first.
+
+    A record of before has them in the order in which its values were given.
+    """
+    if experiment.values != "numbers":
+        return list(cells)
+    # The first that a cell is called by is of ``experiment.values``.
+    return sorted(cells, key=lambda cell: float(next(iter(cell.values.values()))))
 
 
 def _check_options(experiment: Experiment, config: Config) -> None:

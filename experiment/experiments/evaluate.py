@@ -10,7 +10,7 @@ from statistics import median
 from experiment.conclusions import evaluate
 from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
-from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.base import Cell, Experiment, ascending
 from experiment.experiments.busy import busy_note, others_cores
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
 from experiment.experiments.foretold import OTHER_ENGINES, foretell, foretell_buddy
@@ -95,7 +95,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         figures=[FIGURES[name].info for name in spec.figures],
         charts=list(spec.charts),
         cells=found,
-        findings=spec.findings(Found(config, found)),
+        findings=spec.findings(Found(config, ascending(spec, found))),
         problems=_problems(found),
         notes=[*busy_note(cells), *_notes(found, config), *_other_machines(spec.name, cells)],
         without=_without(spec, config, found),

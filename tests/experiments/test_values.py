@@ -8,15 +8,20 @@ import pytest
 from in_process import run, tiny_config
 from markupsafe import escape
 
+from experiment import __version__
+from experiment.events import CellStarted, Event, RunFinished, RunStarted, encode
 from experiment.experiments.base import planned_cells
+from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import Message, UserError
+from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment import words
 from experiment.report.experiment.console import show_experiment
 from experiment.report.html import report_html
 from experiment.report.markdown import markdown
+from experiment.resume import read_resumption
 from experiment.workload import MAX_REQUESTS
 
 OWN = {"total": 96, "chat": [[9, 4], [5, 6]], "steps": [[20, 12]]}
@@ -86,6 +91,54 @@ def test_numbers_that_have_options_by_their_places_keep_them() -> None:
     cells = planned_cells(EXPERIMENTS["prefix"], config)
     models = [(cell.values["rows"], cell.overrides["model.name"]) for cell in cells]
     assert models[::2] == [(25, "tiny-gpt2"), (5, "tiny-qwen2")]
+
+
+def as_given(record: Record, directory: Path, cells: int) -> Record:
+    """The same run with its cells in descending order, as they were given, and so many of them."""
+    head: list[Event] = []
+    found: list[list[Event]] = []
+    for event in record.events:
+        if isinstance(event, CellStarted):
+            found.append([])
+        (found[-1] if found else head).append(event)
+    started, end = head[0], found[-1].pop()
+    assert isinstance(started, RunStarted)
+    assert isinstance(end, RunFinished)
+    asked = {**started.config["experiment"], "values": started.config["experiment"]["values"][::-1]}
+    config = {**started.config, "experiment": asked}
+    log = [started.model_copy(update={"version": __version__, "config": config}), *head[1:]]
+    for index, (first, *others) in enumerate(found[::-1][:cells]):
+        log += [first.model_copy(update={"index": index}), *others]
+    log += [end] if cells == len(found) else []
+    directory.mkdir()
+    text = "".join(encode(event) + "\n" for event in log)
+    (directory / EVENTS_FILE).write_text(text, encoding="utf-8")
+    return read_record(directory)
+
+
+def test_a_run_of_numbers_in_another_order_is_found_the_same_and_not_gone_on_with(
+    tmp_path: Path,
+) -> None:
+    """Versions of before ran them as they were given."""
+    config = tiny_config(
+        "block-size", experiment__values=[4, 16], workload__lengths=[[5, 4]],
+        cache__max_length=64, cache__budget=64 * 1024, run__arms=["paged"],
+    )  # fmt: skip
+    ran = run(config, tmp_path / "run")
+    assert ran.verdicts()["waste"] == "shown"
+    _, results = picture(as_given(ran.record, tmp_path / "old", 2))
+    assert results.experiment is not None
+    assert [cell.values["block_size"] for cell in results.experiment.cells] == [16, 4]
+    assert results.experiment.findings == ran.result.findings
+    assert read_resumption(tmp_path / "old", None).complete
+
+    as_given(ran.record, tmp_path / "half", 1)
+    with pytest.raises(UserError) as caught:
+        read_resumption(tmp_path / "half", None)
+    text = caught.value.text
+    assert text.key == "error.resume.cells"
+    assert (text.params["before"], text.params["now"]) == ("block_size=16", "block_size=4")
+    assert all("{" not in Translator(lang).message(text) for lang in LANGUAGES)
 
 
 MANY = MAX_REQUESTS + 1
