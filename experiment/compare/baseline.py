@@ -2,7 +2,7 @@
 
 { "kind", "format"         what it is
   "from"                   the run, when and with which command it was made
-  "machine", "versions", "model", "config", "requests"      to tell what has changed
+  "machine", "versions", "model", "models", "config", "requests"      to tell what has changed
   "figures" }              one line each: id → number
 """
 
@@ -51,6 +51,7 @@ class _File(BaseModel):
     machine: dict[str, str | int | float | None] = {}
     versions: dict[str, str | None] = {}
     model: dict[str, str | int | None] = {}
+    models: dict[str, dict[str, str | int | None]] | None = None
     config: dict[str, Any] = {}
     requests: dict[str, str]
     figures: dict[str, Number]
@@ -89,7 +90,7 @@ def read_baseline(path: Path) -> Side:
     origin = file.origin.model_dump(exclude={"run"})
     return Side(
         name=path.name, kind="baseline", **origin, machine=file.machine, versions=file.versions,
-        model=file.model, config=file.config, requests=file.requests,
+        model=file.model, models=file.models, config=file.config, requests=file.requests,
         figures={name: _figure(name, value) for name, value in file.figures.items()},
     )  # fmt: skip
 
@@ -118,6 +119,7 @@ def write_baseline(path: Path, side: Side) -> int:
         "machine": side.machine,
         "versions": side.versions,
         "model": side.model,
+        "models": side.models,
         "config": {k: v for k, v in side.config.items() if k not in _LEFT_OUT},
         "requests": side.requests,
         "figures": figures,

@@ -65,8 +65,8 @@ class Figure(_Data):
 class Side(_Data):
     """A run or a baseline.
 
-    ``model`` is that of the first cell, ``models`` those of cells with another one; ``requests``
-    are digests of the requests of each cell.
+    ``model`` is that of the first cell, ``models`` those of cells with another one, None in a
+    baseline of before, which does not tell; ``requests`` are digests of the requests of each cell.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Side(_Data):
     machine: dict[str, str | int | float | None] = {}
     versions: dict[str, str | None] = {}
     model: dict[str, str | int | None] = {}
-    models: dict[str, dict[str, str | int | None]] = {}
+    models: dict[str, dict[str, str | int | None]] | None = {}
     config: dict[str, Any] = {}
     requests: dict[str, str] = {}
     figures: dict[str, Figure] = {}

@@ -12,7 +12,7 @@ measured without repeats   a change, but no verdict: nobody knows how far it sca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from experiment.compare.figures import SETTLED
 from experiment.compare.results import (
@@ -74,10 +74,20 @@ def why_not_comparable(figure: Figure, left: Side, right: Side) -> Message | Non
     if any(left.machine.get(n) != right.machine.get(n) for n in _TIMING_MACHINE):
         return message("compare.reason.machine")
     names = _SCORING_MODEL if decided else _TIMING_MODEL
-    one, another = (each.models.get(figure.place, each.model) for each in (left, right))
-    if any(one.get(n) != another.get(n) for n in names):
+    if not _same_model(figure.place, left, right, names):
         return message("compare.reason.model")
     return None
+
+
+def _same_model(place: str, left: Side, right: Side, names: Sequence[str]) -> bool:
+    """Whether a cell has one model on both sides, as far as both tell its model."""
+    told = [side.models or {} for side in (left, right)]
+    if None in (left.models, right.models) and any(place in models for models in told):
+        return True  # a baseline of before does not tell the one of this cell
+    one, other = (
+        models.get(place, side.model) for models, side in zip(told, (left, right), strict=True)
+    )
+    return all(one.get(name) == other.get(name) for name in names)
 
 
 def _scores_decide(figure: Figure, side: Side) -> bool:
@@ -182,7 +192,7 @@ def _differences(left: Side, right: Side) -> Iterator[Difference]:
 def _all_models(side: Side) -> dict[str, object]:
     """The model's facts; of a cell with another one behind its place."""
     others = {
-        f"{place} {name}": value for place, model in side.models.items()
+        f"{place} {name}": value for place, model in (side.models or {}).items()
         for name, value in model.items()
     }  # fmt: skip
     return {**side.model, **others}

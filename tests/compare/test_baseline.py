@@ -10,6 +10,8 @@ from compare_runs import events, figure, side, write
 
 from experiment.compare.baseline import read_any, read_baseline, write_baseline
 from experiment.compare.facts import read_side
+from experiment.compare.gate import Limit, judge
+from experiment.compare.results import Side
 from experiment.compare.sides import compare_sides
 from experiment.events import RunFinished
 from experiment.messages import UserError
@@ -86,3 +88,55 @@ def test_what_is_no_baseline_is_refused(tmp_path: Path, change: object, key: str
     with pytest.raises(UserError) as caught:
         read_baseline(path)
     assert caught.value.text.key == key
+
+
+PLACE = "prefix/rows=30,prefix_cache=on"
+MODEL = {"name": "tiny", "weights_sha256": "one"}
+OWN = {"name": "qwen", "weights_sha256": "two"}
+
+
+def scored(own: dict[str, str]) -> Side:
+    """A count that the model's scores decide, in a cell that has a model of its own."""
+    name = f"{PLACE}/paged/steps"
+    return side(
+        figure("steps", 5, id=name, arm="paged", kind="count", unit="count", better=None),
+        requests={PLACE: "same"}, model=MODEL, models={PLACE: own},
+        config={"workload.ignore_eos": False},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own", "older", "verdict"),
+    [(OWN, False, "same"), ({**OWN, "weights_sha256": "three"}, False, "not_comparable"),
+     (OWN, True, "same")],
+)  # fmt: skip
+def test_a_baseline_keeps_the_model_of_each_cell(
+    own: dict[str, str], older: bool, verdict: str, tmp_path: Path
+) -> None:
+    """``older``: one that was made before models of cells were kept does not tell them."""
+    path = tmp_path / "baseline.json"
+    write_baseline(path, scored(OWN))
+    data = json.loads(path.read_text(encoding="utf-8"))
+    assert data["models"] == {PLACE: OWN}
+    if older:
+        del data["models"]
+        path.write_text(json.dumps(data), encoding="utf-8")
+    before = read_baseline(path)
+    assert before.models == (None if older else {PLACE: OWN})
+    found = compare_sides(before, scored(own))
+    assert [row.verdict for row in found.rows] == [verdict]
+    limit = Limit(f"{PLACE}/paged/steps", "max", 0, relative=True)
+    (judged,) = judge([limit], scored(own), before)
+    assert judged.verdict == ("passed" if verdict == "same" else "unknown")
+
+
+def test_where_cells_have_one_model_an_older_baseline_tells_it(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    run = scored(OWN).model_copy(update={"models": {}})
+    write_baseline(path, run)
+    data = json.loads(path.read_text(encoding="utf-8"))
+    del data["models"]
+    path.write_text(json.dumps(data), encoding="utf-8")
+    other = run.model_copy(update={"model": OWN})
+    rows = [compare_sides(read_baseline(path), one).rows[0] for one in (run, other)]
+    assert [row.verdict for row in rows] == ["same", "not_comparable"]
