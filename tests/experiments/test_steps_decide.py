@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from made_up import Figures, begun_busy, below, budget, cell, findings
 
+from experiment.i18n import Translator
+
 FEW = ([100], [100, 101])
 
 
@@ -40,6 +42,16 @@ def test_on_a_busy_machine_steps_decide_too() -> None:
     seen = findings("capacity", begun_busy(cell(0, {"requests": 24}, **arms), "paged"))["at_once"]
     assert seen.verdict == "not_shown"
     assert "speed.steps" in below(seen)
+
+
+def test_who_is_later_in_steps_is_not_called_slower() -> None:
+    """A claim has this sentence alone, without what decided it below."""
+    one = cell(0, {"requests": 24}, slabs=ran(4.0, 100, [100]), paged=ran(8.0, 120, [100]))
+    text = findings("capacity", one)["at_once"].text
+    for lang, said, wrong in (("en", "or later.", "slower"), ("zh", "或更晚完成。", "慢")):
+        told = Translator(lang).message(text)
+        assert told.endswith(said)
+        assert wrong not in told
 
 
 @pytest.mark.parametrize(("repeats", "told"), [(1, "one"), (2, "few"), (3, None)])
