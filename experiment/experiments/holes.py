@@ -72,7 +72,7 @@ def _paged(found: Found, cell: CellResult) -> Finding:
     preemptions = found.value(cell, "paged", "preemptions")
     # Who is preempted runs twice: more at a time is a gain only if all are done no later.
     shown = mean > arena_mean * _MORE and steps <= arena
-    ahead = detail(_NAME, "paged_ahead")
+    ahead = detail(_NAME, "paged_ahead") if shown else None
     return judged(_NAME, "paged", shown, ahead, preemptions=preemptions, **figures)
 
 
