@@ -70,7 +70,15 @@ def fill(pattern: list[list[int]], total: int) -> list[list[int]]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    return [_shapes(found), *(_gain(found, cell) for cell in found.cells)]
+    return [_shapes(found), *(_titled(_gain(found, cell), cell) for cell in found.cells)]
+
+
+def _titled(finding: Finding, cell: CellResult) -> Finding:
+    """A finding with the name of its shape in its title, where that is one's own."""
+    shape = str(cell.values["shape"])
+    if shape in SHAPES:
+        return finding
+    return finding.model_copy(update={"title": detail(_NAME, "own", shape=shape)})
 
 
 def _shapes(found: Found) -> Finding:
@@ -129,14 +137,15 @@ def _gain(found: Found, cell: CellResult) -> Finding:
     }
     more, preemptions = _more(found, cell), found.value(cell, "paged", "preemptions")
     if None in figures.values() or more is None or preemptions is None:
-        return untested(finding)
+        why = None if shape in SHAPES else detail(_NAME, "own_untested", shape=shape)
+        return untested(finding, why)
     faster = found.ratio(cell, "tokens_per_s", "paged", "slabs")
     gain = more > _MORE and not took_longer(found, cell, faster)
     told = {"requests": cell.requests, "preemptions": preemptions, **figures}
     alike = 1 / _MORE < more <= _MORE and faster is not None and faster.clear
-    why = detail(_NAME, "not_more") if alike else None
+    no_more = detail(_NAME, "not_more") if alike else None
     own = None if shape in SHAPES else detail(_NAME, "own_name", shape=shape)
-    below = (own, speed(faster), in_steps(found, cell, faster), why)
+    below = (own, speed(faster), in_steps(found, cell, faster), no_more)
     return judged_as(_NAME, finding, "gain", gain, *below, **told)
 
 

@@ -121,13 +121,15 @@ class Finding(_Result):
     """What the run shows: a claim with its verdict, or a plain fact without one.
 
     ``text`` is one sentence with the number and, of a time, its spread; ``more`` is what else there
-    is to know of it.
+    is to know of it. ``title`` is what it is called where that holds a name of its user's; None:
+    the text that has its ``id`` among those of the experiment.
     """
 
     id: str
     verdict: Verdict | None
     text: Message
     more: Message | None = None
+    title: Message | None = None
 
     @property
     def whole(self) -> Message:

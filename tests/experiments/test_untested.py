@@ -117,3 +117,18 @@ def test_one_question_has_no_later_one(questions: int, key: str) -> None:
     ]
     told = reasons("prefix", *cells, options={"questions": questions})
     assert (told["later"], told["first"]) == (key, key)
+
+
+def test_a_shape_of_ones_own_that_did_not_run_is_named() -> None:
+    shapes = ["chat", "short"]
+    asked = {"experiment.values": shapes, "experiment.options.chat": [[9, 4]]}
+    config = load_config(CONFIGS / "lengths.toml", asked)
+    cells = [cell(n, {"shape": name}, slabs={"waste": 0.5}) for n, name in enumerate(shapes)]
+    _, own, short = find_experiment("lengths").findings(Found(config, cells))
+    for finding in (own, short):
+        assert_told(finding)
+    assert (own.verdict, short.verdict) == ("untested", "untested")
+    assert own.text.params == {"shape": "chat"}
+    assert own.title is not None
+    assert own.title.params == {"shape": "chat"}
+    assert (short.text.key, short.title) == ("experiments.untested", None)

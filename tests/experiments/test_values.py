@@ -47,9 +47,14 @@ def test_shapes_of_ones_own_are_shown_by_their_names(
         assert "chat" in chat
         assert "steps" in steps
         show_experiment(ConsoleReporter(lang), ran.result, [])
-        assert t("experiments.lengths.own") in capsys.readouterr().out
-        assert escape(t("experiments.lengths.own")) in page
-        assert "{" not in markdown(ran.results, lang)
+        printed, listed = capsys.readouterr().out, markdown(ran.results, lang)
+        for shape in ("chat", "steps"):
+            title = t("experiments.lengths.own", shape=shape)
+            assert title in printed
+            assert title in listed
+            # In the overview, and where it is told.
+            assert page.count(str(escape(title))) == 2
+        assert "{" not in listed
 
 
 @pytest.mark.parametrize("name", ["a/b", "a=b", "a b", "", "a" * 41])

@@ -16,6 +16,7 @@ from experiment.report.experiment.words import (
     cell_label,
     ended_badly,
     figure_label,
+    finding_title,
     groups,
     left_out,
     missing,
@@ -113,9 +114,8 @@ def _figures(out: ConsoleReporter, figures: list[str]) -> str:
 
 
 def _show_finding(out: ConsoleReporter, result: ExperimentResult, finding: Finding) -> None:
-    name = result.name.replace("-", "_")
     line = Text()
-    line.append(out.t(f"experiments.{name}.{finding.id}"), style="bold")
+    line.append(out.t.message(finding_title(result.name, finding)), style="bold")
     if finding.verdict is not None:
         line.append("  ")
         line.append(out.t(f"verdict.{finding.verdict}"), style=_VERDICT_STYLES[finding.verdict])

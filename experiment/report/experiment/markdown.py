@@ -32,12 +32,11 @@ def experiment_markdown(t: Translator, result: ExperimentResult, plain: Plain) -
 
 
 def _findings(t: Translator, result: ExperimentResult, plain: Plain) -> str:
-    table = words.table(result.name)
     rows = [[t("experiments.column_finding"), t("experiments.column_verdict"),
              t("experiments.column_measured")]]  # fmt: skip
     rows += [
         [
-            t(f"experiments.{table}.{each.id}"),
+            t.message(words.finding_title(result.name, each)),
             t(f"verdict.{each.verdict}") if each.verdict else DASH,
             t.message(each.whole),
         ]

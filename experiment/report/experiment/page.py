@@ -40,7 +40,7 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_title": words.title(result.name),
         "experiment_about": words.about(result.name),
         "experiment_reading": words.reading(result.name),
-        "experiment_table": words.table(result.name),
+        "experiment_titles": [words.finding_title(result.name, one) for one in result.findings],
         "experiment_anchors": words.anchors(result.findings),
         "experiment_axis": words.cell_axis(result.cells[0].values) if result.cells else None,
         "experiment_groups": groups,

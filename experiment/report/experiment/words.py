@@ -65,6 +65,11 @@ def reading(name: str) -> Message:
     return message(f"experiments.{table(name)}.reading")
 
 
+def finding_title(name: str, finding: Finding) -> Message:
+    """What a finding is called."""
+    return finding.title or message(f"experiments.{table(name)}.{finding.id}")
+
+
 def anchors(findings: Sequence[Finding]) -> list[str]:
     """A name for each within the page; an id that comes again has its number behind it."""
     seen: Counter[str] = Counter()
