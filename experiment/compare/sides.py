@@ -25,6 +25,7 @@ from experiment.compare.results import (
     Side,
     Verdict,
 )
+from experiment.experiments.foretold import scores_decide
 from experiment.experiments.found import FEWEST
 from experiment.messages import Message, message
 
@@ -97,9 +98,14 @@ def _scores_decide(figure: Figure, side: Side) -> bool:
     if figure.metric in SETTLED or figure.metric == "unplanned_steps":
         return False
     asked = side.config
-    beams = asked.get("experiment.name") == "beam" or (asked.get("sampling.beam_width") or 1) > 1
-    ends = asked.get("workload.ignore_eos") is False or asked.get("sampling.stop_token_ids")
-    return beams or bool(ends)
+    if asked.get("experiment.name") == "beam":
+        return True  # its cells set the width
+    decided = scores_decide(
+        ignore_eos=asked.get("workload.ignore_eos") is not False,
+        stops=asked.get("sampling.stop_token_ids") or (),
+        beams=asked.get("sampling.beam_width") or 1,
+    )
+    return decided is not None
 
 
 def _row(name: str, left: Side, right: Side) -> Row | None:

@@ -13,7 +13,12 @@ from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.base import Cell, Experiment, ascending
 from experiment.experiments.busy import busy_note, others_cores
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
-from experiment.experiments.foretold import OTHER_ENGINES, foretell, foretell_buddy
+from experiment.experiments.foretold import (
+    OTHER_ENGINES,
+    decided_by_scores,
+    foretell,
+    foretell_buddy,
+)
 from experiment.experiments.found import FEWEST, Found, listed
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
 from experiment.experiments.registry import find_experiment
@@ -340,16 +345,11 @@ def _other_machines(name: str, cells: Sequence[CellEvents]) -> list[Message]:
     if all(model.device != "cpu" for model in models):
         return []
     text = message(f"experiments.{name.replace('-', '_')}.gpu").model_dump()
-    first = "cpu_scores" if any(map(_scores_decide, cells)) else "cpu"
+    scores = any(decided_by_scores(cell.config) is not None for cell in cells)
+    first = "cpu_scores" if scores else "cpu"
     if any(FIGURES[each].kind == "measured" for each in find_experiment(name).figures):
-        first = "cpu_errors"
+        first = "cpu_scores_errors" if scores else "cpu_errors"
     return [message(f"experiments.note.{first}"), message("experiments.note.gpu", text=text)]
-
-
-def _scores_decide(cell: CellEvents) -> bool:
-    """Whether counts follow from what the model makes of its tokens, and not from lengths alone."""
-    asked, sampling = cell.config.workload, cell.config.sampling
-    return sampling.beam_width > 1 or not asked.ignore_eos or bool(sampling.stop_token_ids)
 
 
 def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:

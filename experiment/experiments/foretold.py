@@ -10,8 +10,9 @@ A step takes a second of its clock whatever it does, so that a mean over time is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from experiment.config import Config
 from experiment.events import ModelPrepared, WorkloadReady
@@ -28,16 +29,31 @@ _ONE_SECOND = LinearLatency(fixed_s=1.0)
 OTHER_ENGINES = ("vllm", "transformers_paged")
 
 
+def decided_by_scores(config: Config) -> Literal["stops", "beams"] | None:
+    """What the model's scores decide, so that counts do not follow from lengths alone."""
+    asked, sampling = config.workload, config.sampling
+    return scores_decide(
+        ignore_eos=asked.ignore_eos, stops=sampling.stop_token_ids, beams=sampling.beam_width
+    )
+
+
+def scores_decide(
+    *, ignore_eos: bool, stops: Collection[int], beams: int
+) -> Literal["stops", "beams"] | None:
+    """The same of single settings: where requests end, or which beams go on."""
+    if not ignore_eos or stops:
+        return "stops"
+    return "beams" if beams > 1 else None
+
+
 def foretell(
     arm: str, config: Config, model: ModelPrepared, workload: WorkloadReady
 ) -> SimResult | Message:
     """The simulation of an arm's requests, or why there is none."""
     if arm in OTHER_ENGINES:
         return message("experiments.unforetold.other_engine")
-    if not config.workload.ignore_eos or config.sampling.stop_token_ids:
-        return message("experiments.unforetold.stops")
-    if config.sampling.beam_width > 1:
-        return message("experiments.unforetold.beams")
+    if (scores := decided_by_scores(config)) is not None:
+        return message(f"experiments.unforetold.{scores}")
     if config.workload.timed:
         return message("experiments.unforetold.wall")
     paged = arm in ("slabs", "paged")

@@ -34,7 +34,12 @@ def test_of_a_run_on_a_cpu_it_is_said_what_a_gpu_would_change() -> None:
     first = {name: on("cpu", name)[0].key.rpartition(".")[2] for name in EXPERIMENTS}
     others = {name: key for name, key in first.items() if key != "cpu"}
     assert others == {"beam": "cpu_scores", "quantised": "cpu_errors"}
-    assert on("cpu", "capacity", workload__ignore_eos=False)[0].key.endswith("cpu_scores")
+    for name, key in (("capacity", "cpu_scores"), ("quantised", "cpu_scores_errors")):
+        told = on("cpu", name, workload__ignore_eos=False)[0]
+        assert told.key == f"experiments.note.{key}"
+        # Where scores decide, no count is said to hold anywhere.
+        assert "on any machine" not in Translator("en").message(told)
+        assert "在任何机器上" not in Translator("zh").message(told)
     assert on("cuda", "capacity") == []
 
 
