@@ -36,6 +36,7 @@ _TIMING_MODEL = ("name", "architecture", "parameters", "device")
 _SCORING_MODEL = (*_TIMING_MODEL, "dtype", "weights_sha256")
 # Who is later than it has failed.
 _LIMIT = "experiment.options.time_limit_s"
+_REPEATS = "experiment.repeats"
 _TOKENS = ("equal_requests", "equal_tokens")
 _CLOSE = 1e-9  # means are the same ratio of whole numbers, divided in another order
 
@@ -226,11 +227,16 @@ def _notes(left: Side, right: Side) -> Iterator[Message]:
 def _few(left: Side, right: Side) -> Iterator[Message]:
     """Why times get no verdict: an ordinary run has none twice, an experiment had too few."""
     few = [
-        figure
-        for figure in (*left.figures.values(), *right.figures.values())
+        (side, figure)
+        for side in (left, right)
+        for figure in side.figures.values()
         if figure.kind == "time" and figure.value is not None and len(figure.values) < FEWEST
     ]
-    if any(not figure.place for figure in few):
+    if any(not figure.place for _, figure in few):
         yield message("compare.note.single")
-    if any(figure.place for figure in few):
+    # More repeats are of no use where enough were asked for.
+    asked = {(side.config.get(_REPEATS) or 0) < FEWEST for side, figure in few if figure.place}
+    if True in asked:
         yield message("compare.note.few_repeats", least=FEWEST)
+    if False in asked:
+        yield message("compare.note.few_measured", least=FEWEST)

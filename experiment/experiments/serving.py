@@ -239,12 +239,14 @@ _Bore = tuple[Number | None, Number | None]
 class _Rate:
     """How an arm bore a rate: what it kept up with and how much later it was, by repeats.
 
-    ``busy``: other programs kept cores busy as it began, so a queue may be theirs.
+    ``repeats``: those that the arm ran. ``busy``: other programs kept cores busy as it began, so a
+    queue may be theirs.
     """
 
     rate: float
     kept_up: FigureValue
     later: FigureValue
+    repeats: int
     busy: bool
 
     @property
@@ -269,9 +271,13 @@ class _Rate:
 
     @property
     def few(self) -> tuple[Message, ...]:
-        """That it is seen in too few repeats to be more than chance, where it is."""
-        repeats = len(self._pairs)
-        return few_told(repeats) if repeats < FEWEST else ()
+        """That it is seen in too few repeats to be more than chance, where it is.
+
+        More are advised where the arm ran too few, not where some tell nothing of a queue.
+        """
+        seen = len(self._pairs)
+        told = few_told(seen) if seen < FEWEST else ()
+        return told if self.repeats < FEWEST else told[:1]
 
     @property
     def half(self) -> str:
@@ -298,10 +304,11 @@ def _all_queue(bore: Sequence[_Bore]) -> bool:
 def _rates(found: Found, cells: list[CellResult], arm: str) -> list[_Rate]:
     rates = []
     for cell in cells:
+        ran = cell.arm(arm)
         kept, later = (found.figure(cell, arm, name) for name in ("kept_up", "later_tokens"))
-        if kept is not None and later is not None:
+        if ran is not None and kept is not None and later is not None:
             rate = float(cell.values["rate"])
-            rates.append(_Rate(rate, kept, later, found.busy(cell, arm)))
+            rates.append(_Rate(rate, kept, later, ran.repeats, found.busy(cell, arm)))
     return sorted(rates, key=lambda each: each.rate)
 
 
@@ -330,7 +337,8 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
         rest = detail(_NAME, "first_never", arms=_listed(never))
     elif not unclear:
         rest = detail(_NAME, "first_all", rate=max(known))
-    chance = [text for rate in gave.values() if rate is not None for text in rate.few][:2]
+    few = [rate.few for rate in gave.values() if rate is not None]
+    chance = max(few, key=len, default=())
     told = {"arms": _listed(arms), "rate": min(known)}
     return fact(_NAME, "first", "seen", *chance, rest, left, rule, **told)
 

@@ -152,3 +152,23 @@ def test_what_is_measured_once_is_not_told_to_be_repeated(place: str) -> None:
         assert t("compare.part.once", n=1) in t.message(counted(found))
         assert t("compare.part.single", n=1) not in t.message(counted(found))
     assert only(one(0.25, 4), one(0.25, 2), "logit_error").verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("asked", "keys"), [(2, {"few_repeats"}), (5, {"few_measured"}), (None, {"few_repeats"})]
+)
+def test_more_repeats_are_advised_where_few_were_asked_for(
+    asked: int | None, keys: set[str]
+) -> None:
+    """An arm that broke off after two of five would do so again."""
+    config = {} if asked is None else {"experiment.repeats": asked}
+
+    def one(*values: float) -> Side:
+        return side(placed(PLACE, *values), requests={PLACE: "same"}, config=config)
+
+    left, right = one(1, 2, 3), one(1, 2).model_copy(update={"wall_ns": 1})
+    notes = compare_sides(left, right).notes
+    assert {note.key.removeprefix("compare.note.") for note in notes} == keys
+    for lang in LANGUAGES:
+        told = " ".join(map(Translator(lang).message, notes))
+        assert ("experiment.repeats" in told) is ("few_repeats" in keys)
