@@ -215,6 +215,11 @@ def _why_not(faster: Faster) -> object:
     return message(f"experiments.why_not.{key}").model_dump()
 
 
+def param(label: Message | str) -> object:
+    """A name as a text takes it for a part of its own."""
+    return label.model_dump() if isinstance(label, Message) else label
+
+
 def listed(items: Iterable[object]) -> object:
     """Names or numbers as one, for a text; what stands between them is the language's."""
     said, *others = [*items] or [""]

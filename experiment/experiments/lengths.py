@@ -22,6 +22,7 @@ from experiment.experiments.found import (
     fact,
     in_steps,
     judged_as,
+    param,
     speed,
     took_longer,
     untested,
@@ -86,7 +87,7 @@ def _shapes(found: Found) -> Finding:
     said = [
         message(
             "experiments.lengths.shape",
-            shape=_param(shape_label(str(cell.values["shape"]))),
+            shape=param(shape_label(str(cell.values["shape"]))),
             factor=more,
         )
         for cell in found.cells
@@ -104,10 +105,6 @@ def _shapes(found: Found) -> Finding:
 def shape_label(shape: str) -> Message | str:
     """Name of a shape: one's own is called what its user called it."""
     return message(f"experiments.value.{shape}") if shape in SHAPES else shape
-
-
-def _param(label: Message | str) -> object:
-    return label.model_dump() if isinstance(label, Message) else label
 
 
 def _uneven(found: Found) -> Message | None:

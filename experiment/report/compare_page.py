@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from experiment.compare.results import Comparison, Figure, Row, Side
+from experiment.experiments.found import param
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.compare_words import (
@@ -131,15 +132,11 @@ def compare_document(comparison: Comparison) -> dict[str, Any]:
             {
                 "same": len(group.same),
                 "apart": len(group.apart),
-                "place": _plain(group.place),
+                "place": param(group.place),
             }
             for group in _groups(comparison.rows)
         ],
     }
-
-
-def _plain(place: Words) -> Any:
-    return place.model_dump() if isinstance(place, Message) else place
 
 
 def _groups(rows: Sequence[Row]) -> list[_Group]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import get_args
 
 from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
+from experiment.experiments.found import param
 from experiment.i18n import DASH
 from experiment.messages import Message, message
 from experiment.report.experiment.words import cell_label, cell_name
@@ -22,8 +23,7 @@ def place_words(figure: Figure) -> Words:
     """The cell that a figure is of."""
     if not figure.cell:
         return figure.place
-    label = cell_label(figure.cell)
-    value = label.model_dump() if isinstance(label, Message) else label
+    value = param(cell_label(figure.cell))
     return message("compare.place", axis=cell_name(figure.cell).model_dump(), value=value)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from experiment.experiments.found import param
 from experiment.experiments.results import CellArm, CellResult, ExperimentResult, FigureInfo
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
@@ -77,13 +78,11 @@ def _focus(result: ExperimentResult) -> dict[str, Any] | None:
     if not result.cells:
         return None
     cell = result.cells[min(result.focus, len(result.cells) - 1)]
-    label = words.cell_label(cell.values)
-    value = label.model_dump() if isinstance(label, Message) else label
     return {
         "n": cell.index + 1,
         "of": result.cells_planned,
         "name": words.cell_name(cell.values).model_dump(),
-        "value": value,
+        "value": param(words.cell_label(cell.values)),
     }
 
 

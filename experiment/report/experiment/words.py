@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from experiment.experiments.found import param
 from experiment.experiments.lengths import shape_label
 from experiment.experiments.results import (
     CellArm,
@@ -120,7 +121,7 @@ def cell_label(values: Values) -> Words:
     first, *others = labels
     label: Words = first
     for other in others:
-        label = message("experiments.pair", one=_param(label), other=_param(other))
+        label = message("experiments.pair", one=param(label), other=param(other))
     return label
 
 
@@ -129,7 +130,7 @@ def cell_axis(values: Values) -> Message:
     first, *others = (axis_label(name) for name in values)
     label = first
     for other in others:
-        label = message("experiments.pair", one=_param(label), other=_param(other))
+        label = message("experiments.pair", one=param(label), other=param(other))
     return label
 
 
@@ -138,10 +139,6 @@ def cell_name(values: Values) -> Message:
     first, *others = values
     named = all(isinstance(values[name], str) for name in others)
     return axis_label(first) if named else cell_axis(values)
-
-
-def _param(label: Words) -> object:
-    return label.model_dump() if isinstance(label, Message) else label
 
 
 def groups(result: ExperimentResult) -> list[Group]:
