@@ -3,7 +3,7 @@
     with AVX-512: 32 registers of 16 numbers        with AVX2: 16 registers of 8
     a  ████ ████ ████ ████   six rows at most,      a  ██ ██ ██   four rows at most, 24 outputs;
     …                        all 64 outputs         …             the last pass over a panel 16
-    f  ████ ████ ████ ████                          d  ██ ██ ██   (one row: all 64, two alone: 32)
+    f  ████ ████ ████ ████                          d  ██ ██ ██   (alone: one 64, two 32, four 16)
 
 Each number of a panel and of x is loaded once for a tile: the squarer it is, the fewer loads. Six
 rows of 16 outputs fill AVX2's registers too, with eight loads for twelve products instead of seven,
@@ -85,7 +85,7 @@ class _Loop:
             builder.store(total, builder.inttoptr(at, VECTOR.as_pointer()), align=4)
 
     def _send_for(self, k: Any, ahead: Any, stride: Any) -> None:
-        """A turn's part of what stands ahead: as many lines as it reaches over."""
+        """A turn's part of what stands ahead: one or two lines where that is enough, or all."""
         builder = self.builder
         wanted = builder.add(ahead, builder.mul(k, stride))
         if TURN == 1:
