@@ -27,6 +27,9 @@ from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
 
 _ONE_SECOND = LinearLatency(fixed_s=1.0)
 OTHER_ENGINES = ("vllm", "transformers_paged")
+_PADDED = ("contiguous.batch", "contiguous.compiled")
+_GROWING = ("contiguous.growing",)
+_SIMULATED = frozenset({"slabs", "paged", "contiguous.sequential", *_PADDED, *_GROWING})
 
 
 def decided_by_scores(config: Config) -> Literal["stops", "beams"] | None:
@@ -52,6 +55,8 @@ def foretell(
     """The simulation of an arm's requests, or why there is none."""
     if arm in OTHER_ENGINES:
         return message("experiments.unforetold.other_engine")
+    if arm not in _SIMULATED:
+        return message("experiments.unforetold.unknown_arm")
     if (scores := decided_by_scores(config)) is not None:
         return message(f"experiments.unforetold.{scores}")
     if config.workload.timed:
@@ -115,12 +120,10 @@ def _sim_config(
     slabs = workload.budget_bytes // (workload.max_length * slot)
     widest = max(map(len, workload.samples()))
     rows = min(slabs, len(workload.requests), config.engine.max_num_seqs)
-    if arm in ("contiguous.batch", "contiguous.compiled"):
+    if arm in _PADDED:
         return replace(base, policy="static", max_num_seqs=rows)
     if arm == "contiguous.sequential":
         return replace(base, policy="static", max_num_seqs=min(rows, widest))
-    if arm != "contiguous.growing":
-        raise ValueError(f"no simulation of the arm {arm}")
     # The arm takes what it needs; its budget holds nobody back.
     room = 3 * widest * workload.max_length * slot
     return replace(base, policy="growing", max_num_seqs=widest, budget_bytes=room)
