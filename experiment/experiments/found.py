@@ -151,16 +151,21 @@ def took_longer(found: Found, cell: CellResult, faster: Faster | None) -> bool:
     """Whether blocks are done later than slabs: clearly; where times decide nothing, in steps."""
     if faster is not None and faster.enough:
         return faster.slower
-    blocks, slabs = (found.value(cell, arm, "steps") for arm in ("paged", "slabs"))
-    return blocks is not None and slabs is not None and blocks > slabs
+    steps = _steps_of_both(found, cell)
+    return steps is not None and steps["blocks"] > steps["slabs"]
 
 
 def in_steps(found: Found, cell: CellResult, faster: Faster | None) -> Message | None:
     """Where times decide nothing, what does."""
-    blocks, slabs = (found.value(cell, arm, "steps") for arm in ("paged", "slabs"))
-    if (faster is not None and faster.enough) or blocks is None or slabs is None:
+    steps = _steps_of_both(found, cell)
+    if (faster is not None and faster.enough) or steps is None:
         return None
-    return message("experiments.speed.steps", blocks=blocks, slabs=slabs)
+    return message("experiments.speed.steps", **steps)
+
+
+def _steps_of_both(found: Found, cell: CellResult) -> dict[str, Number] | None:
+    blocks, slabs = (found.value(cell, arm, "steps") for arm in ("paged", "slabs"))
+    return None if blocks is None or slabs is None else {"blocks": blocks, "slabs": slabs}
 
 
 def over(factors: Sequence[tuple[Number, float | Faster]]) -> Message | None:
