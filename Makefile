@@ -7,7 +7,8 @@
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
 # make fuzz   bad input by the thousand for a quarter of an hour (FUZZ_SECONDS), on Linux
-# make bench  the engines against each other, about half an hour; `make bench-sim`: the simulator
+# make bench  the engines against each other, about three quarters of an hour; `make bench-sim`: the
+#             simulator
 #
 # A torch that the chosen Python already has is used as it is. Otherwise the tested version is
 # installed; TORCH_ARGS is handed to pip for it, for instance to name an index of CPU builds.
@@ -95,7 +96,7 @@ ray: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install -q -c $(VENV)/constraints.txt -e '.[ray]'
 
 # Every engine that is here, and vLLM's where `make vllm` has set it up. Two rounds at least;
-# BENCH_ARGS="--minutes 20": one, and more as they fit.
+# BENCH_ARGS="--minutes 20": one, and more as they fit. The minutes are of the rounds alone.
 .PHONY: bench
 bench: $(VENV)/.ready
 	$(BIN)/python run_experiment.py bench $(BENCH_ARGS)

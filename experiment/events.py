@@ -167,8 +167,11 @@ class PoolReserved(EventBase):
 class Step(EventBase):
     """A step was executed. ``plan`` is :func:`kvsim.step.plan_to_json`.
 
-    ``started_ns`` is when it began (``t_ns``: when it had ended); ``written_slots`` is how many
-    slots a count over the poisoned tensors found written, None where none was made.
+    ``t_ns`` is when it had ended, and ``started_ns`` lies as long before as it took on the arm's
+    clock: that stands still while somebody measures, so it really began so much earlier as the arm
+    was measured in the middle of it. Deciding what is computed and ending requests are part of it.
+    ``written_slots`` is how many slots a count over the poisoned tensors found written, None where
+    none was made.
     """
 
     event: Literal["step"] = "step"

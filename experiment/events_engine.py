@@ -117,11 +117,12 @@ class WeightsPacked(EventBase):
 
 
 class ProfileRun(EventBase):
-    """What the paged engine computed before its first request, so that its memory is at hand.
+    """What an arm computed before its clock, so that nothing on it is computed for the first time.
 
-    A step over prompts like the workload's, of which ``requests`` with ``prompt_tokens`` fill it,
-    and two that decode. An experiment, whose first repeat warms up, needs none: both are 0.
-    ``kept`` says whether the process keeps what it computes in from one step to the next.
+    A step over prompts like the workload's, ``requests`` of them with ``prompt_tokens``, and two
+    that decode (:mod:`experiment.first_prompts`). An experiment, whose first repeat warms up, needs
+    none: both are 0, or there is no such event. ``kept`` says whether the process keeps what it
+    computes in from one step to the next. vLLM's is ``first_request_s`` of its report.
     """
 
     event: Literal["profile_run"] = "profile_run"

@@ -1,10 +1,11 @@
-"""Which prompts an engine computes before its clock starts: the same in ours and in vLLM.
+"""Which prompts an arm computes before its clock starts: the same in each that batches.
 
     the workload's, in its order     40   126   90   3
     a maximum length of 128                 ×              three new tokens would not fit
     in one step of 130 tokens        40         90         the next begins a second one
 
-What is computed for the first time is slower, and no arm should meet it on its clock.
+What is computed for the first time is slower, and no arm should meet it on its clock. Transformers
+with a contiguous cache takes its first padded batch, or its longest prompt, and as many new tokens.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ is missing, the step over it mixes several things and says so.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from experiment.messages import Message
 from experiment.results import ArmResult, Gain, StepName
 
 _RUNGS = ("contiguous.sequential", "contiguous.batch", "slabs", "paged", "vllm")
@@ -38,3 +41,17 @@ def gains(arms: list[ArmResult]) -> list[Gain]:
         )
         below = index, arm.tokens_per_s
     return found if len(found) > 1 else []
+
+
+def told_apart(found: list[Gain], disturbed: Collection[str], why: Message) -> list[Gain]:
+    """The same, and no factor of two arms of which one is disturbed; ``why`` says so there.
+
+    ``disturbed``: arms that began while other programs kept cores busy.
+    """
+    below: list[str | None] = [None, *(gain.arm for gain in found)]
+    return [
+        gain.model_copy(update={"factor": None, "reason": why})
+        if gain.factor is not None and (gain.arm in disturbed or under in disturbed)
+        else gain
+        for gain, under in zip(found, below, strict=False)
+    ]

@@ -382,6 +382,7 @@ class Gain(_Result):
     """A rung of the ladder of arms; ``factor`` is its rate over that of the rung below.
 
     ``step`` names what differs between the two, see :mod:`experiment.gains`; None at the lowest.
+    ``reason`` says why there is no factor where either arm began on a busy machine.
     """
 
     arm: str
@@ -389,6 +390,7 @@ class Gain(_Result):
     mean_running: float | None
     factor: float | None
     step: StepName | None
+    reason: Message | None = None
 
 
 class Results(_Result):

@@ -14,7 +14,7 @@ from experiment.config import Config
 from experiment.events import WorkloadReady, WorkloadRequest
 from experiment.foreign import given_path
 from experiment.kv_dtype import ENGINE_ARMS
-from experiment.messages import UserError, user_error
+from experiment.messages import Message, UserError, message, user_error
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
 from kvsim.vllm_capacity import NULL_BLOCKS
@@ -39,8 +39,9 @@ MAX_PROMPT_CHARS = 4_000_000
 MAX_REQUESTS, MAX_TOKENS = 100_000, 8_000_000
 # Of a file: lines, or conversations, that may be looked at for that many prompts.
 MAX_LOOKED_AT = 10 * MAX_REQUESTS
-# They reserve a whole slab of the maximum length; the growing cache reserves nothing.
+# They reserve a whole slab of the maximum length; the growing cache reserves nothing in advance.
 SLAB_ARMS = ("contiguous.sequential", "contiguous.batch", "slabs")
+GROWING = "contiguous.growing"
 # Blocks that Transformers' paged cache keeps for itself.
 TRASH_BLOCKS = 2
 # The fewest slots that it takes as a block.
@@ -270,22 +271,34 @@ def make_workload(
     for arm in (arm for arm in arms if arm in SLAB_ARMS):
         needed = beams * in_engine(cache.max_length) if arm in ENGINE_ARMS else slab
         if budget < needed:
-            raise user_error(
-                "error.workload.no_slab",
-                budget=budget,
-                needed=needed,
-                max_length=cache.max_length,
-                arm=arm,
-            )
+            told = {"budget": budget, "needed": needed, "max_length": cache.max_length}
+            raise user_error("error.workload.no_slab", arm=arm, **told)
     if "paged" in arms:
         _check_blocks(requests, budget, cache.block_size, in_engine(cache.block_size), beams)
-    return WorkloadReady(
+    ready = WorkloadReady(
         requests=list(requests),
         max_length=cache.max_length,
         block_size=cache.block_size,
         budget_bytes=budget,
         sampling=config.sampling,
     )
+    why = cannot_grow(GROWING, ready, slot_bytes) if GROWING in arms else None
+    if why is not None:
+        raise UserError(why)
+    return ready
+
+
+def cannot_grow(arm: str, workload: WorkloadReady, slot_bytes: int) -> Message | None:
+    """Why the budget does not hold a growing cache with all samples of the longest prompt.
+
+    Held between steps: while a tensor is copied, the old one lies beside it for a moment.
+    """
+    ends = (final_tokens(len(each.token_ids), each.max_new_tokens) for each in workload.requests)
+    slots = workload.sampling.n * max(ends)
+    if slots * slot_bytes <= workload.budget_bytes:
+        return None
+    told = {"budget": workload.budget_bytes, "needed": slots * slot_bytes, "slots": slots}
+    return message("error.workload.no_growth", arm=arm, **told)
 
 
 def _check_blocks(

@@ -123,6 +123,8 @@ def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
     if family == "cell_label":
         names = rest.split("+") if rest else value
         return words.cell_label({name: value[name] for name in names})
+    if family == "varied":
+        return words.varied(ExperimentResult.model_validate(value))[rest]
     if kind == "paper.source":
         return source_words(value)
     if kind == "sweep.settings":

@@ -6,7 +6,8 @@ import pytest
 from event_makers import BATCH, record, whole_run
 
 from experiment.analysis import arm_results
-from experiment.gains import gains
+from experiment.gains import gains, told_apart
+from experiment.messages import message
 from experiment.results import ArmResult, Gain
 
 
@@ -49,3 +50,22 @@ def test_the_order_of_the_run_does_not_matter_and_an_arm_without_a_rate_is_no_ru
         ("paged", "paging", 1.5),
     ]
     assert steps(("slabs", None), ("paged", 9.0)) == []
+
+
+def test_a_factor_of_an_arm_that_began_on_a_busy_machine_is_not_told() -> None:
+    """Of two arms neither may be; the rate of each stands as it is."""
+    rates = {"contiguous.batch": 30.0, "slabs": 60.0, "paged": 90.0, "vllm": 180.0}
+    found = gains([finished_arm(*rung) for rung in rates.items()])
+    why = message("experiments.busy")
+    for busy, gone in (
+        ([], []),
+        (["contiguous.batch"], ["slabs"]),
+        (["slabs"], ["slabs", "paged"]),
+        (["vllm"], ["vllm"]),
+        (["contiguous.growing"], []),
+    ):
+        told = told_apart(found, busy, why)
+        assert [gain.arm for gain in told if gain.reason == why] == gone
+        for gain, before in zip(told, found, strict=True):
+            assert gain.factor == (None if gain.arm in gone else before.factor)
+            assert (gain.tokens_per_s, gain.step) == (before.tokens_per_s, before.step)

@@ -18,7 +18,7 @@ import pytest
 from guide_pages import ROOT, WITH_COMMANDS, commands, read
 
 from experiment import cli, words
-from experiment.i18n import Translator
+from experiment.i18n import Translator, catalogue
 from kvsim import bench
 
 MAKEFILE = read("Makefile")
@@ -124,6 +124,17 @@ def assert_parsed(given: list[str]) -> None:
             patch.setattr(f"{place.partition(':')[0]}.parse", stop)
         with pytest.raises(ParsedError):
             cli._dispatch(given, Translator("en"))
+
+
+def test_how_long_a_whole_benchmark_takes_is_told_alike_everywhere() -> None:
+    guide = read("docs/performance.md")
+    shown = [line for line in guide.splitlines() if re.match(r"make bench +#", line)]
+    places = [*re.findall(r"^# make bench  .*", MAKEFILE, re.MULTILINE), shown[0]]
+    places += [catalogue("en")["help.bench_minutes"], guide.partition("**The floor**")[0][-300:]]
+    assert len(places) == 4
+    for text in places:
+        assert "about three quarters of an hour" in " ".join(text.split())
+    assert "45 分钟" in catalogue("zh")["help.bench_minutes"]
 
 
 def test_every_table_of_the_simulators_speed_has_its_date_and_the_section_its_command() -> None:

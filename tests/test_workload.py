@@ -271,6 +271,25 @@ def test_a_slab_must_fit_where_slabs_are_used() -> None:
     make_workload(_config(budget=slab - 1), _requests(2), SLOT, ("paged", "contiguous.growing"))
 
 
+def test_all_samples_of_the_longest_prompt_must_fit_into_a_cache_that_grows() -> None:
+    arms = ("contiguous.growing",)
+    for samples in (1, 2):
+        asked = _requests(2, *[110] * samples, 13)  # 110 + 50 - 1 = 159 slots each
+        slots = samples * 159
+        enough, less = (
+            Config.model_validate(
+                {"cache": {"budget": size}, "sampling": {"n": samples, "temperature": 1.0}}
+            )
+            for size in (slots * SLOT, slots * SLOT - 1)
+        )
+        make_workload(enough, asked, SLOT, arms)
+        with pytest.raises(UserError) as caught:
+            make_workload(less, asked, SLOT, arms)
+        assert _key(caught) == "no_growth"
+        params = caught.value.text.params
+        assert (params["needed"], params["slots"], params["arm"]) == (slots * SLOT, slots, arms[0])
+
+
 def test_the_largest_request_must_fit_in_blocks() -> None:
     requests = _requests(2, 110, 13)  # 110 + 50 - 1 = 159 tokens: ten blocks of 16
     needed = 10 * 16 * SLOT

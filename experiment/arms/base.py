@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from experiment.arm_clock import Clock
+from experiment.arms.picture import Picture, keyframe_of
 from experiment.arms.task import ArmTask
 from experiment.events import (
     ArmFinished,
     ArmStarted,
     Channel,
-    Keyframe,
     PoolReserved,
     Progress,
     Reading,
@@ -40,7 +40,7 @@ from experiment.memory.tensors import (
 )
 from experiment.messages import message
 from experiment.model.load import load_model, load_tokenizer
-from experiment.pace import KEYFRAME_EVERY, MAX_REQUEST_MARKS
+from experiment.pace import MAX_REQUEST_MARKS
 from experiment.request_times import RequestTimes
 from experiment.thread_record import thread_facts, usable_cores
 from experiment.wire import Wire
@@ -91,6 +91,11 @@ class ArmRun:
         with self._clock.paused():
             yield
             self.synchronize()
+
+    @property
+    def computes_before(self) -> bool:
+        """Whether first prompts are due before the clock; an experiment's first repeat warms up."""
+        return self.task.config.experiment.name is None
 
     def synchronize(self) -> None:
         """Wait until the device has done what was asked of it."""
@@ -190,37 +195,44 @@ class ArmRun:
         self.mark(Stage.LAST_STEP)
         self.emit(slack_reading(self.task.arm, Stage.LAST_STEP, self.task.device))
 
-    def step(
+    def picture(
         self,
-        plan: StepPlan,
-        started_ns: int,
+        step: int,
         tables: Callable[[], Mapping[int, Sequence[int]]],
         written: Callable[[], Mapping[int, int]],
         witness: Callable[[], int] | None = None,
-        first_tokens: int = 0,
-    ) -> None:
-        """Log one executed step; every so often, a whole picture from ``tables`` and ``written``.
+    ) -> Picture:
+        """What a step left behind, off the clock; every so often ``tables`` and ``written`` too.
 
         ``witness`` counts written slots from the tensors; it is asked where the config says so.
-        ``first_tokens`` are those of samples that begin here, beside the tokens of the chunks.
         """
-        ended = time.monotonic_ns()
         with self.paused():
             asked = self.task.config.run.witness and not self._repeat
             count = witness() if witness and asked else None
+            return Picture(count, keyframe_of(self.task.arm, step, tables, written))
+
+    def step(self, plan: StepPlan, began: int, picture: Picture, first_tokens: int = 0) -> None:
+        """Log one executed step: all that the arm did for it, and nothing that was done to measure.
+
+        Args:
+            began: by :meth:`now`.
+            first_tokens: of samples that begin here, beside the tokens of the chunks.
+        """
+        took, ended = self.now() - began, time.monotonic_ns()
+        with self.paused():
             self._wire.emit(
                 Step(
                     t_ns=ended,
                     arm=self.task.arm,
                     plan=plan_to_json(plan),
-                    started_ns=started_ns,
-                    written_slots=count,
+                    started_ns=ended - took,
+                    written_slots=picture.written_slots,
                 )
             )
             if self._elastic:
                 self._note_growth()
-            if plan.step % KEYFRAME_EVERY == 0:
-                self._keyframe(plan.step, tables(), written())
+            if picture.keyframe is not None:
+                self._wire.emit(picture.keyframe)
             self._last_step = plan.step
             self._tokens_done += sum(chunk.samples for chunk in plan.chunks) + first_tokens
             self._progress()
@@ -302,15 +314,18 @@ class ArmRun:
         formula = None if shape.elastic else shape.bytes
         counted = None if poisoned is None else poisoned()
         trim()
-        reason = message("memory.nothing_reserved")
-        for channel, size in ((Channel.FORMULA, formula), (Channel.POISON, counted)):
+        grows = message("memory.nothing_reserved")
+        unmarked = grows if shape.elastic else message("memory.not_poisoned")
+        for channel, size, why in (
+            (Channel.FORMULA, formula, grows), (Channel.POISON, counted, unmarked),
+        ):  # fmt: skip
             self._wire.emit(
                 Reading(
                     arm=self.task.arm,
                     channel=channel,
                     scope=Scope.TENSOR,
                     bytes=size,
-                    reason=reason if size is None else None,
+                    reason=why if size is None else None,
                     stage=Stage.CACHE_READY,
                 )
             )
@@ -337,18 +352,6 @@ class ArmRun:
             bytes=size,
             stage=stage,
             request=request,
-        )
-
-    def _keyframe(
-        self, step: int, tables: Mapping[int, Sequence[int]], written: Mapping[int, int]
-    ) -> None:
-        self._wire.emit(
-            Keyframe(
-                arm=self.task.arm,
-                step=step,
-                tables={request: list(table) for request, table in tables.items()},
-                written=dict(written),
-            )
         )
 
     def _progress(self) -> None:

@@ -37,7 +37,8 @@ from experiment.arms.contiguous_hooks import (
     StaticHook,
     cache_tensors,
 )
-from experiment.events import CacheMoved, ModelCompiled, WorkloadRequest
+from experiment.events import CacheMoved, ModelCompiled, ProfileRun, WorkloadRequest
+from experiment.first_prompts import NEW_TOKENS
 from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
 from kvsim.ledger import PoolShape
 
@@ -47,6 +48,7 @@ EAGER: dict[str, Any] = {"disable_compile": True}
 COMPILED: dict[str, Any] = {"disable_compile": False, "compile_config": CompileConfig()}
 # New tokens while compiling: the graphs are captured in the first steps that decode.
 _WARM_UP = 4
+_COMPILED_ARM = "contiguous.compiled"
 
 
 def run_sequential(run: ArmRun) -> None:
@@ -54,18 +56,18 @@ def run_sequential(run: ArmRun) -> None:
     prompts = run.task.workload.samples()
     rows = min(run.task.slabs, max(map(len, prompts)))
     parts = [part for samples in prompts for part in _parts(samples, rows)]
-    _run_static(run, rows, lambda clock: in_order(parts, clock))
+    _run_static(run, rows, lambda clock: in_order(parts, clock), _longest(parts))
 
 
 def run_batch(run: ArmRun) -> None:
     """Padded batches of as many requests as the budget holds slabs and may run at a time."""
     task, requests = run.task, run.task.workload.requests
     rows = min(task.slabs, len(requests), task.config.engine.max_num_seqs)
+    parts, length = _parts(requests, rows), task.workload.max_length
     if not task.config.workload.arrivals:
-        _run_static(run, rows, lambda clock: in_order(_parts(requests, rows), clock))
+        _run_static(run, rows, lambda clock: in_order(parts, clock), parts[0])
         return
-    length = task.workload.max_length
-    _run_static(run, rows, lambda clock: as_they_come(requests, rows, length, clock))
+    _run_static(run, rows, lambda clock: as_they_come(requests, rows, length, clock), parts[0])
 
 
 def run_compiled(run: ArmRun) -> None:
@@ -73,7 +75,7 @@ def run_compiled(run: ArmRun) -> None:
     task, requests = run.task, run.task.workload.requests
     rows = min(task.slabs, len(requests), task.config.engine.max_num_seqs)
     parts = _parts(requests, rows)
-    _run_static(run, rows, lambda clock: in_order(parts, clock), warm_up=parts[0])
+    _run_static(run, rows, lambda clock: in_order(parts, clock), parts[0])
 
 
 def run_growing(run: ArmRun) -> None:
@@ -92,6 +94,7 @@ def _generate_growing(run: ArmRun, model: Any) -> None:
     rows = max(map(len, prompts))
     shape = PoolShape(rows * task.workload.max_length, 1, slot_bytes, elastic=True)
     run.pool_reserved(shape, lambda: [t for cache in caches for t in cache_tensors(cache)])
+    _compute_before(run, model, _longest(prompts), DynamicCache(config=model.config))
     for _ in run.repeats():
         _grow_all(run, model, prompts, caches)
 
@@ -123,17 +126,20 @@ def _parts(requests: Sequence[WorkloadRequest], rows: int) -> list[Sequence[Work
     return [requests[start : start + rows] for start in range(0, len(requests), rows)]
 
 
-def _run_static(
-    run: ArmRun, rows: int, batches: Batches, warm_up: Sequence[WorkloadRequest] = ()
-) -> None:
+def _longest(parts: Sequence[Sequence[WorkloadRequest]]) -> Sequence[WorkloadRequest]:
+    return max(parts, key=lambda part: max(len(each.token_ids) for each in part))
+
+
+def _run_static(run: ArmRun, rows: int, batches: Batches, first: Sequence[WorkloadRequest]) -> None:
+    """``first``: the batch that is computed before the clock."""
     model: Any = run.load(ATTENTION)
-    _generate_static(run, model, rows, batches, warm_up)
+    _generate_static(run, model, rows, batches, first)
     del model
     run.finish()
 
 
 def _generate_static(
-    run: ArmRun, model: Any, rows: int, batches: Batches, warm_up: Sequence[WorkloadRequest]
+    run: ArmRun, model: Any, rows: int, batches: Batches, first: Sequence[WorkloadRequest]
 ) -> None:
     task = run.task
     cache = _reserve(model, rows, run)
@@ -141,30 +147,38 @@ def _generate_static(
     tensors = [tensor for pair in layers for tensor in pair]
     shape = PoolShape(rows, task.workload.max_length, task.geometry.bytes_per_token)
     run.pool_reserved(shape, lambda: tensors, lambda: unwritten_bytes(tensors))
-    if warm_up:
-        _compile(run, model, warm_up, cache, layers)
+    _reset(cache, layers, len(first), refill=False)
+    used = _compute_before(run, model, first, cache)
     for repeat in run.repeats():
         planner = StaticBatchPlanner(rows, task.workload.max_length)
-        used = repeat > 0 or bool(warm_up)
-        _run_batches(run, model, batches, planner, cache, layers, used)
+        _run_batches(run, model, batches, planner, cache, layers, used or repeat > 0)
 
 
-def _compile(
-    run: ArmRun,
-    model: Any,
-    batch: Sequence[WorkloadRequest],
-    cache: Any,
-    layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
-) -> None:
-    """Let Transformers compile: a few steps of the first batch, of which nothing is kept."""
-    began = time.perf_counter()
+def _compute_before(run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> bool:
+    """A prompt step of a batch and some that decode, of which nothing is kept; whether any ran.
+
+    Transformers compiles in them, where it does.
+    """
+    arm, began = run.task.arm, time.perf_counter()
+    if arm != _COMPILED_ARM and not run.computes_before:
+        return False
     with run.paused():
-        _reset(cache, layers, len(batch), refill=False)
-        short = [request.model_copy(update={"max_new_tokens": _WARM_UP}) for request in batch]
+        new = _WARM_UP if arm == _COMPILED_ARM else NEW_TOKENS
+        short = [each.model_copy(update={"max_new_tokens": new}) for each in batch]
         with torch.inference_mode():
-            model.generate(**_arguments(model, short, cache), **COMPILED)
+            model.generate(**_arguments(model, short, cache), **_compiling(arm))
         run.synchronize()
-    run.emit(ModelCompiled(arm=run.task.arm, seconds=time.perf_counter() - began))
+    seconds, tokens = time.perf_counter() - began, sum(len(each.token_ids) for each in batch)
+    if arm == _COMPILED_ARM:
+        run.emit(ModelCompiled(arm=arm, seconds=seconds))
+    else:
+        done = {"prompt_tokens": tokens, "requests": len(batch), "seconds": seconds}
+        run.emit(ProfileRun(arm=arm, kept=False, **done))
+    return True
+
+
+def _compiling(arm: str) -> dict[str, Any]:
+    return COMPILED if arm == _COMPILED_ARM else EAGER
 
 
 def _run_batches(
@@ -232,7 +246,7 @@ def _generate(model: Any, batch: Sequence[WorkloadRequest], cache: Any, hook: Ho
         **arguments,
         **choice(hook.run.task.workload.sampling, hook.stops, longest),
         stopping_criteria=StoppingCriteriaList([hook]),
-        **(COMPILED if hook.run.task.arm == "contiguous.compiled" else EAGER),
+        **_compiling(hook.run.task.arm),
     )
 
 

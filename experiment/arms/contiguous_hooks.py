@@ -6,8 +6,7 @@ generate ─► token of each row ─► hook ─► stop rule of all arms
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +18,7 @@ from experiment.arrival_clock import ArrivalClock
 from experiment.events import WorkloadRequest
 from experiment.request_times import RequestTimes
 from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
-from kvsim.step import FinishReason
+from kvsim.step import FinishReason, StepPlan
 
 # Fills slots that nobody has written yet, so that written ones can be counted. Transformers
 # reads every slot of a static cache and masks the unwritten ones, which NaN would survive; this
@@ -50,12 +49,12 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
         if eos is not None and not run.task.config.workload.ignore_eos:
             self.stops.add(eos)
         self.started = 0
-        self.step_started_ns = 0
+        self.step_began = 0
 
     def begin(self) -> None:
         """The batch starts now."""
-        self.started = self.run.now()
-        self.step_started_ns = _monotonic(self.run)
+        self.run.synchronize()
+        self.started = self.step_began = self.run.now()
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # noqa: ARG002
         """Take the newest token of each row; [rows] of bool, true where the request has ended."""
@@ -66,7 +65,7 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
             self.clock.tick()
             for row, token in zip(self.rows, last, strict=True):
                 self._take(row, token, now)
-        self.step_started_ns = _monotonic(self.run)
+        self.step_began = self.run.now()
         done = [row.reason is not None for row in self.rows]
         return torch.tensor(done, dtype=torch.bool, device=input_ids.device)
 
@@ -77,6 +76,15 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
     def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
         """Told once for each request that ends."""
         raise NotImplementedError
+
+    def _logged(
+        self,
+        plan: StepPlan,
+        planner: GrowingPlanner | StaticBatchPlanner,
+        witness: Callable[[], int] | None = None,
+    ) -> None:
+        picture = self.run.picture(plan.step, planner.tables, planner.written, witness)
+        self.run.step(plan, self.step_began, picture)
 
     def _take(self, row: _Progress, token: int, now: int) -> None:
         if row.reason is not None:
@@ -123,9 +131,7 @@ class StaticHook(Hook):
             prompts = [(row.request.id, len(row.request.token_ids)) for row in self.rows]
             plan = self.planner.start(prompts, self.waiting)
         self._steps += 1
-        self.run.step(
-            plan, self.step_started_ns, self.planner.tables, self.planner.written, self.witness
-        )
+        self._logged(plan, self.planner, self.witness)
 
     def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
         """Kept for the next step's plan."""
@@ -134,8 +140,8 @@ class StaticHook(Hook):
     def release(self) -> None:
         """Log that every slab is given back."""
         plan = self.planner.release(self._finished, self.waiting)
-        started = _monotonic(self.run)
-        self.run.step(plan, started, self.planner.tables, self.planner.written)
+        self.step_began = self.run.now()
+        self._logged(plan, self.planner)
 
     def witness(self) -> int:
         """Slots that no longer hold the filler value, from the tensors alone."""
@@ -174,9 +180,7 @@ class GrowingHook(Hook):
         # Concatenation writes every tensor anew: what was there before is copied.
         self.moved_bytes += self._held_bytes
         self._held_bytes = sum(t.nbytes for t in cache_tensors(self.cache))
-        self.run.step(
-            plan, self.step_started_ns, self.planner.tables, self.planner.written, self.witness
-        )
+        self._logged(plan, self.planner, self.witness)
 
     def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
         """Kept for the next step's plan."""
@@ -186,8 +190,8 @@ class GrowingHook(Hook):
         """Log that the cache is given back."""
         self.cache = None
         plan = self.planner.release(self._finished, self.waiting)
-        started = _monotonic(self.run)
-        self.run.step(plan, started, self.planner.tables, self.planner.written)
+        self.step_began = self.run.now()
+        self._logged(plan, self.planner)
 
     def witness(self) -> int:
         """Positions that the cache's tensors hold, over all rows."""
@@ -220,9 +224,3 @@ def written_slots(layers: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> int:
     if len(counts) != 1:
         raise RuntimeError(f"layers disagree on written slots: {sorted(counts)}")
     return counts.pop()
-
-
-def _monotonic(run: ArmRun) -> int:
-    """Monotonic nanoseconds once the device is idle."""
-    run.synchronize()
-    return time.monotonic_ns()

@@ -2,7 +2,7 @@
 
 engine.kernel ──► choose_kernel ──► KernelChosen          why nothing faster: the reason
 engine.cuda_graphs ──► capture ───► DecodeGraphsReady      ...     at the end: DecodeGraphsUsed
-on a CPU ────────────► warm_memory ► ProfileRun            what steps compute in is kept, and warm
+first prompts ────────► compute_before ► ProfileRun         what steps compute in is kept, and warm
 """
 
 from __future__ import annotations
@@ -98,19 +98,18 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
     )
 
 
-def warm_memory(run: ArmRun, runner: ModelRunner, limits: SchedulerConfig) -> None:
-    """Make what steps compute in ready on a CPU, before any clock, and record it.
+def compute_before(run: ArmRun, runner: ModelRunner, limits: SchedulerConfig) -> None:
+    """Compute prompts like the workload's before any clock, and record it.
 
-    On a GPU torch's own allocator keeps it. An experiment's first repeat warms up by itself.
+    On a CPU what steps compute in is kept from then on; on a GPU torch's own allocator keeps it.
     """
-    if run.device.type != "cpu":
-        return
-    kept, done = keep_working_memory(), Computed(0, 0, 0.0)
-    if run.task.config.experiment.name is None:
+    kept, done = run.device.type == "cpu" and keep_working_memory(), Computed(0, 0, 0.0)
+    if run.computes_before:
         prompts = first_prompts(run.task.workload, limits.max_num_batched_tokens)
         vocabulary, length = run.task.model.vocab_size, run.task.workload.max_length
         engine = Engine(runner, limits, None, vocabulary, length)
         done = profile_run(engine, prompts)
+        run.synchronize()
         runner.pool.poison(range(runner.pool.num_blocks))
     run.emit(ProfileRun(arm=run.task.arm, kept=kept, **done._asdict()))
 

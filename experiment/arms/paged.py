@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -19,9 +18,10 @@ from experiment.arms.engine_setup import (
     announce_use,
     capture_graphs,
     compile_kernel,
+    compute_before,
     kernel_of,
-    warm_memory,
 )
+from experiment.arms.picture import Picture
 from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.arrival_clock import ArrivalClock
 from experiment.engine.attention import ATTENTION, UnsupportedModelError
@@ -102,7 +102,7 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     compile_kernel(model, runner, kernel)
     capture_graphs(run, runner, kernel)
     with _valid_logits(run):
-        warm_memory(run, runner, limits)
+        compute_before(run, runner, limits)
     vocabulary, length = task.model.vocab_size, task.workload.max_length
     for repeat in run.repeats():
         if repeat:
@@ -268,21 +268,24 @@ class _Loop:
             )
 
     def _step(self, arrivals: ArrivalClock) -> None:
-        began_ns, clock = time.monotonic_ns(), self.run.now()
+        clock = self.run.now()
         marked = self.profiler.step() if self.profiler else nullcontext()
         with _valid_logits(self.run), marked:
             outcome = self.engine.execute()
             self.run.synchronize()
-        now = self.run.now()
         self.next_step = outcome.plan.step + 1
         if outcome.plan.chunks:
             arrivals.tick()
         with self.run.paused():
-            self._log_step(outcome, began_ns)
+            picture, mapping = self._picture(outcome), self._mapped(outcome.plan)
+        finished = self.engine.complete(outcome)
+        now = self.run.now()
+        with self.run.paused():
+            self.run.step(outcome.plan, clock, picture, first_tokens=len(outcome.forked))
+            if mapping is not None:
+                self.run.emit(mapping)
             if self.profiler:
                 self.profiler.after(outcome.plan)
-        finished = self.engine.complete(outcome)
-        with self.run.paused():
             self._log_requests(outcome, finished, clock, now)
 
     def _sampling(self, request: WorkloadRequest) -> SamplingParams:
@@ -297,19 +300,16 @@ class _Loop:
             min_new_tokens=asked.min_new_tokens,
         )
 
-    def _log_step(self, outcome: StepOutcome, began_ns: int) -> None:
+    def _picture(self, outcome: StepOutcome) -> Picture:
         """Before completion, while tables and tensors are as the plan left them."""
         plan = outcome.plan
         written = {chunk.request: chunk.start + chunk.count for chunk in plan.chunks}
-        self.run.step(
-            plan,
-            began_ns,
+        return self.run.picture(
+            plan.step,
             self._tables,
             lambda: {**self.engine.scheduler.computed(), **written},
             self.engine.pool.written_slots,
-            first_tokens=len(outcome.forked),
         )
-        self._log_mapping(plan)
 
     def _log_requests(
         self, outcome: StepOutcome, finished: tuple[Finish, ...], clock: int, now: int
@@ -345,21 +345,21 @@ class _Loop:
         last = final_tokens(len(first.token_ids), first.max_new_tokens) - 1
         return first.id, min(self.engine.blocks.block_size + _MAPPING_OFFSET, last)
 
-    def _log_mapping(self, plan: StepPlan) -> None:
+    def _mapped(self, plan: StepPlan) -> TokenMapping | None:
+        """The example's place, in the step that writes it."""
         if self.engine.blocks.block_size >= self.run.task.workload.max_length:
-            return  # a slab has nothing to map
+            return None  # a slab has nothing to map
         request, position = self.mapping
         for chunk in plan.chunks:
             if chunk.request == request and chunk.start <= position < chunk.start + chunk.count:
                 place = self.engine.blocks.locate(request, position)
-                self.run.emit(
-                    TokenMapping(
-                        arm=self.run.task.arm,
-                        step=plan.step,
-                        request=request,
-                        position=position,
-                        logical=place.logical,
-                        physical=place.physical,
-                        offset=place.offset,
-                    )
+                return TokenMapping(
+                    arm=self.run.task.arm,
+                    step=plan.step,
+                    request=request,
+                    position=position,
+                    logical=place.logical,
+                    physical=place.physical,
+                    offset=place.offset,
                 )
+        return None

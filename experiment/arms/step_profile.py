@@ -3,7 +3,7 @@
     step       ├────────────────────────────────────────────────────────┤   the engine's thread
     attention         ├──────┤                  ├──────┤                    our function's calls
     matrix       ├───┤         ├────┤ ├─────┤              ├─────┤          linear, addmm, mm ...
-    other          ├┤               ├┤                                      norms, activations ...
+    other          ├┤               ├┤                                      norms and the like
     rest       what is under none of them: Python, scheduling, the profiler's own cost
 
 On a GPU that thread only hands out work, so the device's kernels stand in these rows, told apart by

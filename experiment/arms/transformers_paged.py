@@ -27,7 +27,8 @@ from experiment.arms.arrivals import clock_of
 from experiment.arms.base import ArmRun
 from experiment.arms.choice import choice
 from experiment.arrival_clock import ArrivalClock
-from experiment.events import PrefixCacheUsed, WorkloadRequest
+from experiment.events import PrefixCacheUsed, ProfileRun, WorkloadRequest
+from experiment.first_prompts import NEW_TOKENS, first_prompts
 from experiment.messages import user_error
 from experiment.request_times import Progressing
 from experiment.workload import TRASH_BLOCKS
@@ -45,6 +46,8 @@ def run_transformers_paged(run: ArmRun) -> None:
     model: Any = run.load(ATTENTION)
     manager = _start(run, model)
     sharing = _shares(run)
+    if run.computes_before:
+        _compute_before(run, manager)
     for _ in run.repeats():
         if sharing:  # what an earlier repeat left there would be found by this one
             manager.batch_processor.cache.evict_cached_blocks()
@@ -112,6 +115,25 @@ def _start(run: ArmRun, model: Any) -> Any:
     tensors = [cache.cache_tensor]
     run.pool_reserved(shape, lambda: tensors)
     return manager
+
+
+def _compute_before(run: ArmRun, manager: Any) -> None:
+    """The first prompts and steps that decode; then the cache is as if nothing had been."""
+    limit, began = run.task.config.engine.max_num_batched_tokens, time.perf_counter()
+    prompts, processor = first_prompts(run.task.workload, limit), manager.batch_processor
+    with run.paused():
+        for number, length in enumerate(prompts):
+            name = f"first {number}"
+            manager.add_request([0] * length, request_id=name, max_new_tokens=NEW_TOKENS)
+        while processor.prepare_next_batch():
+            manager._generation_step()
+            processor.update_batch()
+        run.synchronize()
+        processor.reset()
+        processor.cache.reset()
+    done = {"prompt_tokens": sum(prompts), "requests": len(prompts)}
+    seconds = time.perf_counter() - began
+    run.emit(ProfileRun(arm=run.task.arm, kept=False, seconds=seconds, **done))
 
 
 @dataclass(slots=True)
@@ -195,7 +217,7 @@ class _Loop:
         arrivals = clock_of(self.run)
         while len(self.ended) < len(self.requests):
             self._admit_arrived(arrivals)
-            began_ns, clock = time.monotonic_ns(), self.run.now()
+            clock = self.run.now()
             if not self.processor.prepare_next_batch():
                 raise RuntimeError("continuous batching has nothing to do and requests are left")
             with self.run.paused():
@@ -207,10 +229,10 @@ class _Loop:
             if seen.plan.chunks:
                 arrivals.tick()
             with self.run.paused():
-                self._log(seen, began_ns)
+                self._log(seen, clock)
                 self._take(seen.plan, clock, now)
         release = self.trace.release()
-        self.run.step(release, time.monotonic_ns(), dict, dict)
+        self.run.step(release, self.run.now(), self.run.picture(release.step, dict, dict))
 
     def _admit_arrived(self, arrivals: ArrivalClock) -> None:
         """Hand over who has arrived; where nobody is left to be served, wait for the next one."""
@@ -229,8 +251,10 @@ class _Loop:
             eos_token_id=-1 if self.eos is None else self.eos,
         )
 
-    def _log(self, seen: _Seen, began_ns: int) -> None:
-        self.run.step(seen.plan, began_ns, lambda: seen.tables, lambda: seen.written)
+    def _log(self, seen: _Seen, began: int) -> None:
+        step = seen.plan.step
+        picture = self.run.picture(step, lambda: seen.tables, lambda: seen.written)
+        self.run.step(seen.plan, began, picture)
 
     def _look(self) -> _Seen:
         """The decision that has just been made, by the block tables and the batch."""

@@ -55,7 +55,7 @@ class BenchData(BaseModel):
     """Everything that a benchmark found.
 
     ``targets`` are :class:`experiment.bench.targets.Outcome` as plain data; ``vllm`` says how
-    it is run and what each way reached in the probe, see :mod:`experiment.bench.vllm_mode`.
+    it is run and what each way reached in its trials, see :mod:`experiment.bench.vllm_mode`.
     """
 
     schema_version: Literal[1] = SCHEMA

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +21,23 @@ from experiment.shipped import DOOR
 HELP_RUNS = 5
 WALKTHROUGH_RUNS = 3
 _LIMIT_S = 900.0
+# So long a reader of a terminal may not have noticed that the program has ended.
+_LOOK_S = 0.2
+# What a terminal is called that draws everything; whoever has one has named it.
+_TERM = "xterm-256color"
 
 
 def front_door(directory: Path, walkthrough: bool) -> dict[str, Any]:
     """Seconds of each call of ``--help`` and, if asked for, of each default walkthrough, offline.
 
     Processes as a person starts them, from start to end; a reason where they could not be timed.
+    They print to a terminal, if the system has any, with all that they draw there.
     """
     if not DOOR.exists():
         return {"reason": message("bench.no_door").model_dump(mode="json")}
     commands = {"help_s": [["--help"]] * HELP_RUNS}
     if walkthrough:
-        whole = ["--yes", "--quiet", "--offline", "--out"]
+        whole = ["--yes", "--offline", "--out"]
         names = (f"walkthrough-{number}" for number in range(WALKTHROUGH_RUNS))
         commands["walkthrough_s"] = [[*whole, str(directory / name)] for name in names]
     mark = new_mark()
@@ -55,15 +64,49 @@ def _all_timed(commands: Mapping[str, Sequence[Sequence[str]]], mark: str) -> di
 
 
 def _timed(words: Sequence[str], mark: str) -> tuple[float, Message | None]:
-    begin = time.perf_counter()
-    try:
-        done = subprocess.run(  # noqa: S603 - our own front door
-            [sys.executable, str(DOOR), *words],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            timeout=_LIMIT_S, check=False, env={**os.environ, mark: "1"},
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return _LIMIT_S, message("bench.door_failed", code=None)
+    with _screen() as (screen, variables):
+        begin = time.perf_counter()
+        try:
+            done = subprocess.run(  # noqa: S603 - our own front door
+                [sys.executable, str(DOOR), *words],
+                stdin=subprocess.DEVNULL, stdout=screen, stderr=screen,
+                timeout=_LIMIT_S, check=False, env={**os.environ, **variables, mark: "1"},
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return _LIMIT_S, message("bench.door_failed", code=None)
+        seconds = time.perf_counter() - begin
     code = done.returncode
-    seconds = time.perf_counter() - begin
     return seconds, message("bench.door_failed", code=code) if code else None
+
+
+@contextlib.contextmanager
+def _screen() -> Iterator[tuple[int, dict[str, str]]]:
+    """Where a program prints, and the variables that say how: a terminal that somebody reads.
+
+    A system without any, or with none left, has nothing that a person would see.
+    """
+    try:
+        ours, theirs = os.openpty()
+    except (AttributeError, OSError):
+        yield subprocess.DEVNULL, {}
+        return
+    over = threading.Event()
+    reader = threading.Thread(target=_read, args=(ours, over), daemon=True)
+    reader.start()
+    columns, lines = shutil.get_terminal_size()
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    try:
+        yield theirs, {"TERM": os.environ.get("TERM") or _TERM, **size}
+    finally:
+        over.set()
+        reader.join()
+        for end in (ours, theirs):
+            os.close(end)
+
+
+def _read(terminal: int, over: threading.Event) -> None:
+    """Take what is printed, so that nobody waits for room; whoever still holds the terminal may."""
+    with contextlib.suppress(OSError, ValueError):
+        while not over.is_set():
+            if select.select([terminal], [], [], _LOOK_S)[0]:
+                os.read(terminal, 1 << 16)

@@ -1,10 +1,11 @@
 """What is asked of a benchmark, and which arms a round of a workload has.
 
     every round          arms that a target compares, and what is as quick
-    first round alone    arms that take minutes and no target waits for
-    never                one request after another on C and D: many minutes for a figure that B has
+    first round alone    arms that take minutes on a CPU and no target waits for
+    never                one request after another on C and D on a CPU: many minutes for a figure
+                         that B has
 
-Whoever names arms gets them in every round, however long they take.
+On a GPU all arms are in every round; so they are for whoever names arms, however long they take.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from experiment.thread_env import bound_cores
 ARMS = (
     "contiguous.sequential", "contiguous.batch", "slabs", "paged", "transformers_paged", VLLM,
 )  # fmt: skip
-# Rounds of an arm in a workload where nobody named arms; all others run in each.
+# Rounds of an arm in a workload on a CPU, where nobody named arms; all others run in each.
 _FEWER = {
     ("B", "contiguous.sequential"): 1,
     ("C", "contiguous.sequential"): 0,
@@ -44,6 +45,7 @@ class Options:
 
     Attributes:
         named: arms were named, so all of them run in every round.
+        sparing: arms that are slow on a CPU run in fewer rounds; not on a GPU, see :meth:`on`.
         limit_s: for the rounds of all workloads; None: all rounds, however long.
         least: rounds that run whatever the time.
         tiny: workloads and model for tests, in seconds.
@@ -75,6 +77,7 @@ class Options:
     lang: str = "en"
     waiting: bool = False
     usual: bool = False
+    sparing: bool = True
 
     @property
     def limit_minutes(self) -> float | None:
@@ -94,7 +97,10 @@ class Options:
             arms = (*arms, COMPILED)
         # On a GPU nothing waits for threads, so torch may choose.
         threads = self.threads or (None if device == "cuda" else THREADS)
-        return replace(self, workloads=(*self.workloads, *more), arms=arms, threads=threads)
+        return replace(
+            self, workloads=(*self.workloads, *more), arms=arms, threads=threads,
+            sparing=device != "cuda",
+        )  # fmt: skip
 
     def needed(self, workload: str) -> set[str]:
         """Arms that run in every round of a workload, whatever their time."""
@@ -103,18 +109,19 @@ class Options:
 
     def arms_of(self, workload: str, number: int) -> list[str]:
         """Arms of a round."""
-        if self.named or self.tiny:
-            return list(self.arms)
-        return [arm for arm in self.arms if number < _FEWER.get((workload, arm), number + 1)]
+        fewer = self._fewer()
+        return [arm for arm in self.arms if number < fewer.get((workload, arm), number + 1)]
+
+    def _fewer(self) -> dict[tuple[str, str], int]:
+        """Rounds of those that do not run in each."""
+        return _FEWER if self.sparing and not (self.named or self.tiny) else {}
 
     def left_out(self) -> list[LeftOut]:
         """Arms that run less often than others, or never."""
-        if self.named or self.tiny:
-            return []
         reasons = {0: message("bench.left_out_slow"), 1: message("bench.left_out_once")}
         return [
             LeftOut(workload=workload, arm=arm, rounds=rounds, reason=reasons[rounds])
-            for (workload, arm), rounds in _FEWER.items()
+            for (workload, arm), rounds in self._fewer().items()
             if workload in self.workloads and arm in self.arms
         ]
 

@@ -42,8 +42,8 @@ from experiment.variation import largest_process
 # Whose tokens the others' are compared with: the first of these that finished in the round.
 REFERENCES = (
     "contiguous.sequential",
-    "contiguous.growing",
     "contiguous.batch",
+    "contiguous.growing",
     "contiguous.compiled",
     "transformers_paged",
     "vllm",
@@ -62,12 +62,14 @@ class Row(BaseModel):
     of the machine's own limit, see :mod:`experiment.bench.shares`. ``decode_step_s`` is the median
     of the steps that decode alone with as many requests as ever ran in one. ``requests`` were asked
     for; of them ``equal_requests`` have the tokens of the arm ``reference`` in the same round (None
-    where none finished), ``tokens_sha256`` is of all of them. ``process_peak_bytes`` count
-    from the moment on at which the cache was there, ``loading_peak_bytes`` until then. ``packing``
-    says what became of the weights of our arms, and the seconds that it took; ``profile_run_s`` are
-    those of :class:`experiment.events.ProfileRun`; ``kernel`` is what attention of theirs ran on;
-    ``variables`` and
-    ``cores`` are those of :class:`experiment.events.ArmStarted`.
+    where none finished), ``equal_first_tokens`` begin with the same one (None in files of before it
+    was counted), ``tokens_sha256`` is of all of them. In half precision nine tenths have to begin
+    alike for the row to count: two orders of summing may part there on a near tie, which few first
+    tokens are, while each later one hangs on all before it. ``process_peak_bytes`` count from the
+    moment on at which the cache was there, ``loading_peak_bytes`` until then. ``packing`` says what
+    became of the weights of our arms, and the seconds that it took; ``profile_run_s`` are those of
+    :class:`experiment.events.ProfileRun`; ``kernel`` is what attention of theirs ran on;
+    ``variables`` and ``cores`` are those of :class:`experiment.events.ArmStarted`.
     ``load_average`` is the system's of a minute when the arm began, our own arms before it
     included; ``others_cores`` what other programs kept busy while none of ours ran.
     """
@@ -105,6 +107,7 @@ class Row(BaseModel):
     requests: int | None = None
     reference: str | None = None
     equal_requests: int | None = None
+    equal_first_tokens: int | None = None
     tokens_sha256: str | None = None
     import_s: float | None = None
     load_s: float | None = None
@@ -132,11 +135,13 @@ def rows_of(record: Record, workload: str, number: int) -> list[Row]:
     if reference is None:
         return rows
     tokens = {events.arm: _tokens(events.requests) for events in arms}
+    firsts = {arm: _firsts(ended) for arm, ended in tokens.items()}
     return [
         row.model_copy(
             update={
                 "reference": reference,
                 "equal_requests": _equal(tokens[row.arm], tokens[reference]),
+                "equal_first_tokens": _equal(firsts[row.arm], firsts[reference]),
             }
         )
         if row.status == "finished"
@@ -261,6 +266,11 @@ def _engine(events: ArmEvents) -> dict[str, Any] | None:
 
 def _tokens(requests: Sequence[RequestFinished]) -> dict[int, list[int]]:
     return {ended.request: ended.tokens for ended in requests}
+
+
+def _firsts(ended: dict[int, list[int]]) -> dict[int, list[int]]:
+    """The first token of those that have one."""
+    return {request: tokens[:1] for request, tokens in ended.items() if tokens}
 
 
 def _equal(ours: dict[int, list[int]], theirs: dict[int, list[int]]) -> int:

@@ -23,8 +23,18 @@ from experiment.bench.order import Pace, turned
 from experiment.bench.plan import Options, base_config, with_run, with_vllm
 from experiment.bench.rounds import Ground, RoundResult, grounded, run_round
 from experiment.bench.rows import Row
-from experiment.bench.targets import DEVICE, DTYPE, HALF, MODEL, THREADS, compared, outcomes
+from experiment.bench.targets import (
+    DEVICE,
+    DTYPE,
+    HALF,
+    MODEL,
+    TARGETS,
+    THREADS,
+    compared,
+    outcomes,
+)
 from experiment.bench.vllm_mode import faster_mode, mode_on
+from experiment.bench.vllm_trials import why_not_faster
 from experiment.bench.waiting import ARM, POLICIES, WORKLOADS, waiting_as
 from experiment.bench.workloads import Workload
 from experiment.config import Config
@@ -305,13 +315,24 @@ class Bench:
         threads = data.settings.get("threads")
         return (*ran, threads) == (MODEL, DTYPE, DEVICE, THREADS) and not self.options.tiny
 
+    def _unjudged(self) -> dict[str, Message]:
+        """Targets against vLLM of which nobody can say that it ran in its faster mode, and why."""
+        if self.data.vllm is None:
+            return {}
+        against = {each.id: each.workload for each in TARGETS if each.other == VLLM}
+        found = {name: why_not_faster(self.data.vllm, each) for name, each in against.items()}
+        return {name: why for name, why in found.items() if why is not None}
+
     def _write(self) -> None:
         """Write what there is; an older file stays until there is something."""
         data = self.data
         data.seconds = time.monotonic() - self._began
         half = data.model.get("dtype") == HALF
         of_gpu = half and data.machine.get("device") == "cuda" and not self.options.tiny
-        found = outcomes(data.rows, data.profiles, data.front_door, self._as_targeted(), of_gpu)
+        found = outcomes(
+            data.rows, data.profiles, data.front_door, self._as_targeted(), of_gpu,
+            self._unjudged(),
+        )  # fmt: skip
         data.targets = [outcome.to_json() for outcome in found]
         if data.rows or data.waiting:
             self.written = write_data(self.options.out, data)

@@ -3,6 +3,8 @@
     ratio of a round    the paged arm's figure ÷ the other arm's, of the same round
     shown               the median over the rounds, the smallest and the largest
     met                 the median is on the right side of the target
+    not judged          values stand, but half of the rounds and more lack one, or what was run is
+                        not what the target is of
 
 Times at the front door are judged alike; they have no other arm. Nor has the share of the memory's
 bandwidth on D, which is of a GPU and stands there only where D was run.
@@ -66,7 +68,9 @@ def compared(workload: str) -> set[str]:
 class Outcome:
     """A target, the values of the rounds, and the verdict; ``kind`` says how it is meant.
 
-    ``rounds`` are those of the workload; fewer ``values`` mean that some rounds lack the figure.
+    ``rounds`` are those of the workload; fewer ``values`` mean that some rounds lack the figure,
+    and ``reason`` says why. ``unjudged`` says why there is no verdict, if that is not because
+    half of the rounds and more lack it.
     """
 
     id: str
@@ -81,11 +85,20 @@ class Outcome:
     highest: float | None
     verdict: Verdict
     reason: Message | None = None
+    unjudged: Message | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        reason = self.reason.model_dump(mode="json") if self.reason else None
-        return asdict(self) | {"reason": reason}
+        texts = {"reason": self.reason, "unjudged": self.unjudged}
+        plain = {
+            name: text.model_dump(mode="json") if text else None for name, text in texts.items()
+        }
+        return asdict(self) | plain
+
+    def not_judged(self, why: Message) -> Outcome:
+        """The same without a verdict; what rounds lack is still told, if there were any."""
+        reason = self.reason if self.rounds else None
+        return replace(self, verdict="not_judged", reason=reason, unjudged=why)
 
 
 def outcomes(
@@ -94,20 +107,27 @@ def outcomes(
     front_door: Mapping[str, Any],
     judged: bool = True,
     judged_gpu: bool = False,
+    unjudged: Mapping[str, Message] | None = None,
 ) -> list[Outcome]:
     """Every target with what this run says to it.
 
     Args:
         judged: the engines ran what the targets are of; else their values stand without verdict.
         judged_gpu: the same of the target of D.
+        unjudged: single targets whose values stand without verdict, and why.
     """
     found = [_ratio(target, rows) for target in TARGETS]
     found.insert(4, _no_matrix(rows, profiles))
     if not judged:
-        found = [replace(each, verdict="not_judged", reason=None) for each in found]
+        found = [each.not_judged(OTHERWISE) for each in found]
+    alone = unjudged or {}
+    found = [
+        each.not_judged(alone[each.id]) if each.id in alone and judged and each.values else each
+        for each in found
+    ]
     if any(row.workload == "D" for row in rows):
         share = _read_share(rows)
-        found.append(share if judged_gpu else replace(share, verdict="not_judged", reason=None))
+        found.append(share if judged_gpu else share.not_judged(NO_SUCH_GPU))
     door = {"walkthrough": WALKTHROUGH_S, "help": HELP_S}
     return found + [_door(name, limit, front_door) for name, limit in door.items()]
 
@@ -122,15 +142,18 @@ def _door(name: str, limit: float, front_door: Mapping[str, Any]) -> Outcome:
     return replace(found, verdict="not_met") if failed else found
 
 
-# Two orders of summing differ by more than many a lead of one token over the next.
+# Two orders of summing differ by more than many a lead of one token over the next, so tokens part;
+# but of the first one of each request, which nothing before it has turned, most are the same.
 _HALF = (HALF, "bfloat16")
+_ALIKE_OF_TEN = 9
 
 
 def ratios(rows: Iterable[Row], workload: str, other: str, figure: str) -> list[float]:
     """The paged arm's figure over the other arm's, for each round in which both are sound.
 
     A row with problems, or with other tokens than its round's reference, is no measure of speed;
-    but that in half precision tokens part, while as many are computed: the tables say where.
+    but that in half precision tokens part, while as many are computed: the tables say where. There
+    nine tenths of the requests have to begin with the same token, or something else was computed.
     """
     found: dict[tuple[int, str], float] = {}
     for row in rows:
@@ -146,8 +169,28 @@ def ratios(rows: Iterable[Row], workload: str, other: str, figure: str) -> list[
 
 
 def _sound(row: Row) -> bool:
+    return _why_unsound(row) is None
+
+
+def _why_unsound(row: Row, all_tokens: bool = True) -> Message | None:
+    """Why a row's figures count for nothing; None: they count.
+
+    ``all_tokens``: outside half precision they have to be those of the reference.
+    """
+    told = row.reason or next(iter(row.problems), None)
+    if told is not None:
+        return told
+    if row.dtype in _HALF:
+        return None if _begins_alike(row) else message("bench.problem.first_tokens")
     same = row.equal_requests is None or row.equal_requests == row.requests
-    return (same or row.dtype in _HALF) and not row.problems
+    return message("bench.problem.other_tokens") if all_tokens and not same else None
+
+
+def _begins_alike(row: Row) -> bool:
+    """Files of before this was counted do not say."""
+    if row.equal_first_tokens is None or row.requests is None:
+        return True
+    return 10 * row.equal_first_tokens >= _ALIKE_OF_TEN * row.requests
 
 
 def no_matrix_ms(profiles: Iterable[Profile]) -> list[float]:
@@ -166,6 +209,7 @@ def no_matrix_ms(profiles: Iterable[Profile]) -> list[float]:
 
 
 _NOT_RUN = message("bench.not_run")
+OTHERWISE, NO_SUCH_GPU = message("bench.note_not_judged"), message("bench.note_not_judged_gpu")
 
 
 def _ratio(target: Target, rows: Sequence[Row]) -> Outcome:
@@ -188,27 +232,33 @@ def _no_matrix(rows: Sequence[Row], profiles: Sequence[Profile]) -> Outcome:
 
 
 def _read_share(rows: Sequence[Row]) -> Outcome:
-    """No other arm's tokens are asked for: in float16 they part, and the work stays the same."""
+    """In float16, of rows that begin as others do: tokens part there, and the work is the same."""
     mine = [row for row in rows if (row.workload, row.arm) == ("D", OURS)]
-    shares = [row.decode_read_share for row in mine if not row.problems]
+    unsound = [_why_unsound(row, all_tokens=False) for row in mine]
+    shares = [
+        None if why else row.decode_read_share for why, row in zip(unsound, mine, strict=True)
+    ]
     values = [share for share in shares if share is not None]
-    told = [row.reason or row.shares_reason for row in mine] + [p for r in mine for p in r.problems]
+    told = [
+        why or row.shares_reason
+        for share, why, row in zip(shares, unsound, mine, strict=True)
+        if share is None
+    ]
     why = next((reason for reason in told if reason is not None), _NOT_RUN)
     count = rounds_of(rows, "D")
     return _outcome("d_read_share", "at_least", "share", READ_SHARE, values, why, count)
 
 
 def _why_missing(rows: Sequence[Row], target: Target) -> Message:
+    """Why some rounds, or all, lack a ratio: the first reason of an arm's rows."""
     for arm in (OURS, target.other):
-        ran = [row for row in rows if row.workload == target.workload and row.arm == arm]
-        failed = next((row for row in ran if row.reason is not None), None)
-        if failed is not None and failed.reason is not None:
-            return failed.reason
-        problem = next((problem for row in ran for problem in row.problems), None)
-        if problem is not None:
-            return problem
-        if not all(map(_sound, ran)):
-            return message("bench.problem.other_tokens")
+        for row in rows:
+            if (row.workload, row.arm) == (target.workload, arm):
+                why = _why_unsound(row)
+                if why is None and target.figure == RUNNING and row.mean_running is None:
+                    why = row.mean_running_reason
+                if why is not None:
+                    return why
     return _NOT_RUN
 
 
@@ -228,5 +278,8 @@ def _outcome(
     middle = median(values)
     met = middle >= target if kind == "at_least" else middle <= target
     verdict: Verdict = "met" if met else "not_met"
+    if 2 * len(values) <= rounds:  # whatever those lack might have turned it
+        verdict = "not_judged"
     ends = (min(values), max(values))
-    return Outcome(name, kind, unit, target, aim, values, rounds, middle, *ends, verdict)
+    lacks = why if len(values) < rounds else None
+    return Outcome(name, kind, unit, target, aim, values, rounds, middle, *ends, verdict, lacks)

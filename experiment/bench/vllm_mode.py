@@ -2,8 +2,9 @@
 
     probe     eager: auto, cores, nobind     compiled: auto, cores, nobind     one run of each
     finals    the best eager way against the best compiled one, on each workload that a target
-              compares with vLLM, one run of each
-    taken     the better one, workload by workload; the others take what the last of these took
+              compares with vLLM: eager, compiled, compiled, eager, so that what drifts meets both
+    taken     the one with the larger mean, workload by workload; the others take what the last of
+              these took
 
 Compiled steps over prompts take half the time of eager ones, steps that decode the same: which is
 faster depends on the workload, and no short probe tells it. Where one kind is asked for, only its
@@ -15,9 +16,11 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from experiment.bench.plan import with_run, with_vllm
@@ -51,16 +54,22 @@ class Mode:
 
 @dataclass(slots=True)
 class Probed:
-    """Useful tokens per second of a mode, None where there is no rate, and why."""
+    """Useful tokens per second of each run of a mode, None where there is no rate, and why."""
 
     mode: Mode
-    rate: float | None = None
+    rates: list[float | None] = field(default_factory=list)
     reason: Message | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """The mean of its runs; None where none has a rate."""
+        known = [rate for rate in self.rates if rate]
+        return mean(known) if known else None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         why = self.reason.model_dump(mode="json") if self.reason else None
-        return _plain(self.mode) | {"rates": [self.rate], "reason": why}
+        return _plain(self.mode) | {"rates": self.rates, "reason": why}
 
 
 def _plain(mode: Mode) -> dict[str, Any]:
@@ -115,14 +124,18 @@ def finalists(probed: Sequence[Probed]) -> list[Mode]:
 
 
 def faster(modes: Sequence[Mode], attempt: Try) -> tuple[Mode | None, list[Probed]]:
-    """Run each mode once; None where none has a rate.
+    """Run the modes in their order and take the one with the best mean; None: none has a rate.
 
     Args:
+        modes: one that is named again is run again.
         attempt: runs a mode; its rate, or why there is none.
     """
-    probed = [Probed(mode) for mode in modes]
-    for each in probed:
-        each.rate, each.reason = attempt(each.mode)
+    found = {mode: Probed(mode) for mode in modes}
+    for mode in modes:
+        rate, reason = attempt(mode)
+        found[mode].rates.append(rate)
+        found[mode].reason = found[mode].reason or reason
+    probed = list(found.values())
     best = max((p for p in probed if p.rate), key=lambda p: p.rate or 0.0, default=None)
     return best.mode if best else None, probed
 
@@ -133,9 +146,11 @@ def faster_mode(
     """What each way reached, and what is to be taken.
 
     ``modes`` has it for the workloads that were tried, ``eager`` and ``bind`` are for the others;
-    ``probes`` and ``finals`` hold what was reached.
+    ``probes`` and ``finals`` hold what was reached. Whether that is vLLM's faster mode says
+    :func:`experiment.bench.vllm_trials.why_not_faster`.
 
-    Without a C++ compiler nothing can be compiled on a CPU, so only eager modes are tried.
+    Without a C++ compiler nothing can be compiled on a CPU, so only eager modes are tried, and
+    ``reason`` says so; else it says why no mode has a rate.
 
     Args:
         workloads: on which the finals are run.
@@ -162,11 +177,12 @@ def faster_mode(
     told["probes"] = [each.to_json() for each in probed]
     if chosen is None:
         why = next((each.reason for each in probed if each.reason), None)
-        return told | {"reason": why.model_dump(mode="json") if why else None}
+        return {"reason": why.model_dump(mode="json") if why else None} | told
     best = finalists(probed)
     for workload in workloads if len(best) > 1 else ():
         say(message("bench.vllm_final", workload=workload.name))
-        won, probed = faster(best, _attempts(runs, ground, config, workload))
+        there_and_back = [*best, *reversed(best)]
+        won, probed = faster(there_and_back, _attempts(runs, ground, config, workload))
         told["finals"][workload.name] = [each.to_json() for each in probed]
         if won is not None:
             chosen = won
@@ -183,11 +199,14 @@ def mode_on(told: dict[str, Any], workload: str) -> Mode:
 def _attempts(runs: Path, ground: Ground, config: Config, workload: Workload) -> Try:
     """Runs of a workload, each in a round of its own."""
     here = grounded(ground, config, workload)
+    times: Counter[Mode] = Counter()
 
     def attempt(mode: Mode) -> tuple[float | None, Message | None]:
         asked = with_vllm(with_run(config, [VLLM], workload), mode.eager, mode.bind)
         kind = EAGER if mode.eager else COMPILED
-        where = runs / f"vllm-{workload.name}-{kind}-{mode.bind.replace(',', '+')}"
+        name = f"vllm-{workload.name}-{kind}-{mode.bind.replace(',', '+')}-{times[mode]}"
+        times[mode] += 1
+        where = runs / name
         result = run_round(where, here, asked, workload.name, 0, [VLLM], limits=False)
         if result.interrupted:
             raise KeyboardInterrupt

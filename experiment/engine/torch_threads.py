@@ -59,11 +59,12 @@ def _add_one(_context: Any, _address: Any) -> Any:
 
 @numba.njit  # type: ignore[untyped-decorator]
 def next_piece(job: Job) -> tuple[int, int]:
-    """Tasks [begin, end) that nobody has taken yet; begin is -1 where none is left."""
+    """Tasks [begin, end) that nobody has taken yet; begin is -1: none is left, or one broke."""
     piece = _add_one(np.int64(job.ctypes.data))
-    if piece >= job[1]:
+    tasks = job[2]  # once: another thread may put BROKEN there meanwhile
+    if piece >= job[1] or tasks < 0:
         return -1, -1
-    return job[2] * piece // job[1], job[2] * (piece + 1) // job[1]
+    return tasks * piece // job[1], tasks * (piece + 1) // job[1]
 
 
 @numba.njit  # type: ignore[untyped-decorator]

@@ -52,7 +52,8 @@ class Experiment:
         figures: names of :mod:`experiment.experiments.figures`, in the order of the table.
         charts: those of them that are drawn over the cells.
         findings: what the run shows, the headline first.
-        focus: which cell the pages of a single run show; the last one otherwise.
+        focus: which cell the pages of a single run show, unless in others more arms ended well; the
+            last one where nothing is said.
         without: of arms that its config leaves out, why: a name of ``experiments.without``.
         values: what ``experiment.values`` are: numbers, which are run in ascending order, since
             findings speak of the smallest and the largest; numbers with options paired by their
@@ -60,6 +61,7 @@ class Experiment:
         options: of ``experiment.options``, those that it reads; ``draw.seed`` is one of a table's.
             Of names each value is one, too.
         notices: what of the input is not run as it stands there; it is asked before the run.
+        terms: what of its options a reader must know who has only the figures.
         spared: arms that a cell need not run after what the cells before it have shown, and why;
             it is asked before each cell. None: every cell runs all of its arms.
     """
@@ -74,6 +76,7 @@ class Experiment:
     values: Literal["numbers", "paired", "names"] = "numbers"
     options: tuple[str, ...] = ()
     notices: Callable[[Config], list[Message]] = field(default=lambda _: [])
+    terms: Callable[[Config], list[Message]] = field(default=lambda _: [])
     spared: Callable[[Cell, Sequence[CellEvents]], dict[str, Message]] | None = None
 
 

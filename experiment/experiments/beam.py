@@ -47,8 +47,8 @@ BEAM = Experiment(
     name=_NAME,
     cells=_cells,
     figures=(
-        "saved", "held_blocks", "table_entries", "shared_peak", "copied_blocks", "running_peak",
-        "steps", "tokens_per_s",
+        "budget_bytes", "usable_blocks", "saved", "held_blocks", "table_entries", "shared_peak",
+        "copied_blocks", "sequences_peak", "steps", "tokens_per_s",
     ),
     charts=("saved", "copied_blocks"),
     findings=_findings,

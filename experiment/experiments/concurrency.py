@@ -39,6 +39,8 @@ _ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
 _MANY = ("contiguous.batch", "slabs", "paged", "transformers_paged", "vllm")
 # Less more throughput than this from one number to the next is called none.
 _MORE = 1.1
+# Fewer numbers at a time tell one growth at the most, which may be the last or the first of many.
+_NUMBERS = 3
 
 
 def _cells(config: Config) -> list[Cell]:
@@ -118,7 +120,7 @@ def _whole(found: Found) -> Finding:
     if whole is None or len(whole.steps) < 3:
         return untested("whole")
     if whole.open is not None:
-        return undecided("whole", whole.open)
+        return _counted(found, "whole", whole.open)
     factors = {name: step.factor for name, step in whole.steps.items()}
     at = whole.cell.values["concurrency"]
     told: dict[str, object] = {"concurrency": at, **whole.faster.told, **factors}
@@ -137,8 +139,29 @@ def _engine(found: Found) -> Finding:
 
 
 def _paging(found: Found) -> Finding:
-    """From slabs to blocks: paging alone."""
+    """From slabs to blocks: paging alone; where times decide nothing, its steps are told."""
+    seen = _over(found, "tokens_per_s", "paged", "slabs")
+    if seen and not seen[-1][1].enough:
+        return _counted(found, "paging", seen[-1][1])
     return _gain(found, "paging", "paged", "slabs")
+
+
+def _counted(found: Found, name: str, faster: Faster) -> Finding:
+    """No verdict on a time, with what paging alone changes in steps where that is known."""
+    plain = undecided(name, faster)
+    cell = next(reversed(list(found.with_arms("slabs", "paged"))), None)
+    if cell is None:
+        return plain
+    counts = {
+        f"{arm}_{figure}": found.value(cell, arm, figure)
+        for arm in ("slabs", "paged")
+        for figure in ("steps", "running_mean")
+    }
+    if None in counts.values():
+        return plain
+    why = detail(_NAME, f"counted_{faster.lacking}").model_dump()
+    text = detail(_NAME, f"{name}_counted", why=why, concurrency=_number(cell), **counts)
+    return plain.model_copy(update={"text": text})
 
 
 def _over(found: Found, figure: str, arm: str, base: str | None) -> list[tuple[CellResult, Faster]]:
@@ -198,10 +221,8 @@ def _saturation(found: Found, arm: str) -> Finding:
         for (one, _), (more, _) in pairwise(rates)
         if (growth := found.compared((more, arm, "tokens_per_s"), (one, arm, "tokens_per_s")))
     ]
-    if not steps:  # one number alone neither grows nor stays
-        alone = len(found.config.experiment.values) < 2
-        why = detail(_NAME, "saturation_alone") if alone else None
-        return untested(f"saturation_{name}", why)
+    if len(rates) < _NUMBERS or not steps:
+        return untested(f"saturation_{name}", _too_few(found, len(rates)))
     best, figure = max(rates, key=lambda pair: pair[1].value or 0)
     flat = next((step for step in steps if step.growth.factor < _MORE), None)
     step = flat or min(steps, key=lambda each: each.growth.factor)
@@ -216,6 +237,13 @@ def _saturation(found: Found, arm: str) -> Finding:
     open_ = detail(_NAME, "saturation_busy") if busy else _open(looked_at)
     more = sentences([open_, detail(_NAME, "saturation_most", **most)])
     return Finding(id=f"saturation_{name}", verdict=None, text=text, more=more)
+
+
+def _too_few(found: Found, ran: int) -> Message | None:
+    """Why so few numbers tell nothing; None: the arm did not end well at the others."""
+    if len(found.config.experiment.values) < 2:
+        return detail(_NAME, "saturation_alone")
+    return detail(_NAME, "saturation_two") if ran == 2 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from experiment.experiments.foretold import (
     foretell,
     foretell_buddy,
 )
-from experiment.experiments.found import FEWEST, Found, listed
+from experiment.experiments.found import BUSY, FEWEST, Found, listed
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import (
@@ -31,6 +31,7 @@ from experiment.experiments.results import (
     Without,
 )
 from experiment.foreign import evaluating
+from experiment.gains import told_apart
 from experiment.messages import Message, arm_message, message
 from experiment.record import Record
 from experiment.results import Results, StepRow
@@ -38,6 +39,8 @@ from kvsim.metrics import SimResult
 
 # Repeats of a time that lie further apart than this share of their median are worth a warning.
 NOISY = 0.2
+# Of an arm that takes one request at a time, whatever varies.
+_SAME = "skip.one_at_a_time"
 
 
 def picture(record: Record) -> tuple[Record, Results]:
@@ -57,10 +60,13 @@ def _picture(record: Record) -> tuple[Record, Results]:
     if not cells:
         return record, evaluate(record)
     result = evaluate_experiment(record, cells)
-    view = cells[min(result.focus, len(cells) - 1)].view(1)
+    place = min(result.focus, len(cells) - 1)
+    view = cells[place].view(1)
     results = evaluate(view)
+    disturbed = [arm.arm for arm in result.cells[place].arms if arm.others_cores is not None]
     return view, results.model_copy(
         update={
+            "gains": told_apart(results.gains, disturbed, message(BUSY)),
             "experiment": result,
             "headline": _headline(result),
             "status": _status(record, result),
@@ -102,19 +108,34 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         cells=found,
         findings=spec.findings(Found(config, ascending(spec, found))),
         problems=_problems(found),
-        notes=[*busy_note(cells), *_notes(found, config), *_other_machines(spec.name, cells)],
+        notes=[
+            *busy_note(cells),
+            *_notes(found, config),
+            *spec.terms(config),
+            *_other_machines(spec.name, cells),
+        ],
         without=_without(spec, config, found),
     )
 
 
 def focus_of(wanted: int, cells: Sequence[CellResult]) -> int:
-    """The cell that was meant to be shown; where no arm ended well in it, the last where one did.
+    """The cell that was meant to be shown, or the last of those in which the most arms ended well.
 
-    A page about a cell that was skipped would have nothing to show.
+    A page about a cell with one arm, or none, would have nothing to compare.
     """
     wanted = min(wanted, len(cells) - 1)
-    well = [n for n, cell in enumerate(cells) if any(a.status == "finished" for a in cell.arms)]
-    return wanted if wanted in well or not well else well[-1]
+    there = [_there(cell) for cell in cells]
+    most = max(there, default=0)
+    if not most or there[wanted] == most:
+        return wanted
+    return next(n for n in reversed(range(len(cells))) if there[n] == most)
+
+
+def _there(cell: CellResult) -> int:
+    """Arms that ended well, and those that do the same here as in the cell that they ran in."""
+    ended = sum(arm.status == "finished" for arm in cell.arms)
+    same = sum(arm.reason is not None and arm.reason.key == _SAME for arm in cell.arms)
+    return ended + same if ended else 0
 
 
 def _without(spec: Experiment, config: Config, cells: Sequence[CellResult]) -> list[Without]:

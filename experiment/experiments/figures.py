@@ -269,10 +269,17 @@ FIGURES: dict[str, Figure] = {
     for figure in (
         Figure("blocks", "count", "count", lambda m: m.pool.blocks,
                lambda s: s.pool_slots // s.block_size, arms=ENGINE_ARMS),
+        # What the engine keeps for itself is none of them.
+        Figure("usable_blocks", "count", "count", lambda m: m.pool.blocks - m.pool.engine_blocks,
+               lambda s: s.pool_slots // s.block_size, arms=PAGED_ARMS),
+        Figure("budget_bytes", "bytes", "count", lambda m: m.workload.budget_bytes),
         Figure("pool_bytes", "bytes", "count", lambda m: m.pool.tensor_bytes),
         Figure("fits", "count", "count", lambda m: m.fits, better="more"),
         Figure("steps", "count", "count", lambda m: len(m.rows), lambda s: round(s.busy_s), "less"),
         Figure("running_peak", "count", "count", _most(lambda r: r.running),
+               lambda s: s.running.max),
+        # Where a request has several, it is its samples or beams that run.
+        Figure("sequences_peak", "count", "count", _most(lambda r: r.running),
                lambda s: s.running.max),
         Figure("running_mean", "mean", "count", _over_steps(lambda r: r.running),
                lambda s: s.running.busy_mean, "more"),

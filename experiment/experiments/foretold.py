@@ -18,6 +18,7 @@ from experiment.config import Config
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.kv_dtype import cache_geometry
 from experiment.messages import Message, message
+from experiment.workload import cannot_grow
 from kvsim.geometry import KVGeometry
 from kvsim.metrics import SimResult
 from kvsim.roofline import LinearLatency
@@ -61,6 +62,8 @@ def foretell(
         return message(f"experiments.unforetold.{scores}")
     if config.workload.timed:
         return message("experiments.unforetold.wall")
+    if arm in _GROWING and (why := cannot_grow(arm, workload, model.slot_bytes)) is not None:
+        return why
     paged = arm in ("slabs", "paged")
     requests = _requests(config, workload, paged, _block_size(arm, workload))
     return _simulated(requests, lambda: _sim_config(arm, config, model, workload))
@@ -108,9 +111,12 @@ def _sim_config(
 ) -> SimConfig:
     shape = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
     slot = shape.bytes_per_token
+    widest = max(map(len, workload.samples()))
+    # It holds nobody back: who does not fit is refused above, and the copy is not charged to it.
+    room = 3 * widest * workload.max_length * slot
     base = SimConfig(
         policy="paged",
-        budget_bytes=workload.budget_bytes,
+        budget_bytes=room if arm in _GROWING else workload.budget_bytes,
         slot_bytes=slot,
         max_length=workload.max_length,
         latency=_ONE_SECOND,
@@ -118,15 +124,12 @@ def _sim_config(
     if arm in ("slabs", "paged"):
         return _paged(base, config, shape, workload, _block_size(arm, workload))
     slabs = workload.budget_bytes // (workload.max_length * slot)
-    widest = max(map(len, workload.samples()))
     rows = min(slabs, len(workload.requests), config.engine.max_num_seqs)
     if arm in _PADDED:
         return replace(base, policy="static", max_num_seqs=rows)
     if arm == "contiguous.sequential":
         return replace(base, policy="static", max_num_seqs=min(rows, widest))
-    # The arm takes what it needs; its budget holds nobody back.
-    room = 3 * widest * workload.max_length * slot
-    return replace(base, policy="growing", max_num_seqs=widest, budget_bytes=room)
+    return replace(base, policy="growing", max_num_seqs=widest)
 
 
 def _paged(

@@ -12,6 +12,8 @@ from experiment.messages import Message, message
 
 # Where a figure is to be found: its cell, its arm and its name.
 Place = tuple[CellResult, str, str]
+# Of a time of an arm that began while other programs kept cores busy.
+BUSY = "experiments.busy"
 # With fewer repeats, two that lie apart may do so by chance: of three and three, in any order, all
 # of one side come first in one case of twenty.
 FEWEST = 3
@@ -256,7 +258,7 @@ def undecided(name: str, faster: Faster) -> Finding:
 
 def busy(name: str) -> Finding:
     """A claim about a time of an arm that began while other programs kept cores busy."""
-    text, more = message("experiments.busy"), message("experiments.busy_advice")
+    text, more = message(BUSY), message("experiments.busy_advice")
     return Finding(id=name, verdict="untested", text=text, more=more)
 
 

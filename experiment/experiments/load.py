@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from experiment.config import Config
 from experiment.events import RequestFinished
 from experiment.experiments.measured import Measured
+from experiment.messages import Message, message
 
 # A queue grows where fewer than this share of those who come are ended ...
 KEEPS_UP = 0.95
@@ -63,3 +65,12 @@ def _per_token(requests: Sequence[RequestFinished]) -> float | None:
 
 def _arrivals(m: Measured) -> dict[int, float]:
     return {request.id: request.arrival for request in m.workload.requests}
+
+
+def terms(config: Config) -> list[Message]:
+    """What a step stands for, how often it was counted, and until when an answer is in time."""
+    options = config.experiment.options
+    limit = options.get("time_limit_s")
+    key = "terms_unlimited" if limit is None else "terms_limit"
+    late = message(f"experiments.serving.{key}", limit=limit).model_dump()
+    return [message("experiments.serving.terms", step=options.get("step_s"), late=late)]

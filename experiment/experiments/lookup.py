@@ -67,17 +67,18 @@ def _of_step(found: Found) -> Finding:
     clearly = [each for each in over if min(each.values) > 0 and not each.busy]
     if not clearly and any(each.busy for each in seen):
         return busy("of_step")
+    how = detail(_NAME, "of_step_how")
     at = max(clearly or over or seen, key=lambda each: median(each.values))
     worst = at.values
     told = {"share": median(worst), "low": min(worst), "high": max(worst), "context": at.context,
             "limit": UNDER}  # fmt: skip
     if over and not clearly:
         text = message("experiments.lookup.of_step_unclear", **told)
-        advice = detail(_NAME, "of_step_advice")
-        return Finding(id="of_step", verdict="untested", text=text, more=advice)
+        more = sentences([how, detail(_NAME, "of_step_advice")])
+        return Finding(id="of_step", verdict="untested", text=text, more=more)
     if not over and min(worst) <= 0:
-        return judged_as(_NAME, "of_step", "of_step_none", True, **told)
-    return judged(_NAME, "of_step", not over, **told)
+        return judged_as(_NAME, "of_step", "of_step_none", True, how, **told)
+    return judged(_NAME, "of_step", not over, how, **told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def _repeats(found: Found, name: str) -> list[_Seen]:
 
 
 def _of_attention(found: Found) -> Finding:
-    """The same as a share of attention alone, at each context as far as repeats allow."""
+    """How much longer attention alone takes, at each context as far as repeats allow."""
     seen = _repeats(found, "lookup_share")
     if not seen:
         return untested("of_attention")
@@ -145,9 +146,9 @@ LOOKUP = Experiment(
     cells=_cells,
     figures=(
         "lookup_contiguous_s", "lookup_ordered_s", "lookup_scattered_s", "lookup_share",
-        "lookup_of_step", "table_entries", "decode_step_s",
+        "lookup_of_step", "table_entries", "decode_step_s", "budget_bytes",
     ),
-    charts=("lookup_contiguous_s", "lookup_scattered_s", "lookup_share"),
+    charts=("lookup_of_step", "lookup_share", "lookup_contiguous_s", "lookup_scattered_s"),
     findings=_findings,
     options=("requests", "new"),
     without={**contiguous("no_table"), "slabs": "contiguous_side", **other_engines("own_kernels")},

@@ -115,8 +115,8 @@ PARALLEL_SAMPLING = Experiment(
     name=_NAME,
     cells=_cells,
     figures=(
-        "saved", "held_blocks", "table_entries", "shared_peak", "copied_blocks", "waste",
-        "tokens_per_s",
+        "budget_bytes", "usable_blocks", "saved", "held_blocks", "table_entries", "shared_peak",
+        "copied_blocks", "waste", "tokens_per_s",
     ),
     charts=("saved", "copied_blocks"),
     findings=_findings,

@@ -9,13 +9,13 @@ Swap is our engine's alone; the other engines with blocks have a recompute of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, cell_of, contiguous, without_blocks_of
 from experiment.experiments.found import (
     FEWEST,
-    Faster,
     Found,
     detail,
     judged,
@@ -54,21 +54,33 @@ def _findings(found: Found) -> list[Finding]:
 
 def _outputs(found: Found) -> Finding:
     """Whether requests that gave way generated what they generate when nobody does."""
-    equal = requests = preempted = 0
+    equal = preempted = 0
+    outputs: list[int] = []
     for cell, ample in _pairs(found):
         arm, reference = cell.arm("paged"), ample.arm("paged")
         if arm is None or reference is None:
             continue
-        requests += len(reference.outputs)
+        outputs.append(len(reference.outputs))
         equal += sum(a == b for a, b in zip(arm.outputs, reference.outputs, strict=False))
         preempted += int(found.value(cell, "paged", "preemptions") or 0)
-    if not requests:
+    if not sum(outputs):
         return untested("outputs")
     if not preempted:
         return untested("outputs", detail(_NAME, "outputs_never"))
-    figures = {"equal": equal, "requests": requests, "preemptions": preempted}
-    why = None if equal == requests else detail(_NAME, "outputs_why")
-    return judged(_NAME, "outputs", equal == requests, why, **figures)
+    figures = {"equal": equal, "preemptions": preempted, **_everywhere(outputs)}
+    same = equal == sum(outputs)
+    why = None if same else detail(_NAME, "outputs_why")
+    return judged(_NAME, "outputs", same, why, **figures)
+
+
+def _everywhere(outputs: Sequence[int]) -> dict[str, object]:
+    """For a text: requests of a cell, in how many cells they ran, and all outputs together.
+
+    Every cell has the same requests.
+    """
+    key = "in_cells" if len(outputs) > 1 else "in_cell"
+    cells = detail(_NAME, key, cells=len(outputs)).model_dump()
+    return {"requests": max(outputs), "outputs": sum(outputs), "cells": cells}
 
 
 def _cost(found: Found, way: str) -> Finding:
@@ -89,7 +101,7 @@ def _cost(found: Found, way: str) -> Finding:
 def _other(found: Found, arm: str) -> list[Finding]:
     """What its own giving way cost another engine, where it ran."""
     texts: list[Message | None] = []
-    equal = requests = 0
+    equal, outputs = 0, list[int]()
     for cell, ample in _pairs(found):
         one, reference = cell.arm(arm), ample.arm(arm)
         names = ("preemptions", "recomputed", "steps")
@@ -97,15 +109,14 @@ def _other(found: Found, arm: str) -> list[Finding]:
         without = found.value(ample, arm, "steps")
         if one is None or reference is None or None in counts.values() or without is None:
             continue
-        slower = found.compared((cell, arm, "generate_s"), (ample, arm, "generate_s"))
-        told = {"size": cell.block_size, "ample": without, "time": _time(slower)}
+        told = {"size": cell.block_size, "ample": without, "time": _time(found, arm, cell, ample)}
         name = arm_message(arm).model_dump()
         texts.append(detail(_NAME, "other_size", arm=name, **told, **counts))
-        requests += len(reference.outputs)
+        outputs.append(len(reference.outputs))
         equal += sum(a == b for a, b in zip(one.outputs, reference.outputs, strict=False))
     if not texts or texts[0] is None:
         return []
-    same = detail(_NAME, "other_outputs", equal=equal, requests=requests)
+    same = detail(_NAME, "other_outputs", equal=equal, **_everywhere(outputs))
     return [Finding(id=arm, verdict=None, text=texts[0], more=sentences([*texts[1:], same]))]
 
 
@@ -116,15 +127,18 @@ def _size(found: Found, cell: CellResult, ample: CellResult) -> Message | None:
     without = found.value(ample, "paged", "steps")
     if None in counts.values() or without is None:
         return None
-    slower = found.compared((cell, "paged", "generate_s"), (ample, "paged", "generate_s"))
-    told = {"size": cell.block_size, "ample": without, "time": _time(slower)}
+    time = _time(found, "paged", cell, ample)
+    told = {"size": cell.block_size, "ample": without, "time": time}
     return message("experiments.preemption.size", **told, **counts)
 
 
-def _time(slower: Faster | None) -> dict[str, Any]:
+def _time(found: Found, arm: str, cell: CellResult, ample: CellResult) -> dict[str, Any]:
     """The time beside that with ample memory, as far as repeats and the machine allow."""
-    lacking = "few" if slower is None else slower.lacking
+    slower = found.compared((cell, arm, "generate_s"), (ample, arm, "generate_s"))
+    lacking: str | None = "few" if slower is None else slower.lacking
     if slower is None or lacking:
+        if lacking == "busy" and not found.busy(cell, arm):
+            lacking = "busy_ample"  # the one that it is held against
         told = {"n": slower.repeats if slower else 0, "least": FEWEST}
         return message(f"experiments.preemption.time_{lacking}", **told).model_dump()
     key = "same" if not slower.clear else "longer" if slower.factor > 1 else "shorter"
@@ -143,8 +157,8 @@ PREEMPTION = Experiment(
     name=_NAME,
     cells=_cells,
     figures=(
-        "preemptions", "recomputed", "swapped_blocks", "running_peak", "running_mean", "steps",
-        "generate_s",
+        "budget_bytes", "usable_blocks", "preemptions", "recomputed", "swapped_blocks",
+        "running_peak", "running_mean", "steps", "generate_s",
     ),
     charts=("generate_s", "preemptions"),
     findings=_findings,

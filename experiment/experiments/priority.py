@@ -21,7 +21,7 @@ from experiment.experiments.found import (
     untested,
 )
 from experiment.experiments.results import CellResult, Finding
-from experiment.messages import arm_message
+from experiment.messages import Message, arm_message
 
 _NAME = "priority"
 URGENT, PATIENT = 0, 1
@@ -86,7 +86,16 @@ def _in_steps(found: Found, which: str, fcfs: CellResult, priority: CellResult) 
     if before is None or after is None:
         return untested(which)
     shown = after < before if which == "urgent" else after > before
-    return judged(_NAME, which, shown, fcfs=before, priority=after)
+    groups = _groups(found, fcfs)
+    return judged(_NAME, which, shown, groups, fcfs=before, priority=after)
+
+
+def _groups(found: Found, cell: CellResult) -> Message:
+    """How many requests either mean is of, and how many may run at a time."""
+    options: Any = found.config.experiment.options
+    urgent = cell.requests // options["urgent_every"]
+    told = {"urgent": urgent, "others": cell.requests - urgent, "requests": cell.requests}
+    return detail(_NAME, "groups", limit=found.config.engine.max_num_seqs, **told)
 
 
 def _seconds(found: Found, fcfs: CellResult, priority: CellResult) -> Finding:

@@ -37,7 +37,7 @@ from experiment.experiments.found import (
     timed,
     untested,
 )
-from experiment.experiments.load import KEEPS_UP, LATER, kept_up, later_tokens
+from experiment.experiments.load import KEEPS_UP, LATER, kept_up, later_tokens, terms
 from experiment.experiments.measured import CellEvents, measure
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number
 from experiment.foreign import given_path
@@ -383,5 +383,6 @@ SERVING = Experiment(
     options=("step_s", "trace", "requests", "time_limit_s", *DRAW),
     without={"contiguous.growing": "like_sequential"},
     notices=_notices,
+    terms=terms,
     spared=_spared,
 )  # fmt: skip

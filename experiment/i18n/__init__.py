@@ -130,9 +130,9 @@ def format_seconds(value: float | None) -> str:
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "bytes": format_bytes,
-    "percent": lambda value: f"{value * 100:.1f} %",
-    "fine_percent": lambda value: f"{value * 100:.2f} %",
-    "signed_percent": lambda value: f"{value * 100:+.2f} %",
+    "percent": lambda value: f"{value * 100:,.1f} %",
+    "fine_percent": lambda value: f"{value * 100:,.2f} %",
+    "signed_percent": lambda value: f"{value * 100:+,.2f} %",
     "seconds": format_seconds,
     "count": lambda value: f"{value:,}",
     "ratio": lambda value: f"{value:.2f}",

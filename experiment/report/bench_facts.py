@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from experiment.bench.data import BenchData
+from experiment.bench.vllm_trials import reached, tried
 from experiment.i18n import Translator
-from experiment.report.bench_keys import bench_document, vllm_modes, vllm_on
+from experiment.report.bench_keys import bench_document, runs_on, vllm_modes, vllm_on
 from experiment.report.sourced import Teller
 from experiment.report.texts import arm_name
 
@@ -68,16 +72,30 @@ def _limits(k: Teller) -> list[str]:
 
 
 def _vllm(k: Teller, data: BenchData) -> list[str]:
+    """The mode that was taken and how it was found; why no other one was tried, or none runs."""
     if data.vllm is None:
         return []
-    if not k.value("vllm_taken.of"):
-        return [k.said("bench.fact.vllm_why", text="vllm.reason")]
+    taken = bool(k.value("vllm_taken.of"))
+    told_why = data.vllm.get("reason") or not taken
+    why = [k.said("bench.fact.vllm_why", text="vllm.reason")] if told_why else []
+    if not taken:
+        return why
     if modes := vllm_modes(data.vllm):
-        return [k.said("bench.fact.vllm_final", **vllm_on(name)) for name in modes]
-    at = "vllm_taken"
-    asked = data.vllm.get("asked", "auto") != "auto"
-    text = "bench.fact.vllm_asked" if asked else "bench.fact.vllm"
-    return [k.said(text, mode=f"{at}.mode", bind=f"{at}.bind", n=f"{at}.of")]
+        return [
+            *(k.said("bench.fact.vllm_final", **vllm_on(name), n=runs_on(name)) for name in modes),
+            *why,
+        ]
+    at, text = "vllm_taken", _found_how(data.vllm)
+    return [k.said(text, mode=f"{at}.mode", bind=f"{at}.bind", n=f"{at}.of"), *why]
+
+
+def _found_how(vllm: Mapping[str, Any]) -> str:
+    """The sentence on a mode that no final decided."""
+    if len(reached(vllm["probes"])) > 1:  # as earlier versions did
+        return "bench.fact.vllm"
+    if vllm.get("asked", "auto") != "auto":
+        return "bench.fact.vllm_asked"
+    return f"bench.fact.vllm_{'alone' if len(tried(vllm['probes'])) == 1 else 'only'}"
 
 
 def _packing(k: Teller, data: BenchData) -> list[str]:

@@ -40,7 +40,10 @@ def bench_document(data: BenchData) -> dict[str, Any]:
         "threads": [_threads(row) for row in data.rows],
         "vllm_ways": [_way(probe) for probe in (data.vllm or {}).get("probes", ())],
         "vllm_taken": _vllm_taken(data.vllm),
-        "vllm_modes": {name: _way(mode) for name, mode in vllm_modes(data.vllm).items()},
+        "vllm_modes": {
+            name: _way(mode) | {"runs": _runs(data.vllm, name)}
+            for name, mode in vllm_modes(data.vllm).items()
+        },
         "rounds_done": ", ".join(f"{name} {count}" for name, count in done.items()) or DASH,
     }
 
@@ -114,10 +117,21 @@ def vllm_on(workload: str) -> dict[str, str]:
     return {"workload": f"'{workload}", "mode": f"{at}.mode", "bind": f"{at}.bind"}
 
 
+def runs_on(workload: str) -> str:
+    """Where it finds how often each kind was run there."""
+    return f"vllm_modes.{workload}.runs"
+
+
 def _vllm_taken(vllm: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """In which way it was run, of how many that gave a rate; None where none did."""
     tried = [probe for probe in (vllm or {}).get("probes", ()) if any(probe["rates"])]
     return None if vllm is None or not vllm.get("probes") else _way(vllm) | {"of": len(tried)}
+
+
+def _runs(vllm: Mapping[str, Any] | None, workload: str) -> int | None:
+    """How often each kind was run on a workload."""
+    final = (vllm or {}).get("finals", {}).get(workload, ())
+    return max((len(each["rates"]) for each in final), default=None)
 
 
 def _way(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from experiment.bench.data import BenchData
 from experiment.bench.summary import Line, lines
-from experiment.bench.targets import OURS
+from experiment.bench.targets import NO_SUCH_GPU, OTHERWISE, OURS
 from experiment.i18n import DASH, Translator
 from experiment.report.bench_keys import bench_document, vllm_modes, vllm_on, workload_names
 from experiment.report.block_events import has_blocks
@@ -24,6 +24,11 @@ _UNITS = {"ratio": "fixed.2", "ms": "fixed.1:ms", "s": "fixed.2:s", "share": "wh
 _SPEED = ("arm", "rate", "factor", "first_token", "rounds")
 _TIMES = ("arm", "prompts", "prefill", "decode_step", "decode_requests", "decode")
 _MEMORY = ("arm", "kv", "allocated", "process", "running", "preempted", "recomputed")
+_ALIKE = {
+    "bench.note_tokens": "equal_requests", "bench.note_first_tokens": "equal_first_tokens"
+}  # fmt: skip
+# Why no target is judged, of one workload or all; the others are told with the name of theirs.
+_OF_MANY = (OTHERWISE.key, NO_SUCH_GPU.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,23 +203,24 @@ def _problems(k: Teller, mine: Sequence[Line]) -> list[str]:
     for line in mine:
         name, at = k.arm(line.arm), rows_at(line)
         notes += [k.said("bench.note_arm", arm=name, text=f"{at}.{why}") for why in _reasons(line)]
-        unequal = [
-            (row.equal_requests, place)
-            for place, row in enumerate(line.rows)
-            if row.status == "finished"
-            and row.equal_requests is not None
-            and row.equal_requests != row.requests
-        ]
-        if unequal:
-            least = min(unequal)[1]
-            notes.append(
-                k.said(
-                    "bench.note_tokens", arm=name, equal=f"{at}.{least}.equal_requests",
-                    requests=f"{at}.{least}.requests",
-                    reference=k.arm(str(line.rows[least].reference)),
-                )
-            )  # fmt: skip
+        for key, figure in _ALIKE.items():
+            least = _least_alike(line, figure)
+            if least is not None:
+                row = f"{at}.{least}"
+                reference = k.arm(str(line.rows[least].reference))
+                told = {"equal": f"{row}.{figure}", "requests": f"{row}.requests"}
+                notes.append(k.said(key, arm=name, reference=reference, **told))
     return notes
+
+
+def _least_alike(line: Line, figure: str) -> int | None:
+    """The row with the fewest requests alike; None where all are in each, or nobody knows."""
+    unequal = [
+        (getattr(row, figure), place)
+        for place, row in enumerate(line.rows)
+        if row.status == "finished" and getattr(row, figure) not in (None, row.requests)
+    ]
+    return min(unequal)[1] if unequal else None
 
 
 def _reasons(line: Line) -> list[str]:
@@ -278,7 +284,7 @@ def _vllm(k: Teller, told: dict[str, Any]) -> Cells:
         cells = [k.number(f"{at}.rates.{run}", "fixed.1") for run in range(2 if twice else 1)]
         places = {name: _same_way(probe, tried) for name, tried in finals.items()}
         cells += [
-            k.number(f"vllm.finals.{name}.{n}.rates.0", "fixed.1") for name, n in places.items()
+            k.number(f"vllm.finals.{name}.{n}.rates.*", "ranged.1") for name, n in places.items()
         ]
         bind = k.stored(f"vllm_ways.{place}.bind")
         rows.append([k.stored(f"vllm_ways.{place}.mode"), bind, *cells])
@@ -349,10 +355,32 @@ def _spread_of(k: Teller, target: dict[str, Any], at: str, kind: str) -> str:
 def _why_not(k: Teller, data: BenchData) -> list[str]:
     same = any(target["id"] == "a_no_matrix" and target["values"] for target in data.targets)
     notes = [k.t("bench.note_no_matrix")] if same else []
-    if any(target["verdict"] == "not_judged" for target in data.targets):
-        return [*notes, k.t("bench.note_not_judged")]
-    missing = [target["id"] for target in data.targets if target["reason"] is not None]
-    return notes + [
-        k.said("bench.note_target", target=f"@bench.target.{name}", text=f"targets[{name}].reason")
-        for name in missing
-    ]
+    of_many = dict.fromkeys(why for target in data.targets if (why := _why_none(target)))
+    notes += [k.t(key) for key in of_many]
+    return notes + [note for target in data.targets for note in _of_target(k, target)]
+
+
+def _why_none(target: dict[str, Any]) -> str | None:
+    """Why many targets have no verdict; files of before this was said knew one reason."""
+    if target["verdict"] != "not_judged":
+        return None
+    if "unjudged" not in target:
+        return OTHERWISE.key
+    key = (target["unjudged"] or {}).get("key")
+    return key if key in _OF_MANY else None
+
+
+def _of_target(k: Teller, target: dict[str, Any]) -> list[str]:
+    """Why rounds lack its figure, and why it alone is not judged."""
+    at, told = f"targets[{target['id']}]", {"target": f"@bench.target.{target['id']}"}
+    notes, why = [], target.get("unjudged")
+    if target["reason"] is not None and not target["values"]:
+        notes.append(k.said("bench.note_target", **told, text=f"{at}.reason"))
+    elif target["reason"] is not None:
+        few = target["verdict"] == "not_judged" and why is None
+        rounds = {"n": f"length {at}.values", "rounds": f"{at}.rounds"}
+        key = "bench.note_target_few" if few else "bench.note_target_some"
+        notes.append(k.said(key, **told, **rounds, text=f"{at}.reason"))
+    if why is not None and why["key"] not in _OF_MANY:
+        notes.append(k.said("bench.note_target_open", **told, text=f"{at}.unjudged"))
+    return notes

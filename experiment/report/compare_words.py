@@ -59,7 +59,7 @@ def change_text(row: Row) -> str:
         return "0"
     if row.change is None:
         return f"{row.difference:+,.6g}"
-    return f"{row.change * 100:+.1f} %"
+    return f"{row.change * 100:+,.1f} %"
 
 
 def moment(side: Side) -> str:

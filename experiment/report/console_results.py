@@ -109,7 +109,7 @@ def _show_gains(out: ConsoleReporter, results: Results) -> None:
     for gain in results.gains:
         table.add_row(arm_name(out.t, gain.arm), *_gain_cells(out, gain))
     out.console.print(table)
-    out.line(out.t("gains.once"), "dim")
+    _end_gains(out, results)
 
 
 def _list_gains(out: ConsoleReporter, results: Results, heads: tuple[str, ...]) -> None:
@@ -120,6 +120,14 @@ def _list_gains(out: ConsoleReporter, results: Results, heads: tuple[str, ...]) 
             if cell:
                 text = out.t("console.problem", arm=out.t(f"gains.{head}"), text=cell)
                 out.line(text, indent=2)
+    _end_gains(out, results)
+
+
+def _end_gains(out: ConsoleReporter, results: Results) -> None:
+    """What to know of the factors, and once why some are missing."""
+    reasons = {gain.reason.key: gain.reason for gain in results.gains if gain.reason is not None}
+    for reason in reasons.values():
+        out.line(out.t("console.note", text=out.t.message(reason)), "yellow")
     out.line(out.t("gains.once"), "dim")
 
 
@@ -127,9 +135,16 @@ def _gain_cells(out: ConsoleReporter, gain: Gain) -> list[str]:
     return [
         f"{gain.tokens_per_s:,.1f}",
         DASH if gain.mean_running is None else f"{gain.mean_running:.2f}",
-        "" if gain.factor is None else f"{gain.factor:.2f} ×",
+        _factor(gain),
         "" if gain.step is None else out.t(f"gains.step_{gain.step}"),
     ]
+
+
+def _factor(gain: Gain) -> str:
+    """Of the lowest rung there is none; a dash where there is a reason."""
+    if gain.factor is None:
+        return DASH if gain.reason else ""
+    return f"{gain.factor:.2f} ×"
 
 
 def _show_prefix_cache(out: ConsoleReporter, results: Results) -> None:

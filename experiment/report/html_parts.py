@@ -308,7 +308,7 @@ def subject(keys: Keys, record: Record) -> list[tuple[str, Shown]]:
     device = keys.number("results.environment.device_name", "text")
     rows.append(("device", device or keys.number("model.device", "text")))
     if workload:
-        rows.append(("requests", _request_counts(keys)))
+        rows.append(_request_counts(keys, workload.sampling.n))
         sampling = sampling_message(workload.sampling)
         rows.append(("sampling", Said(sampling, "workload.sampling", "sampling")))
         rows.append(("budget", keys.number("workload.budget_bytes", "bytes")))
@@ -317,13 +317,17 @@ def subject(keys: Keys, record: Record) -> list[tuple[str, Shown]]:
     return [(label, value) for label, value in rows if value is not None]
 
 
-def _request_counts(keys: Keys) -> Said:
-    return keys.said(
-        "report.subject.requests_value",
-        n="length workload.requests",
-        tokens="length workload.requests.*.token_ids.*",
-        new="max workload.requests.*.max_new_tokens",
-    )
+def _request_counts(keys: Keys, samples: int) -> tuple[str, Said]:
+    """How many requests; where each prompt has several, that they are its samples."""
+    counts = {
+        "n": "length workload.requests",
+        "tokens": "length workload.requests.*.token_ids.*",
+        "new": "max workload.requests.*.max_new_tokens",
+    }
+    if samples == 1:
+        return "requests", keys.said("report.subject.requests_value", **counts)
+    said = keys.said("report.subject.samples_value", each="workload.sampling.n", **counts)
+    return "samples", said
 
 
 def repeat_command(words: Sequence[str]) -> str:

@@ -39,6 +39,8 @@ class LineChart:
         mark: place of a point to be set apart.
         joined: whether neighbours are points of one quantity, with something between them; of
             words there are marks alone.
+        top: place of the line that is drawn last, dashed and with open marks, so that equal ones
+            below it are seen; None: no line is.
     """
 
     name: str
@@ -53,6 +55,7 @@ class LineChart:
     mark: int | None = None
     point_pixels: int = 58
     joined: bool = True
+    top: int | None = None
 
 
 def line_chart(b: Bilingual, chart: LineChart, wide: Width = WIDE) -> Markup:
@@ -60,12 +63,23 @@ def line_chart(b: Bilingual, chart: LineChart, wide: Width = WIDE) -> Markup:
     return _chart(b, chart, wide) + _chart(b, chart, NARROW)
 
 
-def line_swatch(index: int) -> Markup:
-    """A small sample of a line, for the legend."""
-    stroke = tag("path", d="M0 7H22", class_=f"series s{index}")
-    shape = tag("path", d=_MARKS[index % len(_MARKS)], class_=f"point s{index}",
-                transform="translate(11 7)")  # fmt: skip
+def line_swatch(index: int, on_top: bool = False) -> Markup:
+    """A small sample of a line, for the legend; ``on_top``: it is ``LineChart.top``."""
+    stroke = tag("path", d="M0 7H22", class_=_series(index, on_top))
+    shape = _mark(index, 11, 7, on_top)
     return tag("svg", stroke, shape, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
+
+
+def _series(index: int, on_top: bool) -> str:
+    return f"series over s{index}" if on_top else f"series s{index}"
+
+
+def _mark(index: int, x: float, y: float, on_top: bool) -> Markup:
+    """On top it is larger than what it may lie on, and open."""
+    place, shape = f"translate({x:g} {y:g})", _MARKS[index % len(_MARKS)]
+    if not on_top:
+        return tag("path", d=shape, class_=f"point s{index}", transform=place)
+    return tag("path", d=shape, class_=f"point open s{index}", transform=f"{place} scale(1.6)")
 
 
 def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
@@ -74,11 +88,12 @@ def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
     places = _places(len(chart.points), left + 14, width.pixels - right - 14, chart.joined)
     parts = _frame(b, chart, y, (left, width.pixels - right))
     parts += _axis(b, chart, places, width)
-    for index, values in enumerate(chart.lines):
+    for index in sorted(range(len(chart.lines)), key=lambda place: place == chart.top):
+        values = chart.lines[index]
         spans = chart.spans[index] if chart.spans else (None,) * len(values)
         own = [place + _aside(chart, index) for place in places]
         parts += _spans(spans, own, y, index)
-        parts += _line(values, own, y, index, chart.joined)
+        parts += _line(chart, own, y, index)
     return drawing(
         b, f"{chart.name}-{width.name}", (width.pixels, _HEIGHT + 62), chart.title, chart.about,
         parts, table=chart.table, class_=f"chart {width.name}",
@@ -134,7 +149,7 @@ def _ticks(y: Scale) -> list[float]:
 
 def _tick(tick: float, chart: LineChart) -> str:
     if chart.unit == "share":
-        return f"{tick * 100:g} %"
+        return f"{tick * 100:,g} %"
     if chart.unit == "seconds" and tick:  # a tick is round: 50 ms, where a figure is 50.0 ms
         return f"{tick:,g} s" if abs(tick) >= 1 else f"{tick * 1000:g} ms"
     return written(tick, chart.unit) if chart.unit in ("seconds", "bytes") else f"{tick:,g}"
@@ -164,22 +179,18 @@ def _spans(
     return [line(x, y(low), x, y(high), class_=style) for x, (low, high) in pairs]
 
 
-def _line(
-    values: Sequence[Value], places: Sequence[float], y: Scale, index: int, joined: bool
-) -> list[Markup]:
+def _line(chart: LineChart, places: Sequence[float], y: Scale, index: int) -> list[Markup]:
     """A gap where nothing is known."""
     parts: list[Markup] = []
     piece: list[tuple[float, float]] = []
+    values, on_top = chart.lines[index], index == chart.top
     for x, value in [*zip(places, values, strict=True), (0.0, None)]:
         if value is not None:
             piece.append((x, y(value)))
             continue
-        if joined and len(piece) > 1:
-            parts.append(path(piece, class_=f"series s{index}"))
+        if chart.joined and len(piece) > 1:
+            parts.append(path(piece, class_=_series(index, on_top)))
         piece = []
-    for x, value in zip(places, values, strict=True):
-        if value is not None:
-            place = f"translate({x:.1f} {y(value):.1f})"
-            shape = _MARKS[index % len(_MARKS)]
-            parts.append(tag("path", d=shape, class_=f"point s{index}", transform=place))
+    known = ((x, value) for x, value in zip(places, values, strict=True) if value is not None)
+    parts += [_mark(index, round(x, 1), round(y(value), 1), on_top) for x, value in known]
     return parts

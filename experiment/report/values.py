@@ -44,7 +44,7 @@ def count(value: float | None) -> str | None:
 
 def percent(value: float | None) -> str | None:
     """A share."""
-    return None if value is None else f"{value * 100:.1f} %"
+    return None if value is None else f"{value * 100:,.1f} %"
 
 
 def decimal(value: float | None) -> str | None:

@@ -94,14 +94,14 @@ class Reporter:
         """Seconds since the workload began."""
         return (self.clock.now() - self._began) / 1e9
 
-    def step(self, plan: StepPlan, started_ns: int, ended_ns: int) -> None:
-        """Log an executed step."""
+    def step(self, plan: StepPlan, ended_ns: int, took: int) -> None:
+        """Log an executed step and the nanoseconds that it took on the arm's clock."""
         self.emit(
             Step(
                 t_ns=ended_ns,
                 arm=self.task.arm,
                 plan=plan_to_json(plan),
-                started_ns=started_ns,
+                started_ns=ended_ns - took,
             )
         )
         self._last_step = plan.step

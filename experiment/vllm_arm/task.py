@@ -56,12 +56,11 @@ class VllmTask(BaseModel):
     def first_prompts(self) -> list[int]:
         """Lengths, in tokens, of prompts that are run before the clock starts.
 
-        Those that our own engine computes in its profile run. One token where there is none, on
-        a GPU and in an experiment, whose first repeat warms up; and where what they leave could
-        be found again.
+        Those that the other arms compute. One token where there is none, in an experiment, whose
+        first repeat warms up; and where what they leave could be found again.
         """
         limits = self.arguments
-        if self.device != "cpu" or self.repeats or limits.get("enable_prefix_caching"):
+        if self.repeats or limits.get("enable_prefix_caching"):
             return [1]
         return first_prompts(self.workload, limits["max_num_batched_tokens"]) or [1]
 

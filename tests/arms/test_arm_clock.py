@@ -10,6 +10,8 @@ import pytest
 
 from experiment.arm_clock import Clock
 from experiment.arms.base import ArmRun
+from experiment.events import Keyframe, Step
+from kvsim.step import StepPlan
 
 _PAUSE_S = 0.2  # much longer than an idle process waits for a core
 
@@ -40,6 +42,37 @@ def test_the_device_is_done_when_it_stops_and_when_it_goes_on(
         assert len(waited) == 1
     assert len(waited) == 2
     assert waited[0] <= stopped == waited[1]  # what was asked for inside is not on the clock
+
+
+@pytest.mark.parametrize(("experiment", "before"), [(None, True), ("capacity", False)])
+def test_first_prompts_are_due_where_no_first_repeat_warms_up(
+    experiment: str | None, before: bool
+) -> None:
+    config = SimpleNamespace(experiment=SimpleNamespace(name=experiment))
+    task: Any = SimpleNamespace(device="cpu", config=config)
+    assert ArmRun(task, task, 0.0).computes_before is before
+
+
+def test_a_step_is_logged_without_what_was_measured_in_the_middle_of_it() -> None:
+    sent: list[Any] = []
+    config = SimpleNamespace(run=SimpleNamespace(witness=False))
+    request = SimpleNamespace(max_new_tokens=1)
+    workload = SimpleNamespace(requests=[request])
+    task: Any = SimpleNamespace(device="cpu", arm="paged", config=config, workload=workload)
+    wire: Any = SimpleNamespace(emit=sent.append)
+    run = ArmRun(wire, task, 0.0)
+    began = run.now()
+    time.sleep(_PAUSE_S)
+    with run.paused():
+        time.sleep(_PAUSE_S)
+    time.sleep(_PAUSE_S)
+    before = time.monotonic_ns()
+    run.step(StepPlan(0), began, run.picture(0, dict, dict))
+    (step,) = (event for event in sent if isinstance(event, Step))
+    assert 2 * _PAUSE_S * 1e9 <= step.t_ns - step.started_ns < 3 * _PAUSE_S * 1e9
+    assert before <= step.t_ns <= time.monotonic_ns()
+    (keyframe,) = (event for event in sent if isinstance(event, Keyframe))
+    assert sent.index(step) < sent.index(keyframe)
 
 
 def test_what_is_raised_inside_a_pause_ends_it() -> None:

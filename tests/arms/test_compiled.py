@@ -14,7 +14,14 @@ from transformers import CompileConfig
 from experiment.arms import contiguous
 from experiment.arms.registry import ARMS
 from experiment.config import Config, expand_arms, group_of
-from experiment.events import ModelCompiled, ModelPrepared, WorkloadReady, WorkloadRequest
+from experiment.events import (
+    ModelCompiled,
+    ModelPrepared,
+    ProfileRun,
+    WorkloadReady,
+    WorkloadRequest,
+)
+from experiment.first_prompts import NEW_TOKENS
 from experiment.launch import Launch, Prepared, plan_launch
 from experiment.messages import Message
 from experiment.sampling import SamplingConfig
@@ -41,7 +48,7 @@ def fake_run(arm: str) -> Any:
     events: list[Any] = []
     workload = SimpleNamespace(sampling=SamplingConfig())
     return SimpleNamespace(
-        task=SimpleNamespace(arm=arm, workload=workload),
+        task=SimpleNamespace(arm=arm, workload=workload), computes_before=True,
         paused=nullcontext, synchronize=lambda: None, emit=events.append, events=events,
     )  # fmt: skip
 
@@ -70,8 +77,8 @@ def test_generate_is_told_whether_to_compile(arm: str) -> None:
 
 def test_compiling_takes_a_few_steps_of_the_same_shape_before_the_clock() -> None:
     model, run = Recorder(), fake_run(ARM)
-    cache, layers = cache_of(2)
-    contiguous._compile(run, model, REQUESTS, cache, layers)
+    cache, _ = cache_of(2)
+    assert contiguous._compute_before(run, model, REQUESTS, cache)
     (told,) = model.calls
     assert told["disable_compile"] is False
     assert isinstance(told["compile_config"], CompileConfig)
@@ -81,6 +88,25 @@ def test_compiling_takes_a_few_steps_of_the_same_shape_before_the_clock() -> Non
     (event,) = run.events
     assert isinstance(event, ModelCompiled)
     assert event.seconds > 0
+
+
+def test_others_compute_as_many_tokens_as_ours_before_the_clock_and_compile_nothing() -> None:
+    model, run = Recorder(), fake_run("contiguous.batch")
+    cache, _ = cache_of(2)
+    assert contiguous._compute_before(run, model, REQUESTS, cache)
+    (told,) = model.calls
+    assert told["disable_compile"] is True
+    assert (told["input_ids"].shape, told["max_new_tokens"]) == ((2, 5), NEW_TOKENS)
+    (event,) = run.events
+    assert isinstance(event, ProfileRun)
+    assert (event.requests, event.prompt_tokens, event.kept) == (2, 8, False)
+
+
+def test_the_first_repeat_of_an_experiment_warms_up_so_nothing_is_computed_before() -> None:
+    model, run = Recorder(), fake_run("contiguous.batch")
+    run.computes_before = False
+    assert not contiguous._compute_before(run, model, REQUESTS, cache_of(2)[0])
+    assert (model.calls, run.events) == ([], [])
 
 
 def test_compiled_code_finds_the_cache_where_it_was() -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from arm_runs import Run, make_config, run_arms, with_requests
 
+from experiment.arms import transformers_paged
+from experiment.arms.base import ArmRun
+from experiment.arms.task import ArmTask
 from experiment.arms.transformers_paged import _Prefix
 from experiment.environment import Environment
+from experiment.events import Channel, ProfileRun
+from experiment.first_prompts import NEW_TOKENS
 from experiment.messages import message
 from experiment.runner import Prepared
 from kvsim.ledger import SlotState
@@ -38,6 +45,11 @@ def test_its_pool_is_within_the_budget_its_trash_among_it(run: Run) -> None:
     pool, paged = run.pool(ARM), run.pool("paged")
     assert (pool.blocks, pool.engine_blocks) == (12, 2)
     assert pool.tensor_bytes == paged.tensor_bytes == 12 * 8 * pool.slot_bytes
+
+
+def test_why_its_slots_are_not_counted_is_not_that_its_cache_grows(run: Run) -> None:
+    (told,) = (r for r in run.readings(ARM) if r.channel is Channel.POISON)
+    assert (told.bytes, told.reason) == (None, message("memory.not_poisoned"))
 
 
 def test_its_trash_is_never_handed_out(run: Run) -> None:
@@ -113,3 +125,36 @@ def test_what_it_shares_merges_and_evicts_is_told_block_for_block(sharing: Run) 
         for chunk in plan.chunks:
             first.setdefault(chunk.request, chunk.start)
     assert found["hit_cross"] == sum(first.values()) > 0
+
+
+def test_it_computes_the_same_prompts_as_ours_before_its_clock(run: Run) -> None:
+    told = {e.arm: (e.requests, e.prompt_tokens) for e in run.record.of(ProfileRun)}
+    prompts = [prompt for prompt, _ in REQUESTS]
+    assert told[ARM] == told["paged"] == (len(prompts), sum(prompts))
+
+
+def test_what_it_computed_before_leaves_the_cache_as_a_new_one(prepared: Prepared) -> None:
+    config = make_config("tiny-gpt2", (ARM,))
+    engine = config.engine.model_copy(update={"prefix_caching": True})
+    config = config.model_copy(update={"engine": engine})
+    fitted = with_requests(prepared, ALIKE, slabs=4, max_length=64, block_size=8)
+    task = ArmTask(
+        arm=ARM, config=config, device="cpu", directory=fitted.directory, model=fitted.model,
+        workload=fitted.workload,
+    )  # fmt: skip
+    wire: Any = SimpleNamespace(emit=lambda _: None, mark=lambda _: None)
+    run = ArmRun(wire, task, 0.0)
+    manager = transformers_paged._start(run, run.load(transformers_paged.ATTENTION))
+    cache = manager.batch_processor.cache
+    (allocator,) = cache.cache_allocators.values()
+    free, cached = list(cache.pool.free_sectors), allocator.ledger.cached_blocks
+    seen: list[int] = []
+    step = manager._generation_step
+    manager._generation_step = lambda: (seen.append(len(allocator.block_table)), step())
+    transformers_paged._compute_before(run, manager)
+    assert seen[0] == len(ALIKE)
+    assert len(seen) == NEW_TOKENS
+    assert (cache.pool.free_sectors, dict(allocator.block_table)) == (free, {})
+    assert allocator.ledger.cached_blocks is cached
+    assert not cached
+    assert not manager.batch_processor.scheduler.has_pending_requests()

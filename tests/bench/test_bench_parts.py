@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from experiment.arms.step_profile import ATTEND, STEP, Parts, Span, spans_of, split
+from experiment.bench.command import _parser, options_of
 from experiment.bench.data import BenchData, Waiting
 from experiment.bench.order import Pace, turned
 from experiment.bench.plan import ARMS, Options, base_config, with_run
@@ -26,6 +27,7 @@ from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import all_tables
 from experiment.thread_env import bound_cores, thread_variables
 from experiment.thread_record import thread_facts
+from experiment.words import parse
 
 GPT2 = ModelPrepared(
     name="gpt2", source="random", architecture="a", parameters=124_439_808,
@@ -169,6 +171,25 @@ def test_slow_arms_without_a_target_run_once_unless_they_are_named() -> None:
     assert named.needed("C") == set(ARMS)
     assert named.arms_of("C", 3) == list(ARMS)
     assert named.left_out() == []
+
+
+def test_the_growing_cache_runs_where_it_is_named_and_no_target_waits_for_it() -> None:
+    growing = "contiguous.growing"
+    assert growing not in options(usual=True).on("cuda").arms
+    assert growing not in {target.other for target in TARGETS}
+    asked = parse(_parser(Translator("en")), ["--arms", f"{growing},paged"], ())
+    assert options_of(asked, Path("none")).arms_of("C", 1) == [growing, "paged"]
+
+
+def test_on_a_gpu_no_arm_is_slow_by_itself_and_all_run_in_every_round() -> None:
+    asked = options(usual=True).on("cuda")
+    for workload in "ABCD":
+        for number in range(3):
+            assert asked.arms_of(workload, number) == list(asked.arms)
+    assert asked.left_out() == []
+    on_cpu = options(usual=True).on("cpu")
+    assert "contiguous.sequential" not in on_cpu.arms_of("C", 0)
+    assert on_cpu.left_out() == options().left_out() != []
 
 
 def test_vllm_is_bound_to_as_many_cores_as_others_have_threads() -> None:
@@ -451,6 +472,17 @@ def test_the_outermost_operations_of_a_step_are_counted_once() -> None:
     assert first == Parts(1.0, pytest.approx(0.5), pytest.approx(0.2), pytest.approx(0.02))
     assert first.rest == pytest.approx(0.28)
     assert second == Parts(0.1, 0.0, 0.0, pytest.approx(0.01))
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_an_activation_that_is_part_of_a_product_is_not_said_to_stand_apart(lang: str) -> None:
+    t, word = Translator(lang), {"en": "activation", "zh": "激活"}[lang]
+    data = BenchData(
+        version="1", started="2026-11-22T04:33:57+00:00", profiles=[profile(0, 30.0)]
+    )  # fmt: skip
+    table = next(each for each in all_tables(t, data) if each.title == t("bench.title_steps"))
+    assert not any(word in name for name in table.header)
+    assert any(word in note for note in table.notes)
 
 
 def event(name: str, start: float, end: float, device: str = "CPU", thread: int = 1) -> Any:

@@ -193,7 +193,7 @@ def test_a_decode_step_is_one_of_as_many_requests_as_ever() -> None:
 STEPS = [step(i, i * 1000, i * 1000 + 600, chunks=(Chunk(0, i, 1, True),)) for i in range(10)]
 
 
-CLAIMS = {6.0: True, 5.88: True, 7.7: True, 9.6: True, 5.86: False, 9.9: False, 0.1: False}
+CLAIMS = {6.0: True, 7.7: True, 9.6: True, 5.99: False, 9.9: False, 0.1: False}
 
 
 @pytest.mark.parametrize(("claimed", "believed"), CLAIMS.items())
@@ -395,6 +395,8 @@ def test_tokens_are_compared_with_transformers_one_by_one_whatever_the_order() -
     arms = ["paged", "vllm", "contiguous.batch", "contiguous.sequential"]
     assert reference_of([done(arm) for arm in arms]) == "contiguous.sequential"
     assert reference_of([done(arm) for arm in arms[:3]]) == "contiguous.batch"
+    padded = ["contiguous.growing", "contiguous.batch"]
+    assert reference_of([done(arm) for arm in padded]) == "contiguous.batch"
     assert reference_of([done("paged"), done("contiguous.batch", "failed")]) == "paged"
     assert reference_of([done("paged", "failed")]) is None
 
@@ -414,6 +416,28 @@ def test_the_row_that_differs_is_the_one_that_parts_from_the_reference() -> None
     assert {row.reference for row in rows.values()} == {"contiguous.sequential"}
     assert rows["paged"].equal_requests == 0
     assert rows["contiguous.sequential"].equal_requests == rows["paged"].requests == 1
+    assert rows["paged"].equal_first_tokens == 0
+    assert rows["contiguous.sequential"].equal_first_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "alike"),
+    [([7, 2, 3, 4], [7] * 4, 1), ([1, 7, 7, 7], [7] * 4, 0), ([], [7] * 4, 0), ([], [], 0)],
+)
+def test_requests_that_begin_with_the_same_token_are_counted(
+    ours: list[int], theirs: list[int], alike: int
+) -> None:
+    one: list[Event] = [pool(8), *scheduled([(6, 4)], 8, 100), finished(0.4)]
+    both = [
+        event
+        for arm, tokens in (("paged", ours), ("contiguous.sequential", theirs))
+        for event in (*(of_arm(each, arm) for each in one), of_arm(ended(0, 4), arm, tokens=tokens))
+    ]
+    rows = {row.arm: row for row in rows_of(record(both, asked((6, 4))), "A", 0)}
+    assert rows["paged"].equal_first_tokens == alike
+    old = rows["paged"].model_dump(mode="json")
+    del old["equal_first_tokens"]
+    assert Row.model_validate(old).equal_first_tokens is None
 
 
 def test_requests_that_never_ended_are_still_asked_for() -> None:

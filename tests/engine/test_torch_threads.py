@@ -92,6 +92,13 @@ def test_a_loop_that_breaks_off_is_not_taken_for_done(threads: int) -> None:
         run_job(_break_off, make_job(5, 5, [], []), threads)
 
 
+def test_no_piece_is_handed_out_behind_one_that_broke() -> None:
+    job = make_job(5, 5, [], [])
+    assert next_piece(job) == (0, 1)
+    job[2] = BROKEN
+    assert next_piece(job) == (-1, -1)
+
+
 def test_an_array_with_gaps_is_refused() -> None:
     with pytest.raises(ValueError, match="contiguous"):
         entry(torch.zeros(4, 4)[:, :2])

@@ -9,7 +9,7 @@ from experiment.config_reading import load_config
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.experiments.results import CellResult
 from experiment.i18n import Translator
-from experiment.messages import Message, arm_message
+from experiment.messages import Message, arm_message, message
 from experiment.shipped import CONFIGS
 
 
@@ -89,7 +89,8 @@ def test_what_giving_way_cost_another_engine_is_told_where_it_ran() -> None:
         assert (told["steps"], told["ample"], told["recomputed"]) == (179, 112, 42)
         assert told["time"]["key"] == "experiments.preemption.time_longer"
         same = below(ran[arm])["preemption.other_outputs"]
-        assert same == {"equal": 1, "requests": 2}
+        cells = message("experiments.preemption.in_cell", cells=1).model_dump()
+        assert same == {"equal": 1, "requests": 2, "outputs": 2, "cells": cells}
 
 
 @pytest.mark.parametrize(

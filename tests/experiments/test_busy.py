@@ -21,7 +21,11 @@ from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
 from experiment.i18n import LANGUAGES, Translator
 from experiment.joined import joined
+from experiment.messages import message
 from experiment.record import EVENTS_FILE, Record, read_record
+from experiment.report.console import ConsoleReporter
+from experiment.report.console_results import show_results
+from experiment.report.html import report_html
 
 
 @pytest.mark.parametrize(
@@ -148,6 +152,33 @@ def test_a_time_of_an_arm_that_began_busy_gets_no_verdict(
         before["at_once"].verdict, before["preempting"]
     )  # fmt: skip
     assert [one.figures for one in cell.arms] == [one.figures for one in quiet.result.cells[0].arms]
+
+
+@pytest.mark.parametrize("arm", ["slabs", "paged"])
+def test_where_the_gain_comes_from_is_not_told_of_an_arm_that_began_busy(
+    quiet: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str], arm: str
+) -> None:
+    """In the page and on the console there is a dash, with the reason."""
+    (_, before) = quiet.results.gains
+    assert before.factor is not None
+    assert before.reason is None
+    shown, results = picture(with_notices(quiet, tmp_path, {arm: 0.75}))
+    slabs, paged = results.gains
+    assert (slabs.reason, paged.factor, paged.step) == (None, None, "paging")
+    assert paged.reason == message("experiments.busy")
+    t = Translator("en")
+    why = t.message(paged.reason)
+    assert results.experiment is not None
+    # The words of its findings.
+    assert why in [t.message(finding.text) for finding in results.experiment.findings]
+    for page, told in ((report_html(quiet.shown, quiet.results, "en"), False),
+                       (report_html(shown, results, "en"), True)):  # fmt: skip
+        ladder = page.partition('id="gains"')[2].partition("</table>")[0]
+        assert (why in ladder) is told
+        assert ('class="dash"' in ladder) is told
+    show_results(ConsoleReporter("en"), results.model_copy(update={"experiment": None}), [])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert t("console.note", text=why) in printed
 
 
 def test_of_an_arm_that_ran_again_the_later_attempt_was_busy_or_not(

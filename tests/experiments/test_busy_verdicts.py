@@ -71,7 +71,7 @@ def test_a_busy_end_of_the_range_is_called_so() -> None:
 
 
 def concurrency(busy: str | None) -> list[CellResult]:
-    """Two numbers at a time; ``busy`` is an arm that began so, with the most or, alone, at all."""
+    """Three numbers at a time; ``busy`` is an arm that began so with the most, or where it ran."""
 
     def ran(rate: float) -> Figures:
         return {"tokens_per_s": [rate] * 3, "service_s": [100 / rate] * 3, "running_mean": 3.2,
@@ -79,10 +79,11 @@ def concurrency(busy: str | None) -> list[CellResult]:
 
     first = cell(0, {"concurrency": 1}, contiguous__sequential=ran(10), contiguous__batch=ran(10),
                  slabs=ran(12), paged=ran(12))  # fmt: skip
-    most = cell(1, {"concurrency": 32}, contiguous__batch=ran(20), slabs=ran(60), paged=ran(300))
+    more = cell(1, {"concurrency": 8}, contiguous__batch=ran(15), slabs=ran(30), paged=ran(60))
+    most = cell(2, {"concurrency": 32}, contiguous__batch=ran(20), slabs=ran(60), paged=ran(300))
     if busy == "contiguous.sequential":
-        return [begun_busy(first, busy), most]
-    return [first, begun_busy(most, busy) if busy else most]
+        return [begun_busy(first, busy), more, most]
+    return [first, more, begun_busy(most, busy) if busy else most]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,34 @@ def test_a_gain_is_judged_where_none_of_its_steps_began_busy(
     assert throughput.seen is None or busy is None
     assert throughput.reason is not None
     assert throughput.reason.key == ("experiments.busy" if busy else "claims.why.plain")
+
+
+@pytest.mark.parametrize(("busy", "steps"), [("paged", True), ("contiguous.batch", False)])
+def test_where_times_decide_nothing_the_steps_of_paging_alone_are_told(
+    busy: str, steps: bool
+) -> None:
+    def counted(one: CellResult) -> CellResult:
+        """With 208 steps in slabs and 128 in blocks."""
+        arms = [
+            arm.model_copy(
+                update={"figures": {**arm.figures, "steps": value(128 + 80 * (arm.arm == "slabs"))}}
+            )
+            for arm in one.arms
+        ]
+        return one.model_copy(update={"arms": arms})
+
+    seen = findings("concurrency", *map(counted, concurrency(busy)))
+    # The headline is that of the whole gain, of which any step may have begun busy.
+    assert next(iter(seen)) == "whole"
+    for name, said in (("whole", True), ("paging", steps)):
+        text = seen[name].text
+        assert (text.key == f"experiments.concurrency.{name}_counted") is said
+        if said:
+            assert (text.params["slabs_steps"], text.params["paged_steps"]) == (208, 128)
+            assert (text.params["concurrency"], seen[name].verdict) == (32, "untested")
+            assert "busy_advice" in below(seen[name])
+    told = claim("throughput", "concurrency", *map(counted, concurrency(busy)))
+    assert (told.seen, told.verdict, told.reason) == (None, "untested", seen["whole"].text)
 
 
 @pytest.mark.parametrize(("busy", "told"), [(0, True), (1, True), (2, True), (3, False)])
@@ -175,6 +204,8 @@ def test_questions_are_not_compared_where_one_of_the_cells_began_busy(busy: str)
 
     seen = findings("prefix", one(0, "off", 4.0), one(1, "on", 1.0))
     assert is_untested(seen["later"])
+    # The first one is the headline: it tells what was counted.
+    assert list(seen)[:2] == ["tokens", "later"]
     assert is_untested(seen["first"]) is (busy == "on")
     assert "prefix.other_busy" in below(seen["vllm"])
     assert seen["tokens"].verdict == "shown"
@@ -209,12 +240,14 @@ def test_what_giving_way_took_is_not_told_of_a_busy_machine() -> None:
                         "generate_s": [1, 1, 1]}  # fmt: skip
     ample, short = (cell(n, {"block_size": 4, "preemption": way}, paged=figures, vllm=figures)
                     for n, way in enumerate(("ample", "recompute")))  # fmt: skip
-    quiet, busy = (findings("preemption", one, short)
-                   for one in (ample, begun_busy(ample, "paged", "vllm")))  # fmt: skip
+    slow, slower = (begun_busy(one, "paged", "vllm") for one in (ample, short))
+    ways = ((ample, short), (ample, slower), (slow, slower), (slow, short))
+    seen = [findings("preemption", *cells) for cells in ways]
     for name in ("recompute", "vllm"):
-        said = [seen[name].text.params["time"]["key"] for seen in (quiet, busy)]
-        assert said == ["experiments.preemption.time_same", "experiments.preemption.time_busy"]
-    assert busy["recompute"].text.params["recomputed"] == 9
+        said = [one[name].text.params["time"]["key"].rpartition("time_")[2] for one in seen]
+        # Who began quietly is not called disturbed; what it is held against is.
+        assert said == ["same", "busy", "busy", "busy_ample"]
+    assert seen[-1]["recompute"].text.params["recomputed"] == 9
 
 
 def test_a_queue_on_a_busy_machine_may_be_that_of_others() -> None:

@@ -9,6 +9,8 @@ from in_process import Ran, run, tiny_config
 
 from experiment.experiments.base import drawn_lengths
 from experiment.messages import message
+from experiment.report.html_parts import subject
+from experiment.report.keyed import Keys
 
 FORKS = "transformers_paged"
 SLOT = 1024  # bytes of a token's K and V in the tiny model
@@ -106,6 +108,10 @@ def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
         assert ran.figure(cell, FORKS, "copied_blocks").value == copied[-1] > 0
         saved = [ran.figure(cell, arm, "saved").value for arm in (FORKS, "paged")]
         assert saved[0] == pytest.approx(saved[1], abs=0.05)
+    counts = subject(Keys(ran.shown, ran.results, []), ran.shown)
+    (samples,) = (value for label, value in counts if label == "samples")
+    assert "requests" not in dict(counts)
+    assert samples.text.params["n"] == 4 * samples.text.params["each"]  # type: ignore[union-attr]
     told = next(finding for finding in ran.result.findings if finding.id == FORKS)
     assert told.text.params["copied"] == sum(copied)
 
@@ -130,6 +136,9 @@ def test_preemption_counts_and_outputs(tmp_path: Path, swap_space: int) -> None:
     assert bool(swapped) is bool(swap_space)
     assert bool(ran.figure(cells["swap"], "paged", "recomputed").value) is not bool(swap_space)
     assert ran.verdicts()["outputs"] == "shown"
+    budgets = {way: ran.figure(one, "paged", "budget_bytes").value for way, one in cells.items()}
+    assert budgets["recompute"] == budgets["swap"] == 44 * SLOT < (budgets["ample"] or 0)
+    assert ran.figure(cells["swap"], "paged", "usable_blocks").value == 44 // 4
 
 
 def test_quantised_counts_blocks_and_measures_the_error(tmp_path: Path) -> None:
@@ -166,12 +175,12 @@ def test_context_says_how_long_one_may_be_beside_others(tmp_path: Path) -> None:
         experiment__options={"new": 4, "others": [[12, 4], [12, 4]]},
         cache__block_size=8,
         cache__budget=192 * 512,
-        run__arms=["slabs", "paged", "transformers_paged"],
+        run__arms=["contiguous.growing", "slabs", "paged", "transformers_paged"],
     )
     ran = run(config, tmp_path / "run")
     assert not ran.result.problems
     alone = {arm.arm: arm.reason for arm in ran.cell(context=184).arms}
-    assert alone["slabs"] is alone["paged"] is None
+    assert alone["contiguous.growing"] is alone["slabs"] is alone["paged"] is None
     # It keeps two of the 24 blocks for itself; a run of the other arms is whole all the same.
     why = message("error.transformers_paged_small", blocks=22, needed=23, tokens=184)
     assert alone["transformers_paged"] == why
@@ -179,7 +188,9 @@ def test_context_says_how_long_one_may_be_beside_others(tmp_path: Path) -> None:
     assert together.verdict == "shown"
     assert (together.text.params["slabs"], together.text.params["paged"]) == (32, 128)
     too_long = ran.cell(context=400)
+    # Nothing that has a budget goes beyond it, whatever it reserves beforehand.
     assert [arm.reason.key for arm in too_long.arms if arm.reason] == [
+        "error.workload.no_growth",
         "error.workload.no_slab",
         "error.workload.no_blocks",
         "error.transformers_paged_small",
@@ -210,4 +221,5 @@ def test_beams_share_blocks_and_are_planned_anew(tmp_path: Path) -> None:
         assert 0 < (saved.value or 0) < 1
         assert saved.foretold is None
         assert saved.unforetold is not None
-        assert ran.figure(cell, "paged", "running_peak").value == 3 * cell.values["beam_width"]
+        peak = ran.figure(cell, "paged", "sequences_peak").value
+        assert peak == 3 * cell.values["beam_width"]

@@ -48,3 +48,20 @@ def test_a_compiled_batch_is_foretold_as_a_batch_and_not_as_a_growing_cache(ran:
 def test_an_arm_that_nobody_knows_is_not_foretold_as_another(ran: Ran) -> None:
     """Somebody may add one; what it counts is still shown."""
     assert said(ran, "another") == message("experiments.unforetold.unknown_arm")
+
+
+def test_a_growing_cache_is_not_foretold_beyond_the_budget(ran: Ran) -> None:
+    """Its longest request ends with 13 slots."""
+    model, workload = ran.record.first(ModelPrepared), ran.record.first(WorkloadReady)
+    assert model is not None
+    assert workload is not None
+    seen = [
+        foretell(
+            "contiguous.growing", ran.config, model,
+            workload.model_copy(update={"budget_bytes": 13 * 1024 - less}),
+        )
+        for less in (0, 1)
+    ]  # fmt: skip
+    assert isinstance(seen[0], SimResult)
+    assert isinstance(seen[1], Message)
+    assert seen[1].key == "error.workload.no_growth"

@@ -9,7 +9,7 @@ import pytest
 from made_up import SLABS, Figures, below, budget, cell, findings, found_of, value
 
 from experiment.experiments.claims import judge
-from experiment.experiments.evaluate import NOISY, _notes, focus_of
+from experiment.experiments.evaluate import NOISY, _notes
 from experiment.experiments.figures import FIGURES, _percentile
 from experiment.experiments.found import ratio
 from experiment.experiments.registry import find_experiment
@@ -378,15 +378,3 @@ def test_tokens_that_were_found_need_not_be_computed_to_be_counted_once(arm: str
         rows=[SimpleNamespace(tokens=8, found_late=0), SimpleNamespace(tokens=2, found_late=2)],
     )
     assert FIGURES["recomputed"].measure(one) == 0  # type: ignore[arg-type]
-
-
-def test_the_page_looks_at_a_cell_in_which_something_ran() -> None:
-    ran = [cell(n, {"kv_dtype": name}, paged={"waste": 0.1}) for n, name in enumerate("ab")]
-    gone = cell(2, {"kv_dtype": "fp8"}, paged={"waste": 0.1})
-    skipped = gone.model_copy(
-        update={"arms": [arm.model_copy(update={"status": "skipped"}) for arm in gone.arms]}
-    )
-    assert focus_of(2, [*ran, gone]) == 2
-    assert focus_of(2, [*ran, skipped]) == 1
-    assert focus_of(0, [*ran, skipped]) == 0
-    assert focus_of(4, [skipped]) == 0

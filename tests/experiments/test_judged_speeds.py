@@ -82,11 +82,12 @@ def test_the_whole_gain_is_the_product_of_its_three_steps() -> None:
 def test_where_an_arm_saturates_is_left_open_where_repeats_leave_it_open(
     more: list[float], key: str, sure: bool
 ) -> None:
-    first, second = speeds([10.0] * len(more), [1.0]), speeds(more, [1.0])
-    seen = findings(
-        "concurrency",
-        cell(0, {"concurrency": 4}, paged=first), cell(1, {"concurrency": 8}, paged=second),
-    )["saturation_paged"]  # fmt: skip
+    rates = ([1.0] * len(more), [10.0] * len(more), more)
+    cells = [
+        cell(n, {"concurrency": 2 ** (n + 1)}, paged=speeds(rate, [1.0]))
+        for n, rate in enumerate(rates)
+    ]
+    seen = findings("concurrency", *cells)["saturation_paged"]
     assert seen.text.key == f"experiments.concurrency.saturation_{key}"
     assert (seen.text.params["concurrency"], seen.text.params["more"]) == (4, 8)
     assert ("concurrency.saturation_open" not in below(seen)) is sure
@@ -108,7 +109,7 @@ def test_the_least_growth_is_that_of_the_factor_that_is_printed() -> None:
     )
 
 
-def test_one_number_alone_says_nothing_of_saturation() -> None:
+def test_fewer_than_three_numbers_say_nothing_of_saturation() -> None:
     ran: Figures = {"tokens_per_s": [10, 11, 12], "running_mean": 3.2, "running_peak": 4}
     more: Figures = {**ran, "tokens_per_s": [20, 21, 22]}
     seen = findings(
@@ -116,8 +117,10 @@ def test_one_number_alone_says_nothing_of_saturation() -> None:
         cell(0, {"concurrency": 1}, paged=ran),
         cell(1, {"concurrency": 32}, slabs=ran, paged=more),
     )
-    assert seen["saturation_slabs"].verdict == "untested"
-    assert seen["saturation_paged"].text.key == "experiments.concurrency.saturation_still"
+    told = {name: seen[f"saturation_{name}"] for name in ("slabs", "paged")}
+    assert {one.verdict for one in told.values()} == {"untested"}
+    assert told["slabs"].text.key == "experiments.untested"
+    assert told["paged"].text.key == "experiments.concurrency.saturation_two"
 
 
 def test_the_rows_of_a_batch_are_those_that_ran() -> None:

@@ -18,6 +18,7 @@ from experiment.messages import message
 from experiment.record import write_summary
 from experiment.report.experiment import words
 from experiment.report.html import report_html
+from experiment.report.markdown import markdown
 from experiment.report.series import all_series
 
 
@@ -77,6 +78,9 @@ def test_the_sections_keep_their_order_and_the_verdict_holds_the_finding_and_its
     assert {f"finding-{one.id}" for one in ran.results.experiment.findings} < links <= ids
     whole = "".join(body.itertext())
     assert "This is one run" not in whole
+    # The introduction names what was run, and no range that the file has beside it.
+    assert "Varies: block size: 1, 16" in whole.replace("\u00a0", " ")
+    assert "256" not in Translator("en")("experiments.block_size.about")
     # What a single run is asked is not asked of one repeat of one cell.
     assert Translator("en")("report.claims.title") not in whole
     assert "every cell was measured 2 times" in whole
@@ -135,6 +139,18 @@ def test_a_reason_is_told_once_and_its_rows_are_left_out(ran: Ran) -> None:
     failed = arm.model_copy(update={"figures": {}, "reason": message("failure.exit", code=1)})
     # An arm that broke off leaves its row.
     assert {tuple(group.cells) for group in words.groups(told(failed))} == {(0, 1)}
+
+
+def test_the_values_that_were_run_are_told_once_each(ran: Ran) -> None:
+    assert ran.results.experiment is not None
+    twice = [
+        cell.model_copy(update={"values": {"rows": 25, "prefix_cache": name}})
+        for cell, name in zip(ran.results.experiment.cells, ("off", "on"), strict=True)
+    ]
+    result = ran.results.experiment.model_copy(update={"cells": twice})
+    told = [Translator("en").message(line) for line in words.varied(result).values()]
+    assert told == ["Varies: rows of the table: 25", "Varies: prefix cache: off, on"]
+    assert told[1] in markdown(ran.results.model_copy(update={"experiment": result}), "en")
 
 
 @needs_axe

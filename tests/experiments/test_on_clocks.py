@@ -33,6 +33,7 @@ from experiment.lead import _spared
 from experiment.messages import UserError, message
 from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.report.bilingual import Bilingual
+from experiment.report.experiment import words
 from experiment.report.experiment.page import _chart, experiment_context
 from experiment.workload import with_arrivals
 
@@ -71,7 +72,15 @@ def test_concurrency_limits_every_arm_and_is_foretold(tmp_path: Path) -> None:
         assert ran.figure(one, arm, "running_peak").value == 1
         assert ran.figure(three, arm, "running_peak").value == 3
     untested = {f.text.key for f in ran.result.findings if f.verdict == "untested"}
-    assert untested == {"experiments.repeats_one"}
+    saturation = "experiments.concurrency.saturation_two"
+    counted = {f"experiments.concurrency.{name}_counted" for name in ("whole", "paging")}
+    assert untested == {"experiments.repeats_one", saturation, *counted}
+    whole = ran.result.findings[0].text
+    for arm in ("slabs", "paged"):
+        assert whole.params[f"{arm}_steps"] == ran.figure(three, arm, "steps").value
+    # It is the headline, and the cell with more at a time is the one that the page shows.
+    assert ran.results.headline.params["text"] == whole.model_dump()
+    assert ran.result.focus == 1
 
 
 def test_prefix_is_computed_once(tmp_path: Path) -> None:
@@ -190,6 +199,19 @@ def test_arrivals_in_steps_are_foretold_for_every_arm(serving: Ran) -> None:
                 assert reason.key == "experiments.reason.few_requests"
     assert serving.verdicts()["paging"] == "untested"  # one repeat
     assert {"limit_slabs", "limit_paged", "first"} <= serving.verdicts().keys()
+
+
+def test_a_row_that_no_arm_has_a_value_for_is_left_out(serving: Ran) -> None:
+    """Also where one of the arms was spared and the others lack it for a reason that is told."""
+    for group in words.groups(serving.result):
+        for label, entries in group.rows:
+            assert any(each.main for each in entries), (group.info.figure, label)
+
+
+def test_the_clock_and_the_limit_are_told_with_the_figures(serving: Ran) -> None:
+    (told,) = (note for note in serving.result.notes if note.key == "experiments.serving.terms")
+    assert told.params["step"] == 0.005
+    assert told.params["late"]["key"] == "experiments.serving.terms_unlimited"
 
 
 def test_by_the_wall_clock_nobody_is_served_before_it_arrives(serving: Ran) -> None:

@@ -87,6 +87,10 @@ def test_one_number_alone_is_no_arm_that_failed() -> None:
     told = {values: reasons("concurrency", one, values=values)["saturation_paged"]
             for values in ((4,), (4, 8))}  # fmt: skip
     assert told == {(4,): "concurrency.saturation_alone", (4, 8): "untested"}
+    both = [one, cell(1, {"concurrency": 8}, paged={"tokens_per_s": [2, 3, 4]})]
+    for values in ((4, 8), (4, 8, 16)):
+        two = reasons("concurrency", *both, values=values)["saturation_paged"]
+        assert two == "concurrency.saturation_two"
 
 
 @pytest.mark.parametrize(

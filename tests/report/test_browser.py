@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -213,4 +214,22 @@ def test_without_script_it_shows_the_language_of_the_run(browser: Any, report: P
     assert one.page.locator("h1").is_visible()
     assert not one.page.locator("h1 span[lang=zh]").is_visible()
     assert not one.page.locator(".controls").is_visible()
+    one.context.close()
+
+
+@pytest.mark.parametrize("width", [1000, 1280, 1920])
+def test_six_arms_stand_side_by_side_on_a_screen(browser: Any, tmp_path: Path, width: int) -> None:
+    """What is cut at the edge of its box is not seen to go on."""
+    style = (files("experiment.report") / "templates/report.css").read_text(encoding="utf-8")
+    names = "".join(f"<th>Transformers arm {arm}</th>" for arm in range(6))
+    values = "<td>1,024.00 tokens</td>" * 6
+    table = f"<thead><tr><th>Arm</th>{names}</tr></thead><tr><th>Row</th>{values}</tr>"
+    page = tmp_path / "page.html"
+    page.write_text(
+        f'<!doctype html><style>{style}</style><main><div class="scroll" aria-labelledby="six">'
+        f'<table class="compare" data-arms="6">{table}</table></div></main>',
+        encoding="utf-8",
+    )
+    one = OpenedFile(browser, page, viewport={"width": width, "height": 800})
+    assert wide_tables(one.page) == []
     one.context.close()

@@ -7,10 +7,14 @@ from xml.etree import ElementTree
 
 import pytest
 
+from experiment.i18n import Translator
 from experiment.messages import message
 from experiment.report.bilingual import Bilingual
-from experiment.report.lines import LineChart, line_chart
+from experiment.report.keyed import Said
+from experiment.report.lines import LineChart, line_chart, line_swatch
 from experiment.report.simulation.figures import Unit
+from experiment.report.simulation.writing import written
+from experiment.report.values import percent
 
 _HEIGHT = 230
 
@@ -82,3 +86,28 @@ def test_words_are_not_joined(joined: bool) -> None:
         if "series" in (node.get("class") or "")
     ]  # fmt: skip
     assert bool(lines) is joined
+
+
+def test_the_line_on_top_is_last_dashed_and_open_so_that_an_equal_one_is_seen() -> None:
+    title = message("experiments.figure.waste")
+    points = [Said(name, "points", "text") for name in "ab"]
+    chart = LineChart(
+        name="test", table="test-data", title=title, about=title, axis=title, points=points,
+        lines=[[1.0, 2.0], [1.0, 2.0]], unit="mean", top=0,
+    )  # fmt: skip
+    found = ElementTree.fromstring(f"<div>{line_chart(Bilingual('en'), chart)}</div>")
+    wide = next(node for node in found if "wide" in (node.get("class") or ""))
+    marks = [node for node in wide.iter("path") if node.get("class")]
+    assert [node.get("class") for node in marks] == [
+        "series s1", "point s1", "point s1", "series over s0", "point open s0", "point open s0",
+    ]  # fmt: skip
+    assert ["scale" in (node.get("transform") or "") for node in marks] == [False] * 4 + [True] * 2
+    # The legend shows it as it is drawn.
+    assert 'class="point open s0"' in line_swatch(0, on_top=True)
+    assert "open" not in line_swatch(0)
+
+
+def test_large_shares_are_written_as_other_large_numbers_are() -> None:
+    assert written(14.08, "share") == percent(14.08) == "1,408.0 %"
+    assert Translator("en")("claims.figure_share", value=14.08) == "1,408.0 %"
+    assert "2,000 %" in {"".join(n.itertext()) for n in drawn([3.0, 20.0]).iter("text")}

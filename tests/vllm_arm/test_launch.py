@@ -116,10 +116,10 @@ def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path:
         ("cpu", {}, [40, 90, 3]),
         ("cpu", {"engine": {"max_num_batched_tokens": 130}}, [40, 90]),
         ("cpu", {"engine": {"prefix_caching": True}}, [1]),
-        ("cuda", {}, [1]),
+        ("cuda", {}, [40, 90, 3]),
     ],
 )
-def test_what_is_computed_before_the_clock_is_what_our_engine_computes(
+def test_what_is_computed_before_the_clock_is_what_the_other_arms_compute(
     device: str, sections: dict[str, Any], lengths: list[int], python: str, tmp_path: Path
 ) -> None:
     """Prompts of the workload that leave room for three new tokens, as many as fit into a step."""

@@ -17,6 +17,7 @@ from experiment.arm_events import split_by_arm
 from experiment.conclusions import evaluate
 from experiment.environment import Environment
 from experiment.events import (
+    ArmFinished,
     EngineStep,
     Event,
     PoolReserved,
@@ -98,6 +99,15 @@ def crowded(
         record = run_arms(directory, given, environment, with_requests(prepared, CROWDED, 8))
         assert list(Path(made).iterdir()) == [], "vLLM leaves a socket for each of its queues"
     return record
+
+
+def test_its_steps_take_no_more_than_its_clock_though_its_scheduler_is_watched(
+    crowded: Record,
+) -> None:
+    steps = [s for s in crowded.of(Step) if s.arm == "vllm" and s.plan.get("chunks")]
+    busy = sum(step.t_ns - step.started_ns for step in steps) / 1e9
+    whole = next(e.generate_s for e in crowded.of(ArmFinished) if e.arm == "vllm")
+    assert 0.5 * whole < busy <= whole
 
 
 def test_it_generates_the_tokens_of_the_other_arms(crowded: Record) -> None:

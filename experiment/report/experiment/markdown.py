@@ -24,6 +24,7 @@ def experiment_markdown(t: Translator, result: ExperimentResult, plain: Plain) -
     ]
     return [
         plain(t.message(words.about(result.name))),
+        "\n".join(f"- {plain(t.message(line))}" for line in words.varied(result).values()),
         _findings(t, result, plain),
         told,
         _counts(t, result, plain),

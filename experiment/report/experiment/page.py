@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from experiment.experiments.found import param
-from experiment.experiments.results import CellArm, CellResult, ExperimentResult, FigureInfo
+from experiment.experiments.results import (
+    CellArm,
+    CellResult,
+    ExperimentResult,
+    FigureInfo,
+    Number,
+)
 from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment import words
@@ -20,12 +27,14 @@ from experiment.report.lines import LineChart, line_chart
 class Drawn:
     """A chart over the cells.
 
-    ``arms``: places of those that it has a line of; ``repeats``: whether it shows their spread.
+    ``lines``: place and name of each that it has; ``top``: place of the one that lies on others;
+    ``repeats``: whether it shows their spread.
     """
 
     title: Message
     picture: Markup
-    arms: list[int]
+    lines: list[tuple[int, Markup]]
+    top: int | None
     repeats: bool
 
 
@@ -41,6 +50,7 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_title": words.title(result.name),
         "experiment_about": words.about(result.name),
         "experiment_reading": words.reading(result.name),
+        "experiment_varied": words.varied(result),
         "experiment_titles": [words.finding_title(result.name, one) for one in result.findings],
         "experiment_anchors": words.anchors(result.findings),
         "experiment_axis": words.cell_axis(result.cells[0].values) if result.cells else None,
@@ -57,6 +67,7 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_counts": foretold_message(result),
         "experiment_focus": focus_message(result),
         "experiment_note": words.table_note(result),
+        "experiment_counted_once": words.counted_once(result),
         "figure_label": words.figure_label,
         "cell_label": words.cell_label,
     }
@@ -86,10 +97,40 @@ def _focus(result: ExperimentResult) -> dict[str, Any] | None:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What a chart has at a place: a figure of an arm; None: nothing there.
+
+    ``arena``: it is of an arena that was tried beside the arm.
+    """
+
+    arm: str
+    figure: str | None
+    arena: str | None = None
+
+
+def _lines(result: ExperimentResult, info: FigureInfo) -> list[_Line]:
+    """Every arm has the same place in all charts, behind them every arena.
+
+    A figure of the paged arm has beside it what the arenas have of the same.
+    """
+    own, known = words.arena_of(info.figure), [each.figure for each in result.figures]
+    lines = [_Line(arm, None if own else info.figure) for arm in result.arms]
+    for arena in words.ARENAS:
+        same = info.figure if own == arena else f"{arena}_{info.figure}"
+        if any(words.arena_of(name) == arena for name in known):
+            lines.append(_Line("paged", same if same in known else None, arena))
+    return lines
+
+
 def _drawn(b: Bilingual, result: ExperimentResult, info: FigureInfo) -> Drawn:
-    chart = _chart(result, info)
-    known = [at for at, line in enumerate(chart.lines) if any(v is not None for v in line)]
-    return Drawn(chart.title, line_chart(b, chart), known, info.kind == "time")
+    chart, lines = _chart(result, info), _lines(result, info)
+    names = [
+        (at, b.message(words.arena_name(one.arena)) if one.arena else b.arm(one.arm))
+        for at, one in enumerate(lines)
+        if any(value is not None for value in chart.lines[at])
+    ]
+    return Drawn(chart.title, line_chart(b, chart), names, chart.top, info.kind == "time")
 
 
 def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
@@ -107,10 +148,11 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
     values = _told_apart(cells)
     title, axis = words.figure_label(info.figure), words.cell_axis(values[0])
     about = message("experiments.chart_desc", figure=title.model_dump(), axis=axis.model_dump())
+    joined = not any(isinstance(one, str) for each in values for one in each.values())
     lines, spans = [], []
-    for arm in result.arms:
-        found = [cell.arm(arm) for cell in cells]
-        figures = [one.figures.get(info.figure) if one else None for one in found]
+    for line in _lines(result, info):
+        found = [cell.arm(line.arm) for cell in cells]
+        figures = [one.figures.get(line.figure or "") if one else None for one in found]
         lines.append([each.value if each else None for each in figures])
         spans.append(
             [
@@ -131,8 +173,15 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
         unit=info.unit,
         spans=spans,
         point_pixels=max(58, 110 * (len(values[0]) - 1)),
-        joined=not any(isinstance(one, str) for each in values for one in each.values()),
+        joined=joined,
+        top=_on_top(result, lines) if joined else None,
     )
+
+
+def _on_top(result: ExperimentResult, lines: Sequence[Sequence[Number | None]]) -> int | None:
+    """The paged arm's line, which often lies on another; None where there is no other."""
+    drawn = sum(any(value is not None for value in line) for line in lines)
+    return result.arms.index("paged") if "paged" in result.arms and drawn > 1 else None
 
 
 def _has(arm: CellArm, info: FigureInfo) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiment.experiments.found import param
+from experiment.experiments.found import listed, param
 from experiment.experiments.lengths import shape_label
 from experiment.experiments.results import (
     CellArm,
@@ -21,6 +21,8 @@ from experiment.report.simulation.writing import written
 from experiment.report.svg import Words
 
 Values = Mapping[str, int | float | str]
+# What names of figures begin with that are of an arena beside the paged arm.
+ARENAS = ("first_fit", "buddy")
 # Counts that are not the same in every repeat.
 _APART = frozenset(f"experiments.problem.{name}" for name in ("repeats", "step", "moved", "prefix"))
 
@@ -42,8 +44,8 @@ class Entry:
 class Group:
     """A figure over all cells: a row for each cell, an entry for each arm of ``result.arms``.
 
-    ``cells``: places of the rows' cells. A cell has no row where the reason why all of its arms are
-    without the figure is said elsewhere (:func:`missing`).
+    ``cells``: places of the rows' cells. A cell has no row where none of its arms has a value and
+    why is said elsewhere (:func:`missing`; of arms that did not end well :func:`ended_badly`).
     """
 
     info: FigureInfo
@@ -64,6 +66,17 @@ def about(name: str) -> Message:
 def reading(name: str) -> Message:
     """How to read an experiment."""
     return message(f"experiments.{table(name)}.reading")
+
+
+def varied(result: ExperimentResult) -> dict[str, Message]:
+    """What the cells that were run are called by, by the axis: each value once."""
+    found = {}
+    for axis in result.cells[0].values if result.cells else ():
+        values = dict.fromkeys(cell.values[axis] for cell in result.cells)
+        said = listed(param(value_label(axis, value)) for value in values)
+        name = axis_label(axis).model_dump()
+        found[axis] = message("experiments.varies", name=name, values=said)
+    return found
 
 
 def finding_title(name: str, finding: Finding) -> Message:
@@ -92,6 +105,16 @@ def figure_label(figure: str) -> Message:
     return message(f"experiments.figure.{figure}")
 
 
+def arena_of(figure: str) -> str | None:
+    """Of a figure of an arena that was tried beside an arm: the arena; None of any other."""
+    return next((arena for arena in ARENAS if figure.startswith(f"{arena}_")), None)
+
+
+def arena_name(arena: str) -> Message:
+    """Name of an arena, where an arm's would stand."""
+    return message(f"experiments.arena.{arena}")
+
+
 def axis_label(name: str) -> Message:
     """Name of what a cell is called by."""
     return message(f"experiments.axis.{name}")
@@ -102,6 +125,16 @@ def table_note(result: ExperimentResult) -> Message:
     arms = (arm for cell in result.cells for arm in cell.arms)
     apart = any(problem.key in _APART for arm in arms for problem in arm.problems)
     return message(f"experiments.table_note{'_apart' if apart else ''}")
+
+
+def counted_once(result: ExperimentResult) -> bool:
+    """Whether cells on a clock of steps were measured less often than the others."""
+    steps = (cell for cell in result.cells if cell.values.get("clock") == "steps")
+    return any(
+        arm.status == "finished" and arm.repeats < result.repeats
+        for cell in steps
+        for arm in cell.arms
+    )
 
 
 def value_label(axis: str, value: int | float | str) -> Words:
@@ -156,7 +189,8 @@ def _group(result: ExperimentResult, info: FigureInfo) -> Group:
     kept = {
         place: row
         for place, row in rows.items()
-        if not all(e.main is None and e.reason and e.reason.key in told for e in row[1])
+        if any(e.main for e in row[1])
+        or not any(e.reason is not None and e.reason.key in told for e in row[1])
     }
     return Group(info, list(kept.values()), list(kept))
 

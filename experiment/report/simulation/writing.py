@@ -12,7 +12,7 @@ def written(value: Value, unit: Unit) -> str:
         return DASH
     if unit == "share":
         # A share below one in a hundred would be left with a single digit, or with none.
-        return f"{value * 100:.{2 if 0 < abs(value) < 0.01 else 1}f} %"
+        return f"{value * 100:,.{2 if 0 < abs(value) < 0.01 else 1}f} %"
     if unit == "bytes":
         return format_bytes(value)
     if unit == "seconds":

@@ -1,0 +1,131 @@
+"""What a reader is told a figure is of: cells, requests, memory, and the line of a chart."""
+
+from __future__ import annotations
+
+import pytest
+from made_up import Figures, below, cell, findings, found_of
+
+from experiment.config_reading import load_config
+from experiment.experiments.lookup import LOOKUP
+from experiment.experiments.registry import find_experiment
+from experiment.experiments.results import CellResult, ExperimentResult
+from experiment.experiments.serving import SERVING
+from experiment.i18n import Translator
+from experiment.report.bilingual import Bilingual
+from experiment.report.experiment import words
+from experiment.report.experiment.page import _chart, experiment_context
+from experiment.shipped import CONFIGS
+
+
+def result_of(name: str, figures: list[str], *cells: CellResult) -> ExperimentResult:
+    """What a page is drawn of; all figures are counts."""
+    infos = [{"figure": each, "unit": "count", "kind": "count", "better": None} for each in figures]
+    return ExperimentResult.model_validate({
+        "name": name, "size": "full", "repeats": 3, "cells_planned": len(cells), "focus": 0,
+        "figures": infos, "charts": figures, "cells": [one.model_dump() for one in cells],
+        "findings": [], "problems": [], "notes": [],
+    })  # fmt: skip
+
+
+def gave_way(index: int, size: int, way: str, outputs: list[str]) -> CellResult:
+    figures: Figures = {
+        "preemptions": int(way != "ample"), "recomputed": 3, "swapped_blocks": 0, "steps": 9,
+        "generate_s": [1.0, 1.1, 1.2],
+    }  # fmt: skip
+    made = cell(index, {"block_size": size, "preemption": way}, paged=figures)
+    arms = [arm.model_copy(update={"outputs": outputs}) for arm in made.arms]
+    return made.model_copy(update={"arms": arms})
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        (["a", "b"], "all 2 requests, in each of 4 cells, generated the same tokens as with ample"),
+        (["a", "c"], "7 of 8 outputs (2 requests in each of 4 cells) have the same tokens as with"),
+    ],
+)
+def test_the_same_requests_of_several_cells_are_not_added_up(last: list[str], said: str) -> None:
+    ways = [(size, way) for size in (16, 32) for way in ("ample", "recompute", "swap")]
+    cells = [gave_way(n, *each, ["a", "b"]) for n, each in enumerate(ways)]
+    seen = findings("preemption", *cells[:-1], gave_way(5, 32, "swap", last))["outputs"]
+    assert said in Translator("en").message(seen.text)
+
+
+@pytest.mark.parametrize("repeats", [[0.001, 0.002, 0.003], [-0.02, 0.001, 0.03], [-0.1, 0, 0.001]])
+def test_the_first_chart_of_lookup_is_of_the_claim_and_it_is_said_what_the_share_is(
+    repeats: list[float],
+) -> None:
+    assert LOOKUP.charts[0] == "lookup_of_step"
+    seen = findings("lookup", cell(0, {"context": 64}, paged={"lookup_of_step": repeats}))
+    assert "lookup.of_step_how" in below(seen["of_step"])
+
+
+def test_who_is_urgent_and_how_many_run_at_a_time_is_said_beside_the_means() -> None:
+    def one(index: int, policy: str) -> CellResult:
+        figures: Figures = {"urgent_first_steps": 9 - index, "patient_first_steps": 9 + index}
+        made = cell(index, {"policy": policy}, paged=figures)
+        return made.model_copy(update={"requests": 32})
+
+    seen = findings("priority", one(0, "fcfs"), one(1, "priority"))
+    told = {"urgent": 8, "others": 24, "requests": 32, "limit": 4}
+    for name in ("urgent", "patient"):
+        assert below(seen[name])["priority.groups"] == told
+
+
+@pytest.mark.parametrize(("limit", "said"), [(10, "within 10.00 s"), (None, "no time limit")])
+def test_serving_tells_its_time_limit_and_how_long_a_step_is(limit: int | None, said: str) -> None:
+    config = found_of("serving").config
+    options = config.experiment.options | {"time_limit_s": limit}
+    asked = config.experiment.model_copy(update={"options": options})
+    (line,) = SERVING.terms(config.model_copy(update={"experiment": asked}))
+    text = Translator("en").message(line)
+    assert said in text
+    assert "50.0 ms" in text
+
+
+def test_what_an_arena_has_is_not_drawn_as_the_paged_arm_s() -> None:
+    """And its mean stands beside that of blocks."""
+    figures = ["first_fit_refused_steps", "first_fit_running_mean", "running_mean"]
+    seen: Figures = {name: 2 + place for place, name in enumerate(figures)}
+    result = result_of("holes", figures, cell(0, {"requests": 24}, paged=seen))
+    charts = experiment_context(Bilingual("en"), result)["experiment_charts"]
+    t = Translator("en")
+    arena, paged = t("experiments.arena.first_fit"), t("arm_name.paged")
+    names = [[str(name) for _, name in chart.lines] for chart in charts]
+    assert [[arena in each for each in one] for one in names] == [[True], [True], [False, True]]
+    assert paged in names[2][0]
+    means = _chart(result, result.figures[2])
+    assert [each for each in means.lines if each != [None]] == [[4], [3]]
+    for name in figures[:2]:
+        assert arena in t(f"experiments.figure.{name}")
+
+
+def test_the_paged_arm_lies_on_the_others_where_numbers_are_joined() -> None:
+    figures: Figures = {"steps": 9}
+    alone = [cell(n, {"requests": n + 1}, paged=figures) for n in range(2)]
+    both = [cell(n, {"requests": n + 1}, paged=figures, slabs=figures) for n in range(2)]
+    named = [cell(n, {"shape": one}, paged=figures, slabs=figures) for n, one in enumerate("ab")]
+    tops = [
+        _chart(result, result.figures[0]).top
+        for result in (result_of("lengths", ["steps"], *cells) for cells in (alone, both, named))
+    ]
+    assert tops == [None, 0, None]  # marks of words stand side by side
+
+
+def test_cells_of_steps_that_ran_once_are_told_from_the_others() -> None:
+    def one(index: int, clock: str, repeats: int) -> CellResult:
+        made = cell(index, {"rate": 8.0, "clock": clock}, paged={"steps": 9})
+        arms = [arm.model_copy(update={"repeats": repeats}) for arm in made.arms]
+        return made.model_copy(update={"arms": arms})
+
+    assert words.counted_once(result_of("serving", [], one(0, "steps", 1), one(1, "wall", 3)))
+    assert not words.counted_once(result_of("serving", [], one(0, "steps", 3), one(1, "wall", 3)))
+
+
+@pytest.mark.parametrize("name", ["preemption", "parallel-sampling", "beam", "prefix", "lookup"])
+def test_where_cells_have_budgets_of_their_own_the_table_has_them(name: str) -> None:
+    config = load_config(CONFIGS / f"{name}.toml", {})
+    spec = find_experiment(name)
+    cells = spec.cells(config)
+    assert "auto" in {one.overrides.get("cache.budget", config.cache.budget) for one in cells}
+    assert "budget_bytes" in spec.figures
