@@ -18,6 +18,8 @@ from __future__ import annotations
 import _thread
 import contextlib
 import errno
+import os
+import select
 import signal
 import sys
 import threading
@@ -196,15 +198,43 @@ def drawing() -> None:
 def answer(read: Callable[[], str]) -> str:
     """What whoever sits at the terminal answers; an empty line where the input is at its end.
 
+    The question is to be printed before: a signal that comes while ``read`` flushes or begins to
+    wait would not be heard until somebody presses Enter, so the waiting is done here.
+
     Raises:
         KeyboardInterrupt: a signal came, or the terminal is gone and its signal has not come yet.
         OSError: the input is a file that cannot be read.
     """
+    _wait_for_an_answer()
     said = _answer(read)
     # Python's input() drops whatever is raised while it flushes the output.
     if _active and _active[-1].signal is not None:
         raise EndedError
     return said
+
+
+def _wait_for_an_answer() -> None:
+    """Until a line is typed or a signal came: that one wakes through a pipe, however early it is.
+
+    A call that waits for the terminal alone sleeps on where a signal came just before it.
+
+    Raises:
+        EndedError: a signal came.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or os.name != "posix" or not is_device(sys.stdin):
+        return
+    with shielded():  # a signal is raised behind it, when all is as it was
+        heard, told = os.pipe()
+        os.set_blocking(told, False)
+        before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        try:
+            if not (_active and _active[-1]._waiting):  # it came before the pipe was there
+                select.select([sys.stdin, heard], [], [])
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(heard)
+            os.close(told)
 
 
 def _answer(read: Callable[[], str]) -> str:

@@ -67,11 +67,12 @@ def _ask(question: str) -> str:
 
     def read() -> str:
         try:
-            return input(question + " ")
+            return input()
         except EOFError:
             print()
             return _LEAVE[0]
 
+    print(question, end=" ", flush=True)
     return unicodedata.normalize("NFKC", answer(read)).strip().lower()
 
 

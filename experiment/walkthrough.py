@@ -332,7 +332,8 @@ def _gate(console: ConsoleReporter, options: RunOptions) -> None:
     if options.yes or os.environ.get("CI") or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return
     console.console.print()
-    said = answer(lambda: console.console.input(console.t("gate.continue") + " "))
+    console.console.print(console.t("gate.continue"), end=" ")
+    said = answer(input)
     if said.strip().lower() == "q":
         raise _LeaveError
 

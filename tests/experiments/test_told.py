@@ -102,7 +102,7 @@ def test_the_menu_takes_a_number_and_a_size(
 ) -> None:
     said = iter(answers)
 
-    def read(question: str) -> str:
+    def read() -> str:
         one = next(said)
         if isinstance(one, EOFError):
             raise one
@@ -120,7 +120,7 @@ def test_what_the_menu_starts_is_told_as_a_command(
     """The record has it, too: who reads the report can type it."""
     said = iter(["lookup", size])
     seen = []
-    monkeypatch.setattr("builtins.input", lambda _: next(said))
+    monkeypatch.setattr("builtins.input", lambda: next(said))
     monkeypatch.setattr(cli, "_asked_for_nothing", lambda *_: True)
     monkeypatch.setattr(sys, "argv", ["run_experiment.py", "--lang", "en"])
     monkeypatch.setattr(walkthrough, "run", lambda config, how: seen.append((config, how)) or 0)

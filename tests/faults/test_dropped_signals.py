@@ -5,6 +5,8 @@ An exception out of a finalizer or out of the callback of a weak reference is pr
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import weakref
 
 import pytest
 from moments import each_step
+from programs import read_until
 
 from experiment import interrupts as module
 from experiment.interrupts import EndedError, Interrupts, drawing, shielded
@@ -82,6 +85,38 @@ def test_a_signal_that_is_dropped_in_the_last_moment_ends_the_command_around(
             _dropped(number)
         assert outer.exit_code == 128 + number
     assert [signal.getsignal(one) for one in NUMBERS[1:]] == [signal.SIG_DFL] * 2
+
+
+ASKS = """
+import contextlib
+from experiment.interrupts import EndedError, Interrupts, answer
+from experiment.streams import readers_may_go
+
+with readers_may_go():
+    while True:
+        with contextlib.suppress(EndedError), Interrupts():
+            print("asked", flush=True)
+            answer(input)
+"""
+
+
+def test_a_signal_in_the_moment_in_which_an_answer_is_awaited_is_heard() -> None:
+    """Else Enter would decide: input() drops what flushing raises, and a read sleeps on."""
+    ours, theirs = pty.openpty()
+    asks = subprocess.Popen([sys.executable, "-c", ASKS], stdin=theirs, stdout=theirs)
+    os.close(theirs)
+    try:
+        for tried in range(10000):
+            read_until(ours, "asked")
+            until = time.perf_counter_ns() + tried % 400 * 250
+            while time.perf_counter_ns() < until:
+                pass
+            asks.send_signal(signal.SIGTERM)
+        read_until(ours, "asked")
+    finally:
+        asks.kill()
+        asks.wait()
+        os.close(ours)
 
 
 def test_without_a_thread_to_send_it_again_it_comes_behind_the_next_shield(
