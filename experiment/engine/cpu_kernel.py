@@ -14,8 +14,9 @@
 Nothing is gathered, and there is no buffer larger than a tile. Positions of a tile come from
 blocks of any size, so a slab and blocks of one slot run through the same loops.
 
-While a run of slots is computed with, the next one is sent for: that of the next head, of the next
-block in the table, of the values behind the keys, of the next tile or sequence.
+With AVX-512 a run of slots is computed with by :mod:`experiment.engine.attention_loop`. Elsewhere,
+meanwhile, the next run is sent for: that of the next head, of the next block in the table, of the
+values behind the keys, of the next tile or sequence.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy as np
 import torch
 
 from experiment.engine import torch_threads
+from experiment.engine.attention_loop import add_run, score_run, vectors_of
 from experiment.engine.compiled import F32, I32, Floats, Ints, jit, job_body, run_job, threads_for
 from experiment.engine.prefetch import LINE, send_for
 from experiment.engine.step_inputs import FlatSequences
@@ -91,10 +93,15 @@ def _exponentials(scores: Floats, power: Floats, count: int, best: float) -> Any
 
 
 @jit(None, set())
+def _address(array: Any) -> Any:
+    return np.int64(array.ctypes.data)
+
+
+@jit(None, set())
 def _place(slots: Floats, table: Ints, head: int, position: int) -> Any:
     """The address of a head's numbers at a position of a sequence; ``slots`` of keys or values."""
     size = slots.shape[2]
-    return np.int64(slots[table[position // size], head, position % size].ctypes.data)
+    return _address(slots[table[position // size], head, position % size])
 
 
 @jit(None, set())
@@ -131,13 +138,18 @@ def _products(
     next begins, 0 where nobody knows.
     """
     size, dim = keys.shape[2], keys.shape[3]
-    group = q.shape[0] // keys.shape[1]
+    group, vectors = q.shape[0] // keys.shape[1], vectors_of(dim)
     done = 0
     while done < count:
         block, offset = table[(first + done) // size], (first + done) % size
         run = min(size - offset, count - done)
         for h in range(heads):
             rows = keys[block, head + h, offset : offset + run]
+            if vectors:
+                for g in range(h * group, (h + 1) * group):
+                    query, to = _address(q[head * group + g]), _address(scores[g, done:])
+                    score_run(vectors, query, _address(rows), run, scale, to)
+                continue
             at, end = first + done, first + count
             ahead = 0
             if run >= 4:  # else the search takes longer than it saves
@@ -174,12 +186,18 @@ def _add_values(
     Four slots at a time: a sum is fetched and put back once for them. ``after`` as above.
     """
     size, dim = values.shape[2], values.shape[3]
+    vectors = vectors_of(dim)
     done = 0
     while done < count:
         block, offset = table[(first + done) // size], (first + done) % size
         run = min(size - offset, count - done)
         for h in range(heads):
             rows = values[block, head + h, offset : offset + run]
+            if vectors:
+                for g in range(h * group, (h + 1) * group):
+                    given, to = _address(weights[g, done:]), _address(acc[g])
+                    add_run(vectors, given, _address(rows), run, to)
+                continue
             at, end = first + done, first + count
             ahead = 0
             if run >= 4:  # else the search takes longer than it saves

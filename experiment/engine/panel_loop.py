@@ -21,7 +21,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from experiment.engine.prefetch import LINE, prefetch
-from experiment.engine.vector_activation import LANES, SHORT, VECTOR
+from experiment.engine.vectors import LANES, SHORT, VECTOR
 
 WIDTH = 64  # outputs of a panel
 INPUT = 4 * WIDTH  # bytes of a panel for each input

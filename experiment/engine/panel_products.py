@@ -52,12 +52,8 @@ from experiment.engine.torch_threads import (
     pointer,
     vector,
 )
-from experiment.engine.vector_activation import (
-    ACTIVATIONS,
-    LANES,
-    activate,
-    activate_vectors,
-)
+from experiment.engine.vector_activation import ACTIVATIONS, activate, activate_vectors
+from experiment.engine.vectors import LANES, other_processor
 
 # With more rows oneDNN, which also keeps rows of x at hand, is faster: see docs/performance.md.
 MOST_ROWS = 48 if WIDE else 64
@@ -70,9 +66,8 @@ _NEEDED = {16: "avx512f", 8: "avx2"}
 
 def usable() -> bool:
     """Whether this processor has the registers for it, and Numba was not told of another one."""
-    told = numba.config.CPU_NAME or numba.config.CPU_FEATURES
     found = binding.get_host_cpu_features()
-    return not told and all(found.get(name) for name in (_NEEDED[LANES], "fma"))
+    return not other_processor() and all(found.get(name) for name in (_NEEDED[LANES], "fma"))
 
 
 def fits(panels: torch.Tensor) -> bool:

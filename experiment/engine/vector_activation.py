@@ -13,7 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 import torch
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -22,14 +22,11 @@ from experiment.engine import torch_threads
 from experiment.engine.compiled import F32, jit, job_body, run_job, threads_for
 from experiment.engine.cpu_kernel import LOG2_E, TWO_TO_A_FRACTION
 from experiment.engine.torch_threads import BROKEN, Job, make_job, next_piece, pointer
+from experiment.engine.vectors import LANES, SHORT, VECTOR
 
 # oneDNN's names of an activation, and what the compiled code calls it.
 ACTIVATIONS = {("none", ""): 0, ("gelu", "tanh"): 1, ("swish", ""): 2, ("relu", ""): 3}
-# Numbers in a vector.
-LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8
-SHORT = ir.IntType(32)
 _FLOAT = ir.FloatType()
-VECTOR = ir.VectorType(_FLOAT, LANES)
 _GELU, _CUBED = 2 * (2 / np.pi) ** 0.5, 0.044715
 _PIECE = 4096  # numbers
 
