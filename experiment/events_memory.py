@@ -115,10 +115,11 @@ class Usage(EventBase):
     """How busy processor and GPU were since the last event of this kind, some 250 ms.
 
     ``cpu_cores`` is the CPU time of the arm's process tree over wall time; 2.0 is two cores all
-    the time. ``gpu_share`` is the part of the driver's own sampling period (up to 1 s) in which a
+    the time. ``others_cores`` is that of the whole system without the tree's and the runner's.
+    ``gpu_share`` is the part of the driver's own sampling period (up to 1 s) in which a
     kernel ran, ``gpu_memory_share`` that in which GPU memory was read or written, from 0 to 1,
-    both of the whole device. ``reason`` says why the CPU's figure is None, ``gpu_reason`` why
-    the GPU's are.
+    both of the whole device. ``reason`` says why the CPU's figure is None, ``others_reason`` why
+    that of others is, None too in records of before it was taken, ``gpu_reason`` why the GPU's are.
     """
 
     event: Literal["usage"] = "usage"
@@ -126,7 +127,9 @@ class Usage(EventBase):
     cpu_cores: float | None
     gpu_share: float | None
     gpu_memory_share: float | None
+    others_cores: float | None = None
     reason: Message | None = None
+    others_reason: Message | None = None
     gpu_reason: Message | None = None
 
 

@@ -46,7 +46,7 @@ def gains(arms: list[ArmResult]) -> list[Gain]:
 def told_apart(found: list[Gain], disturbed: Collection[str], why: Message) -> list[Gain]:
     """The same, and no factor of two arms of which one is disturbed; ``why`` says so there.
 
-    ``disturbed``: arms that began while other programs kept cores busy.
+    ``disturbed``: arms that ran while other programs kept cores busy.
     """
     below: list[str | None] = [None, *(gain.arm for gain in found)]
     return [

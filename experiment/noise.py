@@ -1,4 +1,8 @@
-"""Whether anybody else keeps the machine busy, asked while no arm of ours runs."""
+"""Whether anybody else keeps the machine busy.
+
+Asked while no arm of ours runs; while one does, :mod:`experiment.memory.usage` takes what is ours
+off what the whole system did.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,10 @@ import psutil
 BUSY_CORES = 0.25
 _WATCHED_S = 0.4
 _LOOKS = 3
+# Of the times that the system keeps: in these it does nothing, or another system has the core, or
+# they are counted in another one already (those of guests in what users take).
+_IDLE = ("idle", "iowait", "steal")
+_TWICE = ("guest", "guest_nice")
 
 
 def load_average() -> float | None:
@@ -41,3 +49,16 @@ def kept_busy() -> float | None:
             return None
         least = cores if least is None else min(least, cores)
     return least
+
+
+def system_seconds() -> tuple[float, float] | None:
+    """Seconds that all cores together were busy since the machine began, and all that they had.
+
+    None where the system does not say.
+    """
+    try:
+        times = psutil.cpu_times()._asdict()
+    except (OSError, RuntimeError):
+        return None
+    had = sum(spent for name, spent in times.items() if name not in _TWICE)
+    return had - sum(times.get(name, 0.0) for name in _IDLE), had

@@ -145,7 +145,8 @@ class Reconciliation(_Result):
 class Watch(_Result):
     """How busy an arm kept the machine while it generated, and how it was watched.
 
-    ``cpu_cores`` is CPU time over wall time; GPU figures are shares of time, of the whole
+    ``cpu_cores`` is CPU time over wall time, ``others_cores`` that of all other programs; None in
+    records of before it was taken. GPU figures are shares of time, of the whole
     device. ``sampler_cpu_s`` is what watching cost the runner in ``watched_s`` of wall time, when
     ``usable_cores`` could be kept busy. ``settled`` is whether the device's memory stood still
     before the arm began, at ``baseline_bytes`` by ``device_channel``; ``device_delta_bytes`` is the
@@ -155,6 +156,8 @@ class Watch(_Result):
 
     cpu_cores: float | None
     cpu_reason: Message | None
+    others_cores: float | None = None
+    others_reason: Message | None = None
     gpu_share: float | None
     gpu_memory_share: float | None
     gpu_reason: Message | None
@@ -382,7 +385,7 @@ class Gain(_Result):
     """A rung of the ladder of arms; ``factor`` is its rate over that of the rung below.
 
     ``step`` names what differs between the two, see :mod:`experiment.gains`; None at the lowest.
-    ``reason`` says why there is no factor where either arm began on a busy machine.
+    ``reason`` says why there is no factor where either arm ran on a busy machine.
     """
 
     arm: str

@@ -28,6 +28,8 @@ def watch(
     return Watch(
         cpu_cores=_mean(usage.cpu_cores for usage in busy),
         cpu_reason=last.reason if last else message("memory.no_usage_sample"),
+        others_cores=_mean(usage.others_cores for usage in busy),
+        others_reason=last.others_reason if last else message("memory.no_usage_sample"),
         gpu_share=_mean(usage.gpu_share for usage in busy),
         gpu_memory_share=_mean(usage.gpu_memory_share for usage in busy),
         gpu_reason=_gpu_reason(usages),

@@ -36,7 +36,7 @@ class Figure(_Data):
 
     ``id`` is ``arm/metric``, of an experiment ``name/key=value,.../arm/metric``. ``value`` is the
     count or the median of ``values``, the repeats; None where it is unknown, and ``reason`` why.
-    ``busy``: a time of an arm that began while other programs kept cores busy.
+    ``busy``: a time of an arm that ran while other programs kept cores busy.
     """
 
     id: str

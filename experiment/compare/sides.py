@@ -4,7 +4,7 @@ requests differ            nothing is comparable in that cell
 machine or model differ    counts are, but for those that the model's scores decide (tokens, beams,
                            ends of requests); times and measured figures are not
 equal, repeat by repeat    the same
-an arm began busy          a change of its times, but no verdict
+an arm ran disturbed       a change of its times, but no verdict
 repeats overlap            no clear difference
 fewer than three repeats   a change, but no verdict: they may lie apart by chance
 measured without repeats   a change, but no verdict: nobody knows how far it scatters

@@ -233,7 +233,7 @@ def _saturation(found: Found, arm: str) -> Finding:
     most = {"rate": figure.value, "best": _number(best), "spread": rate_spread(figure)}
     # Whoever grew still, grew with every number; whoever did not, with every one before.
     looked_at = steps if flat is None else steps[: steps.index(flat) + 1]
-    busy = any(each.growth.lacking == "busy" for each in looked_at)
+    busy = any(each.growth.busy for each in looked_at)
     open_ = detail(_NAME, "saturation_busy") if busy else _open(looked_at)
     more = sentences([open_, detail(_NAME, "saturation_most", **most)])
     return Finding(id=f"saturation_{name}", verdict=None, text=text, more=more)

@@ -12,7 +12,7 @@ from experiment.messages import Message, message
 
 # Where a figure is to be found: its cell, its arm and its name.
 Place = tuple[CellResult, str, str]
-# Of a time of an arm that began while other programs kept cores busy.
+# Of a time of an arm that ran while other programs kept cores busy.
 BUSY = "experiments.busy"
 # With fewer repeats, two that lie apart may do so by chance: of three and three, in any order, all
 # of one side come first in one case of twenty.
@@ -28,8 +28,8 @@ class Faster:
         low: of the smallest repeat of the one over the largest of the other.
         high: the other way round.
         repeats: of the side that has fewer; 0 where nothing is repeated.
-        busy: whether other programs kept cores busy as either of the two began, which slows all
-            repeats of the one alike.
+        busy: whether other programs kept cores busy while either of the two ran, which may slow
+            all repeats of the one alike.
     """
 
     factor: float
@@ -103,7 +103,7 @@ class Found:
         return ratio(self.figure(*one), self.figure(*base), busy=busy)
 
     def busy(self, cell: CellResult, arm: str) -> bool:
-        """Whether other programs were seen to keep cores busy as an arm began."""
+        """Whether other programs were seen to keep cores busy while an arm ran."""
         ran = cell.arm(arm)
         return ran is not None and ran.others_cores is not None
 
@@ -111,7 +111,7 @@ class Found:
 def ratio(one: FigureValue | None, base: FigureValue | None, *, busy: bool) -> Faster | None:
     """One figure over another; None where either is unknown or the second is nothing.
 
-    ``busy``: other programs kept cores busy as one of the two began.
+    ``busy``: other programs kept cores busy while one of the two ran.
     """
     if one is None or base is None or one.value is None or not base.value:
         return None
@@ -205,7 +205,7 @@ def timed(
     """A claim about a time, with its factor and spread, and what else is to be said.
 
     ``shown``: whether it is; None: where the factor is clearly more than 1. Without enough repeats,
-    or of an arm that began on a busy machine, there is no verdict.
+    or of an arm that ran on a busy machine, there is no verdict.
     """
     if faster is None:
         return untested(name)
@@ -257,7 +257,7 @@ def undecided(name: str, faster: Faster) -> Finding:
 
 
 def busy(name: str) -> Finding:
-    """A claim about a time of an arm that began while other programs kept cores busy."""
+    """A claim about a time of an arm that ran while other programs kept cores busy."""
     text, more = message(BUSY), message("experiments.busy_advice")
     return Finding(id=name, verdict="untested", text=text, more=more)
 

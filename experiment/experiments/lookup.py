@@ -55,7 +55,7 @@ def _of_step(found: Found) -> Finding:
 
     What attention takes through the table and without it differ by little, so repeats may lie on
     both sides of nothing: then no cost was seen, or, where they reach the limit too, none of both
-    can be told. What began on a busy machine excuses no cost at another context.
+    can be told. What ran on a busy machine excuses no cost at another context.
     """
     seen = _repeats(found, "lookup_of_step")
     if not seen:
@@ -83,7 +83,7 @@ def _of_step(found: Found) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Repeats of a figure at a context, and whether the arm began on a busy machine."""
+    """Repeats of a figure at a context, and whether the arm ran on a busy machine."""
 
     context: int
     values: list[Number]

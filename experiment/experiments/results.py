@@ -79,8 +79,9 @@ class CellArm(_Result):
 
     ``plans`` are, of our engine, how many steps the simulator plans just so when it is told what
     no scheduler can know (stops, and where beams go on), and all steps. ``others_cores`` are cores
-    that other programs kept busy as the arm began, which slows all its repeats alike; None: they
-    kept none, or nobody knows.
+    that other programs kept busy as the arm began or on average over a measured repeat, the larger
+    of the two, which may slow all its repeats alike; None: they kept none worth naming, or nobody
+    knows.
     """
 
     arm: str

@@ -239,8 +239,9 @@ _Bore = tuple[Number | None, Number | None]
 class _Rate:
     """How an arm bore a rate: what it kept up with and how much later it was, by repeats.
 
-    ``repeats``: those that the arm ran. ``busy``: other programs kept cores busy as it began, so a
-    queue may be theirs.
+    ``repeats``: those that the arm ran. ``busy``: other programs kept cores busy while it ran, so a
+    queue may be theirs, or one not be seen: who is slowed in the first half is no later in the
+    second.
     """
 
     rate: float
@@ -325,11 +326,13 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
     if not seen:
         return untested("first")
     rule = detail(_NAME, "first_rule", keeps_up=KEEPS_UP, later=LATER)
+    bore = [arm for arm, rates in seen.items() if _disturbed(rates, gave[arm] or rates[-1])]
+    others = detail(_NAME, "first_busy", arms=_listed(bore)) if bore else None
     unclear = [arm for arm, rate in limits.items() if rate is None and seen[arm][-1].open]
     left = detail(_NAME, "first_open", arms=_listed(unclear)) if unclear else None
     if not known:
         highest = min(rates[-1].rate for rates in seen.values())
-        return fact(_NAME, "first", "none", left, rule, rate=highest)
+        return fact(_NAME, "first", "none", left, others, rule, rate=highest)
     arms = [arm for arm, rate in limits.items() if rate == min(known)]
     never = [arm for arm, rate in limits.items() if rate is None and not seen[arm][-1].open]
     rest = None
@@ -340,7 +343,7 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
     few = [rate.few for rate in gave.values() if rate is not None]
     chance = max(few, key=len, default=())
     told = {"arms": _listed(arms), "rate": min(known)}
-    return fact(_NAME, "first", "seen", *chance, rest, left, rule, **told)
+    return fact(_NAME, "first", "seen", *chance, rest, left, others, rule, **told)
 
 
 def _listed(arms: list[str]) -> object:
@@ -361,10 +364,15 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
     if key == "open":
         told["half"] = detail(_NAME, at.half).model_dump()
     text = detail(_NAME, f"limit_{key}", **told)
-    others = detail(_NAME, "limit_busy") if at.busy and key != "kept" else None
     queued = detail(_NAME, "limit_queued", **at.queues)
-    more = sentences([queued, *at.few, others, below, advice])
+    more = sentences([queued, *at.few, _disturbed(rates, at), below, advice])
     return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text, more=more)
+
+
+def _disturbed(rates: list[_Rate], at: _Rate) -> Message | None:
+    """At which rates, of those that tell the limit, others kept cores busy."""
+    told = [f"{each.rate:g}" for each in rates if each.busy and each.rate <= at.rate]
+    return detail(_NAME, "limit_busy", rates=listed(told)) if told else None
 
 
 SERVING = Experiment(

@@ -32,6 +32,17 @@ _HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
+class CpuSeconds:
+    """CPU seconds since a process began: its own, and those of its children that have ended.
+
+    ``ended`` grows as a child is waited for, by all that it used; 0 where the system keeps none.
+    """
+
+    own: float
+    ended: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class TreeDetails:
     """Figures too dear for every sample."""
 
@@ -74,15 +85,17 @@ class ProcessTree:
         """
         return self._sum(self._rss, fresh=fresh)
 
-    def cpu_times(self) -> dict[Any, float]:
+    def cpu_times(self) -> dict[Any, CpuSeconds]:
         """CPU seconds that each living process has used since it began.
+
+        The tree is walked first: who began a moment ago would be taken for somebody else.
 
         Raises:
             psutil.NoSuchProcess: the root has ended.
             psutil.AccessDenied: a process may not be looked at.
         """
-        self._renew()
-        times: dict[Any, float] = {}
+        self._renew(fresh=True)
+        times: dict[Any, CpuSeconds] = {}
         for process in self._members:
             try:
                 with process.oneshot():
@@ -92,7 +105,8 @@ class ProcessTree:
             except psutil.NoSuchProcess:
                 gone = True
             if not gone:
-                times[process] = spent.user + spent.system
+                ended = spent.children_user + spent.children_system
+                times[process] = CpuSeconds(spent.user + spent.system, ended)
             elif process == self._root:
                 raise psutil.NoSuchProcess(process.pid)
         return times

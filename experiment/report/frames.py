@@ -118,6 +118,7 @@ def _reasons(arm: ArmResult) -> str | None:
         ("gpu_processes_of_others_before", watch.foreign_reason),
         ("gpu_processes_of_others_after", watch.foreign_reason),
         ("cpu_cores_busy", watch.cpu_reason if watch.cpu_cores is None else None),
+        ("cpu_cores_of_others", watch.others_reason if watch.others_cores is None else None),
         ("gpu_busy_share", watch.gpu_reason),
         ("gpu_memory_busy_share", watch.gpu_reason),
     ]
@@ -134,6 +135,7 @@ _WATCH_FIELDS = {
     "foreign_before": "gpu_processes_of_others_before",
     "foreign_after": "gpu_processes_of_others_after",
     "cpu_cores": "cpu_cores_busy",
+    "others_cores": "cpu_cores_of_others",
     "usable_cores": "cpu_cores_usable",
     "gpu_share": "gpu_busy_share",
     "gpu_memory_share": "gpu_memory_busy_share",

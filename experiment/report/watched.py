@@ -85,6 +85,9 @@ _WRITERS: dict[str, Callable[[ArmResult], Figure]] = {
         message("watch.of_cores", cores=_cores(arm)) if arm.watch.usable_cores else None,
         arm.watch.cpu_reason,
     ),
+    "others_cores": lambda arm: Figure(
+        decimal(arm.watch.others_cores), reason=arm.watch.others_reason
+    ),
     "gpu_share": lambda arm: Figure(percent(arm.watch.gpu_share), reason=arm.watch.gpu_reason),
     "gpu_memory_share": lambda arm: Figure(
         percent(arm.watch.gpu_memory_share), reason=arm.watch.gpu_reason

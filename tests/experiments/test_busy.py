@@ -1,4 +1,4 @@
-"""Other programs that are busy as an arm begins: they are seen, written down and told once."""
+"""Other programs that are busy as an arm begins or runs: seen, written down and told once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No verdict on times of an arm that began while other programs kept cores busy; counts stay."""
+"""No verdict on times of an arm that ran while other programs kept cores busy; counts stay."""
 
 from __future__ import annotations
 
@@ -250,27 +250,51 @@ def test_what_giving_way_took_is_not_told_of_a_busy_machine() -> None:
     assert seen[-1]["recompute"].text.params["recomputed"] == 9
 
 
-def test_a_queue_on_a_busy_machine_may_be_that_of_others() -> None:
-    def rate(index: int, at: float, kept: float, later: float) -> CellResult:
-        figures: Figures = {"kept_up": [kept] * 3, "later_tokens": [later] * 3,
-                            "latency_s": [1.0, 1.0, 1.0]}  # fmt: skip
-        return cell(index, {"rate": at, "clock": "wall"}, slabs=figures, paged=figures)
+def rate(index: int, at: float, kept: float, later: float) -> CellResult:
+    figures: Figures = {"kept_up": [kept] * 3, "later_tokens": [later] * 3,
+                        "latency_s": [1.0, 1.0, 1.0]}  # fmt: skip
+    return cell(index, {"rate": at, "clock": "wall"}, slabs=figures, paged=figures)
 
+
+def test_a_queue_on_a_busy_machine_may_be_that_of_others() -> None:
     bore, queued, more = rate(0, 1.0, 1.0, 1.0), rate(1, 2.0, 0.5, 2.0), rate(2, 4.0, 0.4, 3.0)
     seen = findings("serving", bore, begun_busy(queued, "slabs"), more)
     assert is_untested(seen["first"])
-    assert "serving.limit_busy" in below(seen["limit_slabs"])
+    assert below(seen["limit_slabs"])["serving.limit_busy"]["rates"] == "2"
     assert "serving.limit_busy" not in below(seen["limit_paged"])
-    # Who bears a rate in spite of others bears it; what is beyond the limit decides nothing.
-    seen = findings(
-        "serving", begun_busy(bore, "slabs"), queued, begun_busy(more, "slabs", "paged")
-    )
+    # What is beyond the limit decides nothing.
+    seen = findings("serving", bore, queued, begun_busy(more, "slabs", "paged"))
     assert seen["first"].text.key == "experiments.serving.first_seen"
+    assert "serving.first_busy" not in below(seen["first"])
     assert "serving.limit_busy" not in below(seen["limit_slabs"])
     assert is_untested(seen["paging"])
-    kept = findings("serving", begun_busy(bore, "slabs"))["limit_slabs"]
-    assert kept.text.key == "experiments.serving.limit_kept"
-    assert "serving.limit_busy" not in below(kept)
+
+
+def test_that_no_queue_was_seen_on_a_busy_machine_is_not_said_without_it() -> None:
+    """Who is slowed in the first half of the arrivals is no later in the second."""
+    bore, queued = rate(0, 1.0, 1.0, 1.0), rate(1, 2.0, 0.5, 2.0)
+    seen = findings("serving", begun_busy(bore, "slabs"), queued)
+    assert seen["first"].text.key == "experiments.serving.first_seen"
+    assert below(seen["first"])["serving.first_busy"]["arms"]["key"] == "arm_name.slabs"
+    assert below(seen["limit_slabs"])["serving.limit_busy"]["rates"] == "1"
+    assert "serving.limit_busy" not in below(seen["limit_paged"])
+    falls_behind = rate(1, 2.0, 0.05, 1.0)
+    for cells, key in (((), "kept"), ((begun_busy(falls_behind, "slabs"),), "open")):
+        seen = findings("serving", begun_busy(bore, "slabs"), *cells)
+        assert seen["first"].text.key == "experiments.serving.first_none"
+        assert "serving.first_busy" in below(seen["first"])
+        assert seen["limit_slabs"].text.key == f"experiments.serving.limit_{key}"
+        assert "serving.limit_busy" in below(seen["limit_slabs"])
+        assert "serving.limit_busy" not in below(seen["limit_paged"])
+
+
+def test_saturation_says_so_of_few_repeats_too() -> None:
+    cells = [
+        cell(n, {"concurrency": 2**n}, paged={"tokens_per_s": [rate]})
+        for n, rate in enumerate((10, 20, 21))
+    ]
+    seen = findings("concurrency", *cells[:2], begun_busy(cells[2], "paged"))["saturation_paged"]
+    assert "concurrency.saturation_busy" in below(seen)
 
 
 def test_it_is_said_why_in_either_language() -> None:

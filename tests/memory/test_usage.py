@@ -28,7 +28,7 @@ from experiment.events import (
 )
 from experiment.memory.devices import GpuReader
 from experiment.memory.monitor import Monitor
-from experiment.memory.process_tree import ProcessTree
+from experiment.memory.process_tree import CpuSeconds, ProcessTree
 from experiment.memory.usage import EVERY_S, UsageMeter
 from experiment.messages import message
 from experiment.report.console import ConsoleReporter
@@ -113,7 +113,8 @@ def test_processes_below_count_too(run: Any) -> None:
 
 
 def test_a_child_that_ends_does_not_make_the_sum_fall(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = iter([{"root": 5.0, "child": 90.0}, {"root": 5.5}])
+    first = {"root": CpuSeconds(5.0), "child": CpuSeconds(90.0)}
+    looks = iter([first, {"root": CpuSeconds(5.5)}])
     monkeypatch.setattr(ProcessTree, "cpu_times", lambda self: next(looks))
     clock = Clock()
     watch = meter(os.getpid(), cpu_environment(), clock=clock)

@@ -1,0 +1,157 @@
+"""Other programs that come while an arm runs: a repeat loaded in its middle gets no verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from in_process import Ran, run, tiny_config
+
+from experiment.events import CellStarted, Event, RepeatFinished, Step, Usage, encode
+from experiment.experiments.busy import busy_notice, others_cores
+from experiment.experiments.evaluate import picture
+from experiment.experiments.measured import cells_of
+from experiment.experiments.results import ExperimentResult
+from experiment.noise import BUSY_CORES
+from experiment.record import EVENTS_FILE, read_record
+
+SECOND = 10**9
+# Samples of a repeat of two seconds that somebody loads in its middle.
+QUIET, LOADED = [0.05] * 8, [0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+
+
+def told(samples: Sequence[Sequence[float | None]], arm: str = "paged") -> list[Event]:
+    """An arm with a warm-up and repeats, one sample every 250 ms, the first 250 ms behind it."""
+    events: list[Event] = []
+    at = 0
+    for repeat, each in enumerate(samples):
+        begin, end = at, at + 250_000_000 * len(each)
+        for n, cores in enumerate(each, 1):
+            now = begin + 250_000_000 * n
+            if n == len(each):
+                events.append(Step(arm=arm, plan={}, started_ns=begin, t_ns=begin + 1))
+                events.append(Step(arm=arm, plan={}, started_ns=end - 1, t_ns=end))
+            events.append(
+                Usage(arm=arm, cpu_cores=1.0, gpu_share=None, gpu_memory_share=None,
+                      others_cores=cores, t_ns=now)
+            )  # fmt: skip
+        events.append(
+            RepeatFinished(arm=arm, repeat=repeat, warm_up=not repeat, generate_s=1.0, t_ns=end)
+        )
+        at = end + SECOND  # in between nobody generates
+    return events
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([QUIET, QUIET, QUIET, QUIET], None),
+        ([QUIET, QUIET, LOADED, QUIET], 0.375),
+        ([LOADED, QUIET, QUIET, QUIET], None),  # the warm-up is no figure
+        ([QUIET, [BUSY_CORES] * 8], None),
+        ([QUIET, [None, 1.0, 1.0, 1.0, 1.0, None]], 1.0),
+        ([QUIET, [None] * 8], None),
+        ([QUIET], None),
+    ],
+    ids=["quiet", "middle", "warm-up", "at the limit", "partly unknown", "unknown", "none"],
+)
+def test_any_measured_repeat_counts(
+    samples: list[list[float | None]], expected: float | None
+) -> None:
+    assert others_cores(told(samples)).get("paged") == expected
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([[0.0], [1.0], [0.0], [0.0], [0.0], [0.0]], None),
+        ([[0.0], [1.0], [1.0], [0.0], [0.0], [0.0]], 0.4),
+        ([[0.0], [1.0]], 1.0),
+    ],
+)
+def test_repeats_that_are_too_short_are_judged_together(
+    samples: list[list[float | None]], expected: float | None
+) -> None:
+    """A busy moment is no busy machine."""
+    assert others_cores(told(samples)).get("paged") == expected
+
+
+@pytest.mark.parametrize(("began", "expected"), [(0.3, 0.375), (0.5, 0.5)])
+def test_of_its_beginning_and_its_repeats_the_larger_counts(began: float, expected: float) -> None:
+    cell = CellStarted(index=0, of=1, values={}, overrides={}, arms=["paged"])
+    events = [busy_notice(cell, "paged", began), *told([QUIET, LOADED])]
+    assert others_cores(events) == {"paged": expected}
+    assert others_cores(events[:1]) == {"paged": began}
+    assert others_cores([events[0], *told([QUIET, QUIET])]) == {"paged": began}
+
+
+def test_arms_are_told_apart_and_what_lies_between_repeats_is_left_out() -> None:
+    events = [*told([QUIET, LOADED], "slabs"), *told([QUIET, QUIET])]
+    between = events[-1].t_ns + SECOND // 2
+    events.append(
+        Usage(arm="paged", cpu_cores=0.0, gpu_share=None, gpu_memory_share=None,
+              others_cores=99.0, t_ns=between)
+    )  # fmt: skip
+    assert others_cores(events) == {"slabs": 0.375}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Two arms in one cell, three repeats each, without any sample."""
+    config = tiny_config(
+        "capacity",
+        experiment__values=[2],
+        experiment__repeats=3,
+        experiment__options={"lengths": [[5, 4]]},
+        cache__max_length=64,
+        cache__block_size=4,
+        cache__budget=2 * 64 * 1024,
+        run__arms=["slabs", "paged"],
+    )
+    return run(config, tmp_path_factory.mktemp("busy_while") / "run")
+
+
+def sampled(ran: Ran, place: Path, cores: Mapping[tuple[str, int], float]) -> ExperimentResult:
+    """The result of the same log with four samples in each repeat; 0.1 where none is named."""
+    (cell,) = cells_of(ran.record)
+    events: list[Event] = list(ran.record.events)
+    steps: dict[str, list[Step]] = {"slabs": [], "paged": []}
+    for event in cell.events:
+        if isinstance(event, Step):
+            steps[event.arm].append(event)
+        elif isinstance(event, RepeatFinished):
+            first, last = steps[event.arm][0].started_ns, steps[event.arm][-1].t_ns
+            used = cores.get((event.arm, event.repeat), 0.1)
+            events[events.index(event) : events.index(event)] = [
+                Usage(arm=event.arm, cpu_cores=1.0, gpu_share=None, gpu_memory_share=None,
+                      others_cores=used, t_ns=first + (last - first) * n // 5)
+                for n in range(1, 5)
+            ]  # fmt: skip
+            steps[event.arm] = []
+    (place / EVENTS_FILE).write_text("".join(f"{encode(e)}\n" for e in events), encoding="utf-8")
+    result = picture(read_record(place))[1].experiment
+    assert result is not None
+    return result
+
+
+def test_left_alone_it_keeps_its_verdict(ran: Ran, tmp_path: Path) -> None:
+    result = sampled(ran, tmp_path, {("paged", 0): 2.0})  # its warm-up was not
+    assert [arm.others_cores for arm in result.cells[0].arms] == [None, None]
+    assert result.findings == ran.result.findings
+    assert result.notes == ran.result.notes
+
+
+@pytest.mark.parametrize("arm", ["slabs", "paged"])
+def test_one_repeat_loaded_in_its_middle_takes_the_verdict(
+    ran: Ran, tmp_path: Path, arm: str
+) -> None:
+    result = sampled(ran, tmp_path, {(arm, 2): 0.75})
+    assert {one.arm: one.others_cores for one in result.cells[0].arms} == {
+        "slabs": None, "paged": None, arm: 0.75
+    }  # fmt: skip
+    (note,) = [note for note in result.notes if note.key == "experiments.note.busy"]
+    assert note.params == {"n": 1, "of": 2, "cores": 0.75}
+    seen = {finding.id: finding for finding in result.findings}
+    assert seen["throughput"].text.key == "experiments.busy"
+    assert seen["preempting"] == {one.id: one for one in ran.result.findings}["preempting"]

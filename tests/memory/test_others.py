@@ -1,0 +1,176 @@
+"""What others use while an arm runs: all of the system without the arm and without the runner."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+import pytest
+from made_up_machine import cpu_environment
+from memory_fakes import until
+
+from experiment import noise
+from experiment.events import Usage, decode, encode
+from experiment.memory import usage
+from experiment.memory.devices import GpuReader
+from experiment.memory.process_tree import CpuSeconds, ProcessTree
+from experiment.memory.usage import UsageMeter
+from experiment.messages import message
+
+Tree = Mapping[str, tuple[float, float]]
+# Of each process its own seconds and those of its children that have ended.
+ROOT: Tree = {"root": (5.0, 0.0)}
+Taken = tuple[Tree, float, tuple[float, float] | None]
+
+
+def taken(monkeypatch: pytest.MonkeyPatch, *looks: Taken) -> list[Usage]:
+    """What it makes of a tree, the runner's seconds and the system's, every half second."""
+    left = list(looks)
+
+    def cpu_times(_: ProcessTree) -> dict[Any, CpuSeconds]:
+        return {name: CpuSeconds(*seconds) for name, seconds in left[0][0].items()}
+
+    monkeypatch.setattr(ProcessTree, "cpu_times", cpu_times)
+    monkeypatch.setattr(usage.time, "process_time", lambda: left[0][1])
+    monkeypatch.setattr(usage, "system_seconds", lambda: left[0][2])
+    now = [10.0]
+    environment = cpu_environment()
+    meter = UsageMeter(
+        "paged", environment, ProcessTree(os.getpid()), GpuReader(environment, None),
+        clock=lambda: now[0],
+    )  # fmt: skip
+    assert meter.take() is None
+    found = []
+    while len(left) > 1:
+        left.pop(0)
+        now[0] += 0.5
+        one = meter.take()
+        assert one is not None
+        found.append(one)
+    return found
+
+
+def test_it_is_the_system_without_the_arm_and_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    after: Tree = {"root": (5.5, 0.0), "child": (0.2, 0.0)}
+    (one,) = taken(monkeypatch, (ROOT, 1.0, (100.0, 800.0)), (after, 1.1, (101.3, 804.0)))
+    # 1.3 s of all, 0.7 of the tree (its new process too), 0.1 of the runner: half a second.
+    assert one.others_cores == pytest.approx(1.0)
+    assert one.cpu_cores == pytest.approx(1.4)
+    assert one.others_reason is None
+
+
+def test_it_is_never_below_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = taken(
+        monkeypatch, (ROOT, 1.0, (100.0, 800.0)), ({"root": (5.5, 0.0)}, 1.0, (100.4, 801.0))
+    )
+    assert one.others_cores == 0
+
+
+CHILD: Tree = {"root": (5.0, 0.0), "child": (9.0, 0.0)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (CHILD, {"root": (5.0, 0.0)}),
+        (CHILD, {"root": (5.0, 9.4), "child": (9.0, 0.0)}),
+        (ROOT, {"root": (5.0, 0.0), "new": (0.0, 0.4)}),
+    ],
+    ids=["gone", "never seen", "below a new one"],
+)
+def test_what_a_process_of_the_arm_used_that_ended_is_not_called_somebody_elses(
+    monkeypatch: pytest.MonkeyPatch, before: Tree, after: Tree
+) -> None:
+    """In that interval; the next one is known again."""
+    ended, known = taken(
+        monkeypatch,
+        (before, 1.0, (100.0, 800.0)),
+        (after, 1.0, (100.5, 801.0)),
+        (after, 1.0, (100.6, 802.0)),
+    )
+    assert (ended.others_cores, ended.others_reason) == (None, message("memory.child_ended"))
+    assert ended.cpu_cores is not None
+    assert known.others_cores == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(None, (101.0, 801.0)), ((100.0, 800.0), None), ((0.0, 0.0), (0.0, 0.0))]
+)
+def test_a_system_that_does_not_tell_is_unknown_and_not_idle(
+    monkeypatch: pytest.MonkeyPatch,
+    first: tuple[float, float] | None,
+    second: tuple[float, float] | None,
+) -> None:
+    (one,) = taken(monkeypatch, (ROOT, 1.0, first), (ROOT, 1.0, second))
+    assert (one.others_cores, one.others_reason) == (None, message("memory.no_system_times"))
+    assert one.cpu_cores == 0
+
+
+def test_of_the_systems_times_idle_ones_and_those_counted_twice_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = "user nice system idle iowait irq softirq steal guest guest_nice"
+    times = namedtuple("times", names)(1, 2, 4, 8, 16, 32, 64, 128, 1, 2)  # type: ignore[call-arg]
+    monkeypatch.setattr(psutil, "cpu_times", lambda: times)
+    assert noise.system_seconds() == (1 + 2 + 4 + 32 + 64, 255)
+
+    def refused() -> None:
+        raise OSError
+
+    monkeypatch.setattr(psutil, "cpu_times", refused)
+    assert noise.system_seconds() is None
+
+
+@contextmanager
+def started(code: str) -> Iterator[psutil.Process]:
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        try:
+            yield psutil.Process(process.pid)
+        finally:
+            process.kill()
+
+
+def seconds_of(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+@pytest.mark.parametrize("its_own", [True, False])
+def test_a_busy_process_is_another_unless_it_is_the_arms(its_own: bool) -> None:
+    """Beside whatever else this machine does: what is neither its nor the runner's is others'."""
+    with started("while True: pass") as busy, started("import time; time.sleep(60)") as idle:
+        until(lambda: seconds_of(busy) > 0.1)
+        environment = cpu_environment()
+        root = busy if its_own else idle
+        meter = UsageMeter("paged", environment, ProcessTree(root.pid),
+                           GpuReader(environment, None))  # fmt: skip
+        assert meter.take() is None
+        began, spent, system = time.monotonic(), seconds_of(busy), noise.system_seconds()
+        time.sleep(1.5)
+        one = meter.take()
+        passed, mine = time.monotonic() - began, seconds_of(busy) - spent
+        now = noise.system_seconds()
+    assert one is not None
+    assert one.others_cores is not None
+    assert system is not None
+    assert now is not None
+    assert mine / passed > 0.2
+    everybody = (now[0] - system[0]) / passed
+    expected = everybody - (mine / passed if its_own else 0)
+    assert one.others_cores == pytest.approx(expected, abs=0.15)
+
+
+def test_a_record_of_before_it_was_taken_is_read() -> None:
+    one = Usage(arm="paged", cpu_cores=1.0, gpu_share=None, gpu_memory_share=None)
+    line = encode(one)
+    old = line.replace('"others_cores":null,', "").replace('"others_reason":null,', "")
+    assert "others" not in old
+    assert decode(old) == one
+    assert one.others_cores is None
