@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from experiment.events import (
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from experiment.experiments.measured import CellEvents
 
 _ARM = "experiments.note.busy_arm"
-# A busy moment is no busy machine: a repeat of fewer samples, of 250 ms each, is not judged alone.
-_SAMPLES = 4
+# A busy moment is no busy machine: a shorter repeat, in nanoseconds, is not judged alone.
+_LONG = 10**9
 
 
 def busy_notice(cell: CellStarted, arm: str, cores: float) -> Notice:
@@ -68,10 +67,15 @@ def others_cores(events: Iterable[Event]) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Ran:
-    """What an arm's repeats are told apart by: in ``spans``, of those measured, nanoseconds."""
+    """What an arm's repeats are told apart by: when it was sampled, and when those measured ran.
 
-    samples: list[tuple[int, float]] = field(default_factory=list)
+    ``samples`` are from when to when, in nanoseconds, others kept so many cores busy; ``spans``
+    from the first step of a repeat to the end of its last one.
+    """
+
+    samples: list[tuple[int, int, float]] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
+    _sampled: int | None = None
     _steps: list[Step] = field(default_factory=list)
 
     def take(self, event: Step | Usage | RepeatFinished) -> None:
@@ -82,21 +86,32 @@ class _Ran:
             if self._steps and not event.warm_up:
                 self.spans.append((self._steps[0].started_ns, self._steps[-1].t_ns))
             self._steps = []
-        elif event.others_cores is not None:
-            self.samples.append((event.t_ns, event.others_cores))
+        else:
+            # Of the first one nobody knows when it began; the arm was not generating yet.
+            if self._sampled is not None and event.others_cores is not None:
+                self.samples.append((self._sampled, event.t_ns, event.others_cores))
+            self._sampled = event.t_ns
 
     def others_cores(self) -> float | None:
-        """The most of the means over each repeat that is long enough, and over all together.
+        """The most of the means over each repeat; short ones are judged as one, from first to last.
 
         None where nobody knows.
         """
-        found = [
-            [cores for t_ns, cores in self.samples if begin <= t_ns <= end]
-            for begin, end in self.spans
+        judged = [span for span in self.spans if span[1] - span[0] >= _LONG]
+        if len(judged) < len(self.spans):
+            judged.append((self.spans[0][0], self.spans[-1][1]))
+        means = (self._mean(begin, end) for begin, end in judged)
+        return max((mean for mean in means if mean is not None), default=None)
+
+    def _mean(self, begin: int, end: int) -> float | None:
+        """Of a sample that reaches beyond, the part within counts."""
+        parts = [
+            (min(end, to) - max(begin, since), cores)
+            for since, to, cores in self.samples
+            if since < end and begin < to
         ]
-        together = [cores for each in found for cores in each]
-        alone = [each for each in found if len(each) >= _SAMPLES]
-        return max(map(fmean, [*alone, together])) if together else None
+        seconds = sum(part for part, _ in parts)
+        return sum(part * cores for part, cores in parts) / seconds if seconds else None
 
 
 def busy_note(cells: Sequence[CellEvents]) -> list[Message]:

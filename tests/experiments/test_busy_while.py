@@ -11,36 +11,40 @@ from in_process import Ran, run, tiny_config
 from experiment.events import CellStarted, Event, RepeatFinished, Step, Usage, encode
 from experiment.experiments.busy import busy_notice, others_cores
 from experiment.experiments.evaluate import picture
-from experiment.experiments.measured import cells_of
 from experiment.experiments.results import ExperimentResult
 from experiment.noise import BUSY_CORES
 from experiment.record import EVENTS_FILE, read_record
 
-SECOND = 10**9
+SECOND, EVERY = 10**9, 250_000_000
 # Samples of a repeat of two seconds that somebody loads in its middle.
 QUIET, LOADED = [0.05] * 8, [0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
 
 
-def told(samples: Sequence[Sequence[float | None]], arm: str = "paged") -> list[Event]:
-    """An arm with a warm-up and repeats, one sample every 250 ms, the first 250 ms behind it."""
-    events: list[Event] = []
+def told(
+    samples: Sequence[Sequence[float | None]], arm: str = "paged", apart: int = SECOND
+) -> list[Event]:
+    """An arm with a warm-up and repeats, a sample behind every 250 ms of them."""
+    events: list[Event] = [_usage(arm, 0, None)]
     at = 0
     for repeat, each in enumerate(samples):
-        begin, end = at, at + 250_000_000 * len(each)
-        for n, cores in enumerate(each, 1):
-            now = begin + 250_000_000 * n
-            if n == len(each):
-                events.append(Step(arm=arm, plan={}, started_ns=begin, t_ns=begin + 1))
-                events.append(Step(arm=arm, plan={}, started_ns=end - 1, t_ns=end))
-            events.append(
-                Usage(arm=arm, cpu_cores=1.0, gpu_share=None, gpu_memory_share=None,
-                      others_cores=cores, t_ns=now)
-            )  # fmt: skip
-        events.append(
-            RepeatFinished(arm=arm, repeat=repeat, warm_up=not repeat, generate_s=1.0, t_ns=end)
-        )
-        at = end + SECOND  # in between nobody generates
+        if repeat and apart:
+            at += apart  # in between nobody generates
+            events.append(_usage(arm, at, None))
+        end = at + EVERY * len(each)
+        used = [_usage(arm, at + EVERY * n, cores) for n, cores in enumerate(each, 1)]
+        events += [
+            Step(arm=arm, plan={}, started_ns=at, t_ns=at + 1),
+            *used,
+            Step(arm=arm, plan={}, started_ns=end - 1, t_ns=end),
+            RepeatFinished(arm=arm, repeat=repeat, warm_up=not repeat, generate_s=1.0, t_ns=end),
+        ]
+        at = end
     return events
+
+
+def _usage(arm: str, t_ns: int, cores: float | None) -> Usage:
+    return Usage(arm=arm, cpu_cores=1.0, gpu_share=None, gpu_memory_share=None,
+                 others_cores=cores, t_ns=t_ns)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -68,13 +72,32 @@ def test_any_measured_repeat_counts(
         ([[0.0], [1.0], [0.0], [0.0], [0.0], [0.0]], None),
         ([[0.0], [1.0], [1.0], [0.0], [0.0], [0.0]], 0.4),
         ([[0.0], [1.0]], 1.0),
+        ([[1.0], [0.0]], None),
+        # Beside one that is long enough to be judged by itself.
+        ([QUIET, [0.0] * 12, [1.0] * 4], 1.0),
     ],
 )
 def test_repeats_that_are_too_short_are_judged_together(
     samples: list[list[float | None]], expected: float | None
 ) -> None:
     """A busy moment is no busy machine."""
-    assert others_cores(told(samples)).get("paged") == expected
+    assert others_cores(told(samples, apart=0)).get("paged") == expected
+
+
+def test_repeats_that_are_shorter_than_a_sample_are_within_it() -> None:
+    """Three of them in 90 ms, and what is sampled 160 ms later."""
+    millisecond = 10**6
+    events: list[Event] = [_usage("paged", 0, None)]
+    for repeat in range(4):
+        begin = (10 + 30 * repeat) * millisecond
+        end = begin + 20 * millisecond
+        events += [
+            Step(arm="paged", plan={}, started_ns=begin, t_ns=end),
+            RepeatFinished(arm="paged", repeat=repeat, warm_up=not repeat, generate_s=0.02),
+        ]
+    assert others_cores(events) == {}
+    assert others_cores([*events, _usage("paged", EVERY, 0.2)]) == {}
+    assert others_cores([*events, _usage("paged", EVERY, 1.5)]) == {"paged": pytest.approx(1.5)}
 
 
 @pytest.mark.parametrize(("began", "expected"), [(0.3, 0.375), (0.5, 0.5)])
@@ -88,11 +111,10 @@ def test_of_its_beginning_and_its_repeats_the_larger_counts(began: float, expect
 
 def test_arms_are_told_apart_and_what_lies_between_repeats_is_left_out() -> None:
     events = [*told([QUIET, LOADED], "slabs"), *told([QUIET, QUIET])]
-    between = events[-1].t_ns + SECOND // 2
-    events.append(
-        Usage(arm="paged", cpu_cores=0.0, gpu_share=None, gpu_memory_share=None,
-              others_cores=99.0, t_ns=between)
-    )  # fmt: skip
+    at = next(n for n, event in enumerate(events)
+              if isinstance(event, RepeatFinished) and event.arm == "paged")  # fmt: skip
+    events.insert(at + 1, _usage("paged", events[at].t_ns + SECOND // 2, 99.0))
+    events.append(_usage("paged", events[-1].t_ns + SECOND, 99.0))
     assert others_cores(events) == {"slabs": 0.375}
 
 
@@ -113,26 +135,34 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def sampled(ran: Ran, place: Path, cores: Mapping[tuple[str, int], float]) -> ExperimentResult:
-    """The result of the same log with four samples in each repeat; 0.1 where none is named."""
-    (cell,) = cells_of(ran.record)
-    events: list[Event] = list(ran.record.events)
-    steps: dict[str, list[Step]] = {"slabs": [], "paged": []}
-    for event in cell.events:
+    """The result of the same log, its clock slower by far, with samples in each repeat.
+
+    0.1 core where none is named.
+    """
+    events: list[Event] = []
+    began: dict[str, int] = {}
+    for event in map(_slowed, ran.record.events):
         if isinstance(event, Step):
-            steps[event.arm].append(event)
+            began.setdefault(event.arm, event.started_ns)
+            last = event.t_ns
         elif isinstance(event, RepeatFinished):
-            first, last = steps[event.arm][0].started_ns, steps[event.arm][-1].t_ns
+            first = began.pop(event.arm)
+            assert last - first > SECOND
             used = cores.get((event.arm, event.repeat), 0.1)
-            events[events.index(event) : events.index(event)] = [
-                Usage(arm=event.arm, cpu_cores=1.0, gpu_share=None, gpu_memory_share=None,
-                      others_cores=used, t_ns=first + (last - first) * n // 5)
-                for n in range(1, 5)
-            ]  # fmt: skip
-            steps[event.arm] = []
+            events.append(_usage(event.arm, first, None))
+            events += [_usage(event.arm, first + (last - first) * n // 4, used) for n in (1, 2, 4)]
+        events.append(event)
     (place / EVENTS_FILE).write_text("".join(f"{encode(e)}\n" for e in events), encoding="utf-8")
     result = picture(read_record(place))[1].experiment
     assert result is not None
     return result
+
+
+def _slowed(event: Event) -> Event:
+    times = {"t_ns": event.t_ns * 10_000}
+    if isinstance(event, Step):
+        times["started_ns"] = event.started_ns * 10_000
+    return event.model_copy(update=times)
 
 
 def test_left_alone_it_keeps_its_verdict(ran: Ran, tmp_path: Path) -> None:
