@@ -73,8 +73,8 @@ def test_any_measured_repeat_counts(
         ([[0.0], [1.0], [1.0], [0.0], [0.0], [0.0]], 0.4),
         ([[0.0], [1.0]], 1.0),
         ([[1.0], [0.0]], None),
-        # Beside one that is long enough to be judged by itself.
-        ([QUIET, [0.0] * 12, [1.0] * 4], 1.0),
+        # Beside one that is long enough to be judged by itself as well.
+        ([QUIET, [0.0] * 4, [1.0] * 2], pytest.approx(1 / 3)),
     ],
 )
 def test_repeats_that_are_too_short_are_judged_together(
@@ -98,6 +98,19 @@ def test_repeats_that_are_shorter_than_a_sample_are_within_it() -> None:
     assert others_cores(events) == {}
     assert others_cores([*events, _usage("paged", EVERY, 0.2)]) == {}
     assert others_cores([*events, _usage("paged", EVERY, 1.5)]) == {"paged": pytest.approx(1.5)}
+
+
+def test_of_a_sample_the_part_within_the_repeat_counts() -> None:
+    """A fifth of a repeat of a second lies in the first sample, the rest in the second."""
+    begin, end = SECOND, 2 * SECOND
+    events = [
+        _usage("paged", 0, None),
+        Step(arm="paged", plan={}, started_ns=begin, t_ns=end),
+        _usage("paged", begin + SECOND // 5, 1.0),
+        _usage("paged", 9 * SECOND, 0.5),
+        RepeatFinished(arm="paged", repeat=1, warm_up=False, generate_s=1.0),
+    ]
+    assert others_cores(events) == {"paged": pytest.approx(0.6)}
 
 
 @pytest.mark.parametrize(("began", "expected"), [(0.3, 0.375), (0.5, 0.5)])

@@ -142,6 +142,24 @@ def seconds_of(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
+def test_who_began_a_moment_ago_is_the_arms() -> None:
+    """Though processes are looked for anew every half second at the most for other figures."""
+    tree = ProcessTree(os.getpid())
+    tree.rss()
+    with started("import time; time.sleep(60)") as child:
+        assert child in tree.cpu_times()
+
+
+def test_what_a_child_used_is_there_once_it_was_waited_for() -> None:
+    tree, me = ProcessTree(os.getpid()), psutil.Process()
+    before = tree.cpu_times()[me].ended
+    with started("while True: pass") as child:
+        until(lambda: seconds_of(child) > 0.2)
+        during = tree.cpu_times()[me].ended
+    assert during == before
+    assert tree.cpu_times()[me].ended - before >= 0.2
+
+
 @pytest.mark.parametrize("its_own", [True, False])
 def test_a_busy_process_is_another_unless_it_is_the_arms(its_own: bool) -> None:
     """Beside whatever else this machine does: what is neither its nor the runner's is others'."""
