@@ -5,10 +5,12 @@ from __future__ import annotations
 from experiment.experiments.base import Experiment, contiguous, other_engines, varied
 from experiment.experiments.found import Found, detail, fact, judged, timed, untested
 from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message
+from experiment.messages import Message, arm_message
 
 _NAME = "quantised"
 _OWN = "auto"
+# Which arm a finding is of that compares an arm with itself in another precision.
+_PAGED = {"arm": arm_message("paged").model_dump()}
 
 
 def _findings(found: Found) -> list[Finding]:
@@ -49,8 +51,9 @@ def _bytes(found: Found, own: CellResult, other: CellResult) -> Finding:
         return untested("bytes")
     blocks = {name: figures[name] for name in figures if "block" in name}
     ran = {name: figures[name] for name in figures if name not in blocks}
+    below = detail(_NAME, "bytes_ran", requests=other.requests, **_PAGED, **ran)
     told = {"kv_dtype": other.values["kv_dtype"], "share": small / plain, **blocks}
-    return judged(_NAME, "bytes", small < plain, detail(_NAME, "bytes_ran", **ran), **told)
+    return judged(_NAME, "bytes", small < plain, below, **told)
 
 
 def _error(found: Found, other: CellResult) -> Finding:
@@ -58,7 +61,7 @@ def _error(found: Found, other: CellResult) -> Finding:
     figures = {name: found.value(other, "paged", name) for name in names}
     if None in figures.values():
         return untested("error")
-    return fact(_NAME, "error", "measured", kv_dtype=other.values["kv_dtype"], **figures)
+    return fact(_NAME, "error", "measured", kv_dtype=other.values["kv_dtype"], **_PAGED, **figures)
 
 
 def _tokens(own: CellResult, other: CellResult) -> Finding:
@@ -68,7 +71,8 @@ def _tokens(own: CellResult, other: CellResult) -> Finding:
         return untested("tokens")
     equal = sum(a == b for a, b in zip(one.outputs, two.outputs, strict=False))
     figures = {
-        "equal": equal, "requests": len(one.outputs), "kv_dtype": other.values["kv_dtype"]
+        "equal": equal, "requests": len(one.outputs), "kv_dtype": other.values["kv_dtype"],
+        **_PAGED,
     }  # fmt: skip
     why = None if equal == len(one.outputs) else detail(_NAME, "tokens_why")
     return judged(_NAME, "tokens", equal == len(one.outputs), why, **figures)
@@ -76,7 +80,7 @@ def _tokens(own: CellResult, other: CellResult) -> Finding:
 
 def _speed(found: Found, own: CellResult, other: CellResult) -> Finding:
     faster = found.compared((other, "paged", "tokens_per_s"), (own, "paged", "tokens_per_s"))
-    return timed(_NAME, "speed", faster, {"kv_dtype": other.values["kv_dtype"]})
+    return timed(_NAME, "speed", faster, {"kv_dtype": other.values["kv_dtype"], **_PAGED})
 
 
 def _slabs(found: Found, own: CellResult, other: CellResult) -> list[Finding]:

@@ -8,7 +8,7 @@ from made_up import SLABS, Figures, below, budget, cell, findings
 from experiment.config_reading import load_config
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.experiments.results import CellResult
-from experiment.i18n import Translator
+from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import Message, arm_message, message
 from experiment.shipped import CONFIGS
 
@@ -68,6 +68,31 @@ def test_what_a_precision_brings_to_slabs_is_told_where_they_ran() -> None:
     told = {"own_slabs": 4, "other_slabs": 12, "own_paged": 8, "other_paged": 14}
     assert seen.text.params == {"kv_dtype": "int8", **told}
     assert "slabs" not in findings("quantised", one(0, "auto", 4, 8), one(1, "int8", 0, 14))
+
+
+def test_what_a_precision_changes_names_its_arm_and_how_many_requests_there_were() -> None:
+    """``running_mean`` of requests says nothing without how many there were to run."""
+    figures: Figures = {
+        "block_bytes": 64, "blocks": 8, "running_mean": 2.0, "preemptions": 0,
+        "attention_error": 0.01, "logit_error": 0.02, "same_token": 1.0, "tokens_per_s": [1, 2, 3],
+    }  # fmt: skip
+    smaller: Figures = {**figures, "block_bytes": 16}
+    cells = [
+        cell(0, {"kv_dtype": "auto"}, paged=figures),
+        cell(1, {"kv_dtype": "int8"}, paged=smaller),
+    ]
+    digests = [_with_outputs(one, ["a", "b"]) for one in cells]
+    seen = findings("quantised", *digests)
+    for lang in LANGUAGES:
+        t = Translator(lang)
+        for name, finding in seen.items():
+            assert t("arm_name.paged") in t.message(finding.whole), (lang, name)
+    assert "of the run's 4 requests 2.0 ran" in Translator("en").message(seen["bytes"].whole)
+
+
+def _with_outputs(one: CellResult, outputs: list[str]) -> CellResult:
+    arms = [arm.model_copy(update={"outputs": outputs}) for arm in one.arms]
+    return one.model_copy(update={"arms": arms})
 
 
 def test_what_giving_way_cost_another_engine_is_told_where_it_ran() -> None:
