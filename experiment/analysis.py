@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from experiment.arm_events import ArmEvents, split_by_arm
+from experiment.arm_events import ArmEvents, arms_of
 from experiment.engine_report import engine_problems, engine_result
 from experiment.environment import Environment
 from experiment.events import (
@@ -56,14 +56,14 @@ def _environment(probed: EnvironmentProbed | None) -> Environment | None:
 
 
 def arm_results(record: Record) -> list[ArmResult]:
-    """Results of every arm that was started or skipped, in the order of the log."""
+    """Results of every arm that was started or skipped, by the ladder of arms."""
     workload = record.first(WorkloadReady)
     machine = _environment(record.first(EnvironmentProbed))
     return [
         arm_result(events, workload, machine).model_copy(
             update={"simulator": _simulator(events, workload, record)}
         )
-        for events in split_by_arm(record)
+        for events in arms_of(record)
     ]
 
 

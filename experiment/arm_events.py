@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TypeVar
 
+from experiment.arm_order import by_ladder
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -68,6 +69,11 @@ class ArmEvents:
     started: ArmStarted | None
     packed: WeightsPacked | None
     profile_run: ProfileRun | None
+
+
+def arms_of(record: Record) -> list[ArmEvents]:
+    """The arms of a run as its tables and charts show them: by the ladder, whichever ran first."""
+    return by_ladder(split_by_arm(record), lambda events: events.arm)
 
 
 def split_by_arm(record: Record) -> list[ArmEvents]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiment.arm_order import by_ladder
 from experiment.bench.rows import Row
 from experiment.bench.targets import OURS, RATE, ratios
 
@@ -28,11 +29,13 @@ class Line:
 
 
 def lines(rows: Sequence[Row]) -> list[Line]:
-    """Each workload's arms in the order in which they first came."""
+    """Each workload's arms by the ladder; workloads in the order in which they first came."""
     grouped: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         grouped.setdefault((row.workload, row.arm), []).append(row)
+    workloads = list(dict.fromkeys(row.workload for row in rows))
+    by_arm = by_ladder(grouped.items(), lambda one: one[0][1])
     return [
         Line(workload, arm, some, [] if arm == OURS else ratios(rows, workload, arm, RATE))
-        for (workload, arm), some in grouped.items()
+        for (workload, arm), some in sorted(by_arm, key=lambda one: workloads.index(one[0][0]))
     ]

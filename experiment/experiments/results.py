@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from experiment.arm_order import in_order
 from experiment.messages import Message, message
 
 Number = int | float
@@ -159,8 +160,8 @@ class ExperimentResult(_Result):
 
     @property
     def arms(self) -> list[str]:
-        """Arms of any cell, in their order."""
-        return list(dict.fromkeys(arm.arm for cell in self.cells for arm in cell.arms))
+        """Arms of any cell, by the ladder of arms."""
+        return in_order(dict.fromkeys(arm.arm for cell in self.cells for arm in cell.arms))
 
     @property
     def noisy(self) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from markupsafe import Markup
 
 from experiment.messages import Message, arm_message, message
+from experiment.report.arm_series import arm_series
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
 from experiment.report.html_parts import Row, Shown, row
@@ -39,14 +41,14 @@ def latency_rows(keys: Keys, results: Results) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A chart of the requests' times, and the arms on it in the order of their lines.
+    """A chart of the requests' times, and the arms on it, each with the number of its line.
 
     ``rows`` says the same in words: by when so many of an arm's requests were served.
     """
 
     name: str
     chart: Markup
-    arms: list[Message]
+    arms: list[tuple[int, Message]]
     rows: list[tuple[str, list[Shown | None]]]
 
 
@@ -55,11 +57,14 @@ def curves(b: Bilingual, keys: Keys, results: Results) -> list[Curve]:
     arms = [arm for arm in results.arms if len(arm.requests) >= FEWEST]
     if not arms:
         return []
+    # Those of all cells, as in the charts of an experiment.
+    everyone = results.experiment.arms if results.experiment else [arm.arm for arm in results.arms]
+    numbers = arm_series(everyone)
     return [
         Curve(
             name,
-            _curve(b, name, arms),
-            [arm_message(arm.arm) for arm in arms],
+            both_widths(partial(_draw, b, name, arms, numbers)),
+            [(numbers[arm.arm], arm_message(arm.arm)) for arm in arms],
             [
                 (f"{share} %", [_served(keys, name, arm, share) for arm in arms])
                 for share in _SHARES
@@ -74,11 +79,9 @@ def _served(keys: Keys, name: str, arm: ArmResult, share: int) -> Shown | None:
     return keys.number(of_arm(arm, f"p{share} @.requests.*.{name}_s"), "seconds")
 
 
-def _curve(b: Bilingual, name: str, arms: Sequence[ArmResult]) -> Markup:
-    return both_widths(lambda width: _draw(b, name, arms, width))
-
-
-def _draw(b: Bilingual, name: str, arms: Sequence[ArmResult], width: Width) -> Markup:
+def _draw(
+    b: Bilingual, name: str, arms: Sequence[ArmResult], numbers: Mapping[str, int], width: Width
+) -> Markup:
     times = [sorted(_times(name, arm.requests)) for arm in arms]
     left = 46
     x = Scale(max((found[-1] for found in times if found), default=1.0), left, width.pixels - 8)
@@ -92,22 +95,25 @@ def _draw(b: Bilingual, name: str, arms: Sequence[ArmResult], width: Width) -> M
     parts += [text(b, x(at), y(0) + 18, f"{at:g}", class_=style) for at in decimal_ticks(x.top, 5)]
     axis = message(f"chart.{name}.axis")
     parts.append(text(b, (left + x.end) / 2, y(0) + 38, axis, class_="t small soft middle"))
-    parts += [path(_stairs(found, x, y), class_=_style(index)) for index, found in enumerate(times)]
+    parts += [
+        path(_stairs(found, x, y), class_=_style(numbers[arm.arm]))
+        for arm, found in zip(arms, times, strict=True)
+    ]
     return drawing(
         b, f"{name}-{width.name}", (width.pixels, y(0) + 46), message(f"chart.{name}.title"),
         message(f"chart.{name}.desc"), parts, table=f"{name}-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
 
-def curve_swatch(index: int) -> Markup:
+def curve_swatch(number: int) -> Markup:
     """A small sample of a curve, for the legend."""
-    stroke = tag("path", d="M0 7H22", class_=_style(index))
+    stroke = tag("path", d="M0 7H22", class_=_style(number))
     return tag("svg", stroke, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
 
 
-def _style(index: int) -> str:
+def _style(number: int) -> str:
     """Curves differ in colour and in their dashes."""
-    return f"series s{index % 7} dash{index % 5}"
+    return f"series s{number} dash{number}"
 
 
 def _times(name: str, requests: Sequence[RequestResult]) -> list[float]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from experiment.arm_events import ArmEvents, split_by_arm
+from experiment.arm_events import ArmEvents, arms_of
 from experiment.events import Step
 from experiment.record import Record
 from kvsim.step import OpKind, StepPlan, plan_from_json
@@ -67,8 +67,8 @@ class Lifelines:
 
 
 def lifelines(record: Record) -> list[Lifelines]:
-    """The lines of every arm with steps, in the order of the log."""
-    found = (_Reader(events).read() for events in split_by_arm(record))
+    """The lines of every arm with steps, by the ladder of arms."""
+    found = (_Reader(events).read() for events in arms_of(record))
     return [one for one in found if one.lines]
 
 

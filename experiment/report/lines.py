@@ -22,7 +22,7 @@ _ASIDE = 4  # between upright strokes of lines
 _MARKS = (
     "M-4 -4H4V4H-4Z", "M0 -5L5 4H-5Z", "M0 -5L5 0L0 5L-5 0Z", "M-5 -4H5L0 5Z",
     "M-4.5 0A4.5 4.5 0 1 0 4.5 0A4.5 4.5 0 1 0 -4.5 0Z", "M-5 -1H-1V-5H1V-1H5V1H1V5H-1V1H-5Z",
-    "M-4 -4L4 4M4 -4L-4 4",
+    "M-4 -4L4 4M4 -4L-4 4", "M-4 -5L5 0L-4 5Z", "M4 -5L-5 0L4 5Z", "M-2 -5H2V5H-2Z",
 )  # fmt: skip
 
 
@@ -39,6 +39,7 @@ class LineChart:
         mark: place of a point to be set apart.
         joined: whether neighbours are points of one quantity, with something between them; of
             words there are marks alone.
+        series: number of each line, which its colour and mark go by; empty: its place.
         top: place of the line that is drawn last, dashed and with open marks, so that equal ones
             below it are seen; None: no line is.
     """
@@ -56,6 +57,7 @@ class LineChart:
     point_pixels: int = 58
     joined: bool = True
     top: int | None = None
+    series: Sequence[int] = ()
 
 
 def line_chart(b: Bilingual, chart: LineChart, wide: Width = WIDE) -> Markup:
@@ -64,7 +66,7 @@ def line_chart(b: Bilingual, chart: LineChart, wide: Width = WIDE) -> Markup:
 
 
 def line_swatch(index: int, on_top: bool = False) -> Markup:
-    """A small sample of a line, for the legend; ``on_top``: it is ``LineChart.top``."""
+    """A small sample of a line by its number; ``on_top``: it is ``LineChart.top``."""
     stroke = tag("path", d="M0 7H22", class_=_series(index, on_top))
     shape = _mark(index, 11, 7, on_top)
     return tag("svg", stroke, shape, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
@@ -92,12 +94,16 @@ def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
         values = chart.lines[index]
         spans = chart.spans[index] if chart.spans else (None,) * len(values)
         own = [place + _aside(chart, index) for place in places]
-        parts += _spans(spans, own, y, index)
+        parts += _spans(spans, own, y, _number(chart, index))
         parts += _line(chart, own, y, index)
     return drawing(
         b, f"{chart.name}-{width.name}", (width.pixels, _HEIGHT + 62), chart.title, chart.about,
         parts, table=chart.table, class_=f"chart {width.name}",
     )  # fmt: skip
+
+
+def _number(chart: LineChart, index: int) -> int:
+    return chart.series[index] if chart.series else index
 
 
 def _scale(chart: LineChart) -> Scale:
@@ -172,10 +178,10 @@ def _axis(b: Bilingual, chart: LineChart, places: Sequence[float], width: Width)
 
 
 def _spans(
-    spans: Sequence[tuple[float, float] | None], places: Sequence[float], y: Scale, index: int
+    spans: Sequence[tuple[float, float] | None], places: Sequence[float], y: Scale, number: int
 ) -> list[Markup]:
     pairs = ((x, span) for x, span in zip(places, spans, strict=True) if span is not None)
-    style = f"series span s{index}"
+    style = f"series span s{number}"
     return [line(x, y(low), x, y(high), class_=style) for x, (low, high) in pairs]
 
 
@@ -183,14 +189,14 @@ def _line(chart: LineChart, places: Sequence[float], y: Scale, index: int) -> li
     """A gap where nothing is known."""
     parts: list[Markup] = []
     piece: list[tuple[float, float]] = []
-    values, on_top = chart.lines[index], index == chart.top
+    values, on_top, number = chart.lines[index], index == chart.top, _number(chart, index)
     for x, value in [*zip(places, values, strict=True), (0.0, None)]:
         if value is not None:
             piece.append((x, y(value)))
             continue
         if chart.joined and len(piece) > 1:
-            parts.append(path(piece, class_=_series(index, on_top)))
+            parts.append(path(piece, class_=_series(number, on_top)))
         piece = []
     known = ((x, value) for x, value in zip(places, values, strict=True) if value is not None)
-    parts += [_mark(index, round(x, 1), round(y(value), 1), on_top) for x, value in known]
+    parts += [_mark(number, round(x, 1), round(y(value), 1), on_top) for x, value in known]
     return parts

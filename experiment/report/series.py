@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from experiment.arm_events import ArmEvents, split_by_arm
+from experiment.arm_events import ArmEvents, arms_of
 from experiment.events import Stage, StageEntered
 from experiment.record import Record
 from experiment.results import StepRow
@@ -61,11 +61,11 @@ class Series:
 
 
 def all_series(record: Record) -> list[Series]:
-    """The series of every arm with steps, in the order of the log."""
+    """The series of every arm with steps, by the ladder of arms."""
     stages: dict[str, list[StageEntered]] = {}
     for stage in record.of(StageEntered):
         stages.setdefault(stage.arm, []).append(stage)
-    found = (_series(events, stages.get(events.arm, [])) for events in split_by_arm(record))
+    found = (_series(events, stages.get(events.arm, [])) for events in arms_of(record))
     return [series for series in found if series is not None]
 
 
@@ -106,7 +106,7 @@ class Picture:
 
 def picture(record: Record, arm: str, step: int) -> Picture | None:
     """Replay an arm up to ``step``; None where the log does not reach it in one piece."""
-    events = next((e for e in split_by_arm(record) if e.arm == arm), None)
+    events = next((e for e in arms_of(record) if e.arm == arm), None)
     if events is None or events.pool is None:
         return None
     ledger = Ledger(pool_shape(events.pool))

@@ -17,6 +17,7 @@ from experiment.experiments.results import (
     Number,
 )
 from experiment.messages import Message, message
+from experiment.report.arm_series import arm_series
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment import words
 from experiment.report.keyed import Said
@@ -27,14 +28,13 @@ from experiment.report.lines import LineChart, line_chart
 class Drawn:
     """A chart over the cells.
 
-    ``lines``: place and name of each that it has; ``top``: place of the one that lies on others;
-    ``repeats``: whether it shows their spread.
+    ``lines``: number of each that it has, whether it lies on others, and its name; ``repeats``:
+    whether it shows their spread.
     """
 
     title: Message
     picture: Markup
-    lines: list[tuple[int, Markup]]
-    top: int | None
+    lines: list[tuple[int, bool, Markup]]
     repeats: bool
 
 
@@ -126,11 +126,15 @@ def _lines(result: ExperimentResult, info: FigureInfo) -> list[_Line]:
 def _drawn(b: Bilingual, result: ExperimentResult, info: FigureInfo) -> Drawn:
     chart, lines = _chart(result, info), _lines(result, info)
     names = [
-        (at, b.message(words.arena_name(one.arena)) if one.arena else b.arm(one.arm))
+        (
+            chart.series[at],
+            at == chart.top,
+            b.message(words.arena_name(one.arena)) if one.arena else b.arm(one.arm),
+        )
         for at, one in enumerate(lines)
         if any(value is not None for value in chart.lines[at])
     ]
-    return Drawn(chart.title, line_chart(b, chart), names, chart.top, info.kind == "time")
+    return Drawn(chart.title, line_chart(b, chart), names, info.kind == "time")
 
 
 def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
@@ -150,7 +154,8 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
     about = message("experiments.chart_desc", figure=title.model_dump(), axis=axis.model_dump())
     joined = not any(isinstance(one, str) for each in values for one in each.values())
     lines, spans = [], []
-    for line in _lines(result, info):
+    drawn, numbers = _lines(result, info), arm_series([*result.arms, *words.ARENAS])
+    for line in drawn:
         found = [cell.arm(line.arm) for cell in cells]
         figures = [one.figures.get(line.figure or "") if one else None for one in found]
         lines.append([each.value if each else None for each in figures])
@@ -175,6 +180,7 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
         point_pixels=max(58, 110 * (len(values[0]) - 1)),
         joined=joined,
         top=_on_top(result, lines) if joined else None,
+        series=[numbers[line.arena or line.arm] for line in drawn],
     )
 
 

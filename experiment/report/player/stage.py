@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiment.arm_events import ArmEvents, split_by_arm
+from experiment.arm_events import ArmEvents, arms_of
 from experiment.events import WorkloadReady
 from experiment.i18n import LANGUAGES, catalogue
 from experiment.messages import arm_message
@@ -49,7 +49,7 @@ def stage(b: Bilingual, record: Record, room: int = MOST_BYTES) -> Stage | None:
     """The player's part of the page, in ``room`` bytes; None where no arm logged a step."""
     workload = record.first(WorkloadReady)
     longest = workload.max_length if workload else 0
-    arms = [(events, _slab(events, longest)) for events in split_by_arm(record)]
+    arms = [(events, _slab(events, longest)) for events in arms_of(record)]
     made = {one.arm: one for one in films(arms, min(MOST_OF_ONE, room // 2))}
     if not made:
         return None
@@ -78,7 +78,7 @@ def _first(wanted: tuple[str, ...], names: list[str]) -> str | None:
 
 
 def _within(made: dict[str, Film], first: tuple[str, str], room: int) -> list[str]:
-    """The arms whose films fit into ``room`` bytes, in the order of the log."""
+    """The arms whose films fit into ``room`` bytes, in their order."""
     chosen: set[str] = set()
     for name in sorted(made, key=lambda name: name not in first):
         size = _size(made[name])
