@@ -11,11 +11,11 @@ from experiment.messages import Message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import NARROW, WIDE, Width
 from experiment.report.keyed import Said
+from experiment.report.line_labels import HEIGHT, point_labels, text_pixels
 from experiment.report.simulation.figures import Unit, Value
 from experiment.report.simulation.writing import written
 from experiment.report.svg import Scale, decimal_ticks, drawing, line, path, tag, text
 
-_HEIGHT = 230
 _BESIDE = 14  # pixels between marks of one column
 _ASIDE = 4  # between upright strokes of lines
 # Lines are told apart without colour by their marks.
@@ -33,7 +33,7 @@ class LineChart:
     Attributes:
         name: of the drawing, unlike every other one of the page.
         table: id of what holds the same values in words.
-        points: names of the settings on the axis; ``point_pixels`` is what one of them needs.
+        points: names of the settings on the axis.
         lines: a value a point; None is a gap.
         spans: of each line, (least, most) a point, drawn as an upright stroke; None: none.
         mark: place of a point to be set apart.
@@ -54,7 +54,6 @@ class LineChart:
     unit: Unit
     spans: Sequence[Sequence[tuple[float, float] | None]] = ()
     mark: int | None = None
-    point_pixels: int = 58
     joined: bool = True
     top: int | None = None
     series: Sequence[int] = ()
@@ -85,19 +84,21 @@ def _mark(index: int, x: float, y: float, on_top: bool) -> Markup:
 
 
 def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
-    left, right = (56, 16) if width.narrow else (70, 30)
     y = _scale(chart)
+    least, right = (56, 16) if width.narrow else (70, 30)
+    left = max(least, 10 + max(text_pixels(_tick(tick, chart)) for tick in _ticks(y)))
     places = _places(len(chart.points), left + 14, width.pixels - right - 14, chart.joined)
     parts = _frame(b, chart, y, (left, width.pixels - right))
-    parts += _axis(b, chart, places, width)
+    labels, below = point_labels(b, chart, places, width.pixels)
+    parts += _axis(b, chart, places, below) + labels
     for index in sorted(range(len(chart.lines)), key=lambda place: place == chart.top):
         values = chart.lines[index]
         spans = chart.spans[index] if chart.spans else (None,) * len(values)
-        own = [place + _aside(chart, index) for place in places]
+        own = [place + _aside(chart, index, places) for place in places]
         parts += _spans(spans, own, y, _number(chart, index))
         parts += _line(chart, own, y, index)
     return drawing(
-        b, f"{chart.name}-{width.name}", (width.pixels, _HEIGHT + 62), chart.title, chart.about,
+        b, f"{chart.name}-{width.name}", (width.pixels, below + 27), chart.title, chart.about,
         parts, table=chart.table, class_=f"chart {width.name}",
     )  # fmt: skip
 
@@ -112,7 +113,7 @@ def _scale(chart: LineChart) -> Scale:
     bottom, top = min([0.0, *known]), max([0.0, *known])
     if chart.unit == "share" and 0 < top <= 1:
         top = min(1.0, top * 1.08)
-    return Scale(top if top > bottom else 1, _HEIGHT, 14, bottom)
+    return Scale(top if top > bottom else 1, HEIGHT, 14, bottom)
 
 
 def _places(count: int, start: float, end: float, joined: bool) -> list[float]:
@@ -124,15 +125,17 @@ def _places(count: int, start: float, end: float, joined: bool) -> list[float]:
     return [start + (end - start) * index / (count - 1) for index in range(count)]
 
 
-def _aside(chart: LineChart, index: int) -> float:
+def _aside(chart: LineChart, index: int, places: Sequence[float]) -> float:
     """Marks that nothing joins stand side by side, so that none hides an equal one.
 
-    So do upright strokes, a little.
+    So do upright strokes, a little. None of them leaves its column.
     """
     if chart.joined and not any(any(spans) for spans in chart.spans):
         return 0.0
     known = [at for at, line in enumerate(chart.lines) if any(v is not None for v in line)]
-    step = _ASIDE if chart.joined else _BESIDE
+    step: float = _ASIDE if chart.joined else _BESIDE
+    if len(places) > 1 and known:
+        step = min(step, (places[1] - places[0]) / (len(known) + 0.5))
     return (known.index(index) - (len(known) - 1) / 2) * step if index in known else 0.0
 
 
@@ -161,19 +164,14 @@ def _tick(tick: float, chart: LineChart) -> str:
     return written(tick, chart.unit) if chart.unit in ("seconds", "bytes") else f"{tick:,g}"
 
 
-def _axis(b: Bilingual, chart: LineChart, places: Sequence[float], width: Width) -> list[Markup]:
-    parts = []
-    every = -(-len(places) * chart.point_pixels // width.pixels)
-    for index, (x, label) in enumerate(zip(places, chart.points, strict=True)):
-        own = index == chart.mark
-        parts.append(line(x, _HEIGHT, x, _HEIGHT + 4, class_="axis"))
-        if own:
-            parts.append(line(x, 14, x, _HEIGHT, class_="moment"))
-        if index % every == 0 or own:
-            style = "t small middle num" + (" strong" if own else "")
-            parts.append(text(b, x, _HEIGHT + 18, label, class_=style))
+def _axis(b: Bilingual, chart: LineChart, places: Sequence[float], below: float) -> list[Markup]:
+    """Ticks, and the name of the axis, ``below`` the labels of its points."""
+    parts = [line(x, HEIGHT, x, HEIGHT + 4, class_="axis") for x in places]
+    if chart.mark is not None:
+        x = places[chart.mark]
+        parts.append(line(x, 14, x, HEIGHT, class_="moment"))
     label_at = (places[0] + places[-1]) / 2
-    parts.append(text(b, label_at, _HEIGHT + 40, chart.axis, class_="t small soft middle"))
+    parts.append(text(b, label_at, below + 5, chart.axis, class_="t small soft middle"))
     return parts
 
 

@@ -27,8 +27,6 @@ _HALF = Width("wide", 450, 74, 68)
 _UNITS: Mapping[str, tuple[Unit, float]] = {
     "live": ("share", 0.01), "running": ("mean", 1), "latency": ("seconds", 1), "rate": ("rate", 1),
 }  # fmt: skip
-# A sign of the smallest letters, and the room between two labels.
-_SIGN, _BETWEEN = 7, 16
 
 
 def axis_name(name: str) -> Message:
@@ -108,7 +106,6 @@ def _chart(b: Bilingual, keys: Paths, found: Mapping[str, Any], name: str) -> Ma
         lines=[[one["median"] * scale if one else None for one in line] for line in lines],
         unit=unit,
         spans=[[_span(one, scale) for one in line] for line in lines],
-        point_pixels=max(len(str(point.text)) for point in points) * _SIGN + _BETWEEN,
         joined=found["numbers"],
     )
     return line_chart(b, chart, _HALF)

@@ -177,7 +177,6 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
         lines=lines,
         unit=info.unit,
         spans=spans,
-        point_pixels=max(58, 110 * (len(values[0]) - 1)),
         joined=joined,
         top=_on_top(result, lines) if joined else None,
         series=[numbers[line.arena or line.arm] for line in drawn],

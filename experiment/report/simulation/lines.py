@@ -36,6 +36,5 @@ def sweep_chart(b: Bilingual, sweep: Sweep) -> Markup:
             lines=list(sweep.lines.values()),
             unit=sweep.unit,
             mark=sweep.axis.index(sweep.mark) if sweep.mark in sweep.axis else None,
-            point_pixels=64 if sweep.axis_unit == "bytes" else 58,
         ),
     )
