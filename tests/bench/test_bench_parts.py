@@ -568,7 +568,8 @@ def test_a_peak_of_loading_stands_apart(lang: str) -> None:
     _, _, memory, _ = all_tables(
         Translator(lang), BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
     )
-    assert [cells[3] for cells in memory.rows] == ["3 GiB (5 GiB)", "2 GiB"]
+    # By the ladder of arms, whichever ran first.
+    assert [cells[3] for cells in memory.rows] == ["2 GiB", "3 GiB (5 GiB)"]
 
 
 def test_variables_of_thread_pools_are_written_down_and_no_others() -> None:

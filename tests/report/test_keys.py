@@ -32,6 +32,7 @@ from experiment.record import Record, read_record, write_summary
 from experiment.report.html import report_html
 from experiment.report.keyed import WRITERS, evaluate, lookup
 from experiment.report.values import readable
+from experiment.results import ArmResult, Results
 
 
 @pytest.fixture(scope="module", params=["sample", "busy"])
@@ -171,10 +172,15 @@ def test_rows_of_the_comparison_show_what_their_labels_say(written: Record, pars
             if arm.peak:
                 shown = next(n for n in cell.iter() if n.get("data-key"))
                 assert re.sub("\u00a0", " ", "".join(shown.itertext())) == of(arm), (label, arm.arm)
-    slots = "".join(rows[t("term.reserved.name")].findall("td")[0].find("small").itertext())
-    first = next(arm for arm in results.arms if arm.peak)
+    place, first = next((at, arm) for at, arm in enumerate(results.arms) if arm.peak)
+    slots = "".join(rows[t("term.reserved.name")].findall("td")[place].find("small").itertext())
     assert first.peak is not None
     assert t("report.slots", n=int(first.peak.reserved)) in slots
+
+
+def _reconciled(results: Results) -> tuple[int, ArmResult]:
+    """The first arm whose channels were held against each other, and its place."""
+    return next((at, arm) for at, arm in enumerate(results.arms) if arm.reconciliation)
 
 
 def test_reasons_with_numbers_name_where_the_record_gives_them(tmp_path: Path) -> None:
@@ -182,7 +188,7 @@ def test_reasons_with_numbers_name_where_the_record_gives_them(tmp_path: Path) -
     results = conclude(record)
     code = message("memory.nvml_error", code=999)
     small = message("reconcile.too_small", limit=8 << 20)
-    arm = results.arms[0]
+    place, arm = _reconciled(results)
     assert arm.reconciliation is not None
     memory = [
         row.model_copy(update={"reason": code}) if row.bytes is None else row for row in arm.memory
@@ -194,7 +200,8 @@ def test_reasons_with_numbers_name_where_the_record_gives_them(tmp_path: Path) -
     ]
     told = arm.reconciliation.model_copy(update={"rows": rows})
     changed = arm.model_copy(update={"memory": memory, "reconciliation": told})
-    results = results.model_copy(update={"arms": [changed, *results.arms[1:]]})
+    arms = [*results.arms[:place], changed, *results.arms[place + 1 :]]
+    results = results.model_copy(update={"arms": arms})
     write_summary(record.directory, {"results": results.model_dump(mode="json")})
     record = read_record(record.directory)
     body = body_of(report_html(record, results, "en"))
@@ -208,7 +215,7 @@ def test_reasons_with_numbers_name_where_the_record_gives_them(tmp_path: Path) -
 def test_channels_that_disagree_are_named_on_the_first_screen(agree: bool, tmp_path: Path) -> None:
     record = make_record(tmp_path)
     results = conclude(record)
-    arm = results.arms[0]
+    place, arm = _reconciled(results)
     assert arm.reconciliation is not None
     channel = message("channel.process.rss").model_dump()
     differ = message("reconcile.differ", channel=channel, off=0.0227, allowed=12 << 20)
@@ -216,7 +223,8 @@ def test_channels_that_disagree_are_named_on_the_first_screen(agree: bool, tmp_p
         update={"agree": agree, "text": arm.reconciliation.text if agree else differ}
     )
     changed = arm.model_copy(update={"reconciliation": told})
-    results = results.model_copy(update={"arms": [changed, *results.arms[1:]]})
+    arms = [*results.arms[:place], changed, *results.arms[place + 1 :]]
+    results = results.model_copy(update={"arms": arms})
     write_summary(record.directory, {"results": results.model_dump(mode="json")})
     record = read_record(record.directory)
     body = body_of(report_html(record, results, "en"))
