@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from keyed_page import body_of
+from sample import make_record
 
 from experiment.conclusions import evaluate
-from experiment.i18n import catalogue
+from experiment.i18n import Translator, catalogue
 from experiment.record import Record
+from experiment.report.html import report_html
+from experiment.report.texts import arm_name
 
 PARTS = ("state.unwritten", "report.peak.later", "report.peak.never")
 
@@ -37,3 +42,24 @@ def test_what_is_unwritten_is_split_by_what_the_log_says_of_later(busy: Record) 
         [peak.unwritten, peak.unwritten - peak.never_written, peak.never_written] for peak in peaks
     ]
     assert any(later and never for _, later, never in shown)
+
+
+@pytest.mark.parametrize("table", ["peak-data", "map-data"])
+def test_an_arm_without_a_peak_keeps_its_row_with_a_dash_and_the_reason(
+    tmp_path: Path, table: str
+) -> None:
+    record = make_record(tmp_path)
+    results = evaluate(record)
+    body = body_of(report_html(record, results, "en"))
+    (details,) = [one for one in body.iter("details") if one.get("id") == table]
+    head, *rows = details.iter("tr")
+    t = Translator("en")
+    assert [said(row.find("th")) for row in rows] == [arm_name(t, arm.arm) for arm in results.arms]
+    without = [(row, arm) for row, arm in zip(rows, results.arms, strict=True) if not arm.peak]
+    assert {arm.status for _, arm in without} == {"failed", "skipped"}
+    for row, arm in without:
+        (cell,) = row.iter("td")
+        assert int(cell.get("colspan")) == len(list(head)) - 1
+        assert arm.reason is not None
+        assert said(cell.find("span")) == "—"
+        assert said(cell.find("small")) == t.message(arm.reason)
