@@ -263,7 +263,9 @@ def test_auto_is_one_slab_for_each_request() -> None:
 def test_a_slab_must_fit_where_slabs_are_used() -> None:
     slab = 512 * SLOT
     make_workload(_config(budget=slab), _requests(2), SLOT, ARMS)
-    for arms in (("contiguous.sequential",), ("contiguous.batch", "paged")):
+    for arms in (
+        ("contiguous.sequential",), ("contiguous.batch", "paged"), ("contiguous.compiled",),
+    ):  # fmt: skip
         with pytest.raises(UserError) as caught:
             make_workload(_config(budget=slab - 1), _requests(2), SLOT, arms)
         assert _key(caught) == "no_slab"
