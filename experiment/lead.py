@@ -68,7 +68,8 @@ def lead(
     for notice in (*spec.notices(config), *notices):
         session.emit(Notice(text=notice))
     live = ExperimentConsole(console)
-    live.introduce(spec.name, config, [dict(cell.values) for cell in cells])
+    values = [dict(cell.values) for cell in cells]
+    live.introduce(spec.name, values, [each.experiment.repeats for each in configs])
     console.begin_task("progress.prepare")
     session.start_compiling(config.arm_names, config, environment.device)
     prepared = session.prepare_cells([(c, c.arm_names) for c in configs], environment)

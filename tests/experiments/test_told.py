@@ -13,7 +13,9 @@ from in_process import CONFIGS, tiny_config
 from experiment import cli, walkthrough
 from experiment.cli import main
 from experiment.config import parse_bytes
+from experiment.config_reading import load_config
 from experiment.events import ArmFinished, CellStarted, RepeatFinished, WorkloadReady
+from experiment.experiments.base import cell_config
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.menu import choose, shipped
@@ -34,7 +36,8 @@ def test_every_experiment_is_introduced_and_its_cells_are_named(
     config = tiny_config(name)
     cells = EXPERIMENTS[name].cells(config)
     live = ExperimentConsole(ConsoleReporter(lang))
-    live.introduce(name, config, [dict(cell.values) for cell in cells])
+    repeats = [cell_config(config, cell).experiment.repeats for cell in cells]
+    live.introduce(name, [dict(cell.values) for cell in cells], repeats)
     for index, cell in enumerate(cells):
         event = CellStarted(
             index=index, of=len(cells), values=dict(cell.values), overrides={}, arms=["paged"]
@@ -57,6 +60,28 @@ def test_every_experiment_is_introduced_and_its_cells_are_named(
     assert bool(HAN.search(printed)) is (lang == "zh")
     assert printed.count("2.50 s") == len(cells)  # the median of the two that did not warm up
     assert "{" not in printed
+
+
+@pytest.mark.parametrize(("size", "most"), [("full", 5), ("quick", 3)])
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_it_is_said_before_anything_runs_how_often_each_cell_is_measured(
+    name: str, size: str, most: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load_config(CONFIGS / f"{name}.toml", {"experiment.size": size})
+    cells = EXPERIMENTS[name].cells(config)
+    repeats = [cell_config(config, cell).experiment.repeats for cell in cells]
+    live = ExperimentConsole(ConsoleReporter("en"))
+    live.introduce(name, [dict(cell.values) for cell in cells], repeats)
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"once to warm up, then {most} times" in told
+    counted = [cell for cell in cells if cell.values.get("clock") == "steps"]
+    fewer = f"in {len(counted)} of the {len(cells)} cells, whose counts are the same each time, 1 "
+    assert (fewer in told) is bool(counted) is (name == "serving")
+
+
+def test_one_repeat_is_no_plural(capsys: pytest.CaptureFixture[str]) -> None:
+    ExperimentConsole(ConsoleReporter("en")).introduce("capacity", [{"requests": 4}], [1])
+    assert "once to warm up, then once." in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from experiment.config import Config
 from experiment.events import (
     ArmFinished,
     ArmStarted,
@@ -21,7 +20,7 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.i18n import format_seconds
-from experiment.messages import Message
+from experiment.messages import Message, message
 from experiment.report.experiment.words import (
     Values,
     about,
@@ -43,6 +42,20 @@ _SILENT = (ArmStarted, PoolReserved, Reading, RequestFinished, StageEntered, Tok
            WorkloadReady)  # fmt: skip
 
 
+def _repeated(repeats: Sequence[int]) -> Message:
+    """How often every cell is measured; where a few only count, how often these are."""
+    most, least = max(repeats), min(repeats)
+    if most > least:
+        fewer = sum(each < most for each in repeats)
+        told = {"n": most, "least": least, "cells": fewer, "of": len(repeats)}
+        return message("experiments.repeats_fewer", **told)
+    return (
+        message("experiments.repeats_single")
+        if most == 1
+        else message("experiments.repeats", n=most)
+    )
+
+
 class ExperimentConsole:
     """Takes over a console that has shown the environment."""
 
@@ -61,8 +74,8 @@ class ExperimentConsole:
         )[ModelPrepared]
         self._known: str | None = None
 
-    def introduce(self, name: str, config: Config, cells: Sequence[Values]) -> None:
-        """What the experiment asks, what varies in it and how often it is repeated."""
+    def introduce(self, name: str, cells: Sequence[Values], repeats: Sequence[int]) -> None:
+        """What the experiment asks, what varies in it and how often it repeats each cell."""
         out, t = self.console, self.t
         out.section("section.experiment", title=t.message(title(name)))
         out.line(t.message(about(name)))
@@ -71,7 +84,7 @@ class ExperimentConsole:
             shown = dict.fromkeys(self.text(value_label(axis, cell[axis])) for cell in cells)
             listed = t("console.listed").join(shown)
             out.line(t("experiments.varies", name=t.message(axis_label(axis)), values=listed))
-        out.line(t("experiments.repeats", n=config.experiment.repeats))
+        out.line(t.message(_repeated(repeats)))
 
     def begin(self, started: CellStarted, arm: str) -> None:
         """An arm is about to start."""
