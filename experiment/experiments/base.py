@@ -64,6 +64,7 @@ class Experiment:
         terms: what of its options a reader must know who has only the figures.
         spared: arms that a cell need not run after what the cells before it have shown, and why;
             it is asked before each cell. None: every cell runs all of its arms.
+        renamed: figures that have a name of their own among the experiment's texts.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Experiment:
     notices: Callable[[Config], list[Message]] = field(default=lambda _: [])
     terms: Callable[[Config], list[Message]] = field(default=lambda _: [])
     spared: Callable[[Cell, Sequence[CellEvents]], dict[str, Message]] | None = None
+    renamed: frozenset[str] = frozenset()
 
 
 def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:

@@ -48,11 +48,12 @@ BEAM = Experiment(
     cells=_cells,
     figures=(
         "budget_bytes", "usable_blocks", "saved", "held_blocks", "table_entries", "shared_peak",
-        "copied_blocks", "sequences_peak", "steps", "tokens_per_s",
+        "copied_blocks", "running_peak", "steps", "tokens_per_s",
     ),
     charts=("saved", "copied_blocks"),
     findings=_findings,
     options=DRAW,
+    renamed=frozenset(("running_peak",)),  # what runs are the beams of requests
     without={
         **contiguous("beam_copies"),
         "transformers_paged": "no_beams",

@@ -21,7 +21,7 @@ from experiment.experiments.foretold import (
 )
 from experiment.experiments.found import BUSY, FEWEST, Found, listed
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
-from experiment.experiments.registry import find_experiment
+from experiment.experiments.registry import figure_name, find_experiment
 from experiment.experiments.results import (
     CellArm,
     CellResult,
@@ -107,7 +107,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         charts=list(spec.charts),
         cells=found,
         findings=spec.findings(Found(config, ascending(spec, found))),
-        problems=_problems(found),
+        problems=_problems(spec.name, found),
         notes=[
             *busy_note(cells),
             *_notes(found, config),
@@ -259,7 +259,7 @@ def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
         problems.append(check.text)
     if arm.warm_up is None:
         return problems
-    runs = [arm.warm_up, *arm.repeats]
+    runs, experiment = [arm.warm_up, *arm.repeats], arm.warm_up.config.experiment.name or ""
     problems += [one.problem for one in arm.repeats if one.problem is not None]
     for figure in figures:
         if (
@@ -270,7 +270,7 @@ def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
             continue
         values = {figure.measure(one) for one in runs}
         if len(values) > 1:
-            label = message(f"experiments.figure.{figure.name}").model_dump()
+            label = figure_name(experiment, figure.name).model_dump()
             several = listed(str(value) for value in sorted(values, key=str))
             problems.append(message("experiments.problem.repeats", figure=label, values=several))
     if arm.warm_up.config.workload.timed:
@@ -334,24 +334,24 @@ def _asked_prefix(one: Measured) -> object:
     return asked, found
 
 
-def _problems(cells: Sequence[CellResult]) -> list[Message]:
+def _problems(name: str, cells: Sequence[CellResult]) -> list[Message]:
     """All contradictions of the run, each with the cell and the arm that it was seen in."""
     found = []
     for cell in cells:
         for arm in cell.arms:
-            for problem in (*arm.problems, *_missed(arm)):
+            for problem in (*arm.problems, *_missed(name, arm)):
                 place = {"cell": cell.index + 1, "arm": arm_message(arm.arm).model_dump()}
                 text = problem.model_dump()
                 found.append(message("experiments.problem.at", text=text, **place))
     return found
 
 
-def _missed(arm: CellArm) -> list[Message]:
+def _missed(experiment: str, arm: CellArm) -> list[Message]:
     """Counts that are not what kvsim foretold."""
     return [
         message(
             "experiments.problem.foretold",
-            figure=message(f"experiments.figure.{name}").model_dump(),
+            figure=figure_name(experiment, name).model_dump(),
             value=figure.value,
             foretold=figure.foretold,
         )

@@ -278,9 +278,6 @@ FIGURES: dict[str, Figure] = {
         Figure("steps", "count", "count", lambda m: len(m.rows), lambda s: round(s.busy_s), "less"),
         Figure("running_peak", "count", "count", _most(lambda r: r.running),
                lambda s: s.running.max),
-        # Where a request has several, it is its samples or beams that run.
-        Figure("sequences_peak", "count", "count", _most(lambda r: r.running),
-               lambda s: s.running.max),
         Figure("running_mean", "mean", "count", _over_steps(lambda r: r.running),
                lambda s: s.running.busy_mean, "more"),
         Figure("live_peak", "count", "count", _most(lambda r: r.live),

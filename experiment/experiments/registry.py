@@ -8,6 +8,7 @@ from experiment.experiments.block_size import BLOCK_SIZE
 from experiment.experiments.capacity import CAPACITY
 from experiment.experiments.concurrency import CONCURRENCY
 from experiment.experiments.context import CONTEXT
+from experiment.experiments.found import detail
 from experiment.experiments.holes import HOLES
 from experiment.experiments.lengths import LENGTHS
 from experiment.experiments.lookup import LOOKUP
@@ -17,7 +18,7 @@ from experiment.experiments.prefix import PREFIX
 from experiment.experiments.priority import PRIORITY
 from experiment.experiments.quantised import QUANTISED
 from experiment.experiments.serving import SERVING
-from experiment.messages import user_error
+from experiment.messages import Message, message, user_error
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each
@@ -38,6 +39,14 @@ EXPERIMENTS: dict[str, Experiment] = {
         LOOKUP,
     )
 }
+
+
+def figure_name(experiment: str, figure: str) -> Message:
+    """What a figure is called in an experiment; one that has gone since has no names of its own."""
+    spec = EXPERIMENTS.get(experiment)
+    if spec is not None and figure in spec.renamed:
+        return detail(experiment, figure)
+    return message(f"experiments.figure.{figure}")
 
 
 def find_experiment(name: str) -> Experiment:

@@ -7,6 +7,7 @@ from typing import get_args
 
 from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
 from experiment.experiments.found import param
+from experiment.experiments.registry import figure_name
 from experiment.i18n import DASH
 from experiment.messages import Message, message
 from experiment.report.experiment.words import cell_label, cell_name
@@ -15,8 +16,9 @@ from experiment.report.svg import Words
 
 def title(figure: Figure) -> Message:
     """Name of a figure."""
-    group = "experiments.figure" if figure.place else "compare.metric"
-    return message(f"{group}.{figure.metric}")
+    if figure.place:
+        return figure_name(figure.place.partition("/")[0], figure.metric)
+    return message(f"compare.metric.{figure.metric}")
 
 
 def place_words(figure: Figure) -> Words:

@@ -221,5 +221,5 @@ def test_beams_share_blocks_and_are_planned_anew(tmp_path: Path) -> None:
         assert 0 < (saved.value or 0) < 1
         assert saved.foretold is None
         assert saved.unforetold is not None
-        peak = ran.figure(cell, "paged", "sequences_peak").value
+        peak = ran.figure(cell, "paged", "running_peak").value
         assert peak == 3 * cell.values["beam_width"]

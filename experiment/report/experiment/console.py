@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from experiment.experiments.registry import figure_name
 from experiment.experiments.results import ExperimentResult, Finding
 from experiment.i18n import DASH
 from experiment.messages import Message
@@ -15,7 +16,6 @@ from experiment.report.experiment.words import (
     cell_axis,
     cell_label,
     ended_badly,
-    figure_label,
     finding_title,
     groups,
     left_out,
@@ -60,7 +60,9 @@ def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:
     t = out.t
     lines: list[Line] = []
     for group in groups(result):
-        lines.append(Line(Text(t.message(figure_label(group.info.figure)), style="bold")))
+        lines.append(
+            Line(Text(t.message(figure_name(result.name, group.info.figure)), style="bold"))
+        )
         for label, entries in group.rows:
             shown = t.message(label) if isinstance(label, Message) else label
             cells = [_entry(out, one) for one in entries]
@@ -94,11 +96,11 @@ def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
         text = t("experiments.left_out", arms=_arms(out, arms), reason=t.message(reason))
         out.paragraph(text, "dim")
     for arms, figures, reason in missing(result):
-        labels, names = _figures(out, figures), _arms(out, arms)
+        labels, names = _figures(out, result.name, figures), _arms(out, arms)
         text = t("experiments.missing", figures=labels, arms=names, reason=t.message(reason))
         out.paragraph(text, "dim")
     for arms, figures, reason in unforetold(result):
-        labels, names = _figures(out, figures), _arms(out, arms)
+        labels, names = _figures(out, result.name, figures), _arms(out, arms)
         out.line(
             t("experiments.not_foretold", figures=labels, arms=names, reason=t.message(reason)),
             "dim",
@@ -109,8 +111,8 @@ def _arms(out: ConsoleReporter, arms: list[str]) -> str:
     return out.t("console.listed").join(arm_name(out.t, arm) for arm in arms)
 
 
-def _figures(out: ConsoleReporter, figures: list[str]) -> str:
-    return out.t("console.listed").join(out.t.message(figure_label(name)) for name in figures)
+def _figures(out: ConsoleReporter, name: str, figures: list[str]) -> str:
+    return out.t("console.listed").join(out.t.message(figure_name(name, one)) for one in figures)
 
 
 def _show_finding(out: ConsoleReporter, result: ExperimentResult, finding: Finding) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from experiment.experiments.registry import figure_name
 from experiment.experiments.results import ExperimentResult
 from experiment.i18n import DASH, Translator
 from experiment.messages import Message
@@ -55,7 +56,7 @@ def _counts(t: Translator, result: ExperimentResult, plain: Plain) -> str:
     for group in words.groups(result):
         if group.info.figure not in result.charts:
             continue
-        label = t.message(words.figure_label(group.info.figure))
+        label = t.message(figure_name(result.name, group.info.figure))
         for where, entries in group.rows:
             if any(each.main for each in entries):
                 rows.append([f"{label}: {_said(t, where)}", *(_entry(t, e) for e in entries)])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
 from experiment.experiments.found import param
+from experiment.experiments.registry import figure_name
 from experiment.experiments.results import (
     CellArm,
     CellResult,
@@ -68,7 +70,7 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_focus": focus_message(result),
         "experiment_note": words.table_note(result),
         "experiment_counted_once": words.counted_once(result),
-        "figure_label": words.figure_label,
+        "figure_label": partial(figure_name, result.name),
         "cell_label": words.cell_label,
     }
 
@@ -150,7 +152,7 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
     }
     cells = list(places.values())
     values = _told_apart(cells)
-    title, axis = words.figure_label(info.figure), words.cell_axis(values[0])
+    title, axis = figure_name(result.name, info.figure), words.cell_axis(values[0])
     about = message("experiments.chart_desc", figure=title.model_dump(), axis=axis.model_dump())
     joined = not any(isinstance(one, str) for each in values for one in each.values())
     lines, spans = [], []

@@ -100,11 +100,6 @@ def table(name: str) -> str:
     return name.replace("-", "_")
 
 
-def figure_label(figure: str) -> Message:
-    """Name of a figure."""
-    return message(f"experiments.figure.{figure}")
-
-
 def arena_of(figure: str) -> str | None:
     """Of a figure of an arena that was tried beside an arm: the arena; None of any other."""
     return next((arena for arena in ARENAS if figure.startswith(f"{arena}_")), None)
