@@ -190,9 +190,14 @@ class ExperimentConfig(Section):
     quick: dict[str, JsonValue] = Field(default_factory=dict)
 
     @property
+    def measured(self) -> int:
+        """Repeats behind the one that warms up; 0 of an ordinary run, whose only one is measured."""
+        return 0 if self.name is None else self.repeats
+
+    @property
     def times(self) -> int:
         """How often an arm's process runs the workload, the warm-up among them."""
-        return 1 if self.name is None else self.repeats + 1
+        return self.measured + 1
 
 
 class Config(Section):

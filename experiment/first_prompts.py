@@ -17,6 +17,11 @@ from experiment.events import WorkloadReady
 NEW_TOKENS = 3
 
 
+def are_due(repeats: int) -> bool:
+    """Whether an arm computes any; not where ``repeats`` follow a first one, which warms up."""
+    return repeats == 0
+
+
 def first_prompts(workload: WorkloadReady, most_tokens: int) -> list[int]:
     """Their lengths, in tokens: as many as fit into a step, and the one that fills it.
 

@@ -290,7 +290,7 @@ def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> d
             prepared.directory, prepared.model, prepared.workload, size, limits, config.vllm.args
         ),
         log=str(logs / f"{VLLM}.log"),
-        repeats=config.experiment.repeats if config.experiment.name else 0,
+        repeats=config.experiment.measured,
     )
     return task.model_dump(mode="json")
 

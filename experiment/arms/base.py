@@ -31,6 +31,7 @@ from experiment.events import (
     Step,
     WorkloadRequest,
 )
+from experiment.first_prompts import are_due
 from experiment.memory.tensors import (
     reset_torch_peaks,
     slack_reading,
@@ -94,8 +95,8 @@ class ArmRun:
 
     @property
     def computes_before(self) -> bool:
-        """Whether first prompts are due before the clock; an experiment's first repeat warms up."""
-        return self.task.config.experiment.name is None
+        """Whether first prompts are due before the clock."""
+        return are_due(self.task.config.experiment.measured)
 
     def synchronize(self) -> None:
         """Wait until the device has done what was asked of it."""

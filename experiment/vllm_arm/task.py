@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from experiment.events import ModelPrepared, WorkloadReady
-from experiment.first_prompts import first_prompts
+from experiment.first_prompts import are_due, first_prompts
 
 # The comparison fixes these, or the arm needs them to be as they are.
 FIXED_ARGUMENTS = frozenset(
@@ -56,11 +56,11 @@ class VllmTask(BaseModel):
     def first_prompts(self) -> list[int]:
         """Lengths, in tokens, of prompts that are run before the clock starts.
 
-        Those that the other arms compute. One token where there is none, in an experiment, whose
-        first repeat warms up; and where what they leave could be found again.
+        Those that the other arms compute. One token where there is none, where none are due, and
+        where what they leave could be found again.
         """
         limits = self.arguments
-        if self.repeats or limits.get("enable_prefix_caching"):
+        if not are_due(self.repeats) or limits.get("enable_prefix_caching"):
             return [1]
         return first_prompts(self.workload, limits["max_num_batched_tokens"]) or [1]
 

@@ -10,6 +10,7 @@ import pytest
 
 from experiment.arm_clock import Clock
 from experiment.arms.base import ArmRun
+from experiment.config import ExperimentConfig
 from experiment.events import Keyframe, Step
 from kvsim.step import StepPlan
 
@@ -48,7 +49,7 @@ def test_the_device_is_done_when_it_stops_and_when_it_goes_on(
 def test_first_prompts_are_due_where_no_first_repeat_warms_up(
     experiment: str | None, before: bool
 ) -> None:
-    config = SimpleNamespace(experiment=SimpleNamespace(name=experiment))
+    config = SimpleNamespace(experiment=ExperimentConfig(name=experiment))
     task: Any = SimpleNamespace(device="cpu", config=config)
     assert ArmRun(task, task, 0.0).computes_before is before
 
