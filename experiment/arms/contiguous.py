@@ -37,7 +37,8 @@ from experiment.arms.contiguous_hooks import (
     StaticHook,
     cache_tensors,
 )
-from experiment.events import CacheMoved, ModelCompiled, ProfileRun, WorkloadRequest
+from experiment.arms.first_run import first_run
+from experiment.events import CacheMoved, ModelCompiled, WorkloadRequest
 from experiment.first_prompts import NEW_TOKENS
 from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
 from kvsim.ledger import PoolShape
@@ -160,21 +161,25 @@ def _compute_before(run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], c
     Transformers compiles in them, where it does.
     """
     arm, began = run.task.arm, time.perf_counter()
-    if arm != _COMPILED_ARM and not run.computes_before:
-        return False
-    with run.paused():
-        new = _WARM_UP if arm == _COMPILED_ARM else NEW_TOKENS
-        short = [each.model_copy(update={"max_new_tokens": new}) for each in batch]
-        with torch.inference_mode():
-            model.generate(**_arguments(model, short, cache), **_compiling(arm))
-        run.synchronize()
-    seconds, tokens = time.perf_counter() - began, sum(len(each.token_ids) for each in batch)
     if arm == _COMPILED_ARM:
-        run.emit(ModelCompiled(arm=arm, seconds=seconds))
-    else:
-        done = {"prompt_tokens": tokens, "requests": len(batch), "seconds": seconds}
-        run.emit(ProfileRun(arm=arm, kept=False, **done))
+        with run.paused():
+            _generate_first(arm, model, batch, cache, _WARM_UP)
+            run.synchronize()
+        run.emit(ModelCompiled(arm=arm, seconds=time.perf_counter() - began))
+        return True
+    if not run.computes_before:
+        return False
+    with first_run(run, [len(each.token_ids) for each in batch]):
+        _generate_first(arm, model, batch, cache, NEW_TOKENS)
     return True
+
+
+@torch.inference_mode()
+def _generate_first(
+    arm: str, model: Any, batch: Sequence[WorkloadRequest], cache: Any, new_tokens: int
+) -> None:
+    short = [each.model_copy(update={"max_new_tokens": new_tokens}) for each in batch]
+    model.generate(**_arguments(model, short, cache), **_compiling(arm))
 
 
 def _compiling(arm: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ Follows Transformers 5.23, ``generation/continuous_batching``.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,8 +25,9 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 from experiment.arms.arrivals import clock_of
 from experiment.arms.base import ArmRun
 from experiment.arms.choice import choice
+from experiment.arms.first_run import first_run
 from experiment.arrival_clock import ArrivalClock
-from experiment.events import PrefixCacheUsed, ProfileRun, WorkloadRequest
+from experiment.events import PrefixCacheUsed, WorkloadRequest
 from experiment.first_prompts import NEW_TOKENS, first_prompts
 from experiment.messages import user_error
 from experiment.request_times import Progressing
@@ -119,9 +119,9 @@ def _start(run: ArmRun, model: Any) -> Any:
 
 def _compute_before(run: ArmRun, manager: Any) -> None:
     """The first prompts and steps that decode; then the cache is as if nothing had been."""
-    limit, began = run.task.config.engine.max_num_batched_tokens, time.perf_counter()
+    limit = run.task.config.engine.max_num_batched_tokens
     prompts, processor = first_prompts(run.task.workload, limit), manager.batch_processor
-    with run.paused():
+    with first_run(run, prompts):
         for number, length in enumerate(prompts):
             name = f"first {number}"
             manager.add_request([0] * length, request_id=name, max_new_tokens=NEW_TOKENS)
@@ -131,9 +131,6 @@ def _compute_before(run: ArmRun, manager: Any) -> None:
         run.synchronize()
         processor.reset()
         processor.cache.reset()
-    done = {"prompt_tokens": sum(prompts), "requests": len(prompts)}
-    seconds = time.perf_counter() - began
-    run.emit(ProfileRun(arm=run.task.arm, kept=False, seconds=seconds, **done))
 
 
 @dataclass(slots=True)

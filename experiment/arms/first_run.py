@@ -1,0 +1,26 @@
+"""How an arm that is not our engine computes its first prompts: off its clock, and recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from experiment.arms.base import ArmRun
+from experiment.events import ProfileRun
+
+
+@contextmanager
+def first_run(run: ArmRun, prompts: Sequence[int]) -> Iterator[None]:
+    """Stop the clock while first prompts are computed, and tell what was and how long it took.
+
+    Args:
+        prompts: their lengths, in tokens.
+    """
+    began = time.perf_counter()
+    with run.paused():
+        yield
+        run.synchronize()
+    seconds = time.perf_counter() - began
+    done = {"prompt_tokens": sum(prompts), "requests": len(prompts), "seconds": seconds}
+    run.emit(ProfileRun(arm=run.task.arm, kept=False, **done))
