@@ -191,7 +191,7 @@ class ExperimentConfig(Section):
 
     @property
     def measured(self) -> int:
-        """Repeats behind the one that warms up; 0 of an ordinary run, whose only one is measured."""
+        """Repeats behind the one that warms up; 0 of an ordinary run, whose only one counts."""
         return 0 if self.name is None else self.repeats
 
     @property
