@@ -38,7 +38,7 @@ from experiment.events import (
     Usage,
 )
 from experiment.messages import message
-from experiment.results import ArmResult
+from experiment.results import ArmResult, Watch
 from experiment.timeline import timeline
 
 
@@ -308,6 +308,29 @@ def test_busy_figures_are_of_the_generation_alone() -> None:
     assert results([*head(), *arm, *seen])[PAGED].watch.cpu_cores == 1.5
     outside = results([*head(), *arm, seen[0], seen[-1]])[PAGED].watch
     assert (outside.cpu_cores, outside.cpu_reason) == (None, message("memory.no_usage_sample"))
+
+
+def test_what_others_use_is_a_mean_over_the_generation_and_unknown_is_no_nothing() -> None:
+    arm = paged_arm()
+    steps = [event for event in arm if isinstance(event, Step)]
+    begin, end = steps[0].started_ns, steps[-1].t_ns
+    why = message("memory.child_ended")
+
+    def watched(*cores: float | None) -> Watch:
+        seen = [
+            Usage(arm=PAGED, t_ns=t_ns, cpu_cores=1.0, gpu_share=None, gpu_memory_share=None,
+                  others_cores=each, others_reason=None if each is not None else why)
+            for t_ns, each in zip((begin, begin + 1, end, end + 1), cores, strict=False)
+        ]  # fmt: skip
+        return results([*head(), *arm, *seen])[PAGED].watch
+
+    assert watched(0.5, None, 1.5, 9.0).others_cores == 1.0
+    unknown = watched(None, None, None, 9.0)
+    assert (unknown.cpu_cores, unknown.others_cores, unknown.others_reason) == (1.0, None, why)
+    told = Watch.model_validate(
+        {k: v for k, v in unknown.model_dump().items() if not k.startswith("others")}
+    )
+    assert told.others_cores is None  # as in a run.json of before
 
 
 def test_tensor_bytes_are_the_largest_that_were_seen() -> None:

@@ -81,7 +81,8 @@ def test_columns_name_their_units(report: Path) -> None:
             "kv_channels_agree", "kv_channels_judged",
             "swapped_blocks", "copied_blocks", "shared_blocks_peak",
             "process_peak_channel", "device_settled_before", "device_channel", "cpu_cores_busy",
-            "cpu_cores_usable", "gpu_processes_of_others_before", "gpu_processes_of_others_after",
+            "cpu_cores_of_others", "cpu_cores_usable",
+            "gpu_processes_of_others_before", "gpu_processes_of_others_after",
             "watching_share_of_usable_cores",
     }  # fmt: skip
     for name in ("summary.csv", "timeline.csv", "readings.csv"):
