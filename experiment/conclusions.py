@@ -20,7 +20,7 @@ from experiment.events import (
     TokenMargin,
     WorkloadReady,
 )
-from experiment.gains import gains
+from experiment.gains import BUSY, disturbed, gains, told_apart
 from experiment.kernel_facts import kernel_facts
 from experiment.messages import Message, arm_message, message
 from experiment.record import Record
@@ -51,7 +51,7 @@ def evaluate(record: Record) -> Results:
         ],
         headline=message("headline.none"),
         claims=[],
-        gains=gains(arms),
+        gains=told_apart(gains(arms), disturbed(arms), message(BUSY)),
         fairness=_fairness(record),
         notes=_notes(record),
         quantized=quantized_caches(record, arms),
@@ -173,6 +173,9 @@ def throughput(results: Results) -> Claim:
     slabs = results.arm("slabs")
     contiguous, paged = _pair(results)
     if slabs is not None and paged is not None:
+        if disturbed((slabs, paged)):
+            text = message("claim.throughput.busy")
+            return Claim(id="throughput", verdict="untested", text=text)
         return _paging_alone(slabs, paged)
     sequential = results.arm("contiguous.sequential")
     if contiguous is None or paged is None or not paged.tokens_per_s:

@@ -115,7 +115,8 @@ class Usage(EventBase):
     """How busy processor and GPU were since the last event of this kind, some 250 ms.
 
     ``cpu_cores`` is the CPU time of the arm's process tree over wall time; 2.0 is two cores all
-    the time. ``others_cores`` is that of the whole system without the tree's and the runner's.
+    the time. ``others_cores`` is that of the cores which the run may use, without the
+    tree's and the runner's; by rounding it may be a little below 0 where there is nothing.
     ``gpu_share`` is the part of the driver's own sampling period (up to 1 s) in which a
     kernel ran, ``gpu_memory_share`` that in which GPU memory was read or written, from 0 to 1,
     both of the whole device. ``reason`` says why the CPU's figure is None, ``others_reason`` why

@@ -8,11 +8,13 @@ is missing, the step over it mixes several things and says so.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from experiment.messages import Message
+from experiment.noise import BUSY_CORES
 from experiment.results import ArmResult, Gain, StepName
 
+BUSY = "experiments.busy"  # why a factor is not known: a message
 _RUNGS = ("contiguous.sequential", "contiguous.batch", "slabs", "paged", "vllm")
 _STEPS: tuple[StepName, ...] = ("batching", "engine", "paging", "other_engine")
 
@@ -43,15 +45,24 @@ def gains(arms: list[ArmResult]) -> list[Gain]:
     return found if len(found) > 1 else []
 
 
-def told_apart(found: list[Gain], disturbed: Collection[str], why: Message) -> list[Gain]:
+def disturbed(arms: Iterable[ArmResult]) -> list[str]:
+    """Arms beside which other programs kept cores busy while they generated, in the mean."""
+    return [
+        arm.arm
+        for arm in arms
+        if arm.watch is not None and (arm.watch.others_cores or 0.0) > BUSY_CORES
+    ]
+
+
+def told_apart(found: list[Gain], busy: Collection[str], why: Message) -> list[Gain]:
     """The same, and no factor of two arms of which one is disturbed; ``why`` says so there.
 
-    ``disturbed``: arms that ran while other programs kept cores busy.
+    ``busy``: arms that ran while other programs kept cores busy.
     """
     below: list[str | None] = [None, *(gain.arm for gain in found)]
     return [
         gain.model_copy(update={"factor": None, "reason": why})
-        if gain.factor is not None and (gain.arm in disturbed or under in disturbed)
+        if gain.factor is not None and (gain.arm in busy or under in busy)
         else gain
         for gain, under in zip(found, below, strict=False)
     ]

@@ -7,6 +7,8 @@ off what the whole system did.
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Collection
 
 import psutil
 
@@ -29,12 +31,13 @@ def load_average() -> float | None:
 
 
 def others_cores() -> float | None:
-    """Cores that are busy now, while we wait; None where nobody knows."""
-    try:
-        share = psutil.cpu_percent(_WATCHED_S)
-    except (OSError, RuntimeError):
+    """Cores that are busy now, of those that we may use, while we wait; None: nobody knows."""
+    before, began = system_seconds(), time.monotonic()
+    time.sleep(_WATCHED_S)
+    after, waited = system_seconds(), time.monotonic() - began
+    if before is None or after is None or after[1] <= before[1]:
         return None
-    return share / 100 * (psutil.cpu_count() or 1)
+    return max(0.0, after[0] - before[0]) / waited
 
 
 def kept_busy() -> float | None:
@@ -52,13 +55,23 @@ def kept_busy() -> float | None:
 
 
 def system_seconds() -> tuple[float, float] | None:
-    """Seconds that all cores together were busy since the machine began, and all that they had.
+    """Seconds that the cores we may use were busy since the machine began, and all they had.
 
-    None where the system does not say.
+    Who works on other cores of a large machine takes none of ours. None where the system does not
+    say.
     """
     try:
-        times = psutil.cpu_times()._asdict()
+        each = [times._asdict() for times in psutil.cpu_times(percpu=True)]
     except (OSError, RuntimeError):
         return None
-    had = sum(spent for name, spent in times.items() if name not in _TWICE)
-    return had - sum(times.get(name, 0.0) for name in _IDLE), had
+    ours = [each[core] for core in _usable() if core < len(each)] or each
+    had = sum(spent for times in ours for name, spent in times.items() if name not in _TWICE)
+    return had - sum(times.get(name, 0.0) for times in ours for name in _IDLE), had
+
+
+def _usable() -> Collection[int]:
+    """Cores that this process may run on; none where the system does not tell."""
+    try:
+        return os.sched_getaffinity(0)
+    except (AttributeError, OSError):
+        return ()

@@ -59,7 +59,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
         return
     config = Config.model_validate(task["config"])
     prompts = task["prompts"] if "prompts" in task else choose_prompts(config)
-    arms = expand_arms(task["arms"])
+    arms = _that_run(task["arms"], task["device"])
     _check(config, prompts, arms, task["device"])
     model, directory = prepare_model(wire, config, task["device"])
     wire.emit(model)
@@ -80,7 +80,8 @@ def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
     models: dict[object, tuple[ModelPrepared, Path]] = {}
     for index, cell in enumerate(task["cells"]):
         config = Config.model_validate(cell["config"])
-        arms, prompts = expand_arms(cell["arms"]), choose_prompts(config)
+        arms = _that_run(cell["arms"], task["device"])
+        prompts = choose_prompts(config)
         check_prompts(prompts)
         key = (config.model, config.cache.max_length)
         if key not in models:
@@ -119,6 +120,12 @@ def _refused(
         except UserError as error:
             refused[arm] = error.text
     return refused
+
+
+def _that_run(names: Sequence[str], device: str) -> tuple[str, ...]:
+    """Arms of these groups; one that is skipped on this device asks nothing of the budget."""
+    arms = expand_arms(names)
+    return tuple(arm for arm in arms if arm != "contiguous.compiled" or device == "cuda")
 
 
 def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: str) -> None:

@@ -25,11 +25,13 @@ def watch(
     """Means over the time in which the arm generated; None, and why, where nothing was seen."""
     busy = _while_generating(usages, steps)
     last = busy[-1] if busy else None
+    others = _mean(usage.others_cores for usage in busy)
     return Watch(
         cpu_cores=_mean(usage.cpu_cores for usage in busy),
         cpu_reason=last.reason if last else message("memory.no_usage_sample"),
-        others_cores=_mean(usage.others_cores for usage in busy),
-        others_reason=last.others_reason if last else message("memory.no_usage_sample"),
+        # Of a sample it may be less than nothing, by the rounding of counters; not of a mean.
+        others_cores=None if others is None else max(0.0, others),
+        others_reason=_others_reason(others, last),
         gpu_share=_mean(usage.gpu_share for usage in busy),
         gpu_memory_share=_mean(usage.gpu_memory_share for usage in busy),
         gpu_reason=_gpu_reason(usages),
@@ -47,6 +49,12 @@ def watch(
         foreign_reason=(foreign.reason if foreign else None)
         or (baseline.foreign_reason if baseline else None),
     )
+
+
+def _others_reason(others: float | None, last: Usage | None) -> Message | None:
+    if others is not None:
+        return None  # though it may be unknown of the last sample
+    return last.others_reason if last else message("memory.no_usage_sample")
 
 
 def _device_delta(readings: Iterable[Reading], baseline: Baseline | None) -> int | None:

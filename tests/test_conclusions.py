@@ -204,7 +204,7 @@ def test_results_can_be_written_and_read_again() -> None:
     assert isinstance(results.arms[0], ArmResult)
 
 
-def pair(seconds: float, running: float, hits: int = 0) -> Claim:
+def pair(seconds: float, running: float, hits: int = 0, others: float | None = None) -> Claim:
     """A verdict on slabs that took ``seconds`` with ``running`` requests at a time, against 2."""
     results = evaluate(record(whole_run()))
     batch, paged = results.arms
@@ -215,6 +215,9 @@ def pair(seconds: float, running: float, hits: int = 0) -> Claim:
     paged = paged.model_copy(
         update={"tokens_per_s": 2.0, "mean_running": 2.0, "prefix_cache": found if hits else None}
     )
+    assert slabs.watch is not None
+    beside = slabs.watch.model_copy(update={"others_cores": others})
+    slabs = slabs.model_copy(update={"watch": beside})
     return throughput(results.model_copy(update={"arms": [slabs, paged]}))
 
 
@@ -233,6 +236,12 @@ def test_a_faster_run_is_called_paging_only_where_more_ran_at_once(
 ) -> None:
     found = pair(seconds, running)
     assert (found.text.key, found.verdict) == (f"claim.throughput.{key}", verdict)
+
+
+def test_a_busy_machine_tells_no_speed() -> None:
+    """What others took of either arm may be all of the difference."""
+    found = pair(9.0, 1.0, others=1.0)
+    assert (found.text.key, found.verdict) == ("claim.throughput.busy", "untested")
 
 
 def test_what_the_prefix_cache_spared_is_named() -> None:

@@ -6,8 +6,9 @@ import pytest
 from event_makers import BATCH, record, whole_run
 
 from experiment.analysis import arm_results
-from experiment.gains import gains, told_apart
+from experiment.gains import disturbed, gains, told_apart
 from experiment.messages import message
+from experiment.noise import BUSY_CORES
 from experiment.results import ArmResult, Gain
 
 
@@ -50,6 +51,19 @@ def test_the_order_of_the_run_does_not_matter_and_an_arm_without_a_rate_is_no_ru
         ("paged", "paging", 1.5),
     ]
     assert steps(("slabs", None), ("paged", 9.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("cores", "expected"), [(None, []), (0.0, []), (BUSY_CORES, []), (0.3, ["paged"])]
+)
+def test_an_arm_beside_which_others_kept_a_core_busy_is_disturbed(
+    cores: float | None, expected: list[str]
+) -> None:
+    arm = finished_arm("paged", 9.0)
+    assert arm.watch is not None
+    watched = arm.watch.model_copy(update={"others_cores": cores})
+    one = arm.model_copy(update={"watch": watched})
+    assert disturbed([one, arm.model_copy(update={"watch": None})]) == expected
 
 
 def test_a_factor_of_an_arm_that_began_on_a_busy_machine_is_not_told() -> None:

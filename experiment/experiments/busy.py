@@ -93,20 +93,20 @@ class _Ran:
             self._sampled = event.t_ns
 
     def others_cores(self) -> float | None:
-        """The most of the means over each repeat; short ones are judged as one, from first to last.
+        """The most of the means over each repeat; short ones together are judged as one.
 
         None where nobody knows.
         """
-        judged = [span for span in self.spans if span[1] - span[0] >= _LONG]
-        if len(judged) < len(self.spans):
-            judged.append((self.spans[0][0], self.spans[-1][1]))
-        means = (self._mean(begin, end) for begin, end in judged)
+        judged = [[span] for span in self.spans if span[1] - span[0] >= _LONG]
+        judged.append([span for span in self.spans if span[1] - span[0] < _LONG])
+        means = map(self._mean, judged)
         return max((mean for mean in means if mean is not None), default=None)
 
-    def _mean(self, begin: int, end: int) -> float | None:
-        """Of a sample that reaches beyond, the part within counts."""
+    def _mean(self, spans: Sequence[tuple[int, int]]) -> float | None:
+        """Of a sample that reaches beyond a span, the part within counts."""
         parts = [
             (min(end, to) - max(begin, since), cores)
+            for begin, end in spans
             for since, to, cores in self.samples
             if since < end and begin < to
         ]

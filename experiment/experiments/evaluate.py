@@ -19,7 +19,7 @@ from experiment.experiments.foretold import (
     foretell,
     foretell_buddy,
 )
-from experiment.experiments.found import BUSY, FEWEST, Found, listed
+from experiment.experiments.found import FEWEST, Found, listed
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
 from experiment.experiments.registry import figure_name, find_experiment
 from experiment.experiments.results import (
@@ -31,7 +31,7 @@ from experiment.experiments.results import (
     Without,
 )
 from experiment.foreign import evaluating
-from experiment.gains import told_apart
+from experiment.gains import BUSY, told_apart
 from experiment.messages import Message, arm_message, message
 from experiment.record import Record
 from experiment.results import Results, StepRow
@@ -63,10 +63,10 @@ def _picture(record: Record) -> tuple[Record, Results]:
     place = min(result.focus, len(cells) - 1)
     view = cells[place].view(1)
     results = evaluate(view)
-    disturbed = [arm.arm for arm in result.cells[place].arms if arm.others_cores is not None]
+    busy = [arm.arm for arm in result.cells[place].arms if arm.others_cores is not None]
     return view, results.model_copy(
         update={
-            "gains": told_apart(results.gains, disturbed, message(BUSY)),
+            "gains": told_apart(results.gains, busy, message(BUSY)),
             "experiment": result,
             "headline": _headline(result),
             "status": _status(record, result),

@@ -8,12 +8,11 @@ from typing import Literal
 
 from experiment.config import Config
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number, Verdict
+from experiment.gains import BUSY
 from experiment.messages import Message, message
 
 # Where a figure is to be found: its cell, its arm and its name.
 Place = tuple[CellResult, str, str]
-# Of a time of an arm that ran while other programs kept cores busy.
-BUSY = "experiments.busy"
 # With fewer repeats, two that lie apart may do so by chance: of three and three, in any order, all
 # of one side come first in one case of twenty.
 FEWEST = 3

@@ -143,8 +143,9 @@ def _others(before: _Look, now: _Look) -> _Cores:
     if _ended(before, now):
         return None, message("memory.child_ended")
     ours = _used(before, now) + now.runner - before.runner
-    # Counters are rounded to hundredths of a second, and not at the same moment.
-    return max(0.0, busy - ours) / (now.at - before.at), None
+    # Counters are rounded to hundredths of a second, and not at the same moment: around nothing it
+    # is a little more or less, and only a mean of both is right.
+    return (busy - ours) / (now.at - before.at), None
 
 
 def _ended(before: _Look, now: _Look) -> bool:

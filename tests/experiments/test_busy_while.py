@@ -73,8 +73,9 @@ def test_any_measured_repeat_counts(
         ([[0.0], [1.0], [1.0], [0.0], [0.0], [0.0]], 0.4),
         ([[0.0], [1.0]], 1.0),
         ([[1.0], [0.0]], None),
-        # Beside one that is long enough to be judged by itself as well.
-        ([QUIET, [0.0] * 4, [1.0] * 2], pytest.approx(1 / 3)),
+        # Beside one that is long enough to be judged by itself, which lends them no quiet.
+        ([QUIET, [0.0] * 4, [1.0] * 2], 1.0),
+        ([QUIET, [0.0] * 4, [1.0], [0.0], [0.0], [0.0]], None),
     ],
 )
 def test_repeats_that_are_too_short_are_judged_together(
@@ -82,6 +83,14 @@ def test_repeats_that_are_too_short_are_judged_together(
 ) -> None:
     """A busy moment is no busy machine."""
     assert others_cores(told(samples, apart=0)).get("paged") == expected
+
+
+def test_between_two_short_repeats_nobody_was_measured() -> None:
+    events = told([[0.0], [0.0], [0.0]])
+    assert others_cores(events) == {}
+    at = [n for n, event in enumerate(events) if isinstance(event, RepeatFinished)][1]
+    events.insert(at + 1, _usage("paged", events[at].t_ns + SECOND // 2, 99.0))
+    assert others_cores(events) == {}
 
 
 def test_repeats_that_are_shorter_than_a_sample_are_within_it() -> None:

@@ -17,12 +17,13 @@ from made_up_machine import cpu_environment
 from memory_fakes import until
 
 from experiment import noise
-from experiment.events import Usage, decode, encode
+from experiment.events import Step, Usage, decode, encode
 from experiment.memory import usage
 from experiment.memory.devices import GpuReader
 from experiment.memory.process_tree import CpuSeconds, ProcessTree
 from experiment.memory.usage import UsageMeter
 from experiment.messages import message
+from experiment.watch import watch
 
 Tree = Mapping[str, tuple[float, float]]
 # Of each process its own seconds and those of its children that have ended.
@@ -66,11 +67,22 @@ def test_it_is_the_system_without_the_arm_and_the_runner(monkeypatch: pytest.Mon
     assert one.others_reason is None
 
 
-def test_it_is_never_below_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_sample_it_may_be_below_nothing_by_rounding_and_of_a_mean_it_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (one,) = taken(
         monkeypatch, (ROOT, 1.0, (100.0, 800.0)), ({"root": (5.5, 0.0)}, 1.0, (100.4, 801.0))
     )
-    assert one.others_cores == 0
+    # Cut off at nothing one by one, samples around it would have a mean above it.
+    assert one.others_cores == pytest.approx(-0.1)
+    steps = [Step(arm="paged", plan={}, started_ns=0, t_ns=one.t_ns + 1)]
+    watched = [one, one.model_copy(update={"others_cores": 0.04})]
+    assert watch(watched, steps, [], None, None, None, None).others_cores == 0
+    last = one.model_copy(
+        update={"others_cores": None, "others_reason": message("memory.child_ended")}
+    )
+    known = watch([*watched, last], steps, [], None, None, None, None)
+    assert (known.others_cores, known.others_reason) == (0, None)
 
 
 CHILD: Tree = {"root": (5.0, 0.0), "child": (9.0, 0.0)}
@@ -118,10 +130,13 @@ def test_of_the_systems_times_idle_ones_and_those_counted_twice_are_left_out(
 ) -> None:
     names = "user nice system idle iowait irq softirq steal guest guest_nice"
     times = namedtuple("times", names)(1, 2, 4, 8, 16, 32, 64, 128, 1, 2)  # type: ignore[call-arg]
-    monkeypatch.setattr(psutil, "cpu_times", lambda: times)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [times] * 3)
+    monkeypatch.setattr(noise, "_usable", lambda: {1})
     assert noise.system_seconds() == (1 + 2 + 4 + 32 + 64, 255)
+    monkeypatch.setattr(noise, "_usable", lambda: ())
+    assert noise.system_seconds() == (3 * (1 + 2 + 4 + 32 + 64), 3 * 255)
 
-    def refused() -> None:
+    def refused(percpu: bool) -> None:
         raise OSError
 
     monkeypatch.setattr(psutil, "cpu_times", refused)

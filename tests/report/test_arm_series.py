@@ -30,9 +30,10 @@ CSS = (resources.files("experiment.report") / "templates/report.css").read_text(
 LEAST_CONTRAST = 3.0
 
 
-def test_the_ladder_has_every_arm_that_there_is() -> None:
-    assert [arm for arm in LADDER if arm != "vllm"] == list(ARMS)
-    assert set(LADDER) == KNOWN_ARMS
+def test_the_ladder_has_arms_in_the_order_in_which_they_run() -> None:
+    """One of somebody's own need not be on it."""
+    assert [arm for arm in LADDER if arm != "vllm"] == [arm for arm in ARMS if arm in LADDER]
+    assert set(LADDER) <= KNOWN_ARMS
 
 
 def test_known_arms_have_one_number_whoever_runs_beside_them() -> None:

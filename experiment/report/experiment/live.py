@@ -43,12 +43,11 @@ _SILENT = (ArmStarted, PoolReserved, Reading, RequestFinished, StageEntered, Tok
 
 
 def _repeated(repeats: Sequence[int]) -> Message:
-    """How often every cell is measured; where a few only count, how often these are."""
-    most, least = max(repeats), min(repeats)
-    if most > least:
-        fewer = sum(each < most for each in repeats)
-        told = {"n": most, "least": least, "cells": fewer, "of": len(repeats)}
-        return message("experiments.repeats_fewer", **told)
+    """How often every cell is measured; those that only count are measured once."""
+    most = max(repeats)
+    once = repeats.count(1)
+    if most > 1 and once:
+        return message("experiments.repeats_fewer", n=most, cells=once, of=len(repeats))
     return (
         message("experiments.repeats_single")
         if most == 1
