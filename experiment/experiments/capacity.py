@@ -12,11 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
+from experiment.experiments.alike import nothing_gained, place
 from experiment.experiments.base import Cell, Experiment, in_turn
 from experiment.experiments.found import (
     Found,
     detail,
     fact,
+    followed,
     in_steps,
     judged,
     over,
@@ -86,7 +88,7 @@ def _more(found: Found, cell: CellResult) -> float | None:
 
 
 def _throughput(found: Found) -> Finding:
-    """Paging alone: the same engine with slabs and with blocks."""
+    """Paging alone: the same engine with slabs and with blocks, and where it gains nothing."""
     cell = _last(found)
     faster = found.ratio(cell, "tokens_per_s", "paged", "slabs") if cell else None
     if cell is None or faster is None:
@@ -99,7 +101,9 @@ def _throughput(found: Found) -> Finding:
     rates = {arm: found.value(cell, arm, "tokens_per_s") for arm in ("paged", "slabs")}
     shown = faster.clear and faster.factor > _FASTER
     told = {"requests": cell.requests, **rates}
-    return timed(_NAME, "throughput", faster, told, over(factors), shown=shown)
+    finding = timed(_NAME, "throughput", faster, told, over(factors), shown=shown)
+    places = [(each, place("requests", n=each.requests)) for each in found.cells]
+    return followed(finding, nothing_gained(found, places, "tokens_per_s"))
 
 
 def _preempting(found: Found) -> Finding:

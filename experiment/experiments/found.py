@@ -245,6 +245,11 @@ def sentences(texts: Sequence[Message | None]) -> Message | None:
     return text
 
 
+def followed(finding: Finding, *more: Message | None) -> Finding:
+    """A finding with more to be said below it, whatever its verdict."""
+    return finding.model_copy(update={"more": sentences([finding.more, *more])})
+
+
 def detail(experiment: str, key: str, **figures: object) -> Message:
     """A text of an experiment that stands below a finding."""
     return message(f"experiments.{experiment.replace('-', '_')}.{key}", **figures)

@@ -1,0 +1,69 @@
+"""Where blocks let no more run than slabs it is said, and whether they cost time there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from made_up import begun_busy, below, budget, cell, findings
+
+from experiment.experiments.results import CellResult, Finding
+from experiment.i18n import Translator
+
+FAST, SLOW = [2300, 2310, 2320], [1700, 1710, 1720]
+
+
+def capacity(
+    index: int, paged: Sequence[float], mean: float = 2.75, steps: int = 64, slabs: float = 2.75
+) -> CellResult:
+    """Requests with ``paged`` tokens per second in blocks, beside fast slabs of 64 steps."""
+    made = cell(
+        index, {"requests": 4 * (index + 1)},
+        slabs={**budget(slabs, FAST[: len(paged)]), "steps": 64},
+        paged={**budget(mean, paged), "steps": steps},
+    )  # fmt: skip
+    return made.model_copy(update={"requests": 4 * (index + 1)})
+
+
+def en(finding: Finding) -> str:
+    return Translator("en").message(finding.whole)
+
+
+@pytest.mark.parametrize(
+    ("paged", "key", "said"),
+    [
+        (SLOW, "slower", "1.35 times as long in blocks with 4 requests (repeats: 1.34 to 1.36)"),
+        ([1700, 2000, 2400], "same", "repeats overlap, so neither a gain nor a cost in time"),
+        ([2500, 2510, 2520], "faster", "which is less, though not for more at a time"),
+        (SLOW[:2], "few", "not compared with 4 requests: 2 of the 3 repeats"),
+    ],
+)
+def test_where_paging_gains_nothing_it_is_said_what_it_costs(
+    paged: Sequence[float], key: str, said: str
+) -> None:
+    seen = findings("capacity", capacity(0, paged))["throughput"]
+    told = below(seen)
+    assert told["alike.counted"]["places"]["params"] == {"n": 4}
+    assert {each for each in told if each.startswith("alike.")} == {"alike.counted", f"alike.{key}"}
+    assert said in en(seen)
+
+
+def test_a_busy_machine_costs_no_time_and_the_counts_stay() -> None:
+    seen = findings("capacity", begun_busy(capacity(0, SLOW), "slabs"))["throughput"]
+    assert seen.verdict == "untested"
+    assert {"alike.counted", "alike.busy"} <= below(seen).keys()
+    assert "alike.slower" not in below(seen)
+
+
+@pytest.mark.parametrize("other", [{"mean": 4.0}, {"steps": 60}, {"mean": 4.0, "steps": 60}])
+def test_where_more_run_or_in_fewer_steps_it_is_not_said(other: dict[str, float]) -> None:
+    seen = findings("capacity", capacity(0, SLOW, **other))["throughput"]  # type: ignore[arg-type]
+    assert not [key for key in below(seen) if key.startswith("alike.")]
+
+
+def test_each_number_at_which_nothing_is_gained_is_named() -> None:
+    """Of the last one, where paging is faster, it says nothing."""
+    cells = (capacity(0, SLOW), capacity(1, FAST), capacity(2, [4000, 4010, 4020], 5.0, 30))
+    text = en(findings("capacity", *cells)["throughput"])
+    assert "in as many steps, with 4 requests, with 8 requests: by that" in text
+    assert "12 requests:" not in text
