@@ -20,7 +20,6 @@ from experiment.experiments.found import (
     detail,
     fact,
     few,
-    judged,
     judged_as,
     sentences,
     undecided,
@@ -72,13 +71,25 @@ def _of_step(found: Found) -> Finding:
     worst = at.values
     told = {"share": median(worst), "low": min(worst), "high": max(worst), "context": at.context,
             "limit": UNDER}  # fmt: skip
-    if over and not clearly:
+    if not over:
+        key = "of_step_none" if min(worst) <= 0 else "of_step"
+        return judged_as(_NAME, "of_step", key, True, how, **told)
+    elsewhere = [_of_step_at(each) for each in seen if each is not at]
+    if not clearly:
         text = message("experiments.lookup.of_step_unclear", **told)
-        more = sentences([how, detail(_NAME, "of_step_advice")])
+        more = sentences([*elsewhere, how, detail(_NAME, "of_step_advice")])
         return Finding(id="of_step", verdict="untested", text=text, more=more)
-    if not over and min(worst) <= 0:
-        return judged_as(_NAME, "of_step", "of_step_none", True, how, **told)
-    return judged(_NAME, "of_step", not over, how, **told)
+    key = "of_step_all" if min(worst) >= UNDER else "of_step"
+    return judged_as(_NAME, "of_step", key, False, *elsewhere, how, **told)
+
+
+def _of_step_at(seen: _Seen) -> Message:
+    """What is known of another context than the one that decides."""
+    least, most = min(seen.values), max(seen.values)
+    within = "below" if most < UNDER else "over" if least >= UNDER else "both"
+    told = {"share": median(seen.values), "low": least, "high": most, "context": seen.context,
+            "limit": UNDER}  # fmt: skip
+    return detail(_NAME, f"of_step_at_{'busy' if seen.busy else within}", **told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from made_up import cell, found_of
+from made_up import begun_busy, below, cell, findings, found_of
 
 from experiment.experiments.claims import SEARCHES, Judged, judge
 from experiment.experiments.found import Found
@@ -105,3 +105,33 @@ def test_a_longer_context_stands_with_the_lengths_that_were_tried(
     assert all(one in text for one in said)
     assert "ran 3 of 127.0 slots on average" in text
     assert all("{" not in Translator(lang).message(seen.reason) for lang in LANGUAGES)
+
+
+@pytest.mark.parametrize(
+    ("most", "key"),
+    [([0.0125, 0.0168, 0.0175], "of_step_all"), ([0.009, 0.0168, 0.0175], "of_step")],
+)
+@pytest.mark.parametrize(
+    ("least", "at"),
+    [
+        ([0.0021, 0.0022, 0.0023], "below"),
+        ([0.0101, 0.0102, 0.0103], "over"),
+        ([0.005, 0.006, 0.0103], "both"),
+    ],
+)
+def test_a_limit_that_is_reached_in_every_repeat_is_not_reached_in_some(
+    most: list[float], key: str, least: list[float], at: str
+) -> None:
+    """And of each other context it is said on which side of the limit its repeats are."""
+    cells = [
+        cell(n, {"context": slots}, paged={"lookup_of_step": shares})
+        for n, (slots, shares) in enumerate(((64, least), (512, most)))
+    ]
+    seen = findings("lookup", *cells)["of_step"]
+    assert (seen.verdict, seen.text.params["context"]) == ("not_shown", 512)
+    assert seen.text.key == f"experiments.lookup.{key}_not_shown"
+    said = {name: told for name, told in below(seen).items() if "of_step_at" in name}
+    assert {name: told["context"] for name, told in said.items()} == {f"lookup.of_step_at_{at}": 64}
+    busy = findings("lookup", begun_busy(cells[0], "paged"), cells[1])["of_step"]
+    assert "lookup.of_step_at_busy" in below(busy)
+    assert f"lookup.of_step_at_{at}" not in below(busy)
