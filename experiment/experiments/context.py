@@ -12,8 +12,20 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
+from experiment.experiments.alike import longer, nothing_gained, place
 from experiment.experiments.base import Cell, Experiment
-from experiment.experiments.found import Found, detail, fact, judged, listed, untested
+from experiment.experiments.found import (
+    Faster,
+    Found,
+    beside,
+    detail,
+    fact,
+    followed,
+    judged,
+    listed,
+    undecided,
+    untested,
+)
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, arm_message
 from kvsim.blocks import blocks_needed
@@ -42,7 +54,7 @@ def _overrides(config: Config, tokens: int, options: Any) -> dict[str, Any]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    return [_together(found), _alone(found)]
+    return [_together(found), _alone(found), _time(found)]
 
 
 def _together(found: Found) -> Finding:
@@ -71,6 +83,29 @@ def _alone(found: Found) -> Finding:
     if not slabs or not paged:
         return untested("alone")
     return fact(_NAME, "alone", "longest", detail(_NAME, "alone_why"), slabs=slabs, paged=paged)
+
+
+def _time(found: Found) -> Finding:
+    """Time in blocks over that in slabs, at each context, and where paging lets no more run."""
+    seen = [
+        (cell, factor)
+        for cell in found.cells
+        if (factor := longer(found, cell, "generate_s")) is not None
+    ]
+    if not seen:
+        return untested("time")
+    places = [(cell, place("context", n=cell.values["context"])) for cell, _ in seen]
+    nothing = nothing_gained(found, places, "generate_s")
+    if all(factor.lacking for _, factor in seen):
+        return followed(undecided("time", seen[0][1]), nothing)
+    factors = listed(_at(cell, factor) for cell, factor in seen)
+    return fact(_NAME, "time", "seen", nothing, factors=factors)
+
+
+def _at(cell: CellResult, factor: Faster) -> object:
+    """The factor of a context, and where repeats do not tell it from none."""
+    at = {"context": cell.values["context"], **factor.told, "note": beside(factor)}
+    return detail(_NAME, "time_at", **at).model_dump()
 
 
 def _longest(found: Found, arm: str, together: bool) -> int | None:

@@ -179,7 +179,7 @@ def over(factors: Sequence[tuple[Number, float | Faster]]) -> Message | None:
     ends = {"least": min(factors, key=_factor), "most": max(factors, key=_factor)}
     told: dict[str, object] = {}
     for name, pair in ends.items():
-        told |= {name: _factor(pair), f"{name}_at": pair[0], f"{name}_note": _note(pair[1])}
+        told |= {name: _factor(pair), f"{name}_at": pair[0], f"{name}_note": beside(pair[1])}
     return message("experiments.over", **told)
 
 
@@ -187,7 +187,8 @@ def _factor(pair: tuple[Number, float | Faster]) -> float:
     return pair[1].factor if isinstance(pair[1], Faster) else pair[1]
 
 
-def _note(seen: float | Faster) -> object:
+def beside(seen: float | Faster) -> object:
+    """Beside a factor among others: what keeps it from being a difference; else nothing."""
     if not isinstance(seen, Faster) or seen.clear:
         return ""
     return message(f"experiments.over_{seen.lacking or 'meet'}").model_dump()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from made_up import begun_busy, below, budget, cell, findings
+from made_up import Figures, begun_busy, below, budget, cell, findings
 
 from experiment.experiments.results import CellResult, Finding
 from experiment.i18n import Translator
@@ -67,3 +67,36 @@ def test_each_number_at_which_nothing_is_gained_is_named() -> None:
     text = en(findings("capacity", *cells)["throughput"])
     assert "in as many steps, with 4 requests, with 8 requests: by that" in text
     assert "12 requests:" not in text
+
+
+def context(index: int, slots: int, slabs: Figures, paged: Figures) -> CellResult:
+    return cell(index, {"context": slots}, slabs=slabs, paged=paged)
+
+
+def timed(seconds: Sequence[float], mean: float = 4.0, steps: int = 16) -> Figures:
+    return {"running_mean": mean, "running_peak": 4, "preemptions": 0, "steps": steps,
+            "generate_s": seconds}  # fmt: skip
+
+
+SHORT = context(0, 512, timed([0.0435, 0.0449, 0.0453]), timed([0.0461, 0.0467, 0.0477]))
+LONG = context(1, 1024, timed([0.22, 0.23, 0.24], 2.0, 32), timed([0.09, 0.1, 0.11]))
+
+
+def test_a_longer_context_is_told_in_time_too() -> None:
+    """At the short one as many run, and blocks are slower; at the long one they are faster."""
+    seen = findings("context", SHORT, LONG)["time"]
+    assert seen.verdict is None
+    text = Translator("en").message(seen.text)
+    assert "1.04 times as long with 512 slots (repeats: 1.02 to 1.10)" in text
+    assert "0.43 times as long with 1,024 slots (repeats: 0.38 to 0.50)" in text
+    assert below(seen)["alike.counted"]["places"]["params"] == {"n": 512}
+    assert below(seen)["alike.slower"]["place"]["params"] == {"n": 512}
+
+
+def test_a_time_of_a_busy_machine_is_marked_at_its_context_and_decides_nothing_alone() -> None:
+    seen = findings("context", begun_busy(SHORT, "paged"), LONG)["time"]
+    assert "to 1.10, where other programs were busy), 0.43" in Translator("en").message(seen.text)
+    assert "alike.busy" in below(seen)
+    alone = findings("context", begun_busy(SHORT, "paged"))["time"]
+    assert (alone.verdict, alone.text.key) == ("untested", "experiments.busy")
+    assert "alike.counted" in below(alone)
