@@ -32,14 +32,13 @@ from experiment.experiments.found import (
     fact,
     few_told,
     listed,
-    over,
     sentences,
-    timed,
     untested,
 )
 from experiment.experiments.load import KEEPS_UP, LATER, kept_up, later_tokens, terms
 from experiment.experiments.measured import CellEvents, measure
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number
+from experiment.experiments.serving_paging import paging_alone
 from experiment.foreign import given_path
 from experiment.messages import Message, arm_message, message
 from experiment.simulate.errors import said
@@ -214,21 +213,7 @@ def _findings(found: Found) -> list[Finding]:
     cells = [cell for cell in found.cells if cell.values["clock"] == "wall"]
     seen = {arm: rates for arm in _ARMS if (rates := _rates(found, cells, arm))}
     limits = [_limit(arm, rates) for arm, rates in seen.items()]
-    return [_paging(found, cells), _first(seen), *limits]
-
-
-def _paging(found: Found, cells: list[CellResult]) -> Finding:
-    """At the highest rate, blocks against slabs of the same engine."""
-    seen = [
-        (cell, faster)
-        for cell in cells
-        if (faster := found.ratio(cell, "latency_s", "slabs", "paged")) is not None
-    ]
-    if not seen:
-        return untested("paging")
-    cell, faster = seen[-1]
-    factors = [(float(each.values["rate"]), one) for each, one in seen]
-    return timed(_NAME, "paging", faster, {"rate": cell.values["rate"]}, over(factors))
+    return [paging_alone(found, cells), _first(seen), *limits]
 
 
 # Of a repeat: what the arm kept up with, and how much later it was.

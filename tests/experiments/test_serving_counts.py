@@ -1,0 +1,55 @@
+"""What serving says of paging where times decide nothing: what was counted on the other clock."""
+
+from __future__ import annotations
+
+import pytest
+from made_up import Figures, begun_busy, below, cell, findings
+
+from experiment.experiments.results import CellResult
+from experiment.i18n import Translator
+
+# Requests a second, and of either arm the steps and the most at a time.
+COUNTS = {8.0: ((666, 4), (666, 4)), 40.0: ((306, 4), (199, 10))}
+
+
+def counted(index: int, rate: float) -> CellResult:
+    slabs, paged = ({"steps": n, "running_peak": peak} for n, peak in COUNTS[rate])
+    return cell(index, {"rate": rate, "clock": "steps"}, slabs=slabs, paged=paged)
+
+
+def by_the_wall(index: int, rate: float, repeats: int = 3) -> CellResult:
+    slow: Figures = {"latency_s": [2.0, 2.1, 2.2][:repeats]}
+    fast: Figures = {"latency_s": [1.0, 1.1, 1.2][:repeats]}
+    return cell(index, {"rate": rate, "clock": "wall"}, slabs=slow, paged=fast)
+
+
+@pytest.mark.parametrize("why", ["busy", "few"])
+def test_where_times_decide_nothing_the_clock_of_steps_tells(why: str) -> None:
+    last = by_the_wall(3, 40.0, 2 if why == "few" else 3)
+    last = begun_busy(last, "slabs") if why == "busy" else last
+    seen = findings("serving", counted(0, 8.0), by_the_wall(1, 8.0), counted(2, 40.0), last)
+    first = next(iter(seen.values()))
+    assert (first.id, first.verdict) == ("paging", "untested")
+    text = Translator("en").message(first.text)
+    assert "at 40 requests per second, blocks took 199 steps with at most 10 requests" in text
+    assert "slabs 306 with at most 4." in text
+    assert first.text.params["why"]["key"] == f"experiments.serving.counted_{why}"
+    assert ("busy_advice" if why == "busy" else "repeats_advice") in below(first)
+    # The other rate stands below, and this one not again.
+    more = Translator("en").message(first.whole).removeprefix(text)
+    assert "at 8 requests per second 666 steps in blocks" in more
+    assert "at 40 requests" not in more
+
+
+def test_a_verdict_on_times_has_the_counts_below_it() -> None:
+    seen = findings("serving", counted(0, 40.0), by_the_wall(1, 40.0))["paging"]
+    assert (seen.verdict, seen.text.key) == ("shown", "experiments.serving.paging_shown")
+    assert "at 40 requests per second 199 steps" in Translator("en").message(seen.whole)
+
+
+def test_counts_that_nobody_knows_are_not_told() -> None:
+    cells = (cell(0, {"rate": 40.0, "clock": "steps"}, slabs={"steps": 9}, paged={"steps": 9}),
+             begun_busy(by_the_wall(1, 40.0), "paged"))  # fmt: skip
+    seen = findings("serving", *cells)["paging"]
+    assert seen.text.key == "experiments.busy"
+    assert "serving.counted" not in below(seen)
