@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from experiment.config import Config
+from experiment.config import CacheConfig, Config
 from experiment.experiments.base import Cell, Experiment, cell_of, contiguous, without_blocks_of
-from experiment.experiments.found import Found, detail, fact, judged, timed, untested
-from experiment.experiments.results import Finding
+from experiment.experiments.found import (
+    Faster,
+    Found,
+    Place,
+    beside,
+    detail,
+    fact,
+    judged,
+    listed,
+    undecided,
+    untested,
+)
+from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, arm_message
 
 _NAME = "block-size"
-_USUAL = 16
+# What runs have where no config says another, as the other experiments do.
+_USUAL: int = CacheConfig.model_fields["block_size"].default
 _OTHERS = ("transformers_paged", "vllm")
 
 
@@ -56,21 +68,83 @@ def _table(found: Found) -> Finding:
 
 
 def _speed(found: Found) -> Finding:
-    """Whether the smallest blocks are slower than the usual size."""
-    cells = list(found.with_arms("paged"))
-    usual = next((cell for cell in cells if cell.block_size == _USUAL), None)
-    if usual is None or cells[0] is usual:
-        return untested("speed", _no_smaller(found))
-    slower = found.compared((cells[0], "paged", "step_s"), (usual, "paged", "step_s"))
-    return timed(_NAME, "speed", slower, {"size": cells[0].block_size, "usual": _USUAL})
+    """Whether the smallest blocks are slower than larger ones, each size beside them.
+
+    They are where they are clearly slower than most of the sizes, and clearly faster than none.
+    """
+    cells = sorted(found.with_arms("paged"), key=lambda cell: cell.block_size)
+    if len(cells) < 2:
+        return untested("speed", _one_size(found))
+    smallest, *larger = cells
+    seen = [
+        (cell.block_size, factor)
+        for cell in larger
+        if (factor := found.compared(_step(smallest), _step(cell))) is not None
+    ]
+    told = [each for _, each in seen if each.enough]
+    if not told:
+        return undecided("speed", seen[0][1]) if seen else untested("speed")
+    slower = [size for size, each in seen if each.clear and each.factor > 1]
+    faster = [size for size, each in seen if each.clear and each.factor < 1]
+    factors = listed(_factor(size, each) for size, each in seen)
+    rule = detail(_NAME, "speed_rule")
+    beside_each = detail(_NAME, "speed_factors", factors=factors)
+    more = (beside_each, _ends(found, cells), _usual(found), rule)
+    shown = not faster and len(slower) * 2 > len(told)
+    than = _than(slower, faster).model_dump()
+    return judged(_NAME, "speed", shown, *more, size=smallest.block_size, than=than)
 
 
-def _no_smaller(found: Found) -> Message | None:
-    """Where the sizes that were asked for have no two to compare."""
-    sizes = found.config.experiment.values
-    if _USUAL in sizes and min(map(float, sizes)) < _USUAL:
+def _step(cell: CellResult) -> Place:
+    return cell, "paged", "step_s"
+
+
+def _than(slower: list[int], faster: list[int]) -> Message:
+    """Beside which sizes the smallest are clearly slower, and beside which clearly faster."""
+    if not slower and not faster:
+        return detail(_NAME, "than_neither")
+    key = "both" if slower and faster else "slower" if slower else "faster"
+    return detail(_NAME, f"than_{key}", slower=listed(slower), faster=listed(faster))
+
+
+def _factor(size: int, slower: Faster) -> object:
+    told = {"size": size, "note": beside(slower), **slower.told}
+    return detail(_NAME, "speed_factor", **told).model_dump()
+
+
+def _ends(found: Found, cells: list[CellResult]) -> Message | None:
+    """Of all sizes the slowest and the fastest, by the medians of a step."""
+    steps = [
+        (cell, seconds)
+        for cell in cells
+        if (seconds := found.value(cell, "paged", "step_s")) is not None
+    ]
+    slow, slow_s = max(steps, key=lambda each: each[1])
+    fast, fast_s = min(steps, key=lambda each: each[1])
+    factor = found.compared(_step(slow), _step(fast))
+    if factor is None:
         return None
-    return detail(_NAME, "speed_sizes", usual=_USUAL)
+    told = {"slowest": slow.block_size, "slow": slow_s, "fastest": fast.block_size, "fast": fast_s}
+    return detail(_NAME, "speed_ends", note=beside(factor), **told, **factor.told)
+
+
+def _usual(found: Found) -> Message | None:
+    """What the size that the other experiments have costs beside the fastest; None: it is that."""
+    rates = [
+        (cell, rate)
+        for cell in found.with_arms("paged")
+        if (rate := found.value(cell, "paged", "tokens_per_s")) is not None
+    ]
+    usual = next((each for each in rates if each[0].block_size == _USUAL), None)
+    if usual is None:
+        return None
+    best = max(rates, key=lambda each: each[1])
+    places = [(cell, "paged", "tokens_per_s") for cell in (usual[0], best[0])]
+    factor = found.compared(places[0], places[1])
+    if best[0] is usual[0] or factor is None:
+        return None
+    told = {"usual": _USUAL, "rate": usual[1], "best": best[0].block_size, "most": best[1]}
+    return detail(_NAME, "speed_usual", note=beside(factor), **told, **factor.told)
 
 
 def _other(found: Found, arm: str) -> Finding | None:
