@@ -18,6 +18,7 @@ from experiment.experiments.found import (
     Found,
     detail,
     fact,
+    followed,
     judged,
     over,
     seconds_spread,
@@ -54,12 +55,13 @@ def _findings(found: Found) -> list[Finding]:
     pairs = _pairs(found, "paged")
     others = [other for arm in _OTHERS if (other := _other(found, arm)) is not None]
     if not pairs:
-        return [untested("later"), untested("tokens"), untested("outputs"), *others]
+        names = ("later", "tokens", "whole", "outputs")
+        return [*(untested(name) for name in names), *others]
     later, tokens = _later(found, pairs), _tokens(found, pairs)
     # The first is the headline: where times tell nothing, what was counted does.
     counted = later.verdict == "untested" and tokens.verdict == "shown"
     first = [tokens, later] if counted else [later, tokens]
-    return [*first, _outputs(pairs), _first(found, pairs), *others]
+    return [*first, _whole(found, pairs), _outputs(pairs), _first(found, pairs), *others]
 
 
 def _later(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
@@ -102,6 +104,21 @@ def _tokens(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding
     figures = {"hits": hits, "off": without, "on": with_it, "share": 1 - with_it / without,
                "blocks": blocks}  # fmt: skip
     return judged(_NAME, "tokens", with_it < without, rows=on.values["rows"], **figures)
+
+
+def _whole(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
+    """Time of the run, all questions and answers, with the cache and without.
+
+    Prompts are a part of it: what the cache saves of them may be little beside the answers.
+    """
+    off, on = pairs[-1]
+    one, base = (found.figure(cell, "paged", "generate_s") for cell in (on, off))
+    faster = found.compared((off, "paged", "generate_s"), (on, "paged", "generate_s"))
+    if one is None or base is None or faster is None:
+        return untested("whole")
+    told = {"on": one.value, "off": base.value, "rows": on.values["rows"],
+            "on_spread": seconds_spread(one), "off_spread": seconds_spread(base)}  # fmt: skip
+    return timed(_NAME, "whole", faster, told)
 
 
 def _outputs(pairs: list[tuple[CellResult, CellResult]]) -> Finding:
@@ -157,18 +174,30 @@ def _sooner(found: Found, off: CellResult, on: CellResult, arm: str) -> Message 
 
 
 def _first(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
-    """The first question pays for the table, with the cache too."""
-    _, on = pairs[-1]
+    """The first question pays for the table, with the cache too, and what the cache adds to it."""
+    off, on = pairs[-1]
     first, later = (found.figure(on, "paged", f"{which}_ttft_s") for which in ("first", "later"))
     faster = found.compared((on, "paged", "first_ttft_s"), (on, "paged", "later_ttft_s"))
     if first is None or later is None or faster is None:
         return untested("first", _alone(found))
     spreads = {"first_spread": seconds_spread(first), "later_spread": seconds_spread(later)}
+    added = _added(found, off, on)
     if not faster.enough:
-        return undecided("first", faster)
+        return followed(undecided("first", faster), added)
     told = {"first": first.value, "later": later.value, **faster.told}
     key = "same" if not faster.clear else "seen" if faster.factor > 1 else "less"
-    return fact(_NAME, "first", key, **told, **spreads)
+    return fact(_NAME, "first", key, added, **told, **spreads)
+
+
+def _added(found: Found, off: CellResult, on: CellResult) -> Message | None:
+    """The first question with the cache beside the first without: what looking and filing take."""
+    one, base = (found.figure(cell, "paged", "first_ttft_s") for cell in (on, off))
+    longer = found.compared((on, "paged", "first_ttft_s"), (off, "paged", "first_ttft_s"))
+    if one is None or base is None or longer is None or longer.lacking:
+        return None
+    key = "same" if not longer.clear else "more" if longer.factor > 1 else "less"
+    told = {"on": one.value, "off": base.value, **longer.told}
+    return detail(_NAME, f"first_added_{key}", **told)
 
 
 def _pairs(found: Found, arm: str) -> list[tuple[CellResult, CellResult]]:
