@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from experiment.experiments.alike import nothing_gained, place
 from experiment.experiments.found import Found, detail, fact, judged, listed, untested
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, message
@@ -48,6 +49,7 @@ def beside_slabs(found: Found, name: str, axis: str) -> list[Finding]:
     """What slabs save where their requests share as blocks do; nothing where none ran.
 
     Of a slab all of it is shared or, from the first write on, nothing, and it is copied whole.
+    Where blocks let no more run all the same, sharing bought nothing.
     """
     seen = [
         (cell, float(slabs), share)
@@ -69,7 +71,26 @@ def beside_slabs(found: Found, name: str, axis: str) -> list[Finding]:
         for arm, size in _SLOTS.items()
     }
     less = all(slabs < share for _, slabs, share in seen)
-    return [judged(name, "slabs", less, detail(name, "slabs_copied", **copied), **told)]
+    places = [(cell, place(axis, n=cell.values[axis])) for cell, _, _ in seen]
+    nothing = nothing_gained(found, places, "tokens_per_s")
+    copies = detail(name, "slabs_copied", **copied)
+    outputs = _outputs([cell for cell, _, _ in seen])
+    return [judged(name, "slabs", less, copies, nothing, outputs, **told)]
+
+
+def _outputs(cells: list[CellResult]) -> Message | None:
+    """Whether slabs and blocks generated the same; None: nobody knows."""
+    pairs: list[tuple[str, str]] = []
+    for cell in cells:
+        slabs, paged = cell.arm("slabs"), cell.arm("paged")
+        if slabs is None or paged is None or not slabs.outputs:
+            return None
+        if len(slabs.outputs) != len(paged.outputs):
+            return None
+        pairs += zip(slabs.outputs, paged.outputs, strict=True)
+    equal = sum(one == other for one, other in pairs)
+    key = "all" if equal == len(pairs) else "some"
+    return message(f"experiments.shared_outputs.{key}", equal=equal, outputs=len(pairs))
 
 
 def percents(shares: Iterable[float]) -> object:

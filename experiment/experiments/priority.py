@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
+from experiment.experiments.alike import nothing_gained, place
 from experiment.experiments.base import Cell, Experiment, contiguous, in_turn
 from experiment.experiments.found import (
     Found,
@@ -62,7 +63,8 @@ def _findings(found: Found) -> list[Finding]:
 def _other(found: Found, arm: str) -> list[Finding]:
     """What the same priorities do in another arm, where it ran; why it did not is said of the arm.
 
-    In slabs they do without paging what they do in blocks.
+    In slabs they do without paging what they do in blocks; where as many run in as many steps, it
+    is said, and what blocks do to the time.
     """
     cells = {str(cell.values["policy"]): cell for cell in found.with_arms(arm)}
 
@@ -76,7 +78,9 @@ def _other(found: Found, arm: str) -> list[Finding]:
     shown = urgent["priority"] < urgent["fcfs"]
     more = detail(_NAME, "other_patient", **patient)
     name = arm_message(arm).model_dump()
-    return [judged_as(_NAME, arm, "other", shown, more, arm=name, **urgent)]
+    places = [(cell, place(policy)) for policy, cell in cells.items()]
+    nothing = nothing_gained(found, places, "urgent_first_s", "urgent") if arm == "slabs" else None
+    return [judged_as(_NAME, arm, "other", shown, more, nothing, arm=name, **urgent)]
 
 
 def _in_steps(found: Found, which: str, fcfs: CellResult, priority: CellResult) -> Finding:

@@ -100,3 +100,45 @@ def test_a_time_of_a_busy_machine_is_marked_at_its_context_and_decides_nothing_a
     alone = findings("context", begun_busy(SHORT, "paged"))["time"]
     assert (alone.verdict, alone.text.key) == ("untested", "experiments.busy")
     assert "alike.counted" in below(alone)
+
+
+def classes(index: int, policy: str, paged: Sequence[float], peak: int = 4) -> CellResult:
+    def ran(seconds: Sequence[float], peak: int) -> Figures:
+        return {"urgent_first_steps": 9 - index, "patient_first_steps": 9 + index, "steps": 120,
+                "running_peak": peak, "urgent_first_s": seconds}  # fmt: skip
+
+    slabs = ran([0.0101, 0.0105, 0.0106], 4)
+    return cell(index, {"policy": policy}, slabs=slabs, paged=ran(paged, peak), vllm=slabs)
+
+
+def test_priorities_without_paging_say_what_blocks_cost() -> None:
+    slow, meet = [0.0148, 0.0162, 0.0206], [0.0099, 0.0105, 0.0110]
+    seen = findings("priority", classes(0, "fcfs", meet), classes(1, "priority", slow))
+    text = en(seen["slabs"])
+    assert "as many steps, in order of arrival, by priority: by that paging gains nothing" in text
+    assert "The first token of urgent requests took 1.54 times as long in blocks by prior" in text
+    assert "1.00 times as long in blocks in order of arrival" in text
+    assert not [key for key in below(seen["vllm"]) if key.startswith("alike.")]
+    more = findings("priority", classes(0, "fcfs", meet, 9), classes(1, "priority", slow, 9))
+    assert not [key for key in below(more["slabs"]) if key.startswith("alike.")]
+
+
+@pytest.mark.parametrize(("last", "key"), [("b", "all"), ("c", "some")])
+def test_sharing_that_lets_no_more_run_bought_nothing(last: str, key: str) -> None:
+    def ran(saved: float, rates: Sequence[float]) -> Figures:
+        return {"saved": saved, "copied_blocks": 9, "steps": 115, "running_peak": 10,
+                "tokens_per_s": rates}  # fmt: skip
+
+    def width(index: int, beams: int, paged: Sequence[float]) -> CellResult:
+        made = cell(index, {"beam_width": beams}, slabs=ran(0.1, FAST), paged=ran(0.5, paged))
+        outputs = {"slabs": ["a", "b"], "paged": ["a", last]}
+        arms = [arm.model_copy(update={"outputs": outputs[arm.arm]}) for arm in made.arms]
+        return made.model_copy(update={"arms": arms})
+
+    seen = findings("beam", width(0, 2, [2000, 2305, 2600]), width(1, 6, SLOW))["slabs"]
+    text = en(seen)
+    assert "in as many steps, with 2 beams, with 6 beams: by that paging gains nothing" in text
+    assert "in blocks with 2 beams (repeats: 0.88 to 1.16): repeats overlap" in text
+    assert "1.35 times as long in blocks with 6 beams" in text
+    equal = {"outputs": 4, "equal": 4 if key == "all" else 2}
+    assert below(seen)[f"shared_outputs.{key}"] == equal
