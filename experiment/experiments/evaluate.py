@@ -30,6 +30,7 @@ from experiment.experiments.results import (
     Number,
     Without,
 )
+from experiment.experiments.scatter import noise_note
 from experiment.foreign import evaluating
 from experiment.gains import BUSY, told_apart
 from experiment.messages import Message, arm_message, message
@@ -37,8 +38,6 @@ from experiment.record import Record
 from experiment.results import Results, StepRow
 from kvsim.metrics import SimResult
 
-# Repeats of a time that lie further apart than this share of their median are worth a warning.
-NOISY = 0.2
 # Of an arm that takes one request at a time, whatever varies.
 _SAME = "skip.one_at_a_time"
 
@@ -375,19 +374,8 @@ def _other_machines(name: str, cells: Sequence[CellEvents]) -> list[Message]:
 
 def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
     """What to know before believing a time."""
-    notes = []
-    spreads = [
-        value.spread
-        for cell in cells
-        for arm in cell.arms
-        for name, value in arm.figures.items()
-        # A share may be next to nothing, and no spread is small beside that.
-        if value.spread is not None and FIGURES[name].unit != "share"
-    ]
-    noisy = [spread for spread in spreads if spread > NOISY]
-    if noisy:
-        figures = {"n": len(noisy), "of": len(spreads), "worst": max(noisy), "limit": NOISY}
-        notes.append(message("experiments.note.noisy", **figures))
+    noise = noise_note(cells)
+    notes = [noise] if noise else []
     if config.experiment.repeats < FEWEST:
         told = {"n": config.experiment.repeats, "least": FEWEST}
         notes.append(message("experiments.note.few_repeats", **told))

@@ -9,7 +9,6 @@ import pytest
 from made_up import SLABS, Figures, below, budget, cell, findings, found_of, value
 
 from experiment.experiments.claims import judge
-from experiment.experiments.evaluate import NOISY, _notes
 from experiment.experiments.figures import FIGURES, _percentile
 from experiment.experiments.found import ratio
 from experiment.experiments.registry import find_experiment
@@ -329,16 +328,6 @@ def test_each_smaller_precision_is_told_by_its_name() -> None:
     made = find_experiment("quantised").findings(found_of("quantised", *cells))
     told = [each.text.params.get("kv_dtype") for each in made if each.verdict != "untested"]
     assert told == ["int8"] * 3 + ["fp8"] * 3
-
-
-def test_a_share_next_to_nothing_does_not_make_a_machine_noisy() -> None:
-    ran: Figures = {"lookup_share": [-0.01, 0.0001, 0.01], "generate_s": [1.0, 1.0, 1.0]}
-    found = found_of("lookup", cell(0, {"context": 64}, paged=ran))
-    assert not [note for note in _notes(found.cells, found.config) if "noisy" in note.key]
-    scattered: Figures = {**ran, "generate_s": [1.0, 1.0, 1.0 + 2 * NOISY]}
-    noisy = found_of("lookup", cell(0, {"context": 64}, paged=scattered))
-    told = next(note for note in _notes(noisy.cells, noisy.config) if "noisy" in note.key).params
-    assert (told["n"], told["of"]) == (1, 1)
 
 
 @pytest.mark.parametrize(("percent", "least"), [(50, 2), (90, 10), (95, 20), (99, 100)])
