@@ -134,7 +134,7 @@ def test_what_another_engine_finds_in_its_prefix_cache_is_told_where_it_ran(
         off = one(0, "off", arm, computed=600, later_ttft_s=[9, 10, 11])
         on = one(1, "on", arm, computed=220, prefix_hits=380, later_ttft_s=seconds)
         ran = findings("prefix", off, on)
-        assert ran.keys() == {"later", "tokens", "outputs", arm}
+        assert ran.keys() == {"later", "tokens", "whole", "outputs", arm}
         told = ran[arm].text.params
         assert {name: told[name] for name in ("rows", "hits", "off", "on")} == {
             "rows": 25, "hits": 380, "off": 600, "on": 220,
