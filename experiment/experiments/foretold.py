@@ -28,8 +28,9 @@ from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
 
 _ONE_SECOND = LinearLatency(fixed_s=1.0)
 OTHER_ENGINES = ("vllm", "transformers_paged")
+_GROWING = (GROWING,)
 _PADDED = ("contiguous.batch", "contiguous.compiled")
-_SIMULATED = frozenset({"slabs", "paged", "contiguous.sequential", *_PADDED, GROWING})
+_SIMULATED = frozenset({"slabs", "paged", "contiguous.sequential", *_PADDED, *_GROWING})
 
 
 def decided_by_scores(config: Config) -> Literal["stops", "beams"] | None:
@@ -61,7 +62,7 @@ def foretell(
         return message(f"experiments.unforetold.{scores}")
     if config.workload.timed:
         return message("experiments.unforetold.wall")
-    if arm == GROWING and (why := cannot_grow(arm, workload, model.slot_bytes)) is not None:
+    if arm in _GROWING and (why := cannot_grow(arm, workload, model.slot_bytes)) is not None:
         return why
     paged = arm in ("slabs", "paged")
     requests = _requests(config, workload, paged, _block_size(arm, workload))
@@ -115,7 +116,7 @@ def _sim_config(
     room = 3 * widest * workload.max_length * slot
     base = SimConfig(
         policy="paged",
-        budget_bytes=room if arm == GROWING else workload.budget_bytes,
+        budget_bytes=room if arm in _GROWING else workload.budget_bytes,
         slot_bytes=slot,
         max_length=workload.max_length,
         latency=_ONE_SECOND,
