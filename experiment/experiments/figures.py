@@ -19,6 +19,7 @@ from experiment.experiments.classes import foretold_steps, of_class, steps_to_fi
 from experiment.experiments.load import in_time, kept_up, later_tokens
 from experiment.experiments.measured import Measured
 from experiment.experiments.results import Better, FigureInfo, Kind, Number, Unit
+from experiment.percentiles import percentile
 from experiment.results import StepRow
 from kvsim.geometry import final_tokens
 from kvsim.metrics import SimResult
@@ -150,17 +151,10 @@ def _of_requests(seconds: Callable[[Measured], Iterable[float | None]]) -> Measu
 
 
 def _percentile(seconds: Callable[[RequestFinished], float | None], percent: int) -> Measure:
-    """A percentile over requests; None where they are too few for it to mean anything.
-
-    Of 10 requests the ninth is the 90th percentile; for the 99th there must be 100.
-    """
-
-    def measure(m: Measured) -> float | None:
-        known = sorted(value for r in m.requests if (value := seconds(r)) is not None)
-        enough = bool(known) and len(known) * (100 - percent) >= 100
-        return known[-(-len(known) * percent // 100) - 1] if enough else None
-
-    return measure
+    """A percentile over requests; None where they are too few for it to mean anything."""
+    return lambda m: percentile(
+        [value for r in m.requests if (value := seconds(r)) is not None], percent
+    )
 
 
 def _per_token(request: RequestFinished) -> float | None:

@@ -8,7 +8,7 @@
                                                          see player/moments.py
     results.arms[paged].peak.live * model.slot_bytes     a product, quotient, sum or difference
     median results.arms[paged].requests.*.latency_s      of a list: sum, min, max, median,
-                                                         p1 to p100, length
+                                                         length; p1 to p100, where enough
 
     rows[workload:A,arm:paged].*.generate_s              of the entries of a list that have these
 
@@ -34,6 +34,7 @@ from typing import Any, get_args
 from experiment.events import ModelPrepared, RunStarted, WorkloadReady
 from experiment.i18n import format_bytes, format_seconds
 from experiment.messages import Message, message
+from experiment.percentiles import percentile
 from experiment.record import Record
 from experiment.report import values
 from experiment.report.frames import wall_clock
@@ -253,11 +254,9 @@ def _factor(factor: str, document: Any) -> Any:
 
 
 def _of_list(name: str, known: Sequence[Any]) -> Any:
-    """A percentile is the smallest value that so many of a hundred do not exceed."""
+    """None for a percentile of too few; see :mod:`experiment.percentiles`."""
     percent = _PERCENTILE.fullmatch(name)
-    if percent is None:
-        return _OF_LISTS[name](known)
-    return sorted(known)[max(0, -(-len(known) * int(percent[1]) // 100) - 1)]
+    return _OF_LISTS[name](known) if percent is None else percentile(known, int(percent[1]))
 
 
 def _parts(text: str, first: str, second: str) -> list[tuple[str, str]]:

@@ -1,9 +1,12 @@
-"""Latency of the requests: a table of medians and 95th percentiles, and a curve where many ran."""
+"""Latency of the requests: a table of medians, 95th percentiles and the longest, and a curve.
+
+A percentile of too few requests is a dash; the curve is drawn where several ran.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from markupsafe import Markup
@@ -12,7 +15,7 @@ from experiment.messages import Message, arm_message, message
 from experiment.report.arm_series import arm_series
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
-from experiment.report.html_parts import Row, Shown, row
+from experiment.report.html_parts import Cell, Row, row
 from experiment.report.keyed import Keys
 from experiment.report.paths import of_arm
 from experiment.report.svg import Scale, decimal_ticks, drawing, line, path, tag, text
@@ -22,21 +25,37 @@ FEWEST = 8  # a curve over fewer requests shows the requests, not a distribution
 _HEIGHT = 190
 _MOST_POINTS = 300
 _SHARES = (10, 25, 50, 75, 90, 95, 100)
+_PARTS = ("median", "p95", "max")
+_FEW = message("experiments.reason.few_requests")
 
 
 def latency_rows(keys: Keys, results: Results) -> list[Row]:
-    """Waiting, first token and whole time: median and 95th percentile of each arm's requests."""
+    """Waiting, first token and whole time of each arm's requests: median, P95, the longest."""
     if not any(len(arm.requests) > 1 for arm in results.arms):
         return []
     return [
-        row(keys, results, f"latency.{name}_{part}", f"{part} @.requests.*.{field}", "seconds")
+        _row(keys, results, f"latency.{name}_{part}", part, f"@.requests.*.{field}")
         for name, field in (
             ("wait", "wait_s"),
             ("first_token", "first_token_s"),
             ("latency", "latency_s"),
         )
-        for part in ("median", "p95")
+        for part in _PARTS
     ]
+
+
+def _row(keys: Keys, results: Results, label: str, part: str, path: str) -> Row:
+    """A row; where an arm's requests are too few for a percentile, its cell says so."""
+    found = row(keys, results, label, f"{part} {path}", "seconds")
+    cells = [
+        replace(cell, reason=_FEW) if cell.main is None and _has_any(keys, arm, path) else cell
+        for arm, cell in zip(results.arms, found.cells, strict=True)
+    ]
+    return replace(found, cells=cells)
+
+
+def _has_any(keys: Keys, arm: ArmResult, path: str) -> bool:
+    return keys.value(of_arm(arm, f"max {path}")) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +68,7 @@ class Curve:
     name: str
     chart: Markup
     arms: list[tuple[int, Message]]
-    rows: list[tuple[str, list[Shown | None]]]
+    rows: list[tuple[str, list[Cell]]]
 
 
 def curves(b: Bilingual, keys: Keys, results: Results) -> list[Curve]:
@@ -74,9 +93,11 @@ def curves(b: Bilingual, keys: Keys, results: Results) -> list[Curve]:
     ]
 
 
-def _served(keys: Keys, name: str, arm: ArmResult, share: int) -> Shown | None:
-    """The time within which that share of an arm's requests was served."""
-    return keys.number(of_arm(arm, f"p{share} @.requests.*.{name}_s"), "seconds")
+def _served(keys: Keys, name: str, arm: ArmResult, share: int) -> Cell:
+    """The time within which that share of an arm's requests was served; too few have none."""
+    path = f"@.requests.*.{name}_s"
+    shown = keys.number(of_arm(arm, f"p{share} {path}"), "seconds")
+    return Cell(shown, reason=_FEW if shown is None and _has_any(keys, arm, path) else None)
 
 
 def _draw(

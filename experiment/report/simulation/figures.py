@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from experiment.messages import Message, message
+from experiment.percentiles import is_enough
 from kvsim.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
 
 Result = Mapping[str, Any]
@@ -151,10 +152,6 @@ def _no_batches(_: Result) -> str:
     return "no_batches"
 
 
-def _nothing_ended(_: Result) -> str:
-    return "nothing_ended"
-
-
 def _moves_copies(*path: str) -> Callable[[Result], Value]:
     """A count that only policies of one kind have: blocks are copied, or rows that grow."""
     paged = path[-1] == "blocks"
@@ -197,7 +194,19 @@ def _counts(name: str) -> Iterator[Figure]:
 
 def _percentiles(name: str, *parts: str) -> Iterator[Figure]:
     for part in parts:
-        yield Figure(f"{name}_{part}", "seconds", _at(f"{name}_s", part), _nothing_ended)
+        value = _enough(f"{name}_s", part) if part.startswith("p") else _at(f"{name}_s", part)
+        yield Figure(f"{name}_{part}", "seconds", value, _few(f"{name}_s"))
+
+
+def _enough(name: str, part: str) -> Callable[[Result], Value]:
+    """A percentile over requests; None where they are too few for it to mean anything."""
+    count, found, percent = _at(name, "count"), _at(name, part), int(part[1:])
+    return lambda result: found(result) if is_enough(int(count(result) or 0), percent) else None
+
+
+def _few(name: str) -> Callable[[Result], str]:
+    count = _at(name, "count")
+    return lambda result: "few_requests" if count(result) else "nothing_ended"
 
 
 _UNITS: dict[str, Unit] = {"mean": "mean", "count": "count"}

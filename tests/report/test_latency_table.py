@@ -1,0 +1,80 @@
+"""How long requests took: percentiles of too few are dashes with the reason, not the longest."""
+
+from __future__ import annotations
+
+import pytest
+from sample import make_record
+
+from experiment.conclusions import evaluate
+from experiment.record import Record
+from experiment.report.bilingual import Bilingual
+from experiment.report.html_parts import Cell
+from experiment.report.keyed import Keys, Said
+from experiment.report.latency import curves, latency_rows
+from experiment.results import ArmResult, Results
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, Results]:
+    record = make_record(tmp_path_factory.mktemp("run"))
+    return record, evaluate(record)
+
+
+def with_requests(results: Results, count: int) -> Results:
+    """The paged arm with so many requests, the n-th of n seconds."""
+    (arm,) = (one for one in results.arms if one.arm == "paged")
+    like = arm.requests[0]
+    requests = [
+        like.model_copy(
+            update={"request": n, "wait_s": n / 8, "first_token_s": n / 4, "latency_s": n / 2}
+        )
+        for n in range(1, count + 1)
+    ]
+    return results.model_copy(update={"arms": [arm.model_copy(update={"requests": requests})]})
+
+
+def row_of(made: tuple[Record, Results], label: str, count: int) -> Cell:
+    record, results = made[0], with_requests(made[1], count)
+    (found,) = (
+        row
+        for row in latency_rows(Keys(record, results, []), results)
+        if row.label == f"latency.{label}"
+    )
+    return found.cells[0]
+
+
+@pytest.mark.parametrize("name", ["wait", "first_token", "latency"])
+def test_few_requests_have_no_95th_percentile_but_a_longest(
+    made: tuple[Record, Results], name: str
+) -> None:
+    few = row_of(made, f"{name}_p95", 19)
+    assert few.main is None
+    assert few.reason is not None
+    assert few.reason.key == "experiments.reason.few_requests"
+    assert row_of(made, f"{name}_p95", 20).main is not None
+    longest = row_of(made, f"{name}_max", 19).main
+    assert isinstance(longest, Said)
+    assert longest.key.startswith("max ")
+
+
+def test_the_table_of_the_curve_keeps_the_same_rule(made: tuple[Record, Results]) -> None:
+    record, results = made[0], with_requests(made[1], 9)
+    for curve in curves(Bilingual("en"), Keys(record, results, []), results):
+        shown = {share: cells[0] for share, cells in curve.rows}
+        for share in ("90 %", "95 %"):
+            assert shown[share].main is None
+            assert shown[share].reason is not None
+        for share in ("10 %", "50 %", "75 %", "100 %"):
+            assert shown[share].main is not None
+
+
+def test_an_arm_that_did_not_run_says_so_and_not_that_it_had_few(
+    made: tuple[Record, Results],
+) -> None:
+    record, results = made
+    arms: list[ArmResult] = results.arms
+    for row in latency_rows(Keys(record, results, []), results):
+        for arm, cell in zip(arms, row.cells, strict=True):
+            if not arm.requests:
+                assert cell.reason is not None
+                assert cell.reason.key == f"report.unknown.{arm.status}"
