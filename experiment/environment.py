@@ -9,6 +9,7 @@ torch. Nothing here holds a user name, a host name, a path or a value of an envi
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from experiment.events import Channel, Scope
 from experiment.i18n import format_bytes
 from experiment.messages import Message, message, user_error
+from experiment.noise import BUSY_CORES, least_busy, load_average
 
 MIN_PYTHON = (3, 11)
 MIN_TRANSFORMERS = 5
@@ -86,11 +88,17 @@ class RamFacts(_Facts):
 
 
 class LoadFacts(_Facts):
-    """Load average of a minute, the whole machine's; None where the system keeps none."""
+    """Load average of a minute, the whole machine's; None where the system keeps none.
+
+    The average may be of what has ended: a run, or what started it. So it accuses nobody alone:
+    where it is high, ``others_cores`` are those that other programs kept busy when somebody looked,
+    and ``busy`` goes by them. None: nobody looked, or nobody could tell.
+    """
 
     average: float | None
     per_core: float | None
     busy: bool | None
+    others_cores: float | None = None
 
 
 class TorchFacts(_Facts):
@@ -224,12 +232,35 @@ def device_name(machine: Machine, device: DeviceKind) -> str:
     return machine.cpu.model or machine.system.machine
 
 
-def load_facts(average: float | None, cores: int | None) -> LoadFacts:
-    """Judge a load average; the load is the whole machine's, so all its cores count."""
+def load_facts(
+    average: float | None, cores: int | None, others_cores: float | None = None
+) -> LoadFacts:
+    """Judge a load average; the load is the whole machine's, so all its cores count.
+
+    Args:
+        others_cores: see :class:`LoadFacts`.
+    """
+    seen = None if others_cores is None else others_cores > BUSY_CORES
     if average is None or not cores:
-        return LoadFacts(average=average, per_core=None, busy=None)
+        return LoadFacts(average=average, per_core=None, busy=seen, others_cores=others_cores)
     per_core = average / cores
-    return LoadFacts(average=average, per_core=per_core, busy=per_core > BUSY_LOAD_PER_CORE)
+    busy = per_core > BUSY_LOAD_PER_CORE if seen is None else seen
+    return LoadFacts(average=average, per_core=per_core, busy=busy, others_cores=others_cores)
+
+
+def others_now() -> float | None:
+    """Look who else works where the load average says that somebody did; else None.
+
+    Call it while none of ours works.
+    """
+    return least_busy() if load_facts(load_average(), os.cpu_count()).busy else None
+
+
+def busy_note(load: LoadFacts) -> Message:
+    """That others work; the load average alone says so where nobody could look."""
+    if load.others_cores is None:
+        return message("note.busy", load=load.average)
+    return message("note.busy_now", cores=load.others_cores)
 
 
 def requirements(machine: Machine) -> tuple[Requirement, ...]:
@@ -299,6 +330,10 @@ def _ram(ram: RamFacts) -> Requirement:
 
 def _quiet(machine: Machine) -> Requirement:
     load = machine.load
+    if load.others_cores is not None:
+        found = f"{load.others_cores:.2f} / {machine.cpu.logical_cores}"
+        looked = _judge("quiet", found, "warn" if load.busy else "ok")
+        return looked.model_copy(update={"key": "requirement.quiet_now"})
     if load.average is None or load.busy is None:
         return _judge("quiet", None, "warn", "load_unknown")
     found = f"{load.average:.2f} / {machine.cpu.logical_cores}"

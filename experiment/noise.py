@@ -43,13 +43,22 @@ def others_cores() -> float | None:
 def kept_busy() -> float | None:
     """Cores that other programs keep busy at every one of some looks, the least of them.
 
-    None: there are none, or nobody knows. A busy moment is no busy machine.
+    None: there are none, or nobody knows.
+    """
+    least = least_busy()
+    return None if least is None or least <= BUSY_CORES else least
+
+
+def least_busy() -> float | None:
+    """The least of some looks at :func:`others_cores`; None where nobody knows.
+
+    A busy moment is no busy machine, so the first quiet look is the last one.
     """
     least = None
     for _ in range(_LOOKS):
         cores = others_cores()
         if cores is None or cores <= BUSY_CORES:
-            return None
+            return cores
         least = cores if least is None else min(least, cores)
     return least
 

@@ -52,7 +52,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     Raises:
         UserError: CUDA was asked for and is not there.
     """
-    environment = assemble(probe(), task.get("device", "auto"))
+    environment = assemble(probe(task.get("others_cores")), task.get("device", "auto"))
     wire.emit(EnvironmentProbed(environment=environment.model_dump(mode="json")))
 
 
@@ -72,10 +72,14 @@ def assemble(machine: Machine, requested: str) -> Environment:
     )
 
 
-def probe() -> Machine:
-    """Gather every fact. Imports torch; where CUDA works, starts it."""
+def probe(others_cores: float | None = None) -> Machine:
+    """Gather every fact. Imports torch; where CUDA works, starts it.
+
+    Args:
+        others_cores: of other programs, seen before any process of ours worked.
+    """
     # Before torch is imported, so that this process is no load of its own.
-    load = load_facts(_load_average(), psutil.cpu_count())
+    load = load_facts(_load_average(), psutil.cpu_count(), others_cores)
     torch = _import_torch()
     facts = torch_facts(torch)
     gpus, nvml = probe_gpus(torch if facts.cuda_available else None)

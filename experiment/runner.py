@@ -181,11 +181,10 @@ class Session:
         if not isinstance(event, TRANSIENT):
             self._log.write(event)
 
-    def probe_environment(self, device: str) -> Environment | ArmFailed:
-        """Find out what the machine has."""
-        end = self._run(
-            "environment", "experiment.probe", {"device": device}, _PROBE_TIMEOUT_S, None
-        )
+    def probe_environment(self, device: str, cores: float | None = None) -> Environment | ArmFailed:
+        """Find out what it has; others kept so many ``cores`` busy before any of ours worked."""
+        task = {"device": device, "others_cores": cores}
+        end = self._run("environment", "experiment.probe", task, _PROBE_TIMEOUT_S, None)
         probed = end.get(EnvironmentProbed)
         if probed is not None and end.ok:
             return Environment.model_validate(probed.environment)

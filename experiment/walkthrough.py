@@ -28,7 +28,7 @@ from experiment.compare.checks import NO_CHECKS, Checks, check_run
 from experiment.config import Config, group_of
 from experiment.directories import make_run_directory
 from experiment.drawing import draw
-from experiment.environment import Environment
+from experiment.environment import Environment, busy_note, others_now
 from experiment.events import ArmFailed, Notice, RunFinished, RunResumed, RunStarted
 from experiment.interrupts import Interrupts, answer
 from experiment.launch import Prepared, adapt, refuse
@@ -247,17 +247,18 @@ def _stages(
         console.warn(warning)  # on the first screen; the record has it with the model
     console.section("section.environment")
     console.begin_task("progress.environment")
+    others = others_now()  # before any process of ours works
     session.start_preparation()
     with contextlib.suppress(RuntimeError):  # no thread more: it is imported in its turn
         threading.Thread(target=_import_late, daemon=True).start()
-    environment = session.probe_environment(config.run.device)
+    environment = session.probe_environment(config.run.device, others)
     console.end_task()
     if isinstance(environment, ArmFailed):
         return environment
     if resumption is not None:
         resumption.check_machine(environment)
     if environment.load.busy:
-        session.emit(Notice(text=message("note.busy", load=environment.load.average)))
+        session.emit(Notice(text=busy_note(environment.load)))
     if config.run.cuda_history and environment.device != "cuda":
         session.emit(Notice(text=message("usage.history_without_cuda")))
     refused = refuse(config, environment)

@@ -241,12 +241,15 @@ class ArmRun:
     def request_finished(
         self, request: WorkloadRequest, reason: str, tokens: list[int], times: RequestTimes
     ) -> None:
-        """Log the end of a request and mark REQUEST_DONE."""
+        """Log the end of a request and mark REQUEST_DONE: of repeats, in the first one alone.
+
+        The others are measured, and a reading lengthens what follows it.
+        """
         with self.paused():
             text = self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
             step, began = self._last_step, self._began
             self._wire.emit(times.event(self.task.arm, step, request, reason, tokens, text, began))
-        if self._marked_requests < MAX_REQUEST_MARKS:
+        if not self._repeat and self._marked_requests < MAX_REQUEST_MARKS:
             self._marked_requests += 1
             self.mark(Stage.REQUEST_DONE, request.id)
 

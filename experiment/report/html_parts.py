@@ -185,7 +185,8 @@ class ReadingTable:
     """Memory readings of an arm: a row a stage, a column a channel that has any figure.
 
     ``hidden`` stages of many are left out, those of requests in the middle. A cell without a
-    value and a reason was not read at that stage; ``gaps``: whether there is one.
+    value and a reason was not read at that stage; ``gaps``: whether there is one. Of a stage that
+    was read again, in a repeat, the first reading is shown: the time of a row is that of its bytes.
     """
 
     channels: list[tuple[str, str]]
@@ -203,7 +204,7 @@ def readings(keys: Keys, arm: ArmResult) -> ReadingTable:
     stages: dict[tuple[str, int | None], dict[str, int]] = {}
     for place, row in enumerate(arm.memory):
         key = (row.stage, None if row.stage == "maximum" else row.request)
-        stages.setdefault(key, {})[row.channel] = place
+        stages.setdefault(key, {}).setdefault(row.channel, place)
     every = list(stages.items())
     half = MOST_STAGES // 2
     shown = every if len(every) <= MOST_STAGES else [*every[:half], *every[-half:]]

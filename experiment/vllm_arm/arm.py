@@ -74,7 +74,7 @@ def run(wire: Wire, task: VllmTask, import_s: float) -> None:
 
 def _repeat(engine: Any, stats: LastStats, reporter: Reporter, repeat: int) -> float:
     """The workload once more; seconds that it took. Nothing is left of the times before."""
-    task = reporter.task
+    task, reporter.repeat = reporter.task, repeat
     if repeat:
         engine.reset_prefix_cache()
     generate_s = _Generation(engine, stats, reporter, first=not repeat).run_all()

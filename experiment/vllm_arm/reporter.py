@@ -42,6 +42,7 @@ class Reporter:
         self._decode = decode
         self._began = 0
         self._last_step: int | None = None
+        self.repeat = 0  # memory is read in the first one alone
         self._marks = 0
         self._done = 0
 
@@ -125,7 +126,7 @@ class Reporter:
                     self.task.arm, step, one.request, reason, ids, self._decode(ids), self._began
                 )
             )
-        if self._marks < MAX_REQUEST_MARKS:
+        if not self.repeat and self._marks < MAX_REQUEST_MARKS:
             self._marks += 1
             self.mark(Stage.REQUEST_DONE, one.request.id)
 

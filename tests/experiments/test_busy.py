@@ -49,6 +49,18 @@ def test_what_others_keep_busy_takes_more_than_one_look(
     assert len(left) == unused
 
 
+@pytest.mark.parametrize(
+    ("seen", "expected"), [((1.0, 0.125), 0.125), ((1.0, None), None), ((1.0, 2.0, 3.0), 1.0)]
+)
+def test_the_least_of_the_looks_is_told_also_where_it_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, seen: tuple[float | None, ...], expected: float | None
+) -> None:
+    """Nobody busy is something else than nobody knows."""
+    left = list(seen)
+    monkeypatch.setattr(noise, "others_cores", lambda: left.pop(0))
+    assert noise.least_busy() == expected
+
+
 @dataclass
 class Told:
     """Stands in for the session and its console: what is written down, and which arms run when."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from in_process import Ran, run, tiny_config
 
-from experiment.events import EngineStep, PrefixCacheUsed
+from experiment.events import EngineStep, PrefixCacheUsed, RepeatFinished, Stage, StageEntered
 from experiment.experiments.evaluate import _arm_problems
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.measured import ArmMeasured, Measured, cells_of, measure
@@ -97,6 +97,21 @@ def test_steps_of_every_engine_are_the_same_in_every_repeat(
         return replace(one, rows=rows)
 
     assert (changed(ran, arm, swapped) == ["step"]) is (told or arm == "paged")
+
+
+def test_memory_is_read_in_the_warm_up_alone(ran: Ran) -> None:
+    """The page says so of the repeats: a reading makes an arm stand still."""
+    (cell,) = cells_of(ran.record)
+    over: set[str] = set()
+    read: set[tuple[str, int | None]] = set()
+    for event in cell.events:
+        if isinstance(event, RepeatFinished):
+            over.add(event.arm)
+        elif isinstance(event, StageEntered) and event.stage is Stage.REQUEST_DONE:
+            assert event.arm not in over, event
+            read.add((event.arm, event.request))
+    assert over == set(ARMS)
+    assert read == {(arm, request) for arm in ARMS for request in range(3)}
 
 
 def test_a_run_of_them_contradicts_nothing(ran: Ran, tmp_path: Path) -> None:

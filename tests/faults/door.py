@@ -39,7 +39,7 @@ def arrange(told: dict[str, Any]) -> None:
         if told["hang_in"] == stage:
             session._run(stage, "scripted_arm", {"arm": stage, "script": "hang at once"}, 600, None)
 
-    def probe(session: runner.Session, device: str) -> Environment:
+    def probe(session: runner.Session, *_: object) -> Environment:
         stop_in(session, "environment")
         session.emit(EnvironmentProbed(environment=told["environment"]))
         return Environment.model_validate(told["environment"])

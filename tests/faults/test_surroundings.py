@@ -346,7 +346,7 @@ def test_of_a_run_that_measured_nothing_what_others_put_there_stays(
 ) -> None:  # fmt: skip
     """It was empty when the run took it; a download may take hours."""
 
-    def probe(session: Session, device: str) -> Environment:
+    def probe(session: Session, *_: object) -> Environment:
         (session.directory / "notes").write_text("kept", encoding="utf-8")
         return environment
 

@@ -127,6 +127,20 @@ def test_the_timeline_adds_up_to_the_totals(drawn: Path) -> None:
     assert paged[0]["result"]["preemptions"]["total"] > 0
 
 
+@pytest.mark.parametrize(("part", "least"), [("p50", 2), ("p90", 10), ("p99", 100)])
+def test_a_percentile_of_too_few_requests_is_a_dash(part: str, least: int) -> None:
+    """As everywhere: it would be the longest of them under another name."""
+    (figure,) = (figure for figure in FIGURES if figure.name == f"latency_{part}")
+
+    def of(count: int) -> dict[str, Any]:
+        return {"latency_s": {"count": count, part: 1.5}}
+
+    assert figure.value(of(least)) == 1.5
+    assert figure.value(of(least - 1)) is None
+    assert figure.reason(of(least - 1)) == "few_requests"
+    assert figure.reason({"latency_s": {"count": 0, part: None}}) == "nothing_ended"
+
+
 def test_every_dash_has_a_reason(drawn: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cells = cells_of(record(drawn))
     printed = " ".join(rendered(drawn, capsys, "--lang", "en").split())
