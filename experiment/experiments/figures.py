@@ -309,6 +309,8 @@ FIGURES: dict[str, Figure] = {
                arms=ENGINE_ARMS, absent="own_precision"),
         Figure("same_token", "share", "measured", _same_token, better="more",
                arms=ENGINE_ARMS, absent="own_precision"),
+        Figure("error_positions", "count", "measured", _error("positions"),
+               arms=ENGINE_ARMS, absent="own_precision"),
         Figure("generate_s", "seconds", "time", lambda m: m.generate_s, better="less"),
         Figure("tokens_per_s", "rate", "time", _rate, better="more"),
         Figure("step_s", "seconds", "time",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiment.experiments.base import Experiment, contiguous, other_engines, varied
-from experiment.experiments.found import Found, detail, fact, judged, timed, untested
+from experiment.experiments.found import Found, detail, fact, judged, sentences, timed, untested
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, arm_message
 
@@ -57,10 +57,12 @@ def _bytes(found: Found, own: CellResult, other: CellResult) -> Finding:
 
 
 def _error(found: Found, other: CellResult) -> Finding:
-    names = ("attention_error", "logit_error", "same_token")
+    names = ("attention_error", "logit_error", "same_token", "error_positions")
     figures = {name: found.value(other, "paged", name) for name in names}
-    if None in figures.values():
+    share, positions = figures.pop("same_token"), figures["error_positions"]
+    if share is None or positions is None or None in figures.values():
         return untested("error")
+    figures["same"] = round(share * positions)
     return fact(_NAME, "error", "measured", kv_dtype=other.values["kv_dtype"], **_PAGED, **figures)
 
 
@@ -80,7 +82,25 @@ def _tokens(own: CellResult, other: CellResult) -> Finding:
 
 def _speed(found: Found, own: CellResult, other: CellResult) -> Finding:
     faster = found.compared((other, "paged", "tokens_per_s"), (own, "paged", "tokens_per_s"))
-    return timed(_NAME, "speed", faster, {"kv_dtype": other.values["kv_dtype"], **_PAGED})
+    below = _why_faster(found, own, other) if faster and faster.clear else None
+    return timed(_NAME, "speed", faster, {"kv_dtype": other.values["kv_dtype"], **_PAGED}, below)
+
+
+def _why_faster(found: Found, own: CellResult, other: CellResult) -> Message | None:
+    """Where it is faster though a step takes longer, more ran at a time: that is what gains."""
+    step = found.compared((other, "paged", "step_s"), (own, "paged", "step_s"))
+    figures = {
+        f"{name}_{figure}": found.value(cell, "paged", figure)
+        for name, cell in (("own", own), ("other", other))
+        for figure in ("running_mean", "steps", "preemptions")
+    }
+    if step is None or not step.clear or step.factor <= 1 or None in figures.values():
+        return None
+    told = {"kv_dtype": other.values["kv_dtype"], **step.told, **figures}
+    why = detail(_NAME, "speed_step", **told)
+    less = found.value(own, "paged", "preemptions")
+    fits = detail(_NAME, "speed_fits") if less else None
+    return sentences([why, fits])
 
 
 def _slabs(found: Found, own: CellResult, other: CellResult) -> list[Finding]:
@@ -100,7 +120,7 @@ QUANTISED = Experiment(
     cells=varied("kv_dtype", "cache.kv_dtype"),
     figures=(
         "block_bytes", "blocks", "running_mean", "running_peak", "preemptions", "attention_error",
-        "logit_error", "same_token", "step_s", "tokens_per_s",
+        "logit_error", "same_token", "error_positions", "steps", "step_s", "tokens_per_s",
     ),
     charts=("running_mean", "tokens_per_s"),
     findings=_findings,

@@ -74,7 +74,8 @@ def test_what_a_precision_changes_names_its_arm_and_how_many_requests_there_were
     """``running_mean`` of requests says nothing without how many there were to run."""
     figures: Figures = {
         "block_bytes": 64, "blocks": 8, "running_mean": 2.0, "preemptions": 0,
-        "attention_error": 0.01, "logit_error": 0.02, "same_token": 1.0, "tokens_per_s": [1, 2, 3],
+        "attention_error": 0.01, "logit_error": 0.02, "same_token": 1.0, "error_positions": 47,
+        "tokens_per_s": [1, 2, 3],
     }  # fmt: skip
     smaller: Figures = {**figures, "block_bytes": 16}
     cells = [
@@ -88,6 +89,54 @@ def test_what_a_precision_changes_names_its_arm_and_how_many_requests_there_were
         for name, finding in seen.items():
             assert t("arm_name.paged") in t.message(finding.whole), (lang, name)
     assert "of the run's 4 requests 2.0 ran" in Translator("en").message(seen["bytes"].whole)
+
+
+def _quantised(steps: int, step_s: list[float], rates: list[float], preemptions: int) -> Figures:
+    return {
+        "attention_error": 0.01, "logit_error": 0.02, "same_token": 46 / 47,
+        "error_positions": 47, "block_bytes": 64, "blocks": 8, "running_mean": 768 / steps,
+        "preemptions": preemptions, "steps": steps, "step_s": step_s, "tokens_per_s": rates,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step_s", "preemptions", "told"),
+    [
+        ([0.0023, 0.0024, 0.0025], 5, {"quantised.speed_step", "quantised.speed_fits"}),
+        ([0.0023, 0.0024, 0.0025], 0, {"quantised.speed_step"}),
+        ([0.0014, 0.0015, 0.0025], 5, set()),  # repeats overlap
+        ([0.0009, 0.0010, 0.0011], 5, set()),
+    ],
+)
+def test_a_precision_that_is_faster_by_room_alone_is_called_so(
+    step_s: list[float], preemptions: int, told: set[str]
+) -> None:
+    """A step of it takes longer: it gains by how many run at a time."""
+    own = _quantised(96, [0.0014, 0.0015, 0.0016], [100, 101, 102], preemptions)
+    seen = findings(
+        "quantised",
+        cell(0, {"kv_dtype": "auto"}, paged=own),
+        cell(1, {"kv_dtype": "int8"}, paged=_quantised(48, step_s, [124, 125, 126], 0)),
+    )
+    assert seen["speed"].verdict == "shown"
+    below_it = below(seen["speed"])
+    assert {key for key in below_it if key.startswith("quantised.")} == told
+    if told:
+        of = below_it["quantised.speed_step"]
+        assert (of["own_steps"], of["other_steps"]) == (96, 48)
+        assert (of["own_running_mean"], of["other_running_mean"]) == (8, 16)
+        assert of["factor"] == pytest.approx(1.6)
+
+
+def test_how_many_positions_an_error_rests_on_is_said() -> None:
+    same = _quantised(96, [1, 1, 1], [1, 1, 1], 0)
+    seen = findings(
+        "quantised",
+        cell(0, {"kv_dtype": "auto"}, paged=same),
+        cell(1, {"kv_dtype": "int8"}, paged=same),
+    )
+    assert "46 of 47 positions of one prompt" in Translator("en").message(seen["error"].text)
+    assert "47 个位置" in Translator("zh").message(seen["error"].text)
 
 
 def _with_outputs(one: CellResult, outputs: list[str]) -> CellResult:

@@ -321,7 +321,8 @@ def test_an_end_of_the_range_that_is_noise_is_called_so() -> None:
 def test_each_smaller_precision_is_told_by_its_name() -> None:
     figures: Figures = {
         "block_bytes": 64, "blocks": 8, "running_mean": 2.0, "preemptions": 0,
-        "attention_error": 0.01, "logit_error": 0.02, "same_token": 1.0, "tokens_per_s": [1, 2, 3],
+        "attention_error": 0.01, "logit_error": 0.02, "same_token": 1.0, "error_positions": 47,
+        "tokens_per_s": [1, 2, 3],
     }  # fmt: skip
     names = ("auto", "int8", "fp8")
     cells = [cell(i, {"kv_dtype": name}, paged=figures) for i, name in enumerate(names)]
