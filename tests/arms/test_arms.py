@@ -9,6 +9,7 @@ import torch
 from arm_runs import Run
 
 from experiment.arms.base import ArmRun
+from experiment.conclusions import throughput
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -22,6 +23,7 @@ from experiment.events import (
     Step,
     TokenMapping,
 )
+from experiment.results import ArmResult
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
 from kvsim.step import FinishReason
@@ -227,8 +229,16 @@ def test_slabs_are_the_same_engine_with_fewer_requests_at_a_time(crowded: Run) -
     assert paged.mean_running is not None
     assert paged.mean_running > 1.3 * slabs.mean_running
     assert slabs.mapping is None
-    claim = next(claim for claim in crowded.results.claims if claim.id == "throughput")
+    # Whoever else works on this machine takes the verdict on the times.
+    claim = throughput(
+        crowded.results.model_copy(update={"arms": [left_alone(slabs), left_alone(paged)]})
+    )
     assert claim.text.params["slabs_running"] == slabs.mean_running
+
+
+def left_alone(arm: ArmResult) -> ArmResult:
+    assert arm.watch is not None
+    return arm.model_copy(update={"watch": arm.watch.model_copy(update={"others_cores": None})})
 
 
 def test_a_growing_cache_is_compared_at_its_largest_whenever_that_was(many: Run) -> None:

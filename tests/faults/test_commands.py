@@ -6,6 +6,7 @@ bench, claims              the program with arms of :mod:`scripted_arm`, in the 
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -63,6 +64,10 @@ class Command:
     scratch: Path
     shared: frozenset[str]
     printed: str = ""
+    # A sign of several bytes may come in two pieces.
+    decoder: codecs.IncrementalDecoder = field(
+        default_factory=codecs.getincrementaldecoder("utf-8")
+    )
 
     def read_until(self, seen: Callable[[], bool]) -> None:
         """Read what it prints until something is so."""
@@ -71,7 +76,7 @@ class Command:
             assert time.monotonic() < deadline, self.printed
             ready, _, _ = select.select([self.terminal], [], [], 0.05)
             try:
-                self.printed += os.read(self.terminal, 65536).decode() if ready else ""
+                self.printed += self.decoder.decode(os.read(self.terminal, 65536) if ready else b"")
             except OSError:  # it has ended
                 return
 

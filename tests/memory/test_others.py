@@ -74,7 +74,7 @@ def test_of_a_sample_it_may_be_below_nothing_by_rounding_and_of_a_mean_it_is_not
         monkeypatch, (ROOT, 1.0, (100.0, 800.0)), ({"root": (5.5, 0.0)}, 1.0, (100.4, 801.0))
     )
     # Cut off at nothing one by one, samples around it would have a mean above it.
-    assert one.others_cores == pytest.approx(-0.1)
+    assert one.others_cores == pytest.approx(-0.2)
     steps = [Step(arm="paged", plan={}, started_ns=0, t_ns=one.t_ns + 1)]
     watched = [one, one.model_copy(update={"others_cores": 0.04})]
     assert watch(watched, steps, [], None, None, None, None).others_cores == 0
