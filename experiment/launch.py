@@ -25,7 +25,7 @@ from experiment.messages import Message, message, user_error
 from experiment.privacy import without_names
 from experiment.thread_env import thread_counts
 from experiment.vllm_arm.task import FIXED_ARGUMENTS, VllmTask, engine_arguments
-from experiment.workload import TRANSFORMERS_LEAST, TRASH_BLOCKS
+from experiment.workload import COMPILED, TRANSFORMERS_LEAST, TRASH_BLOCKS
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import KVGeometry, final_tokens
 from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
@@ -35,7 +35,6 @@ VLLM = "vllm"
 # What ``find_vllm`` says where there is none.
 VLLM_ABSENT = ("vllm.missing", "vllm.not_there")
 TRANSFORMERS_PAGED = "transformers_paged"
-COMPILED = "contiguous.compiled"
 # What vLLM 0.32's attention on the CPU is compiled for.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 VLLM_ENVIRONMENT = ".venv-vllm"

@@ -31,6 +31,7 @@ from experiment.model.precision import slow_on_cpu
 from experiment.model.source import Source, check_files, find_model, use_plain_http
 from experiment.wire import Wire, leave, serve
 from experiment.workload import (
+    COMPILED,
     check_prompts,
     check_stop_tokens,
     choose_prompts,
@@ -125,7 +126,7 @@ def _refused(
 def _that_run(names: Sequence[str], device: str) -> tuple[str, ...]:
     """Arms of these groups; one that is skipped on this device asks nothing of the budget."""
     arms = expand_arms(names)
-    return tuple(arm for arm in arms if arm != "contiguous.compiled" or device == "cuda")
+    return tuple(arm for arm in arms if arm != COMPILED or device == "cuda")
 
 
 def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: str) -> None:

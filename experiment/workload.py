@@ -39,8 +39,9 @@ MAX_PROMPT_CHARS = 4_000_000
 MAX_REQUESTS, MAX_TOKENS = 100_000, 8_000_000
 # Of a file: lines, or conversations, that may be looked at for that many prompts.
 MAX_LOOKED_AT = 10 * MAX_REQUESTS
+COMPILED = "contiguous.compiled"
 # They reserve a whole slab of the maximum length; the growing cache reserves nothing in advance.
-SLAB_ARMS = ("contiguous.sequential", "contiguous.batch", "contiguous.compiled", "slabs")
+SLAB_ARMS = ("contiguous.sequential", "contiguous.batch", COMPILED, "slabs")
 GROWING = "contiguous.growing"
 # Blocks that Transformers' paged cache keeps for itself.
 TRASH_BLOCKS = 2

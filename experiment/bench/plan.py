@@ -19,9 +19,10 @@ from experiment.bench.data import LeftOut
 from experiment.bench.targets import THREADS, compared
 from experiment.bench.workloads import FULL, ON_GPU, TINY, Workload
 from experiment.config import Config
-from experiment.launch import COMPILED, VLLM
+from experiment.launch import VLLM
 from experiment.messages import message
 from experiment.thread_env import bound_cores
+from experiment.workload import COMPILED
 
 ARMS = (
     "contiguous.sequential", "contiguous.batch", "slabs", "paged", "transformers_paged", VLLM,

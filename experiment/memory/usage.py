@@ -1,6 +1,6 @@
 """How busy the processes of an arm keep the processor, everybody else, and anybody the GPU.
 
-system  ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━  busy time of all cores
+system  ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━  busy time of the cores we may use
 arm     ━━━━━━━━━━━━━━━━━━              its process and all below it
 runner                    ━━            this process: it samples and prints
 others                      ━━━━━━━━━━  what is left

@@ -153,3 +153,18 @@ def given_to(cell: CellPrepared) -> Prepared:
 def _started(config: Config) -> RunStarted:
     data = config.model_dump(mode="json")
     return RunStarted(version="test", wall_ns=0, utc_offset_s=0, lang="en", command=[], config=data)
+
+
+def slabs_and_paged(place: Path) -> Ran:
+    """Two arms in one cell, three repeats each."""
+    config = tiny_config(
+        "capacity",
+        experiment__values=[2],
+        experiment__repeats=3,
+        experiment__options={"lengths": [[5, 4]]},
+        cache__max_length=64,
+        cache__block_size=4,
+        cache__budget=2 * 64 * 1024,
+        run__arms=["slabs", "paged"],
+    )
+    return run(config, place)

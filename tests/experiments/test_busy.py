@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from in_process import Ran, run, tiny_config
+from in_process import Ran, slabs_and_paged
 
 from experiment import lead, noise
 from experiment.compare.facts import read_side
@@ -101,17 +101,7 @@ def test_an_arm_is_looked_at_before_it_begins(monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Two arms in one cell, three repeats each, on a machine that nobody else kept busy."""
-    config = tiny_config(
-        "capacity",
-        experiment__values=[2],
-        experiment__repeats=3,
-        experiment__options={"lengths": [[5, 4]]},
-        cache__max_length=64,
-        cache__block_size=4,
-        cache__budget=2 * 64 * 1024,
-        run__arms=["slabs", "paged"],
-    )
-    return run(config, tmp_path_factory.mktemp("busy") / "quiet")
+    return slabs_and_paged(tmp_path_factory.mktemp("busy") / "quiet")
 
 
 def with_notices(quiet: Ran, place: Path, cores: Mapping[str, float]) -> Record:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from in_process import Ran, run, tiny_config
+from in_process import Ran, slabs_and_paged
 
 from experiment.events import CellStarted, Event, RepeatFinished, Step, Usage, encode
 from experiment.experiments.busy import busy_notice, others_cores
@@ -143,17 +143,7 @@ def test_arms_are_told_apart_and_what_lies_between_repeats_is_left_out() -> None
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Two arms in one cell, three repeats each, without any sample."""
-    config = tiny_config(
-        "capacity",
-        experiment__values=[2],
-        experiment__repeats=3,
-        experiment__options={"lengths": [[5, 4]]},
-        cache__max_length=64,
-        cache__block_size=4,
-        cache__budget=2 * 64 * 1024,
-        run__arms=["slabs", "paged"],
-    )
-    return run(config, tmp_path_factory.mktemp("busy_while") / "run")
+    return slabs_and_paged(tmp_path_factory.mktemp("busy_while") / "run")
 
 
 def sampled(ran: Ran, place: Path, cores: Mapping[tuple[str, int], float]) -> ExperimentResult:
