@@ -47,10 +47,10 @@ BEAM = Experiment(
     name=_NAME,
     cells=_cells,
     figures=(
-        "budget_bytes", "usable_blocks", "saved", "held_blocks", "table_entries", "shared_peak",
-        "copied_blocks", "running_peak", "steps", "tokens_per_s",
+        "budget_bytes", "usable_slots", "block_slots", "saved", "unshared_slots", "held_slots",
+        "shared_slots", "copied_slots", "running_peak", "steps", "tokens_per_s",
     ),
-    charts=("saved", "copied_blocks"),
+    charts=("saved", "copied_slots"),
     findings=_findings,
     options=DRAW,
     renamed=frozenset(("running_peak",)),  # what runs are the beams of requests

@@ -76,6 +76,16 @@ def _most(value: Callable[[StepRow], float]) -> Measure:
     return lambda m: round(max(map(value, m.rows))) if m.rows else None
 
 
+def _in_slots(blocks: Measure) -> Measure:
+    """A number of blocks as the slots in them."""
+
+    def slots(m: Measured) -> Number | None:
+        counted = blocks(m)
+        return None if counted is None else counted * m.pool.block_size
+
+    return slots
+
+
 def _mean_of(states: Iterable[str]) -> Callable[[SimResult], float]:
     names = tuple(states)
     return lambda s: sum(s.states[name].mean_slots for name in names if name in s.states)
@@ -285,13 +295,26 @@ FIGURES: dict[str, Figure] = {
         Figure("table_entries", "mean", "count", _over_steps(lambda r: r.table_entries),
                lambda s: s.sharing.unshared / s.busy_s if s.sharing else None,
                arms=PAGED_ARMS),
-        Figure("held_blocks", "mean", "count", _over_steps(lambda r: r.held_blocks),
-               lambda s: s.sharing.held / s.busy_s if s.sharing else None, arms=PAGED_ARMS),
-        Figure("shared_peak", "count", "count", _most(lambda r: r.shared), arms=PAGED_ARMS),
+        # In slots where arms with blocks of different sizes stand in one row.
+        Figure("block_slots", "count", "count", lambda m: m.pool.block_size,
+               lambda s: s.block_size, arms=PAGED_ARMS),
+        Figure("usable_slots", "count", "count",
+               lambda m: (m.pool.blocks - m.pool.engine_blocks) * m.pool.block_size,
+               lambda s: s.pool_slots, arms=PAGED_ARMS),
+        Figure("unshared_slots", "mean", "count",
+               _in_slots(_over_steps(lambda r: r.table_entries)),
+               lambda s: s.sharing.unshared * s.block_size / s.busy_s if s.sharing else None,
+               arms=PAGED_ARMS),
+        Figure("held_slots", "mean", "count", _in_slots(_over_steps(lambda r: r.held_blocks)),
+               lambda s: s.sharing.held * s.block_size / s.busy_s if s.sharing else None,
+               arms=PAGED_ARMS),
+        Figure("shared_slots", "count", "count", _in_slots(_most(lambda r: r.shared)),
+               arms=PAGED_ARMS),
         Figure("saved", "share", "count", _saved,
                lambda s: s.sharing.share if s.sharing else None, "more", arms=PAGED_ARMS),
-        Figure("copied_blocks", "count", "count", _total(lambda r: r.copied),
-               lambda s: s.copies.blocks, "less", arms=(*ENGINE_ARMS, "transformers_paged")),
+        Figure("copied_slots", "count", "count", _in_slots(_total(lambda r: r.copied)),
+               lambda s: s.copies.blocks * s.block_size, "less",
+               arms=(*ENGINE_ARMS, "transformers_paged")),
         Figure("preemptions", "count", "count", _total(lambda r: r.preempted),
                lambda s: s.preemptions.total, "less", arms=PAGED_ARMS),
         Figure("recomputed", "count", "count", _recomputed, lambda s: s.tokens.recomputed, "less",

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from experiment.experiments.alike import nothing_gained, place
 from experiment.experiments.found import Found, detail, fact, judged, listed, untested
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, message
-
-# Slots of what is copied on write as one piece.
-_SLOTS: Mapping[str, Callable[[CellResult], int]] = {
-    "slabs": lambda cell: cell.max_length,
-    "paged": lambda cell: cell.block_size,
-}
 
 
 def saved_shares(found: Found) -> list[tuple[CellResult, float]]:
@@ -66,9 +60,9 @@ def beside_slabs(found: Found, name: str, axis: str) -> list[Finding]:
     }
     copied = {
         f"{arm}_copied": sum(
-            int(found.value(cell, arm, "copied_blocks") or 0) * size(cell) for cell, _, _ in seen
+            int(found.value(cell, arm, "copied_slots") or 0) for cell, _, _ in seen
         )
-        for arm, size in _SLOTS.items()
+        for arm in ("slabs", "paged")
     }
     less = all(slabs < share for _, slabs, share in seen)
     places = [(cell, place(axis, n=cell.values[axis])) for cell, _, _ in seen]

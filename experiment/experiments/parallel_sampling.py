@@ -84,7 +84,7 @@ def _forked(found: Found) -> list[Finding]:
         "own": percents(share for _, _, share in seen),
     }
     for name, arm in (("copied", _FORKS), ("own_copied", "paged")):
-        told[name] = sum(int(found.value(cell, arm, "copied_blocks") or 0) for cell, _, _ in seen)
+        told[name] = sum(int(found.value(cell, arm, "copied_slots") or 0) for cell, _, _ in seen)
     why = detail(_NAME, "forked_why")
     return [Finding(id=_FORKS, verdict=None, text=detail(_NAME, "forked", **told), more=why)]
 
@@ -115,10 +115,10 @@ PARALLEL_SAMPLING = Experiment(
     name=_NAME,
     cells=_cells,
     figures=(
-        "budget_bytes", "usable_blocks", "saved", "held_blocks", "table_entries", "shared_peak",
-        "copied_blocks", "waste", "tokens_per_s",
+        "budget_bytes", "usable_slots", "block_slots", "saved", "unshared_slots", "held_slots",
+        "shared_slots", "copied_slots", "waste", "tokens_per_s",
     ),
-    charts=("saved", "copied_blocks"),
+    charts=("saved", "copied_slots"),
     findings=_findings,
     options=DRAW,
     without={**contiguous("whole_copies"), "vllm": "samples_apart"},

@@ -126,7 +126,7 @@ def test_priorities_without_paging_say_what_blocks_cost() -> None:
 @pytest.mark.parametrize(("last", "key"), [("b", "all"), ("c", "some")])
 def test_sharing_that_lets_no_more_run_bought_nothing(last: str, key: str) -> None:
     def ran(saved: float, rates: Sequence[float]) -> Figures:
-        return {"saved": saved, "copied_blocks": 9, "steps": 115, "running_peak": 10,
+        return {"saved": saved, "copied_slots": 9, "steps": 115, "running_peak": 10,
                 "tokens_per_s": rates}  # fmt: skip
 
     def width(index: int, beams: int, paged: Sequence[float]) -> CellResult:

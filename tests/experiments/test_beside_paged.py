@@ -43,7 +43,7 @@ def test_what_slabs_share_is_told_where_they_ran(
     def one(index: int, width: int, slabs: float) -> CellResult:
         return cell(
             index, {axis: width},
-            slabs={"saved": slabs, "copied_blocks": 3}, paged={"saved": 0.3, "copied_blocks": 5},
+            slabs={"saved": slabs, "copied_slots": 192}, paged={"saved": 0.3, "copied_slots": 20},
         )  # fmt: skip
 
     seen = findings(name, one(0, 2, 0.01), one(1, 4, least))["slabs"]
@@ -52,8 +52,8 @@ def test_what_slabs_share_is_told_where_they_ran(
     for lang, comma in (("en", ", "), ("zh", "、")):
         shares = f"1.00 %{comma}{least * 100:.2f} %"
         assert Translator(lang).message(listed) == shares
-    # In slots: two cells of three slabs of 64, and of five blocks of 4.
-    told = {"slabs_copied": 2 * 3 * 64, "paged_copied": 2 * 5 * 4}
+    # Two cells each, of three slabs of 64 and of five blocks of 4.
+    told = {"slabs_copied": 2 * 192, "paged_copied": 2 * 20}
     assert below(seen)[f"{name.replace('-', '_')}.slabs_copied"] == told
     paged = cell(0, {axis: 2}, paged={"saved": 0.3})
     assert "slabs" not in findings(name, paged)

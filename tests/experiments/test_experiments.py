@@ -102,10 +102,20 @@ def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
     uneven = sum((prompt - 1) % 4 > 0 for prompt, _ in drawn_lengths(config))
     copied = []
     for cell in ran.result.cells:
-        assert ran.figure(cell, "paged", "copied_blocks").value
-        assert ran.figure(cell, "paged", "shared_peak").value
-        copied.append((cell.values["samples"] - 1) * uneven)
-        assert ran.figure(cell, FORKS, "copied_blocks").value == copied[-1] > 0
+        assert ran.figure(cell, "paged", "copied_slots").value
+        assert ran.figure(cell, "paged", "shared_slots").value
+        copied.append((cell.values["samples"] - 1) * uneven * 4)
+        assert ran.figure(cell, FORKS, "copied_slots").value == copied[-1] > 0
+        # The arms' blocks differ in size, so what stands in one row is counted in slots.
+        sizes = [ran.figure(cell, arm, "block_slots").value for arm in ("slabs", "paged")]
+        assert sizes == [cell.max_length, 4]
+        slots = [ran.figure(cell, arm, "usable_slots").value for arm in ("slabs", "paged")]
+        assert slots[0] == slots[1] // sizes[0] * sizes[0]
+        for arm in ("slabs", "paged"):
+            held, apart = (
+                ran.figure(cell, arm, name).value for name in ("held_slots", "unshared_slots")
+            )
+            assert ran.figure(cell, arm, "saved").value == pytest.approx(1 - held / apart)
         saved = [ran.figure(cell, arm, "saved").value for arm in (FORKS, "paged")]
         assert saved[0] == pytest.approx(saved[1], abs=0.05)
     counts = subject(Keys(ran.shown, ran.results, []), ran.shown)
