@@ -47,6 +47,12 @@ def longer(found: Found, cell: CellResult, figure: str) -> Faster | None:
     return found.compared(slabs, paged) if rate else found.compared(paged, slabs)
 
 
+def no_more_run(found: Found, cells: Iterable[At]) -> Message | None:
+    """In which of the cells paging lets no more run, without a time; None: in none of them."""
+    places = [at for cell, at in cells if no_more(found, cell)]
+    return _told("counted", places) if places else None
+
+
 def nothing_gained(
     found: Found, cells: Iterable[At], figure: str, what: str = "run"
 ) -> Message | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.alike import longer, nothing_gained, place
+from experiment.experiments.alike import longer, no_more_run, place
 from experiment.experiments.base import Cell, Experiment
 from experiment.experiments.found import (
     Faster,
@@ -95,7 +95,7 @@ def _time(found: Found) -> Finding:
     if not seen:
         return untested("time")
     places = [(cell, place("context", n=cell.values["context"])) for cell, _ in seen]
-    nothing = nothing_gained(found, places, "generate_s")
+    nothing = no_more_run(found, places)
     if all(factor.lacking for _, factor in seen):
         return followed(undecided("time", seen[0][1]), nothing)
     factors = listed(_at(cell, factor) for cell, factor in seen)

@@ -19,11 +19,14 @@ from transformers import AutoModelForCausalLM
 
 from experiment.config import Config
 from experiment.config_reading import load_config
+from experiment.events import RepeatFinished, Stage, StageEntered
+from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.launch import find_vllm
 from experiment.messages import ExitCode, Message
 from experiment.model.builtin import RECIPES
 from experiment.model.tokenizer import gpt2_tokenizer
+from experiment.record import read_record
 
 ROOT = Path(__file__).parent.parent.parent
 FULL = {"quick": False, "full": True}[os.environ.get("PAGEDKV_FULL_SIZE", "quick")]
@@ -72,6 +75,20 @@ def test_the_experiment_runs_and_its_counts_are_foretold(
     # In full size a model that vLLM has no kernel for stays as its file names it.
     absent = {"vllm"} if FULL or isinstance(find_vllm(asked), Message) else set()
     assert set(asked.arm_names) - absent <= ran
+    assert _read_while_measured(out) == []
+
+
+def _read_while_measured(out: Path) -> list[StageEntered]:
+    """Readings of memory after a request of a measured repeat, in any arm: each makes it wait."""
+    found = []
+    for cell in cells_of(read_record(out)):
+        over: set[str] = set()
+        for event in cell.events:
+            if isinstance(event, RepeatFinished):
+                over.add(event.arm)
+            elif isinstance(event, StageEntered) and event.stage is Stage.REQUEST_DONE:
+                found += [event] if event.arm in over else []
+    return found
 
 
 def _quick(file: Path, asked: Config, models: dict[str, str]) -> list[str]:
