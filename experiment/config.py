@@ -171,6 +171,12 @@ class RunSection(Section):
     cuda_history: bool = False  # on CUDA: record torch's allocator history and keep a snapshot
 
 
+# By how much two processes of one arm may differ though the repeats of each lie close together: a
+# shared machine's pace goes up and down within seconds, and in quick size an arm is timed for less
+# than one. Where they are from: docs/experiments.md, "How far a time can be trusted".
+MARGINS: Mapping[str, float] = {"full": 0.2, "quick": 0.3}
+
+
 class ExperimentConfig(Section):
     """An experiment: the same requests under several settings; see docs/experiments.md.
 
@@ -178,6 +184,8 @@ class ExperimentConfig(Section):
         name: one of :mod:`experiment.experiments`; None: an ordinary run.
         size: quick puts the keys of ``quick`` over those of the file.
         repeats: measured ones, behind one that warms up.
+        margin: as a share: times of two processes that lie closer together than this are not told
+            apart, however close their repeats are; None: as :data:`MARGINS` says for the size.
         values: what varies, a cell each; what they mean is the experiment's to say.
         options: further numbers that the experiment asks for.
     """
@@ -185,6 +193,7 @@ class ExperimentConfig(Section):
     name: str | None = None
     size: Literal["full", "quick"] = "full"
     repeats: int = Field(5, ge=1, le=1000)
+    margin: float | None = Field(None, ge=0, le=10)
     values: tuple[int | float | str, ...] = ()
     options: dict[str, JsonValue] = Field(default_factory=dict)
     quick: dict[str, JsonValue] = Field(default_factory=dict)
@@ -193,6 +202,11 @@ class ExperimentConfig(Section):
     def measured(self) -> int:
         """Repeats behind the one that warms up; 0 of an ordinary run, whose only one counts."""
         return 0 if self.name is None else self.repeats
+
+    @property
+    def apart(self) -> float:
+        """The margin in force, as a share."""
+        return MARGINS[self.size] if self.margin is None else self.margin
 
     @property
     def times(self) -> int:

@@ -6,6 +6,7 @@ machine or model differ    counts are, but for those that the model's scores dec
 equal, repeat by repeat    the same
 an arm ran disturbed       a change of its times, but no verdict
 repeats overlap            no clear difference
+a time within the margin   no clear difference: two processes of one arm may lie as far apart
 fewer than three repeats   a change, but no verdict: they may lie apart by chance
 measured without repeats   a change, but no verdict: nobody knows how far it scatters
 """
@@ -25,6 +26,7 @@ from experiment.compare.results import (
     Side,
     Verdict,
 )
+from experiment.config import ExperimentConfig
 from experiment.experiments.foretold import scores_decide
 from experiment.experiments.found import FEWEST
 from experiment.messages import Message, message
@@ -124,10 +126,11 @@ def _row(name: str, left: Side, right: Side) -> Row | None:
         return _bare(name, figure, one, other, "not_comparable", why)
     change = (other.value - one.value) / abs(one.value) if one.value else None
     sign = {"more": 1, "less": -1, None: None}[figure.better]
+    margin = max(map(_margin, (left, right)))
     improvement = None if sign is None or change is None else change * sign
     return Row(
         id=name, figure=figure, left=one, right=other, difference=other.value - one.value,
-        change=change, improvement=improvement, **_judged(one, other),
+        change=change, improvement=improvement, **_judged(one, other, margin),
     )  # fmt: skip
 
 
@@ -151,7 +154,13 @@ def _missing(one: Figure | None, other: Figure | None, left: Side, right: Side) 
     return message("compare.reason.not_here")
 
 
-def _judged(one: Figure, other: Figure) -> dict[str, Verdict]:
+def _margin(side: Side) -> float:
+    """What two processes of one arm may differ by in a time, as a share."""
+    size, margin = side.config.get("experiment.size"), side.config.get("experiment.margin")
+    return ExperimentConfig.model_validate({"size": size or "full", "margin": margin}).apart
+
+
+def _judged(one: Figure, other: Figure, margin: float) -> dict[str, Verdict]:
     before, after = one.value, other.value
     assert before is not None
     assert after is not None
@@ -168,6 +177,8 @@ def _judged(one: Figure, other: Figure) -> dict[str, Verdict]:
         return {"verdict": "single"}
     (low, high), (other_low, other_high) = one.span, other.span
     if low <= other_high and other_low <= high:
+        return {"verdict": "unclear"}
+    if one.kind == "time" and max(before, after) <= min(before, after) * (1 + margin):
         return {"verdict": "unclear"}
     return {"verdict": _direction(one, before, after)}
 

@@ -372,6 +372,13 @@ def _other_machines(name: str, cells: Sequence[CellEvents]) -> list[Message]:
     return [message(f"experiments.note.{first}"), message("experiments.note.gpu", text=text)]
 
 
+def _times(cells: Sequence[CellResult]) -> bool:
+    """Whether any time was measured again and again."""
+    return any(
+        figure.values for cell in cells for arm in cell.arms for figure in arm.figures.values()
+    )
+
+
 def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
     """What to know before believing a time."""
     noise = noise_note(cells)
@@ -379,6 +386,10 @@ def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
     if config.experiment.repeats < FEWEST:
         told = {"n": config.experiment.repeats, "least": FEWEST}
         notes.append(message("experiments.note.few_repeats", **told))
+    elif _times(cells):
+        notes.append(
+            message("experiments.note.margin", percent=round(config.experiment.apart * 100, 6))
+        )
     if config.experiment.size == "quick":
         notes.append(message("experiments.note.quick", repeats=config.experiment.repeats))
     return notes

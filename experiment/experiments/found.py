@@ -29,6 +29,8 @@ class Faster:
         repeats: of the side that has fewer; 0 where nothing is repeated.
         busy: whether other programs kept cores busy while either of the two ran, which may slow
             all repeats of the one alike.
+        margin: as a share, what two processes of one arm may differ by, whatever their repeats
+            say; 0 where both sides were timed in one process.
     """
 
     factor: float
@@ -36,6 +38,7 @@ class Faster:
     high: float
     repeats: int
     busy: bool
+    margin: float = 0.0
 
     @property
     def lacking(self) -> Literal["few", "busy"] | None:
@@ -49,8 +52,32 @@ class Faster:
 
     @property
     def clear(self) -> bool:
-        """Whether it is a difference: it decides, and repeats of the two do not overlap."""
-        return self.enough and (self.low > 1 or self.high < 1)
+        """Whether it is a difference: it decides, and nothing keeps the two from being apart."""
+        return self.enough and self.meet is None
+
+    @property
+    def meet(self) -> Literal["overlap", "margin"] | None:
+        """What keeps them from being apart: repeats that overlap, or the margin; None: nothing."""
+        if self.low <= 1 <= self.high:
+            return "overlap"
+        far = 1 + self.margin
+        return None if self.factor > far or self.factor * far < 1 else "margin"
+
+    @property
+    def met(self) -> Message | None:
+        """The same for a text, as part of a sentence; None where they are apart."""
+        return message(f"experiments.meet.{self.meet}", **self._percent) if self.meet else None
+
+    @property
+    def beside(self) -> object:
+        """The same beside a factor among others, and why it decides nothing; else nothing."""
+        name = self.lacking or self.meet
+        told = {} if self.lacking else self._percent
+        return message(f"experiments.over_{name}", **told).model_dump() if name else ""
+
+    @property
+    def _percent(self) -> dict[str, object]:
+        return {"percent": round(self.margin * 100, 6)} if self.meet == "margin" else {}
 
     @property
     def slower(self) -> bool:
@@ -60,9 +87,11 @@ class Faster:
     @property
     def told(self) -> dict[str, object]:
         """For a text: the factor, and how far repeats lie apart or that nobody knows."""
+        met = self.met if self.enough else None
         return {
             "factor": self.factor,
             "spread": _spread("ratio", self.low, self.high, self.repeats),
+            **({"met": met.model_dump()} if met else {}),
         }
 
 
@@ -99,7 +128,8 @@ class Found:
     def compared(self, one: Place, base: Place) -> Faster | None:
         """A figure over another one, of whatever cells and arms."""
         busy = any(self.busy(cell, arm) for cell, arm, _ in (one, base))
-        return ratio(self.figure(*one), self.figure(*base), busy=busy)
+        margin = 0.0 if _one_process(one, base) else self.config.experiment.apart
+        return ratio(self.figure(*one), self.figure(*base), busy=busy, margin=margin)
 
     def busy(self, cell: CellResult, arm: str) -> bool:
         """Whether other programs were seen to keep cores busy while an arm ran."""
@@ -107,18 +137,26 @@ class Found:
         return ran is not None and ran.others_cores is not None
 
 
-def ratio(one: FigureValue | None, base: FigureValue | None, *, busy: bool) -> Faster | None:
+def _one_process(one: Place, base: Place) -> bool:
+    """Whether both are of one arm in one cell."""
+    return one[0].index == base[0].index and one[1] == base[1]
+
+
+def ratio(
+    one: FigureValue | None, base: FigureValue | None, *, busy: bool, margin: float = 0.0
+) -> Faster | None:
     """One figure over another; None where either is unknown or the second is nothing.
 
-    ``busy``: other programs kept cores busy while one of the two ran.
+    ``busy``: other programs kept cores busy while one of the two ran. ``margin``: see
+    :class:`Faster`.
     """
     if one is None or base is None or one.value is None or not base.value:
         return None
     factor = one.value / base.value
     if not one.values or not base.values or min(base.values) <= 0:
-        return Faster(factor, factor, factor, 0, busy)
+        return Faster(factor, factor, factor, 0, busy, margin)
     low, high = min(one.values) / max(base.values), max(one.values) / min(base.values)
-    return Faster(factor, low, high, min(len(one.values), len(base.values)), busy)
+    return Faster(factor, low, high, min(len(one.values), len(base.values)), busy, margin)
 
 
 def seconds_spread(figure: FigureValue) -> object:
@@ -189,9 +227,7 @@ def _factor(pair: tuple[Number, float | Faster]) -> float:
 
 def beside(seen: float | Faster) -> object:
     """Beside a factor among others: what keeps it from being a difference; else nothing."""
-    if not isinstance(seen, Faster) or seen.clear:
-        return ""
-    return message(f"experiments.over_{seen.lacking or 'meet'}").model_dump()
+    return seen.beside if isinstance(seen, Faster) else ""
 
 
 def timed(
@@ -218,7 +254,9 @@ def timed(
 
 def _why_not(faster: Faster) -> object:
     """What speaks against a claim that a factor is more than 1."""
-    key = "overlap" if not faster.clear else "small" if faster.factor > 1 else "opposite"
+    if faster.met is not None:
+        return message("experiments.why_not.meet", met=faster.met.model_dump()).model_dump()
+    key = "small" if faster.factor > 1 else "opposite"
     return message(f"experiments.why_not.{key}").model_dump()
 
 

@@ -23,7 +23,7 @@ FILES: dict[Better, str] = {
 }
 _GROWS = frozenset((
     "reserved_bytes", "allocated_bytes", "allocated_slots", "pool_bytes", "allocated_mean",
-    "held_blocks", "table_entries",
+    "held_slots", "unshared_slots", "table_entries",
 ))  # fmt: skip
 _UNITS: dict[Unit, str] = {
     "count": "count", "mean": "mean count", "share": "share of 1", "bytes": "bytes", "seconds": "s",

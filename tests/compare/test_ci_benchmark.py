@@ -58,7 +58,7 @@ def test_a_peak_is_no_gain_and_raises_no_alert() -> None:
 
 def test_blocks_and_tables_that_grow_raise_an_alert() -> None:
     """Of neither is less better in a comparison: both grow with the requests at a time."""
-    names = ("held_blocks", "table_entries")
+    names = ("held_slots", "unshared_slots", "table_entries")
     seen = [figure(name, 2.0, unit="mean", better=FIGURES[name].better) for name in names]
     listed = [entry["name"] for entry in json.loads(benchmark_json(seen, "less"))]
     assert listed == [each.id for each in seen]

@@ -109,6 +109,30 @@ def test_a_time_of_an_arm_that_began_while_others_were_busy_gets_no_verdict(
     assert (found.verdict, found.improvement) == ("busy", pytest.approx(3 / 11))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ({}, {}, "unclear"),
+        ({"experiment.size": "quick", "experiment.margin": None}, {}, "unclear"),
+        ({"experiment.margin": 0.05}, {"experiment.margin": 0.05}, "better"),
+        ({"experiment.margin": 0.05}, {"experiment.margin": 0.2}, "unclear"),  # the wider one
+        ({"experiment.margin": 0.05}, {}, "unclear"),
+    ],
+)
+def test_times_closer_than_two_processes_may_be_are_not_told_apart(
+    before: dict[str, object], after: dict[str, object], verdict: str
+) -> None:
+    """A tenth less in every repeat; of memory, which is measured, a tenth is a tenth."""
+    one, other = (100, 101, 102), (90, 91, 92)
+    left, right = (
+        side(figure("generate_s", *times), figure("rss", *times, kind="measured"), config=config)
+        for times, config in ((one, before), (other, after))
+    )
+    rows = compare_sides(left, right)
+    assert row(rows, left_id()).verdict == verdict
+    assert row(rows, "a/rss").verdict == "better"
+
+
 def left_id() -> str:
     return "a/generate_s"
 
@@ -328,5 +352,5 @@ def test_metrics_and_figures_of_one_name_are_of_one_kind() -> None:
 def test_what_is_handed_out_to_more_requests_is_not_worse() -> None:
     assert METRICS["allocated_slots"].better is METRICS["allocated_bytes"].better is None
     assert METRICS["wasted_slots"].better == METRICS["unwritten_slots"].better == "less"
-    for name in ("allocated_mean", "held_blocks", "table_entries"):
+    for name in ("allocated_mean", "held_slots", "table_entries"):
         assert FIGURES[name].better is None

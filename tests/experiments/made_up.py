@@ -49,12 +49,14 @@ def begun_busy(one: CellResult, *arms: str) -> CellResult:
     return one.model_copy(update={"arms": made})
 
 
-def found_of(name: str, *cells: CellResult) -> Found:
-    return Found(load_config(CONFIGS / f"{name}.toml", {}), list(cells))
+def found_of(name: str, *cells: CellResult, margin: float | None = 0) -> Found:
+    """``margin``: what two processes may differ by; by default repeats decide alone."""
+    asked = {"experiment.margin": margin}
+    return Found(load_config(CONFIGS / f"{name}.toml", asked), list(cells))
 
 
-def findings(name: str, *cells: CellResult) -> dict[str, Finding]:
-    made = find_experiment(name).findings(found_of(name, *cells))
+def findings(name: str, *cells: CellResult, margin: float | None = 0) -> dict[str, Finding]:
+    made = find_experiment(name).findings(found_of(name, *cells, margin=margin))
     for finding in made:
         assert_told(finding)
     return {finding.id: finding for finding in made}

@@ -165,7 +165,7 @@ def test_the_first_question_pays_only_where_repeats_lie_apart(later: list[float]
 @pytest.mark.parametrize(
     ("rates", "why"),
     [
-        ([90, 105, 110], "overlap"),
+        ([90, 105, 110], "meet"),
         ([60, 61, 62], "opposite"),
         ([103, 104, 105], "small"),
         ([150, 151, 152], None),
@@ -313,7 +313,7 @@ def test_an_end_of_the_range_that_is_noise_is_called_so() -> None:
 
     seen = findings("serving", one(0, 4, [1.1, 1.4, 1.5]), one(1, 40, [4.0, 4.1, 4.2]))["paging"]
     over = below(seen)["over"]
-    assert over["least_note"]["key"] == "experiments.over_meet"
+    assert over["least_note"]["key"] == "experiments.over_overlap"
     assert over["most_note"] == ""
     assert "repeats overlap) to 3.73" in Translator("en").message(seen.whole)
 

@@ -30,7 +30,7 @@ def pair(
 @pytest.mark.parametrize(
     ("off", "verdict", "why"),
     [
-        ([0.0628, 0.0898, 0.0997], "not_shown", "overlap"),
+        ([0.0628, 0.0898, 0.0997], "not_shown", "meet"),
         ([0.15, 0.16, 0.17], "shown", None),
         ([0.05, 0.051, 0.052], "not_shown", "opposite"),
     ],

@@ -1,0 +1,133 @@
+"""Two processes of one arm may differ by themselves: times closer than that are not told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from in_process import run, tiny_config
+from made_up import Figures, below, budget, cell, findings, found_of, value
+
+from experiment.config import MARGINS
+from experiment.config_reading import load_config
+from experiment.experiments.found import Faster, Found, ratio
+from experiment.i18n import Translator
+from experiment.messages import UserError
+from experiment.shipped import CONFIGS
+
+SLOW = [100, 101, 102]
+
+
+def times(*percent: float) -> list[float]:
+    """Repeats at so many percent of the slow ones."""
+    return [each * one / 100 for each, one in zip(SLOW, percent, strict=True)]
+
+
+def against(margin: float, percent: float) -> Faster:
+    seen = ratio(value(times(*[percent] * 3)), value(SLOW), busy=False, margin=margin)
+    assert seen is not None
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("percent", "margin", "meet"),
+    [
+        (101, 0.0, "overlap"), (110, 0.0, None), (90, 0.0, None),
+        (119, 0.2, "margin"), (121, 0.2, None), (84, 0.2, "margin"), (83, 0.2, None),
+        (101, 0.2, "overlap"), (300, 2.5, "margin"),
+    ],
+)  # fmt: skip
+def test_repeats_that_lie_apart_are_a_difference_beyond_the_margin(
+    percent: float, margin: float, meet: str | None
+) -> None:
+    seen = against(margin, percent)
+    assert seen.meet == meet
+    assert seen.clear is (meet is None)
+    assert ("met" in seen.told) is (meet is not None)
+
+
+def asked(size: str, margin: float | None) -> Found:
+    keys = {"experiment.size": size, "experiment.margin": margin}
+    ran: Figures = {"tokens_per_s": times(110, 110, 110), "step_s": SLOW}
+    slow: Figures = {"tokens_per_s": SLOW, "step_s": SLOW}
+    cells = [cell(index, {"requests": 4 + index}, slabs=slow, paged=ran) for index in (0, 1)]
+    return Found(load_config(CONFIGS / "capacity.toml", keys), cells)
+
+
+@pytest.mark.parametrize(
+    ("size", "margin", "used"),
+    [("full", None, MARGINS["full"]), ("quick", None, MARGINS["quick"]), ("quick", 0.05, 0.05)],
+)
+def test_the_margin_is_that_of_the_size_unless_it_is_set(
+    size: str, margin: float | None, used: float
+) -> None:
+    found = asked(size, margin)
+    first, second = found.cells
+    for one, base in (
+        ((first, "paged"), (first, "slabs")),  # two arms
+        ((first, "paged"), (second, "paged")),  # one arm in two cells
+    ):
+        seen = found.compared((*one, "tokens_per_s"), (*base, "tokens_per_s"))
+        assert seen is not None
+        assert seen.margin == used
+    assert MARGINS["quick"] > MARGINS["full"] > 0
+
+
+def test_two_times_of_one_process_need_no_margin() -> None:
+    found = asked("quick", None)
+    one = found.cells[0]
+    seen = found.compared((one, "paged", "tokens_per_s"), (one, "paged", "step_s"))
+    assert seen is not None
+    assert seen.margin == 0
+    assert seen.clear
+
+
+@pytest.mark.parametrize("margin", [-0.1, 11])
+def test_a_margin_that_is_none_is_refused(margin: float) -> None:
+    with pytest.raises(UserError):
+        load_config(CONFIGS / "capacity.toml", {"experiment.margin": margin})
+
+
+def test_a_verdict_on_a_time_heeds_it_and_says_so() -> None:
+    """Blocks are a fifth faster here, and every repeat is: a run with a margin shows no gain."""
+
+    def one(index: int, requests: int, percent: float) -> object:
+        made = cell(
+            index, {"requests": requests},
+            slabs={**budget(3.7, SLOW), "steps": 9},
+            paged={**budget(13.4, times(*[percent] * 3)), "steps": 6},
+        )  # fmt: skip
+        return made.model_copy(update={"requests": requests})
+
+    cells = [one(0, 4, 105), one(1, 24, 119)]
+    assert findings("capacity", *cells)["throughput"].verdict == "shown"  # type: ignore[arg-type]
+    seen = findings("capacity", *cells, margin=None)["throughput"]  # type: ignore[arg-type]
+    assert seen.verdict == "not_shown"
+    english, chinese = (Translator(lang).message(seen.whole) for lang in ("en", "zh"))
+    assert "two processes of one arm may differ by 20 % as well, so no difference" in english
+    assert "1.19 (at 24, less than 20 % apart)" in english
+    assert "同一实验组的两个进程也可能相差 20 %，没有看到差别" in chinese
+    assert "over" in below(seen)
+
+
+def test_cells_of_a_block_size_need_it_too() -> None:
+    small, large = (
+        cell(index, {"block_size": size}, paged={"step_s": steps}).model_copy(
+            update={"block_size": size}
+        )
+        for index, (size, steps) in enumerate([(1, times(110, 110, 110)), (16, SLOW)])
+    )
+    assert findings("block-size", small, large)["speed"].verdict == "shown"
+    seen = findings("block-size", small, large, margin=0.2)["speed"]
+    assert seen.verdict == "not_shown"
+    assert found_of("block-size", small, margin=None).config.experiment.apart == MARGINS["full"]
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_report_says_what_it_does_not_call_a_difference(tmp_path: Path, repeats: int) -> None:
+    config = tiny_config(
+        "capacity", experiment__values=[2], experiment__repeats=repeats, experiment__margin=0.07,
+        run__arms=["slabs"],
+    )  # fmt: skip
+    notes = [note for note in run(config, tmp_path / "run").result.notes if "margin" in note.key]
+    assert [note.params for note in notes] == ([] if repeats == 1 else [{"percent": 7}])
