@@ -6,6 +6,7 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from experiment.config import ARM_GROUPS, Config, make_config, put_over
@@ -14,7 +15,7 @@ from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, message, user_error
 from experiment.workload import check_size
 from kvsim.traces.distributions import Arrivals
-from kvsim.traces.generate import Generated, from_preset
+from kvsim.traces.generate import PRESETS, Generated, from_preset
 from kvsim.vllm_capacity import CPU_BLOCK_MULTIPLE
 
 if TYPE_CHECKING:
@@ -232,11 +233,14 @@ def in_turn(lengths: Sequence[list[int]], count: int) -> list[list[int]]:
 DRAW = ("draw.workload", "draw.requests", "draw.seed", "draw.max_length")
 
 
-def drawn_lengths(config: Config, requests: int | None = None) -> list[list[int]]:
+def drawn_lengths(
+    config: Config, requests: int | None = None, *, cut: bool = True
+) -> list[list[int]]:
     """(prompt, new) tokens of requests as ``options.draw`` describes them.
 
     It names a workload of :data:`kvsim.traces.generate.PRESETS`, ``requests`` (unless another
-    number is given), a ``seed`` and the most tokens of one, ``max_length``.
+    number is given), a ``seed`` and the most tokens of one, ``max_length``: longer pairs are drawn
+    again, unless they are not to be ``cut``.
 
     Raises:
         UserError: more requests than a run holds.
@@ -246,9 +250,22 @@ def drawn_lengths(config: Config, requests: int | None = None) -> list[list[int]
     check_size(count, 0)
     recipe = from_preset(
         asked["workload"], count, Arrivals(None), seed=asked["seed"],
-        max_length=asked["max_length"],
+        max_length=asked["max_length"] if cut else None,
     )  # fmt: skip
     return [[each.prompt_tokens, each.output_tokens] for each in Generated(recipe)]
+
+
+def draw_terms(config: Config) -> list[Message]:
+    """How lengths were drawn, and what came of it: as many tokens, on average."""
+    asked: Any = config.experiment.options["draw"]
+    preset, drawn = PRESETS[asked["workload"]], drawn_lengths(config)
+    prompts, outputs = (fmean(column) for column in zip(*drawn, strict=True))
+    told = {
+        "workload": asked["workload"], "requests": len(drawn), "most": asked["max_length"],
+        "prompt_mean": preset.prompt.mean, "output_mean": preset.output.mean,
+        "prompts": prompts, "outputs": outputs,
+    }  # fmt: skip
+    return [message("experiments.drawn", **told)]
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:

@@ -8,7 +8,14 @@ block.
 from __future__ import annotations
 
 from experiment.config import Config
-from experiment.experiments.base import DRAW, Cell, Experiment, contiguous, drawn_lengths
+from experiment.experiments.base import (
+    DRAW,
+    Cell,
+    Experiment,
+    contiguous,
+    draw_terms,
+    drawn_lengths,
+)
 from experiment.experiments.found import Found, judged, untested
 from experiment.experiments.paper_shares import beside_slabs, beside_the_paper
 from experiment.experiments.results import Finding
@@ -53,6 +60,7 @@ BEAM = Experiment(
     charts=("saved", "copied_slots"),
     findings=_findings,
     options=DRAW,
+    terms=draw_terms,
     renamed=frozenset(("running_peak",)),  # what runs are the beams of requests
     without={
         **contiguous("beam_copies"),

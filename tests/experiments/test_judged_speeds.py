@@ -15,7 +15,7 @@ from experiment.experiments.found import Found
 from experiment.experiments.parallel_sampling import PAPER
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import Finding
-from experiment.i18n import Translator
+from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import message
 from experiment.shipped import CONFIGS
 from kvsim.paper.sharing import samples_sharing
@@ -245,7 +245,8 @@ def test_a_lucky_draw_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def share(requests: int, samples: int) -> float:
-    lengths = [(prompt, new) for prompt, new in drawn_lengths(SAMPLING, requests)]
+    drawn = drawn_lengths(SAMPLING, requests, cut=requests < 10_000)
+    lengths = [(prompt, new) for prompt, new in drawn]
     return samples_sharing(lengths, samples, 16).share or 0.0
 
 
@@ -287,3 +288,18 @@ def test_steadier_memory_is_measured_and_slabs_stand_beside_it(
     seen = [part.value for part in claim.seen.parts]
     assert seen == [value for value in (0.9, slabs, paged) if value is not None]
     assert (claim.reason is not None) is noted
+
+
+@pytest.mark.parametrize("name", ["parallel-sampling", "beam"])
+def test_how_lengths_were_drawn_is_said_with_what_came_of_it(name: str) -> None:
+    """Pairs that are too long are drawn again, which shortens answers: who reads it has to know."""
+    config = load_config(CONFIGS / f"{name}.toml", {})
+    (said,) = find_experiment(name).terms(config)
+    lengths = drawn_lengths(config)
+    assert said.params["most"] == config.experiment.options["draw"]["max_length"]  # type: ignore[index, call-overload]
+    assert said.params["outputs"] == sum(new for _, new in lengths) / len(lengths)
+    assert said.params["output_mean"] == 58.45  # as the paper's Fig. 11 prints it
+    long = [sum(pair) for pair in drawn_lengths(config, 2000, cut=False)]
+    assert max(map(sum, drawn_lengths(config, 2000))) <= said.params["most"] < max(long)
+    for lang in LANGUAGES:
+        assert "58.5" in Translator(lang).message(said)
