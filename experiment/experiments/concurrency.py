@@ -6,7 +6,8 @@
                   3 ─────────┐ ...
 
 A padded batch takes so many rows and ends with its longest. One after another is the same in every
-cell and runs in the first one. Latency counts from when a request's turn comes.
+cell and runs in the first one. Latency counts from when a user asks, who does when the last answer
+is there (:mod:`experiment.experiments.closed_loop`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import Cell, Experiment, cell_of, in_turn
+from experiment.experiments.figures import ONE_BY_ONE
 from experiment.experiments.found import (
     FEWEST,
     Faster,
@@ -35,7 +37,7 @@ from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, arm_message, message
 
 _NAME = "concurrency"
-_ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
+_PLAIN = "contiguous.sequential"
 _MANY = ("contiguous.batch", "slabs", "paged", "transformers_paged", "vllm")
 # Less more throughput than this from one number to the next is called none.
 _MORE = 1.1
@@ -46,7 +48,7 @@ _NUMBERS = 3
 def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
     lengths = in_turn(options["lengths"], options["requests"])
-    alone = dict.fromkeys(_ONE_BY_ONE, message("skip.one_at_a_time"))
+    alone = dict.fromkeys(ONE_BY_ONE, message("skip.one_at_a_time"))
     cells = []
     for index, limit in enumerate(config.experiment.values):
         values = {"concurrency": limit}
@@ -108,10 +110,10 @@ def _over_base(
     """
     if base is not None:
         return found.ratio(cell, figure, arm, base)
-    first = next(found.with_arms("contiguous.sequential"), None)
+    first = next(found.with_arms(_PLAIN), None)
     if first is None:
         return None
-    return found.compared((cell, arm, figure), (first, "contiguous.sequential", figure))
+    return found.compared((cell, arm, figure), (first, _PLAIN, figure))
 
 
 def _whole(found: Found) -> Finding:
@@ -175,15 +177,39 @@ def _over(found: Found, figure: str, arm: str, base: str | None) -> list[tuple[C
 
 def _latency(found: Found, arm: str, base: str | None) -> list[Message | None]:
     """What the same step does to latency, at the most at a time and over all numbers."""
-    seen = _over(found, "service_s", arm, base)
+    seen = _latencies(found, arm, base)
     if not seen:
         return [detail(_NAME, "latency_unknown")]
-    factor = seen[-1][1]
+    cell, factor = seen[-1]
     if factor.lacking:
-        told = {"n": factor.repeats, "least": FEWEST}
-        return [detail(_NAME, f"latency_{factor.lacking}", **told)]
+        lack = {"n": factor.repeats, "least": FEWEST}
+        return [detail(_NAME, f"latency_{factor.lacking}", **lack)]
     key = "same" if not factor.clear else "longer" if factor.factor > 1 else "shorter"
-    return [detail(_NAME, f"latency_{key}", **factor.told), over(_by_number(seen))]
+    told = {"concurrency": _number(cell), "arm": _way(arm), "base": _way(base), **factor.told}
+    return [detail(_NAME, f"latency_{key}", **told), over(_by_number(seen))]
+
+
+def _latencies(found: Found, arm: str, base: str | None) -> list[tuple[CellResult, Faster]]:
+    """An arm's latency over another's, of as many users each.
+
+    One request after another runs once and has it besides for the most users of any cell.
+    """
+    if base is not None:
+        return _over(found, "loop_latency_s", arm, base)
+    first = next(found.with_arms(_PLAIN), None)
+    most = max(found.config.experiment.values, default=None)
+    cell = next((each for each in found.with_arms(arm) if _number(each) == most), None)
+    if first is None or cell is None:
+        return []
+    one, other = (cell, arm, "loop_latency_s"), (first, _PLAIN, "loop_latency_most_s")
+    factor = found.compared(one, other)
+    return [] if factor is None else [(cell, factor)]
+
+
+def _way(arm: str | None) -> object:
+    """How an arm runs requests, as a part of a sentence."""
+    name = "one_by_one" if arm is None else arm.removeprefix("contiguous.")
+    return detail(_NAME, f"way_{name}").model_dump()
 
 
 def _by_number(seen: list[tuple[CellResult, Faster]]) -> list[tuple[int, Faster]]:
@@ -269,9 +295,12 @@ def _ran(found: Found, arm: str) -> bool:
 CONCURRENCY = Experiment(
     name=_NAME,
     cells=_cells,
-    figures=("tokens_per_s", "service_s", "per_token_s", "running_peak", "running_mean", "steps"),
-    charts=("tokens_per_s", "service_s", "running_mean"),
+    figures=(
+        "tokens_per_s", "loop_latency_s", "loop_latency_most_s", "per_token_s", "running_peak",
+        "running_mean", "steps",
+    ),
+    charts=("tokens_per_s", "loop_latency_s", "running_mean"),
     findings=_findings,
     options=("requests", "lengths"),
     without={"contiguous.growing": "like_sequential"},
-)
+)  # fmt: skip

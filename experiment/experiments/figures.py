@@ -16,6 +16,7 @@ from statistics import fmean, median
 
 from experiment.events import RequestFinished
 from experiment.experiments.classes import foretold_steps, of_class, steps_to_first
+from experiment.experiments.closed_loop import at_a_time, loop_latency, most_at_a_time
 from experiment.experiments.load import in_time, kept_up, later_tokens
 from experiment.experiments.measured import Measured
 from experiment.experiments.results import Better, FigureInfo, Kind, Number, Unit
@@ -26,6 +27,8 @@ from kvsim.metrics import SimResult
 
 Measure = Callable[[Measured], Number | None]
 Foretell = Callable[[SimResult], Number | None]
+# Those that run one request after another, however many are allowed.
+ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
 ENGINE_ARMS = ("slabs", "paged")
 # Those that hand out blocks and may take them back.
 PAGED_ARMS = (*ENGINE_ARMS, "transformers_paged", "vllm")
@@ -350,9 +353,10 @@ FIGURES: dict[str, Figure] = {
               ("latency", _latency), ("first_token", _first_token), ("per_token", _per_token)
           )
           for percent in (50, 90, 95, 99)),
-        Figure("service_s", "seconds", "time",
-               _of_requests(lambda m: (r.latency_s - r.wait_s for r in m.requests)),
-               better="less"),
+        Figure("loop_latency_s", "seconds", "time", loop_latency(at_a_time), better="less",
+               absent="no_loop"),
+        Figure("loop_latency_most_s", "seconds", "time", loop_latency(most_at_a_time),
+               better="less", arms=ONE_BY_ONE, absent="no_loop"),
         Figure("per_token_s", "seconds", "time",
                _of_requests(lambda m: map(_per_token, m.requests)), better="less"),
         Figure("requests_per_s", "rate", "time",

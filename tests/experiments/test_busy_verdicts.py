@@ -74,8 +74,8 @@ def concurrency(busy: str | None) -> list[CellResult]:
     """Three numbers at a time; ``busy`` is an arm that began so with the most, or where it ran."""
 
     def ran(rate: float) -> Figures:
-        return {"tokens_per_s": [rate] * 3, "service_s": [100 / rate] * 3, "running_mean": 3.2,
-                "running_peak": 4}  # fmt: skip
+        return {"tokens_per_s": [rate] * 3, "loop_latency_s": [100 / rate] * 3,
+                "running_mean": 3.2, "running_peak": 4}  # fmt: skip
 
     first = cell(0, {"concurrency": 1}, contiguous__sequential=ran(10), contiguous__batch=ran(10),
                  slabs=ran(12), paged=ran(12))  # fmt: skip

@@ -25,7 +25,8 @@ SAMPLING = load_config(CONFIGS / "parallel-sampling.toml", {"experiment.size": "
 
 def speeds(rates: Sequence[float], latencies: Sequence[float]) -> Figures:
     return {
-        "tokens_per_s": rates, "service_s": latencies, "running_mean": 3.2, "running_peak": 4
+        "tokens_per_s": rates, "loop_latency_s": latencies, "loop_latency_most_s": latencies,
+        "running_mean": 3.2, "running_peak": 4,
     }  # fmt: skip
 
 
@@ -43,6 +44,10 @@ def test_each_step_of_concurrency_says_what_it_does_to_latency() -> None:
     told = {name: below(seen[name]) for name in ("batching", "engine", "paging")}
     assert told["batching"]["concurrency.latency_longer"]["factor"] == 4.1 / 1.1
     assert (told["batching"]["over"]["least_at"], told["batching"]["over"]["most_at"]) == (1, 32)
+    sides = told["engine"]["concurrency.latency_shorter"]
+    assert [sides[side]["key"].split(".")[-1] for side in ("arm", "base")] == [
+        "way_slabs", "way_batch",
+    ]  # fmt: skip
     assert told["engine"]["concurrency.latency_shorter"]["factor"] == 2.1 / 4.1
     assert "concurrency.latency_same" in told["paging"]
 

@@ -1,0 +1,44 @@
+"""How long a user waits for an answer where so many users each ask anew when they have got one.
+
+    user 0   0 ──────────┐ 3 ────────────────┐      requests in order of their ids: one is submitted
+    user 1   1 ─────┐ 2 ────────────┐ 4 ──── ...    whenever one of the run ends
+                    └─ latency of 2 ┘               waiting for memory or for a row included
+
+Requests lie ready from the beginning, so an arm that holds fewer than there are users has them
+wait; what a request takes from when its turn comes leaves that out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+
+from experiment.experiments.measured import Measured
+
+
+def at_a_time(m: Measured) -> int:
+    """Users of the cell: what it allows at a time, even where memory holds fewer."""
+    return m.config.engine.max_num_seqs
+
+
+def most_at_a_time(m: Measured) -> int:
+    """The most users of any cell: of arms whose run is the same, however many there are."""
+    return max((int(value) for value in m.config.experiment.values), default=1)
+
+
+def loop_latencies(m: Measured, users: int) -> list[float]:
+    """Seconds from a request's submission to its end, in order of the ids."""
+    ends = sorted(request.latency_s for request in m.requests)
+    submitted = [0.0] * users + ends
+    in_order = sorted(m.requests, key=lambda request: request.request)
+    return [one.latency_s - at for one, at in zip(in_order, submitted, strict=False)]
+
+
+def loop_latency(users: Callable[[Measured], int]) -> Callable[[Measured], float | None]:
+    """Their mean; None where requests come by a clock of their own, which is no closed loop."""
+
+    def mean(m: Measured) -> float | None:
+        known = loop_latencies(m, users(m))
+        return fmean(known) if known and not m.config.workload.arrivals else None
+
+    return mean
