@@ -287,6 +287,9 @@ FIGURES: dict[str, Figure] = {
                lambda s: s.running.max),
         Figure("running_mean", "mean", "count", _over_steps(lambda r: r.running),
                lambda s: s.running.busy_mean, "more"),
+        # Of requests that come at a rate, more at a time are slower ones: no direction is right.
+        Figure("running_at_rate", "mean", "count", _over_steps(lambda r: r.running),
+               lambda s: s.running.busy_mean),
         Figure("live_peak", "count", "count", _most(lambda r: r.live),
                lambda s: s.states["live"].peak_slots),
         Figure("allocated_mean", "mean", "count", _over_steps(lambda r: r.allocated),
@@ -362,8 +365,9 @@ FIGURES: dict[str, Figure] = {
         Figure("requests_per_s", "rate", "time",
                lambda m: len(m.requests) / m.generate_s if m.generate_s else None, better="more"),
         Figure("succeeded", "share", "time", in_time, better="more", absent="not_limited"),
-        Figure("kept_up", "share", "time", kept_up, better="more"),
-        Figure("later_tokens", "mean", "time", later_tokens, better="less"),
+        # Of neither is more or less than one better: both say whether a queue grows.
+        Figure("kept_up", "share", "time", kept_up),
+        Figure("later_tokens", "mean", "time", later_tokens),
         Figure("first_ttft_s", "seconds", "time", _first_ttft, better="less"),
         Figure("later_ttft_s", "seconds", "time", _later_ttft, better="less"),
         Figure("prefix_hits", "count", "count", _prefix_hits, _foretold_hits, "more",

@@ -369,7 +369,7 @@ SERVING = Experiment(
         "first_token_p50_s", "first_token_p90_s", "first_token_p95_s", "first_token_p99_s",
         "per_token_s", "per_token_p50_s", "per_token_p90_s", "per_token_p95_s",
         "per_token_p99_s", "steps",
-        "running_peak", "running_mean", "waste", "preemptions",
+        "running_peak", "running_at_rate", "waste", "preemptions",
     ),
     charts=("latency_s", "requests_per_s", "first_token_s"),
     findings=_findings,

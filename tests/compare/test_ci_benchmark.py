@@ -11,6 +11,7 @@ from experiment.compare.facts import read_side
 from experiment.compare.metrics import METRICS
 from experiment.compare.sides import compare_sides
 from experiment.experiments.figures import FIGURES
+from experiment.experiments.registry import EXPERIMENTS
 from experiment.report.ci_benchmark import benchmark_json
 
 
@@ -54,6 +55,19 @@ def test_a_peak_is_no_gain_and_raises_no_alert() -> None:
         other = figure(name, 9, kind="count", unit="count", better=FIGURES[name].better)
         assert [row.verdict for row in compare_sides(side(one), side(other)).rows] == ["differs"]
         assert benchmark_json([one], "more") == benchmark_json([one], "less") == "[]\n"
+
+
+def test_what_tells_a_queue_and_how_many_run_at_a_rate_have_no_direction() -> None:
+    """At one rate more at a time are slower ones, and both halves of a queue lie about 1."""
+    mean = {"running_mean", "running_at_rate"} & set(EXPERIMENTS["serving"].figures)
+    for name in ("kept_up", "later_tokens", *mean):
+        about = FIGURES[name].info
+        one, other = (
+            figure(name, value, kind="count", unit=about.unit, better=about.better)
+            for value in (0.9, 1.3)
+        )
+        assert [row.verdict for row in compare_sides(side(one), side(other)).rows] == ["differs"]
+        assert benchmark_json([one], "more") == benchmark_json([one], "less") == "[]\n", name
 
 
 def test_blocks_and_tables_that_grow_raise_an_alert() -> None:

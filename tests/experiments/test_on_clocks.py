@@ -180,7 +180,7 @@ def test_arrivals_in_steps_are_foretold_for_every_arm(serving: Ran) -> None:
                     assert figures["steps"].foretold is None
                 else:
                     assert figures["steps"].exact, (cell.values, arm.arm)
-                    assert figures["running_mean"].exact, (cell.values, arm.arm)
+                    assert figures["running_at_rate"].exact, (cell.values, arm.arm)
                 assert figures["latency_s"].value is None
             else:
                 assert figures["steps"].value is None
