@@ -38,7 +38,7 @@ from experiment.experiments.found import (
 from experiment.experiments.load import KEEPS_UP, LATER, kept_up, later_tokens, terms
 from experiment.experiments.measured import CellEvents, measure
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number
-from experiment.experiments.serving_paging import paging_alone
+from experiment.experiments.serving_paging import first_tokens, paging_alone
 from experiment.foreign import given_path
 from experiment.messages import Message, arm_message, message
 from experiment.simulate.errors import said
@@ -213,7 +213,7 @@ def _findings(found: Found) -> list[Finding]:
     cells = [cell for cell in found.cells if cell.values["clock"] == "wall"]
     seen = {arm: rates for arm in _ARMS if (rates := _rates(found, cells, arm))}
     limits = [_limit(arm, rates) for arm, rates in seen.items()]
-    return [paging_alone(found, cells), _first(seen), *limits]
+    return [paging_alone(found, cells), *first_tokens(found, cells), _first(seen), *limits]
 
 
 # Of a repeat: what the arm kept up with, and how much later it was.

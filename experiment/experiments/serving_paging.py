@@ -1,8 +1,13 @@
-"""What paging alone does under load: latency by the wall clock, counts on the clock of steps."""
+"""What paging alone does under load: latency and first token by the wall clock, counts in steps.
+
+Who waits for memory has its first token later, which latency shows less, since most of it is
+generating; and who waits most is not seen in a mean.
+"""
 
 from __future__ import annotations
 
 from experiment.experiments.found import (
+    Faster,
     Found,
     detail,
     followed,
@@ -22,11 +27,7 @@ def paging_alone(found: Found, cells: list[CellResult]) -> Finding:
     ``cells`` are those by the wall clock. Where times decide nothing, the counts of that rate stand
     in their place.
     """
-    seen = [
-        (cell, faster)
-        for cell in cells
-        if (faster := found.ratio(cell, "latency_s", "slabs", "paged")) is not None
-    ]
+    seen = _seen(found, cells, "latency_s")
     if not seen:
         return untested("paging")
     cell, faster = seen[-1]
@@ -44,6 +45,35 @@ def paging_alone(found: Found, cells: list[CellResult]) -> Finding:
         return finding
     said = listed(detail(_NAME, "counted_at", **told).model_dump() for told in counts)
     return followed(finding, detail(_NAME, "counted", rates=said))
+
+
+def first_tokens(found: Found, cells: list[CellResult]) -> list[Finding]:
+    """The same of the time to the first token: its mean, and its 95th percentile if it is known."""
+    if not _seen(found, cells, "first_token_s"):
+        return [untested("first_token")]
+    names = ("first_token", "first_token_p95")
+    return [told for name in names if (told := _first_token(found, cells, name)) is not None]
+
+
+def _first_token(found: Found, cells: list[CellResult], name: str) -> Finding | None:
+    """At the highest rate that has the figure, if any has."""
+    figure = f"{name}_s"
+    seen = _seen(found, cells, figure)
+    if not seen:
+        return None
+    cell, faster = seen[-1]
+    factors = [(float(each.values["rate"]), one) for each, one in seen]
+    of_both = {arm: found.value(cell, arm, figure) for arm in ("slabs", "paged")}
+    return timed(_NAME, name, faster, {"rate": cell.values["rate"], **of_both}, over(factors))
+
+
+def _seen(found: Found, cells: list[CellResult], figure: str) -> list[tuple[CellResult, Faster]]:
+    """Where both arms have it: slabs over blocks."""
+    return [
+        (cell, faster)
+        for cell in cells
+        if (faster := found.ratio(cell, figure, "slabs", "paged")) is not None
+    ]
 
 
 def _counted(found: Found) -> list[dict[str, object]]:

@@ -53,3 +53,42 @@ def test_counts_that_nobody_knows_are_not_told() -> None:
     seen = findings("serving", *cells)["paging"]
     assert seen.text.key == "experiments.busy"
     assert "serving.counted" not in below(seen)
+
+
+# As a real run had them: latency does not tell the two apart, the first token does.
+FIRST = {"slabs": ([5.5e-3, 5.7e-3, 6.1e-3], [22.8e-3, 25.7e-3, 28.7e-3]),
+         "paged": ([2.8e-3, 2.9e-3, 3.0e-3], [3.6e-3, 4.0e-3, 4.5e-3])}  # fmt: skip
+
+
+def with_first_tokens(index: int, rate: float, p95: bool = True, repeats: int = 3) -> CellResult:
+    arms: dict[str, Figures] = {}
+    for arm, (mean, late) in FIRST.items():
+        figures = {"latency_s": [1.0, 1.1, 1.2][:repeats], "first_token_s": mean[:repeats]}
+        arms[arm] = figures | ({"first_token_p95_s": late[:repeats]} if p95 else {})
+    return cell(index, {"rate": rate, "clock": "wall"}, **arms)
+
+
+def test_the_first_token_is_judged_beside_latency() -> None:
+    seen = findings("serving", with_first_tokens(0, 8.0, p95=False), with_first_tokens(1, 40.0))
+    assert list(seen)[:3] == ["paging", "first_token", "first_token_p95"]
+    assert [seen[name].verdict for name in list(seen)[:3]] == ["not_shown", "shown", "shown"]
+    text = Translator("en").message(seen["first_token"].text)
+    assert "takes 1.97 times as long in slabs as in blocks, 5.70 ms against 2.90 ms" in text
+    assert below(seen["first_token"])["over"]["least_at"] == 8.0
+    late = seen["first_token_p95"]
+    assert late.text.params["factor"] == pytest.approx(25.7 / 4.0)
+    assert "over" not in below(late)  # one rate alone has requests enough
+
+
+def test_the_first_token_heeds_what_latency_heeds() -> None:
+    """Of too few requests there is no 95th percentile, and nothing is said of it."""
+    few = findings("serving", with_first_tokens(0, 40.0, p95=False))
+    assert few["first_token"].verdict == "shown"
+    assert "first_token_p95" not in few
+    names = ("first_token", "first_token_p95")
+    twice = findings("serving", with_first_tokens(0, 40.0, repeats=2))
+    busy = findings("serving", begun_busy(with_first_tokens(0, 40.0), "paged"))
+    for seen, key in ((twice, "repeats_few"), (busy, "busy")):
+        told = [(seen[name].verdict, seen[name].text.key) for name in names]
+        assert told == [("untested", f"experiments.{key}")] * 2
+    assert findings("serving", by_the_wall(0, 8.0))["first_token"].verdict == "untested"
