@@ -226,6 +226,9 @@ def pair(seconds: float, running: float, hits: int = 0, others: float | None = N
     [
         (9.0, 1.0, "shown", "shown"),
         (3.0, 1.0, "not_shown", "not_shown"),
+        # More at once and faster, but not by more than one arm differs from run to run.
+        (3.45, 1.0, "not_shown_small", "not_shown"),
+        (3.45, 2.0, "not_shown", "not_shown"),
         # Faster, but no more at once: chance, and no gain of paging.
         (9.0, 2.0, "not_shown_equal", "not_shown"),
         (9.0, 2.1, "not_shown_equal", "not_shown"),
