@@ -17,7 +17,7 @@ from statistics import fmean, median
 from experiment.events import RequestFinished
 from experiment.experiments.classes import foretold_steps, of_class, steps_to_first
 from experiment.experiments.closed_loop import at_a_time, loop_latency, most_at_a_time
-from experiment.experiments.load import in_time, kept_up, later_tokens
+from experiment.experiments.load import in_time, kept_up, later_tokens, rest, slowest
 from experiment.experiments.measured import Measured
 from experiment.experiments.results import Better, FigureInfo, Kind, Number, Unit
 from experiment.percentiles import percentile
@@ -368,6 +368,8 @@ FIGURES: dict[str, Figure] = {
         # Of neither is more or less than one better: both say whether a queue grows.
         Figure("kept_up", "share", "time", kept_up),
         Figure("later_tokens", "mean", "time", later_tokens),
+        Figure("rest", "mean", "time", rest, better="less"),
+        Figure("slowest", "mean", "time", slowest, better="less"),
         Figure("first_ttft_s", "seconds", "time", _first_ttft, better="less"),
         Figure("later_ttft_s", "seconds", "time", _later_ttft, better="less"),
         Figure("prefix_hits", "count", "count", _prefix_hits, _foretold_hits, "more",

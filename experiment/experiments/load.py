@@ -1,26 +1,83 @@
 """How an arm bears requests that arrive by the wall clock: does it keep up, and who is in time.
 
-    arrivals   | . . . first half . . . | . . . second half . . . |
+    arrivals   | . . . first half . . . | . . . second half . . . |   the rest   |
     kept up                               ended here / came here        below 0.95: falls behind
     later      time per token, waiting included, second half / first    above 1.2: they queue
+    rest       after the last one came / all arrivals                   more than a slowest answer
+                                                                        and all arrivals: too slow
 
-Either alone may be chance (few requests, long answers late); together they are a queue that grows,
-and an arm in whose every repeat one grows is saturated.
+Falling behind alone may be chance (few requests, long answers); with either of the others it is a
+queue that grows, and an arm in whose every repeat one grows is saturated.
+
+Who waits for memory is later and later. Who shares a step with all that came is not: early ones
+are as slow as late ones, and the rest tells. A step takes a + b times its requests, and G tokens
+take G such steps; behind the last arrival the longest answer needs at most (longest G) steps, so
+the rest is at most a * (longest G) + b * (all G). That is more than all arrivals and the longest
+answer alone, (a + b) * (longest G), only where b * (all G) is more than all arrivals: then it would
+not keep up with any number of requests at a time. The slowest answer at a lower rate is no faster
+than the longest one alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from experiment.config import Config
 from experiment.events import RequestFinished
 from experiment.experiments.measured import Measured
+from experiment.experiments.results import Number
 from experiment.messages import Message, message
 
 # A queue grows where fewer than this share of those who come are ended ...
 KEEPS_UP = 0.95
 # ... while a token takes more than so many times as long as before.
 LATER = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Bore:
+    """A repeat at a rate.
+
+    ``alone``: the slowest answer at a lower rate, over the time of all arrivals at this one; None
+    where there is no lower rate.
+    """
+
+    kept_up: Number | None
+    later: Number | None
+    rest: Number | None
+    alone: Number | None
+
+    @property
+    def fewer(self) -> bool:
+        """Fewer ended than came."""
+        return self.kept_up is not None and self.kept_up < KEEPS_UP
+
+    @property
+    def late(self) -> bool:
+        """Late ones waited longer, or all were slower than arrivals."""
+        if self.later is not None and self.later > LATER:
+            return True
+        return self.rest is not None and self.alone is not None and self.rest > 1 + self.alone
+
+    @property
+    def queues(self) -> bool:
+        """Both."""
+        return self.fewer and self.late
+
+
+def all_queue(bore: Sequence[Bore]) -> bool:
+    """In a single repeat the machine may have been busy with something else."""
+    return bool(bore) and all(each.queues for each in bore)
+
+
+def alone_at(rate: float, lower: Iterable[tuple[float, Number]]) -> float | None:
+    """The fastest of the slowest answers of lower rates, over the time of all arrivals at this one.
+
+    ``lower``: rates, and the slowest answer at each over all arrivals of that rate, which are the
+    same ones further apart.
+    """
+    return min((slowest * rate / other for other, slowest in lower if other < rate), default=None)
 
 
 def in_time(m: Measured) -> float | None:
@@ -56,6 +113,23 @@ def later_tokens(m: Measured) -> float | None:
     early = [r for r in m.requests if arrivals[r.request] <= last / 2]
     first, second = _per_token(early), _per_token(late)
     return second / first if first and second else None
+
+
+def rest(m: Measured) -> float | None:
+    """Seconds from the last arrival until all are served, over those that all arrivals took."""
+    arrivals = _arrivals(m)
+    last = max(arrivals.values(), default=0.0)
+    if not m.config.workload.timed or not last or not m.requests:
+        return None
+    return max(arrivals[r.request] + r.latency_s for r in m.requests) / last - 1
+
+
+def slowest(m: Measured) -> float | None:
+    """Seconds of the slowest answer, over those that all arrivals took."""
+    last = max(_arrivals(m).values(), default=0.0)
+    if not m.config.workload.timed or not last or not m.requests:
+        return None
+    return max(r.latency_s for r in m.requests) / last
 
 
 def _per_token(requests: Sequence[RequestFinished]) -> float | None:

@@ -347,7 +347,7 @@ def test_what_of_a_trace_is_left_out_is_said(tmp_path: Path) -> None:
     assert told(3) == {"trace_cut": {"n": 2, "of": 3, "longest": longest}}
     # Nothing but the trace is set: as many as the file would draw.
     alone = tiny_config("serving", **{"experiment__options.trace": str(trace)})
-    assert alone.experiment.options["draw"]["requests"] == 24
+    assert alone.experiment.options["draw"]["requests"] == 48
     assert SERVING.notices(alone)[-1].params["of"] == 3
     assert SERVING.notices(tiny_config("serving")) == []
 

@@ -1,0 +1,124 @@
+"""When an arm is saturated: engines that somebody made up, at rates that they bear or do not.
+
+A step takes ``fixed + each`` times its requests, so an engine that memory does not limit never
+generates more than 1 / ``each`` tokens a second.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import accumulate
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from made_up import Figures, below, cell, findings
+
+from experiment.experiments.load import (
+    Bore,
+    alone_at,
+    kept_up,
+    later_tokens,
+    rest,
+    slowest,
+)
+from experiment.i18n import Translator
+
+FIXED, EACH = 1e-3, 1e-4
+# Requests a second that it bears at the most, of 40 tokens each on average.
+MOST = 1 / (EACH * 40)
+
+
+def served(rate: float, requests: int, slots: int | None = None, seed: int = 0) -> Any:
+    """What is measured of the engine: ``slots`` run at a time at the most, None: all that came."""
+    drawn = random.Random(seed)
+    gaps = [drawn.expovariate(rate) for _ in range(requests - 1)]
+    arrivals = list(accumulate(gaps, initial=0.0))
+    left = [drawn.randint(10, 70) for _ in range(requests)]
+    tokens, ends, now = list(left), [0.0] * requests, 0.0
+    while any(left):
+        here = [n for n in range(requests) if left[n] and arrivals[n] <= now][:slots]
+        if not here:
+            now = min(arrivals[n] for n in range(requests) if left[n])
+            continue
+        now += FIXED + EACH * len(here)
+        for n in here:
+            left[n] -= 1
+            ends[n] = ends[n] if left[n] else now
+    each = [
+        SimpleNamespace(request=n, latency_s=ends[n] - arrivals[n], tokens=[0] * tokens[n])
+        for n in range(requests)
+    ]
+    came = [SimpleNamespace(id=n, arrival=arrivals[n]) for n in range(requests)]
+    return SimpleNamespace(
+        requests=each, workload=SimpleNamespace(requests=came),
+        config=SimpleNamespace(workload=SimpleNamespace(timed=True)),
+    )  # fmt: skip
+
+
+def bore(rate: float, requests: int, slots: int | None = None, seed: int = 0) -> Bore:
+    """At a rate, a low one having been run before."""
+    low = MOST / 100
+    one = served(rate, requests, slots, seed)
+    alone = alone_at(rate, [(low, slowest(served(low, requests, slots, seed)) or 0)])
+    return Bore(kept_up(one), later_tokens(one), rest(one), alone)
+
+
+@pytest.mark.parametrize("times", [4, 10])
+@pytest.mark.parametrize("slots", [None, 4])
+def test_who_is_overloaded_is_saturated_whether_memory_limits_it_or_not(
+    times: float, slots: int | None
+) -> None:
+    for seed in range(5):
+        assert bore(times * MOST, 64, slots, seed).queues, seed
+    if slots is None:  # early ones are as slow as late ones
+        assert (bore(times * MOST, 64).later or 9) < 1.2
+
+
+@pytest.mark.parametrize("requests", [8, 24, 64, 200])
+@pytest.mark.parametrize("times", [0.05, 0.3, 0.6, 0.95])
+def test_the_rest_of_what_an_engine_bears_is_never_too_long(times: float, requests: int) -> None:
+    """However soon arrivals are over: also before the first answer ends."""
+    for seed in range(5):
+        one = bore(times * MOST, requests, seed=seed)
+        assert one.rest is not None
+        assert one.alone is not None
+        assert one.rest <= 1 + one.alone
+
+
+def test_what_is_seen_without_a_lower_rate_is_not_judged_by_the_rest() -> None:
+    assert alone_at(8, []) is None
+    assert alone_at(8, [(8, 0.1), (16, 0.2)]) is None
+    assert alone_at(8, [(2, 0.1), (4, 0.3)]) == pytest.approx(0.4)
+    assert not Bore(0.0, 1.0, 30.0, None).queues
+    assert Bore(0.0, 1.0, 30.0, 2.0).queues
+    assert not Bore(0.0, 1.0, 3.0, 2.0).queues
+    assert not Bore(1.0, 1.0, 30.0, 2.0).queues
+
+
+def ran(kept: float, later: float, left: list[float], longest: float) -> Figures:
+    return {
+        "kept_up": [kept] * 3, "later_tokens": [later] * 3, "rest": left,
+        "slowest": [longest] * 3, "latency_s": [1.0, 1.0, 1.0],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "key"), [([5.0, 6.0, 7.0], "gave"), ([2.9, 6.0, 7.0], "open")])
+def test_an_arm_that_shares_its_steps_is_saturated_by_its_rest(left: list[float], key: str) -> None:
+    """At four times the rate the slowest answer of before takes 4 x 0.5 times all arrivals."""
+    low = cell(0, {"rate": 8.0, "clock": "wall"}, paged=ran(1.0, 1.0, [0.1] * 3, 0.5))
+    high = cell(1, {"rate": 32.0, "clock": "wall"}, paged=ran(0.0, 1.0, left, 9.0))
+    seen = findings("serving", low, high)["limit_paged"]
+    assert seen.text.key == f"experiments.serving.limit_{key}"
+    assert below(seen)["serving.limit_rest"]["rest"] == 6.0
+    assert below(seen)["serving.limit_alone"]["alone"] == 2.0
+    assert "serving.limit_lower" not in below(seen)
+    alone = findings("serving", high)["limit_paged"]
+    assert alone.text.key == "experiments.serving.limit_open"
+    assert "serving.limit_lower" in below(alone)
+
+
+def test_which_rates_to_add_is_said() -> None:
+    low = cell(0, {"rate": 8.0, "clock": "wall"}, paged=ran(1.0, 1.0, [0.1] * 3, 0.5))
+    seen = findings("serving", low)["limit_paged"]
+    assert "for instance 16 and 32." in Translator("en").message(seen.whole)
