@@ -132,7 +132,7 @@ fuzz: $(VENV)/.ready-dev
 schema: $(VENV)/.ready
 	$(BIN)/python -m experiment.summary > docs/run.schema.json
 
-# The sample report and the READMEs' pictures of it, from a run of now; best on a quiet machine.
+# The sample report and the READMEs' picture of it, from a run of now; best on a quiet machine.
 SAMPLE := docs/sample/report.html
 .PHONY: sample
 sample: $(VENV)/.ready-dev
@@ -142,7 +142,14 @@ sample: $(VENV)/.ready-dev
 
 .PHONY: pictures
 pictures: $(VENV)/.ready-dev
-	PYTHONPATH=tests $(BIN)/python tests/report/pictures.py $(SAMPLE) docs/pictures
+	PYTHONPATH=tests $(BIN)/python tests/report/pictures.py $(SAMPLE) docs/pictures/report
+
+# The picture of one KV budget and more and more requests, from a run of now; on a quiet machine alone.
+.PHONY: capacity-pictures
+capacity-pictures: $(VENV)/.ready-dev
+	run=$$(mktemp -d) && $(BIN)/python run_experiment.py --config configs/capacity.toml --quick --yes \
+	  --quiet --lang en --out $$run/capacity && PYTHONPATH=tests $(BIN)/python tests/report/pictures.py \
+	  $$run/capacity/report.html docs/pictures/capacity && rm -rf $$run
 
 .PHONY: clean
 clean:

@@ -15,6 +15,14 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from experiment.events import RequestFinished
+from experiment.experiments.arenas import (
+    ARENA_COUNTS,
+    Foretell,
+    Measure,
+    arena,
+    arena_mean,
+    hole,
+)
 from experiment.experiments.classes import foretold_steps, of_class, steps_to_first
 from experiment.experiments.closed_loop import at_a_time, loop_latency, most_at_a_time
 from experiment.experiments.load import in_time, kept_up, later_tokens, rest, slowest
@@ -25,8 +33,6 @@ from experiment.results import StepRow
 from kvsim.geometry import final_tokens
 from kvsim.metrics import SimResult
 
-Measure = Callable[[Measured], Number | None]
-Foretell = Callable[[SimResult], Number | None]
 # Those that run one request after another, however many are allowed.
 ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
 ENGINE_ARMS = ("slabs", "paged")
@@ -228,36 +234,6 @@ def _table_of_step(m: Measured) -> float | None:
     return (m.lookup.scattered_s - m.lookup.contiguous_s) * m.model.layers / step
 
 
-def _hole(allocator: str, name: str, bytes_each: bool = False) -> Measure:
-    def measure(m: Measured) -> int | None:
-        seen = m.holes.get(allocator)
-        value: int | None = getattr(seen, name) if seen else None
-        return value * seen.slot_bytes if seen and bytes_each and value is not None else value
-
-    return measure
-
-
-def _arena_mean(allocator: str) -> Measure:
-    """Requests at a time in an arena: there each runs as many steps as it generates tokens."""
-
-    def measure(m: Measured) -> float | None:
-        seen = m.holes.get(allocator)
-        asked = sum(request.max_new_tokens for request in m.workload.requests)
-        return asked / seen.steps if seen and seen.steps else None
-
-    return measure
-
-
-def _arena(allocator: str, name: str) -> Foretell | None:
-    """What the simulation of the arena says; kvsim's contiguous policies know the buddy alone."""
-    said: dict[str, Foretell] = {
-        "steps": lambda s: round(s.busy_s),
-        "running_peak": lambda s: s.running.max,
-        "running_mean": lambda s: s.running.busy_mean,
-    }
-    return said.get(name) if allocator == "buddy" else None
-
-
 def _latency(request: RequestFinished) -> float:
     return request.latency_s
 
@@ -265,11 +241,6 @@ def _latency(request: RequestFinished) -> float:
 def _first_token(request: RequestFinished) -> float | None:
     return request.first_token_s
 
-
-# At its peak paging holds requests that give way a little later, so more of it is no gain.
-_ARENA_COUNTS: dict[str, Better | None] = {
-    "refused_steps": "less", "steps": "less", "running_peak": None,
-}  # fmt: skip
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure
@@ -379,16 +350,16 @@ FIGURES: dict[str, Figure] = {
         Figure("lookup_share", "share", "time", _table_share, better="less", arms=("paged",)),
         Figure("lookup_of_step", "share", "time", _table_of_step, better="less",
                arms=("paged",)),
-        *(Figure(f"{kind}_{name}", "count", "count", _hole(kind, name), _arena(kind, name),
+        *(Figure(f"{kind}_{name}", "count", "count", hole(kind, name), arena(kind, name),
                  better, arms=("paged",), absent="no_hole", arena=True)
           for kind in ("first_fit", "buddy")
-          for name, better in _ARENA_COUNTS.items()),
-        *(Figure(f"{kind}_running_mean", "mean", "count", _arena_mean(kind),
-                 _arena(kind, "running_mean"), "more", arms=("paged",), absent="no_hole",
+          for name, better in ARENA_COUNTS.items()),
+        *(Figure(f"{kind}_running_mean", "mean", "count", arena_mean(kind),
+                 arena(kind, "running_mean"), "more", arms=("paged",), absent="no_hole",
                  arena=True) for kind in ("first_fit", "buddy")),
-        Figure("first_fit_first_step", "count", "count", _hole("first_fit", "first_step"),
+        Figure("first_fit_first_step", "count", "count", hole("first_fit", "first_step"),
                arms=("paged",), absent="no_hole"),
-        *(Figure(f"first_fit_{name}", "bytes", "count", _hole("first_fit", name, bytes_each=True),
+        *(Figure(f"first_fit_{name}", "bytes", "count", hole("first_fit", name, bytes_each=True),
                  arms=("paged",), absent="no_hole") for name in ("free", "largest", "needed")),
         Figure("urgent_first_steps", "mean", "count", of_class(True, steps_to_first),
                foretold_steps(True), "less", arms=(*ENGINE_ARMS, "vllm")),

@@ -1,6 +1,6 @@
 """The pictures of the READMEs: what a report says first, as a browser draws it.
 
-python tests/report/pictures.py docs/sample/report.html docs/pictures
+python tests/report/pictures.py docs/sample/report.html docs/pictures/report
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ MARGIN = 16
 LANGUAGES = ("en", "zh")
 
 
-def main(report: Path, out: Path) -> None:
-    """Write report-LANG.png for each language."""
-    out.mkdir(parents=True, exist_ok=True)
+def main(report: Path, stem: Path) -> None:
+    """Write STEM-LANG.png for each language."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         for lang in LANGUAGES:
-            shoot(browser, report, out / f"report-{lang}.png", lang)
+            shoot(browser, report, stem.with_name(f"{stem.name}-{lang}.png"), lang)
         browser.close()
 
 

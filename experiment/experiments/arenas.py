@@ -1,0 +1,49 @@
+"""Figures of the contiguous arenas that an experiment keeps beside its paged arm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from experiment.experiments.measured import Measured
+from experiment.experiments.results import Better, Number
+from kvsim.metrics import SimResult
+
+Measure = Callable[[Measured], Number | None]
+Foretell = Callable[[SimResult], Number | None]
+
+# At its peak paging holds requests that give way a little later, so more of it is no gain.
+ARENA_COUNTS: dict[str, Better | None] = {
+    "refused_steps": "less", "steps": "less", "running_peak": None,
+}  # fmt: skip
+
+
+def hole(allocator: str, name: str, bytes_each: bool = False) -> Measure:
+    """A count of an arena; ``bytes_each``: of slots, as bytes."""
+
+    def measure(m: Measured) -> int | None:
+        seen = m.holes.get(allocator)
+        value: int | None = getattr(seen, name) if seen else None
+        return value * seen.slot_bytes if seen and bytes_each and value is not None else value
+
+    return measure
+
+
+def arena_mean(allocator: str) -> Measure:
+    """Requests at a time in an arena: there each runs as many steps as it generates tokens."""
+
+    def measure(m: Measured) -> float | None:
+        seen = m.holes.get(allocator)
+        asked = sum(request.max_new_tokens for request in m.workload.requests)
+        return asked / seen.steps if seen and seen.steps else None
+
+    return measure
+
+
+def arena(allocator: str, name: str) -> Foretell | None:
+    """What the simulation of the arena says; kvsim's contiguous policies know the buddy alone."""
+    said: dict[str, Foretell] = {
+        "steps": lambda s: round(s.busy_s),
+        "running_peak": lambda s: s.running.max,
+        "running_mean": lambda s: s.running.busy_mean,
+    }
+    return said.get(name) if allocator == "buddy" else None
