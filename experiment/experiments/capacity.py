@@ -14,6 +14,7 @@ from typing import Any
 from experiment.config import Config
 from experiment.experiments.alike import nothing_gained, place
 from experiment.experiments.base import Cell, Experiment, in_turn
+from experiment.experiments.foretold import last_that
 from experiment.experiments.found import (
     Found,
     detail,
@@ -107,15 +108,49 @@ def _throughput(found: Found) -> Finding:
 
 
 def _preempting(found: Found) -> Finding:
-    """From how many requests on the paged arm takes blocks away from running ones."""
-    counts = [(c.requests, found.value(c, "paged", "preemptions")) for c in found.cells]
-    known = [(requests, count) for requests, count in counts if count is not None]
+    """From how many requests on the paged arm takes blocks away from running ones.
+
+    The numbers that were tried bracket it, and kvsim says where between them it is.
+    """
+    counts = [(cell, found.value(cell, "paged", "preemptions")) for cell in found.cells]
+    known = [(cell, count) for cell, count in counts if count is not None]
     if not known:
         return untested("preempting")
-    first = next(((requests, count) for requests, count in known if count), None)
-    if first is None:
-        return fact(_NAME, "preempting", "never", requests=known[-1][0])
-    return fact(_NAME, "preempting", "from", requests=first[0], count=first[1])
+    place = next((place for place, (_, count) in enumerate(known) if count), None)
+    if place is None:
+        return fact(_NAME, "preempting", "never", requests=known[-1][0].requests)
+    at, count = known[place]
+    below = known[place - 1][0].requests if place else None
+    more = None if below is None else detail(_NAME, "preempting_below", requests=below)
+    since = _foretold(found, at, int(count), below)
+    return fact(_NAME, "preempting", "from", more, since, requests=at.requests, count=count)
+
+
+def _foretold(found: Found, cell: CellResult, count: int, below: int | None) -> Message | None:
+    """From how many on kvsim says so, where it counts what was measured; None: it says nothing."""
+    said: dict[int, int | None] = {0: 0, cell.requests: _simulated(found, cell, cell.requests)}
+    if said[cell.requests] is None:
+        return None
+
+    def calm(requests: int) -> bool | None:
+        if requests not in said:
+            said[requests] = _simulated(found, cell, requests)
+        preempted = said[requests]
+        return None if preempted is None else preempted == 0
+
+    last = last_that(calm, below or 0, cell.requests)
+    if last is None or said[cell.requests] != count:
+        return detail(_NAME, "preempting_apart")
+    return detail(_NAME, "preempting_foretold", requests=last + 1)
+
+
+def _simulated(found: Found, cell: CellResult, requests: int) -> int | None:
+    """Preemptions of so many requests in the cell's budget."""
+    lengths: Any = found.config.experiment.options["lengths"]
+    if found.simulate is None:
+        return None
+    said = found.simulate(cell, "paged", {"workload.lengths": in_turn(lengths, requests)})
+    return None if isinstance(said, Message) else said.preemptions.total
 
 
 def _last(found: Found) -> CellResult | None:

@@ -18,6 +18,7 @@ from experiment.experiments.foretold import (
     decided_by_scores,
     foretell,
     foretell_buddy,
+    simulator,
 )
 from experiment.experiments.found import FEWEST, Found, listed
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
@@ -105,7 +106,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         figures=[FIGURES[name].info for name in spec.figures],
         charts=list(spec.charts),
         cells=found,
-        findings=spec.findings(Found(config, ascending(spec, found))),
+        findings=spec.findings(Found(config, ascending(spec, found), simulate=simulator(cells))),
         problems=_problems(spec.name, found),
         notes=[
             *busy_note(cells),

@@ -10,21 +10,27 @@ A step takes a second of its clock whatever it does, so that a mean over time is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from experiment.config import Config
 from experiment.events import ModelPrepared, WorkloadReady
+from experiment.experiments.base import Cell, cell_config
+from experiment.experiments.found import Simulate
+from experiment.experiments.results import CellResult
 from experiment.kv_dtype import cache_geometry
-from experiment.messages import Message, message
-from experiment.workload import GROWING, cannot_grow
+from experiment.messages import Message, UserError, message
+from experiment.workload import GROWING, cannot_grow, drawn_requests
 from kvsim.geometry import KVGeometry
 from kvsim.metrics import SimResult
 from kvsim.roofline import LinearLatency
 from kvsim.sim_config import SimConfig, SimulationError
 from kvsim.simulator import simulate
 from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
+
+if TYPE_CHECKING:
+    from experiment.experiments.measured import CellEvents
 
 _ONE_SECOND = LinearLatency(fixed_s=1.0)
 OTHER_ENGINES = ("vllm", "transformers_paged")
@@ -67,6 +73,42 @@ def foretell(
     paged = arm in ("slabs", "paged")
     requests = _requests(config, workload, paged, _block_size(arm, workload))
     return _simulated(requests, lambda: _sim_config(arm, config, model, workload))
+
+
+def simulator(cells: Sequence[CellEvents]) -> Simulate:
+    """What is said of the cells, were keys of their configs others: of lengths that nobody ran."""
+
+    def simulate(cell: CellResult, arm: str, overrides: Mapping[str, Any]) -> SimResult | Message:
+        mine = next(each for each in cells if each.started.index == cell.index)
+        model = next((e for e in mine.events if isinstance(e, ModelPrepared)), None)
+        workload = next((e for e in mine.events if isinstance(e, WorkloadReady)), None)
+        if model is None or workload is None:
+            return message("experiments.unforetold.nothing_ran")
+        try:
+            config = cell_config(mine.config, Cell({}, overrides))
+            requests = drawn_requests(config, model.vocab_size, lambda _: "")
+        except UserError as error:
+            return message("experiments.unforetold.refused", reason=error.text.key)
+        changed = {"requests": requests, "max_length": config.cache.max_length}
+        return foretell(arm, config, model, workload.model_copy(update=changed))
+
+    return simulate
+
+
+def last_that(holds: Callable[[int], bool | None], low: int, high: int) -> int | None:
+    """The largest number of which something holds that holds of ``low`` and not of ``high``.
+
+    It holds up to a number and of none beyond. None: that of the two is not so, or nobody knows.
+    """
+    if holds(low) is not True or holds(high) is not False:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        known = holds(middle)
+        if known is None:
+            return None
+        low, high = (middle, high) if known else (low, middle)
+    return low
 
 
 def foretell_buddy(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from experiment.config import Config
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number, Verdict
 from experiment.gains import BUSY
 from experiment.messages import Message, message
+from kvsim.metrics import SimResult
 
 # Where a figure is to be found: its cell, its arm and its name.
 Place = tuple[CellResult, str, str]
+Simulate = Callable[[CellResult, str, Mapping[str, Any]], SimResult | Message]
 # With fewer repeats, two that lie apart may do so by chance: of three and three, in any order, all
 # of one side come first in one case of twenty.
 FEWEST = 3
@@ -99,12 +101,14 @@ class Faster:
 class Found:
     """The cells of a run, as its findings look at them.
 
-    ``random_weights``: whether any of its models has weights that nobody trained.
+    ``random_weights``: whether any of its models has weights that nobody trained. ``simulate``:
+    what kvsim says of an arm in a cell, were these keys of its config so; None: it is not asked.
     """
 
     config: Config
     cells: list[CellResult]
     random_weights: bool = False
+    simulate: Simulate | None = None
 
     def figure(self, cell: CellResult, arm: str, figure: str) -> FigureValue | None:
         """A figure of an arm that ended well, if it is known."""
