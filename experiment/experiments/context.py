@@ -9,11 +9,13 @@ A slab's length has to be known before; here it is given the best one, that of t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.alike import longer, no_more_run, place
 from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.foretold import REFUSED, last_that
 from experiment.experiments.found import (
     Faster,
     Found,
@@ -65,7 +67,42 @@ def _together(found: Found) -> Finding:
         return untested("together", _never(found, longest))
     requests = found.cells[0].requests
     figures = {"slabs": slabs, "paged": paged, "factor": paged / slabs, "requests": requests}
-    return judged(_NAME, "together", paged > slabs * _LONGER, **figures)
+    tried = detail(_NAME, "together_tried")
+    return judged(
+        _NAME, "together", paged > slabs * _LONGER, tried, _foretold(found, slabs, paged), **figures
+    )
+
+
+def _foretold(found: Found, slabs: int, paged: int) -> Message | None:
+    """The longest of all lengths by kvsim, where it bears out both that ran and next ones tried.
+
+    None: it is not asked, or none longer was tried, so that nothing brackets an end.
+    """
+    if found.simulate is None:
+        return None
+    ends: dict[str, int] = {}
+    for arm, most in (("slabs", slabs), ("paged", paged)):
+        longer = [n for cell in found.cells if (n := int(cell.values["context"])) > most]
+        if not longer:
+            return None
+        end = last_that(partial(_fit, found, arm), most, min(longer))
+        if end is None:
+            return detail(_NAME, "together_apart", arm=arm_message(arm).model_dump())
+        ends[arm] = end
+    return detail(_NAME, "together_foretold", factor=ends["paged"] / ends["slabs"], **ends)
+
+
+def _fit(found: Found, arm: str, tokens: int) -> bool | None:
+    """Whether all run at the same time to their ends beside so long a one; None: nobody knows."""
+    assert found.simulate is not None
+    cell = next(found.with_arms(arm))
+    said = found.simulate(
+        cell, arm, _overrides(found.config, tokens, found.config.experiment.options)
+    )
+    if isinstance(said, Message):
+        return False if said.key == REFUSED else None
+    alone = said.requests.refused or said.preemptions.total
+    return not alone and said.running.max == cell.requests
 
 
 def _never(found: Found, longest: dict[str, int | None]) -> Message | None:

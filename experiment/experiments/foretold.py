@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from experiment.experiments.measured import CellEvents
 
 _ONE_SECOND = LinearLatency(fixed_s=1.0)
+# The simulator's reason where a pool holds no slab, or none of the requests.
+REFUSED = "experiments.unforetold.refused"
 OTHER_ENGINES = ("vllm", "transformers_paged")
 _GROWING = (GROWING,)
 _PADDED = ("contiguous.batch", "contiguous.compiled")
@@ -88,7 +90,7 @@ def simulator(cells: Sequence[CellEvents]) -> Simulate:
             config = cell_config(mine.config, Cell({}, overrides))
             requests = drawn_requests(config, model.vocab_size, lambda _: "")
         except UserError as error:
-            return message("experiments.unforetold.refused", reason=error.text.key)
+            return message(REFUSED, reason=error.text.key)
         changed = {"requests": requests, "max_length": config.cache.max_length}
         return foretell(arm, config, model, workload.model_copy(update=changed))
 
@@ -141,7 +143,7 @@ def _simulated(requests: list[TraceRequest], asked: Callable[[], SimConfig]) -> 
     try:
         return simulate(_Listed(requests), asked())
     except SimulationError as error:
-        return message("experiments.unforetold.refused", reason=str(error))
+        return message(REFUSED, reason=str(error))
 
 
 def _block_size(arm: str, workload: WorkloadReady) -> int:

@@ -100,3 +100,40 @@ def test_the_last_number_that_holds() -> None:
     assert last_that(lambda n: n < 4, 4, 24) is None
     assert last_that(lambda n: n < 30, 4, 24) is None
     assert last_that(lambda n: n < 20 if n in (4, 24) else None, 4, 24) is None
+
+
+def context(place: Path, *tokens: int) -> Ran:
+    config = tiny_config(
+        "context",
+        model__name="tiny-gpt2",
+        experiment__values=list(tokens),
+        experiment__options={"new": 4, "others": [[5, 4], [6, 4]]},
+        cache__block_size=4,
+        cache__budget=96 * 1024,
+    )
+    return run(config, place)
+
+
+def test_the_longest_context_of_all_is_foretold_and_so_it_is(tmp_path: Path) -> None:
+    """Of 96 slots, three slabs have 32 each; beside two blocks and three the long one has 76."""
+    tried = one_of(context(tmp_path / "tried", 20, 60, 90), "together")
+    assert (tried.text.params["slabs"], tried.text.params["paged"]) == (20, 60)
+    assert "context.together_tried" in below(tried)
+    assert below(tried)["context.together_foretold"] == {
+        "slabs": 32, "paged": 76, "factor": 76 / 32,
+    }  # fmt: skip
+    ran = one_of(context(tmp_path / "all", 32, 33, 76, 77), "together")
+    assert (ran.text.params["slabs"], ran.text.params["paged"]) == (32, 76)
+    assert "context.together_foretold" in below(ran)
+
+
+def test_a_longest_context_that_nothing_brackets_is_not_foretold(tmp_path: Path) -> None:
+    ran = context(tmp_path / "run", 20, 60)
+    assert "context.together_foretold" not in below(one_of(ran, "together"))
+    made = [one.model_copy(update={"values": {"context": n}})
+            for one, n in zip(ran.result.cells, (20, 80), strict=True)]  # fmt: skip
+    longer = made[1].model_copy(update={"values": {"context": 90}, "arms": []})
+    asked = simulator(cells_of(ran.record))
+    found = Found(ran.config, [*made, longer], simulate=asked)
+    told = below(find_experiment("context").findings(found)[0])
+    assert told["context.together_apart"]["arm"]["key"] == "arm_name.paged"
