@@ -8,7 +8,8 @@
 
 Lengths come from ``options.draw``, a trace (``options.trace``, its first ``options.requests``
 requests, its own arrivals made faster or slower to the rate), or the prompts of
-``workload.prompts_file``. Without a clock of their own, requests arrive as a Poisson process.
+``workload.prompts_file`` (the first ``options.requests``, if set). Without a clock of their own,
+requests arrive as a Poisson process.
 ``options.time_limit_s`` is how long an answer may take to count as succeeded; unset, all do.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
@@ -58,10 +59,11 @@ _ARMS = (
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What every rate has: lengths (none: the prompts of the config), arrivals at one a second."""
+    """What every rate has: lengths, or prompts where there are none; arrivals at one a second."""
 
     lengths: list[list[int]]
     arrivals: list[float]
+    prompts: list[str] = field(default_factory=list)
 
 
 def _cells(config: Config) -> list[Cell]:
@@ -81,6 +83,8 @@ def _cells(config: Config) -> list[Cell]:
             }
             if load.lengths:
                 overrides["workload.lengths"] = load.lengths
+            elif "requests" in options:
+                overrides |= {"workload.prompts": load.prompts, "workload.prompts_file": None}
             if clock == "steps":
                 overrides["experiment.repeats"] = 1
             values = {"rate": float(rate), "clock": clock}
@@ -151,9 +155,34 @@ def _load(config: Config) -> _Load:
     if "trace" in options:
         return _of_trace(given_path(options["trace"]), _asked(options), config)
     if config.workload.prompts_file is not None or config.workload.prompts:
-        return _Load([], poisson(len(choose_prompts(config)), config.run.seed))
+        prompts = _prompts(config)
+        return _Load([], poisson(len(prompts), config.run.seed), prompts)
     lengths = drawn_lengths(config)
     return _Load(lengths, poisson(len(lengths), config.run.seed))
+
+
+def _prompts(config: Config) -> list[str]:
+    """The first ``options.requests`` of the prompts that are given; unset, all of them.
+
+    Raises:
+        ValueError: none are asked for.
+    """
+    options: Any = config.experiment.options
+    prompts = choose_prompts(config)
+    if "requests" not in options:
+        return prompts
+    _check_count(options["requests"])
+    return prompts[: options["requests"]]
+
+
+def _check_count(count: Any) -> None:
+    """A share of a request would be cut, and a negative number would leave out the last ones.
+
+    Raises:
+        ValueError: it is no number of requests.
+    """
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ValueError(f"options.requests is 1 or more, not {count!r}")
 
 
 def _asked(options: Any) -> int:
@@ -194,9 +223,8 @@ def _read(path: Path, count: int) -> tuple[list[TraceRequest], bool]:
         UserError: it cannot be read, or more are asked for than a run holds.
         ValueError: none are asked for.
     """
+    _check_count(count)
     check_size(count, 0)
-    if count < 1:
-        raise ValueError(f"options.requests is 1 or more, not {count}")
     with said():
         requests = list(TraceFile(path, ReadOptions(limit=count + 1)))
     return requests[:count], len(requests) > count
@@ -208,10 +236,10 @@ def _longest(config: Config) -> int:
 
 
 def _notices(config: Config) -> list[Message]:
-    """What of a trace is left out."""
+    """What of a trace, or of the prompts that are given, is left out."""
     options: Any = config.experiment.options
     if "trace" not in options:
-        return []
+        return _prompts_left(config)
     requests, more = _read(given_path(options["trace"]), _asked(options))
     longest = _longest(config)
     cut = sum(max(one.prompt_tokens, one.output_tokens) > longest for one in requests)
@@ -222,6 +250,14 @@ def _notices(config: Config) -> list[Message]:
         told = {"n": cut, "of": len(requests), "longest": longest}
         notices.append(message("experiments.serving.trace_cut", **told))
     return notices
+
+
+def _prompts_left(config: Config) -> list[Message]:
+    if config.workload.prompts_file is None and not config.workload.prompts:
+        return []
+    taken, given = len(_prompts(config)), len(choose_prompts(config))
+    told = {"n": taken, "of": given}
+    return [message("experiments.serving.prompts_first", **told)] if taken < given else []
 
 
 def _findings(found: Found) -> list[Finding]:

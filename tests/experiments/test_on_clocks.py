@@ -35,7 +35,7 @@ from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment import words
 from experiment.report.experiment.page import _chart, experiment_context
-from experiment.workload import with_arrivals
+from experiment.workload import choose_prompts, with_arrivals
 
 # They run where they count something else than before; elsewhere it is said why not.
 ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
@@ -383,6 +383,32 @@ def test_arrivals_are_those_of_the_usable_prompts_of_sharegpt(tmp_path: Path) ->
     config = tiny_config("serving", experiment__values=[2], workload__prompts_file=str(file))
     cells = SERVING.cells(config)
     assert cells[0].overrides["workload.arrivals"] == [0]
+
+
+def test_of_prompts_the_first_so_many_are_taken_and_that_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    rows = [json.dumps({"prompt": f"{number} is a number"}) for number in range(30)]
+    file.write_text("\n".join(rows), encoding="utf-8")
+
+    def asked(**options: int) -> Config:
+        given = {"step_s": 0.5, **options}
+        return tiny_config("serving", experiment__values=[2], experiment__options=given,
+                           workload__prompts_file=str(file))  # fmt: skip
+
+    ten = asked(requests=10)
+    one = cell_config(ten, SERVING.cells(ten)[0])
+    assert len(one.workload.arrivals) == 10
+    assert choose_prompts(one) == choose_prompts(ten)[:10]
+    (told,) = SERVING.notices(ten)
+    assert (told.key, told.params) == (
+        "experiments.serving.prompts_first", {"n": 10, "of": 30},
+    )  # fmt: skip
+    for config in (asked(), asked(requests=30), asked(requests=99)):
+        assert len(SERVING.cells(config)[0].overrides["workload.arrivals"]) == 30
+        assert SERVING.notices(config) == []
+    for count in (0, -1, 2.5, True):
+        with pytest.raises(ValueError, match="requests is 1 or more"):
+            SERVING.cells(asked(requests=count))  # type: ignore[arg-type]
 
 
 def _shipped(name: str) -> Path:
