@@ -16,12 +16,12 @@ from statistics import fmean
 from typing import Any, Literal
 
 from experiment.experiments.beam import PAPER as PAPER_BEAMS
-from experiment.experiments.concurrency import whole_gain
 from experiment.experiments.found import Found
 from experiment.experiments.paper_shares import saved_shares
 from experiment.experiments.parallel_sampling import PAPER as PAPER_SAMPLES
 from experiment.experiments.parallel_sampling import closed_sums
 from experiment.experiments.results import CellResult, Finding, Verdict
+from experiment.experiments.whole import whole_gain
 from experiment.messages import Message, message
 from kvsim.geometry import final_tokens
 
@@ -260,16 +260,16 @@ def _lookup(found: Found) -> Seen | None:
 
 
 def _throughput(found: Found) -> Seen | None:
-    """Our paged engine with the most at a time, over Transformers one request after another.
+    """Our paged engine with the most at a time, over plain Transformers.
 
-    The product of three steps, of which the last one alone is paging's.
+    The product of steps of which the last one alone is paging's.
     """
     whole = whole_gain(found)
     if whole is None or whole.open is not None:
         return None
     parts = tuple(Part(name, step.factor) for name, step in whole.steps.items())
-    factor, plain = whole.faster, message("claims.why.plain")
-    return Seen(factor.factor, factor.low, factor.high, parts, note=plain)
+    factor = whole.faster
+    return Seen(factor.factor, factor.low, factor.high, parts, note=whole.plain.told)
 
 
 def _samples(found: Found) -> Seen | None:

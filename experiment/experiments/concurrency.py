@@ -12,7 +12,6 @@ is there (:mod:`experiment.experiments.closed_loop`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -34,10 +33,10 @@ from experiment.experiments.found import (
     untested,
 )
 from experiment.experiments.results import CellResult, Finding
+from experiment.experiments.whole import SEQUENTIAL, over_base, whole_gain
 from experiment.messages import Message, arm_message, message
 
 _NAME = "concurrency"
-_PLAIN = "contiguous.sequential"
 _MANY = ("contiguous.batch", "slabs", "paged", "transformers_paged", "vllm")
 # Less more throughput than this from one number to the next is called none.
 _MORE = 1.1
@@ -63,71 +62,18 @@ def _findings(found: Found) -> list[Finding]:
     return [_whole(found), *steps, *(_saturation(found, arm) for arm in _MANY if _ran(found, arm))]
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Our paged engine with the most at a time, over Transformers one request after another.
-
-    ``steps`` are its factors, as far as they are known: batching, engine, paging.
-    """
-
-    cell: CellResult
-    faster: Faster
-    steps: Mapping[str, Faster]
-
-    @property
-    def open(self) -> Faster | None:
-        """The first of all factors that decides nothing: then the whole does not, either."""
-        factors = (self.faster, *self.steps.values())
-        return next((factor for factor in factors if not factor.enough), None)
-
-
-def whole_gain(found: Found) -> Whole | None:
-    """The gain as a whole; of its three steps the last one alone is paging's."""
-    cell = next(reversed(list(found.with_arms("paged"))), None)
-    if cell is None:
-        return None
-    faster = _over_base(found, cell, "tokens_per_s", "paged", None)
-    if faster is None:
-        return None
-    pairs = {
-        "batching": ("contiguous.batch", None),
-        "engine": ("slabs", "contiguous.batch"),
-        "paging": ("paged", "slabs"),
-    }
-    steps = {
-        name: _over_base(found, cell, "tokens_per_s", arm, base)
-        for name, (arm, base) in pairs.items()
-    }
-    return Whole(cell, faster, {name: step for name, step in steps.items() if step is not None})
-
-
-def _over_base(
-    found: Found, cell: CellResult, figure: str, arm: str, base: str | None
-) -> Faster | None:
-    """A figure of an arm over that of another; None: of one request after another.
-
-    That is the same in every cell and runs in the first.
-    """
-    if base is not None:
-        return found.ratio(cell, figure, arm, base)
-    first = next(found.with_arms(_PLAIN), None)
-    if first is None:
-        return None
-    return found.compared((cell, arm, figure), (first, _PLAIN, figure))
-
-
 def _whole(found: Found) -> Finding:
     """How much of the whole gain is batching, how much our engine, how much paging."""
     whole = whole_gain(found)
-    if whole is None or len(whole.steps) < 3:
+    if whole is None or not whole.complete:
         return untested("whole")
     if whole.open is not None:
         return _counted(found, "whole", whole.open)
     factors = {name: step.factor for name, step in whole.steps.items()}
     at = whole.cell.values["concurrency"]
     told: dict[str, object] = {"concurrency": at, **whole.faster.told, **factors}
-    more = (detail(_NAME, "whole_judged"), detail(_NAME, "whole_plain"))
-    return fact(_NAME, "whole", "seen", *more, **told)
+    key = "seen_cache" if "cache" in whole.steps else "seen"
+    return fact(_NAME, "whole", key, detail(_NAME, "whole_judged"), whole.plain.told, **told)
 
 
 def _batching(found: Found) -> Finding:
@@ -171,7 +117,7 @@ def _over(found: Found, figure: str, arm: str, base: str | None) -> list[tuple[C
     return [
         (cell, factor)
         for cell in found.with_arms(arm)
-        if (factor := _over_base(found, cell, figure, arm, base))
+        if (factor := over_base(found, cell, figure, arm, base))
     ]
 
 
@@ -196,12 +142,12 @@ def _latencies(found: Found, arm: str, base: str | None) -> list[tuple[CellResul
     """
     if base is not None:
         return _over(found, "loop_latency_s", arm, base)
-    first = next(found.with_arms(_PLAIN), None)
+    first = next(found.with_arms(SEQUENTIAL), None)
     most = max(found.config.experiment.values, default=None)
     cell = next((each for each in found.with_arms(arm) if _number(each) == most), None)
     if first is None or cell is None:
         return []
-    one, other = (cell, arm, "loop_latency_s"), (first, _PLAIN, "loop_latency_most_s")
+    one, other = (cell, arm, "loop_latency_s"), (first, SEQUENTIAL, "loop_latency_most_s")
     factor = found.compared(one, other)
     return [] if factor is None else [(cell, factor)]
 
@@ -302,5 +248,4 @@ CONCURRENCY = Experiment(
     charts=("tokens_per_s", "loop_latency_s", "running_mean"),
     findings=_findings,
     options=("requests", "lengths"),
-    without={"contiguous.growing": "like_sequential"},
 )  # fmt: skip

@@ -107,7 +107,9 @@ def test_a_gain_is_judged_where_none_of_its_steps_began_busy(
     assert throughput.verdict == ("shown" if busy is None else "untested")
     assert throughput.seen is None or busy is None
     assert throughput.reason is not None
-    assert throughput.reason.key == ("experiments.busy" if busy else "claims.why.plain")
+    assert throughput.reason.key == (
+        "experiments.busy" if busy else "experiments.concurrency.plain_alone"
+    )
 
 
 @pytest.mark.parametrize(("busy", "steps"), [("paged", True), ("contiguous.batch", False)])

@@ -14,9 +14,7 @@ from experiment.experiments.claims import Judged, judge
 from experiment.experiments.found import Found
 from experiment.experiments.parallel_sampling import PAPER
 from experiment.experiments.registry import find_experiment
-from experiment.experiments.results import Finding
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import message
 from experiment.shipped import CONFIGS
 from kvsim.paper.sharing import samples_sharing
 
@@ -50,28 +48,6 @@ def test_each_step_of_concurrency_says_what_it_does_to_latency() -> None:
     ]  # fmt: skip
     assert told["engine"]["concurrency.latency_shorter"]["factor"] == 2.1 / 4.1
     assert "concurrency.latency_same" in told["paging"]
-
-
-def test_the_whole_gain_is_the_product_of_its_three_steps() -> None:
-    def whole(repeats: int) -> Finding:
-        def ran(rate: float) -> Figures:
-            return speeds([rate] * repeats, [1.0] * repeats)
-
-        return findings(
-            "concurrency",
-            cell(0, {"concurrency": 1}, contiguous__sequential=ran(10)),
-            cell(
-                1, {"concurrency": 32}, contiguous__batch=ran(20), slabs=ran(60), paged=ran(90)
-            ),
-        )["whole"]  # fmt: skip
-
-    # The headline names the part that is paging's.
-    told = {"factor": 9, "batching": 2, "engine": 3, "paging": 1.5}
-    assert told.items() <= whole(3).text.params.items()
-    # It says which cache of Transformers it is held against.
-    assert below(whole(3)) == {"concurrency.whole_judged": {}, "concurrency.whole_plain": {}}
-    assert whole(3).verdict is None
-    assert whole(2).verdict == "untested"
 
 
 @pytest.mark.parametrize(
@@ -161,43 +137,6 @@ def test_shapes_that_whole_requests_do_not_fill_alike_are_said(
     assert_told(shapes)
     told = below(shapes).get("lengths.shapes_uneven")
     assert (told and (told["least"], told["most"], told["total"])) == (said and (*said, total))
-
-
-def test_the_throughput_claim_says_which_part_is_paging() -> None:
-    def ran(rates: Sequence[float]) -> Figures:
-        return {"tokens_per_s": rates}
-
-    cells = [
-        cell(0, {"concurrency": 1}, contiguous__sequential=ran([10, 10, 10])),
-        cell(
-            1, {"concurrency": 32}, contiguous__batch=ran([20, 20, 20]), slabs=ran([60, 60, 60]),
-            paged=ran([90, 90, 99]),
-        ),
-    ]  # fmt: skip
-    found = {"concurrency": found_of("concurrency", *cells)}
-    claim = next(j for j in judge(found) if j.claim.name == "throughput")
-    assert claim.seen is not None
-    assert (claim.seen.value, claim.seen.low, claim.seen.high) == (9, 9, 9.9)
-    assert {part.name: part.value for part in claim.seen.parts} == {
-        "batching": 2, "engine": 3, "paging": 1.5,
-    }  # fmt: skip
-    assert claim.verdict == "not_shown"
-    assert claim.reason == message("claims.why.plain")
-
-
-def test_a_throughput_that_was_not_repeated_is_not_judged() -> None:
-    def ran(rate: float) -> Figures:
-        return {"tokens_per_s": [rate, rate]}
-
-    cells = [
-        cell(0, {"concurrency": 1}, contiguous__sequential=ran(1)),
-        cell(1, {"concurrency": 32}, contiguous__batch=ran(9), slabs=ran(20), paged=ran(40)),
-    ]
-    found = {"concurrency": found_of("concurrency", *cells)}
-    claim = next(j for j in judge(found) if j.claim.name == "throughput")
-    assert (claim.seen, claim.verdict) == (None, "untested")
-    assert claim.reason is not None
-    assert claim.reason.key == "experiments.repeats_few"
 
 
 @pytest.mark.parametrize(
