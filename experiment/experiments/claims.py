@@ -328,30 +328,35 @@ def _like_paper(name: str, axis: str, paper: Mapping[int, float]) -> Figure:
 
 
 def _refused(found: Found) -> Seen | None:
-    """Steps in which the arena refused for its holes; the paged arm served everybody."""
+    """Steps in which the arena refused for its holes; what the paged arm did stands beside it."""
     cell = _last(found, "paged")
     steps = found.value(cell, "paged", "first_fit_refused_steps") if cell else None
-    return None if steps is None else Seen(steps)
+    if cell is None or steps is None:
+        return None
+    counts = {name: found.value(cell, "paged", name) for name in ("steps", "preemptions")}
+    if None in counts.values():
+        return Seen(steps)
+    return Seen(steps, note=message("claims.why.blocks", requests=cell.requests, **counts))
 
 
 def _steadier(found: Found) -> Seen | None:
     """How far the bytes held for KV swing while requests run: paged, and a cache that grows.
 
-    Slabs stand beside them: where they swing no more, it is not paging that steadies memory.
+    And slabs: where they swing no more, it is not paging that steadies memory.
     """
-    cell = _last(found, "contiguous.growing", "paged")
+    cell = _last(found, "contiguous.growing", "slabs", "paged")
     if cell is None:
         return None
     arms = {"growing": "contiguous.growing", "slabs": "slabs", "paged": "paged"}
     swings = {name: found.value(cell, arm, "reserved_swing") for name, arm in arms.items()}
-    growing, slabs, paged = (swings[name] for name in arms)
-    if growing is None or paged is None:
+    known = {name: float(swing) for name, swing in swings.items() if swing is not None}
+    if len(known) < len(arms):
         return None
-    reached = paged < growing
-    reserved = reached and slabs is not None and slabs <= paged
+    reached = known["paged"] < min(known["growing"], known["slabs"])
+    reserved = known["slabs"] <= known["paged"] < known["growing"]
     note = message("claims.why.reserved") if reserved else None
-    parts = tuple(Part(f"swing_{n}", value) for n, value in swings.items() if value is not None)
-    return Seen(paged, parts=parts, reached=reached, note=note)
+    parts = tuple(Part(f"swing_{name}", swing) for name, swing in known.items())
+    return Seen(known["paged"], parts=parts, reached=reached, note=note)
 
 
 CLAIMS = (

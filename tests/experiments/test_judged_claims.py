@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from made_up import begun_busy, below, cell, findings, found_of
+from made_up import Figures, begun_busy, below, cell, findings, found_of
 
 from experiment.experiments.claims import SEARCHES, Judged, judge
 from experiment.experiments.found import Found
@@ -135,3 +135,44 @@ def test_a_limit_that_is_reached_in_every_repeat_is_not_reached_in_some(
     busy = findings("lookup", begun_busy(cells[0], "paged"), cells[1])["of_step"]
     assert "lookup.of_step_at_busy" in below(busy)
     assert f"lookup.of_step_at_{at}" not in below(busy)
+
+
+@pytest.mark.parametrize(
+    ("slabs", "paged", "verdict", "noted"),
+    [
+        (0.0, 0.0, "not_shown", True),  # both are reserved
+        (0.05, 0.1, "not_shown", True),
+        (0.5, 0.1, "shown", False),
+        (1.0, 0.9, "not_shown", False),  # no less than the growing cache
+        (0.0, 0.95, "not_shown", False),
+        (None, 0.0, "untested", False),
+    ],
+)
+def test_steadier_memory_is_paging_s_only_where_slabs_swing_more(
+    slabs: float | None, paged: float, verdict: str, noted: bool
+) -> None:
+    """Where slabs stand as still, it is reserving that steadies memory."""
+    arms: dict[str, Figures] = {
+        "contiguous__growing": {"reserved_swing": 0.9},
+        "slabs": {} if slabs is None else {"reserved_swing": slabs},
+        "paged": {"reserved_swing": paged},
+    }
+    seen = claim("steadier", found_of("capacity", cell(0, {"requests": 4}, **arms)))
+    assert seen.verdict == verdict
+    if slabs is None:
+        assert seen.seen is None
+        return
+    assert seen.seen is not None
+    assert [part.value for part in seen.seen.parts] == [0.9, slabs, paged]
+    assert seen.reason == (message("claims.why.reserved") if noted else None)
+
+
+@pytest.mark.parametrize(("refused", "verdict"), [(12, "shown"), (0, "not_shown")])
+def test_beside_what_holes_refused_stands_what_blocks_did(refused: int, verdict: str) -> None:
+    figures = {"first_fit_refused_steps": refused, "steps": 90, "preemptions": 3}
+    seen = claim("holes", found_of("holes", cell(0, {"requests": 24}, paged=figures)))
+    assert (seen.verdict, seen.seen and seen.seen.value) == (verdict, refused)
+    told = {"requests": 4, "steps": 90, "preemptions": 3}
+    assert seen.reason == message("claims.why.blocks", **told)
+    for lang in LANGUAGES:
+        assert "{" not in Translator(lang).message(seen.reason)

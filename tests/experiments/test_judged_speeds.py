@@ -206,34 +206,6 @@ def of_samples(off: float) -> Judged:
     return next(one for one in judge(found) if one.claim.name == "samples")
 
 
-@pytest.mark.parametrize(
-    ("slabs", "paged", "verdict", "noted"),
-    [
-        (0.0, 0.0, "shown", True),
-        (0.5, 0.1, "shown", False),
-        (None, 0.0, "shown", False),
-        (0.0, 0.9, "not_shown", False),
-    ],
-)
-def test_steadier_memory_is_measured_and_slabs_stand_beside_it(
-    slabs: float | None, paged: float, verdict: str, noted: bool
-) -> None:
-    """Where slabs stand as still, it is said that it is not paging that steadies memory."""
-    arms: dict[str, Figures] = {
-        "contiguous__growing": {"reserved_swing": 0.9},
-        "paged": {"reserved_swing": paged},
-    }
-    if slabs is not None:
-        arms["slabs"] = {"reserved_swing": slabs}
-    found = {"capacity": found_of("capacity", cell(0, {"requests": 4}, **arms))}
-    claim = next(j for j in judge(found) if j.claim.name == "steadier")
-    assert claim.verdict == verdict
-    assert claim.seen is not None
-    seen = [part.value for part in claim.seen.parts]
-    assert seen == [value for value in (0.9, slabs, paged) if value is not None]
-    assert (claim.reason is not None) is noted
-
-
 @pytest.mark.parametrize("name", ["parallel-sampling", "beam"])
 def test_how_lengths_were_drawn_is_said_with_what_came_of_it(name: str) -> None:
     """Pairs that are too long are drawn again, which shortens answers: who reads it has to know."""
