@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 from in_process import Ran, run, tiny_config
+from made_up import cell
 
 from experiment.config import KNOWN_ARMS
 from experiment.events import ModelPrepared, WorkloadReady
+from experiment.experiments.evaluate import _problems
+from experiment.experiments.figures import FIGURES
 from experiment.experiments.foretold import foretell
+from experiment.experiments.results import ExperimentResult, FigureValue
 from experiment.messages import Message, message
 from kvsim.metrics import SimResult
 
@@ -65,3 +69,22 @@ def test_a_growing_cache_is_not_foretold_beyond_the_budget(ran: Ran) -> None:
     assert isinstance(seen[0], SimResult)
     assert isinstance(seen[1], Message)
     assert seen[1].key == "error.workload.no_growth"
+
+
+def test_counts_that_restate_the_config_are_not_counted_as_foretold() -> None:
+    """Their values are shown beside kvsim's all the same, and must be equal."""
+    exact = FigureValue(value=8, foretold=8)
+    given = ("blocks", "usable_blocks", "block_slots", "usable_slots")
+    figures = {**dict.fromkeys(given, exact), "steps": exact, "waste": FigureValue(value=1)}
+    one = cell(0, {"requests": 4}, paged={})
+    arms = [one.arms[0].model_copy(update={"figures": figures})]
+    cells = [one.model_copy(update={"arms": arms})]
+    result = ExperimentResult(
+        name="capacity", size="full", repeats=3, cells_planned=1, focus=0, figures=[], charts=[],
+        cells=cells, findings=[], problems=[], notes=[],
+    )  # fmt: skip
+    assert result.foretold == (1, 1)
+    assert {*given} <= {*FIGURES}
+    wrong = {**figures, "blocks": FigureValue(value=8, foretold=7)}
+    arms = [arms[0].model_copy(update={"figures": wrong})]
+    assert len(_problems("capacity", [cells[0].model_copy(update={"arms": arms})])) == 1
