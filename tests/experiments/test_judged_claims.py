@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 from made_up import Figures, begun_busy, below, cell, findings, found_of
 
+from experiment.config_reading import load_config
+from experiment.experiments.base import drawn_lengths
 from experiment.experiments.claims import SEARCHES, Judged, judge
-from experiment.experiments.found import Found
+from experiment.experiments.found import FEWEST, Found
 from experiment.experiments.results import CellResult
 from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import message
+from experiment.shipped import CONFIGS
 
 
 def claim(name: str, found: Found) -> Judged:
@@ -40,6 +43,13 @@ def test_each_width_is_held_against_its_own_figure_of_the_paper(
     seen = beams(shares)
     assert seen.verdict == verdict
     assert seen.reason == message("claims.why.beams_searched", n=SEARCHES)
+
+
+def test_the_shipped_full_size_draws_searches_enough() -> None:
+    """Else no run of it could judge the claim."""
+    config = load_config(CONFIGS / "beam.toml", {})
+    assert len(drawn_lengths(config)) >= SEARCHES
+    assert config.experiment.repeats >= FEWEST
 
 
 @pytest.mark.parametrize("shares", [(0.40, 0.54, 0.56), (0.1, 0.1, 0.1)])
