@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import DRAW, Cell, Experiment, cell_of, drawn_lengths
+from experiment.experiments.base import DRAW, Cell, Experiment, cell_of, draw_terms, drawn_lengths
 from experiment.experiments.busy import others_cores
 from experiment.experiments.found import Found
 from experiment.experiments.load import (
@@ -154,11 +154,15 @@ def _load(config: Config) -> _Load:
     options: Any = config.experiment.options
     if "trace" in options:
         return _of_trace(given_path(options["trace"]), _asked(options), config)
-    if config.workload.prompts_file is not None or config.workload.prompts:
+    if _has_prompts(config):
         prompts = _prompts(config)
         return _Load([], poisson(len(prompts), config.run.seed), prompts)
     lengths = drawn_lengths(config)
     return _Load(lengths, poisson(len(lengths), config.run.seed))
+
+
+def _has_prompts(config: Config) -> bool:
+    return config.workload.prompts_file is not None or bool(config.workload.prompts)
 
 
 def _prompts(config: Config) -> list[str]:
@@ -239,7 +243,7 @@ def _notices(config: Config) -> list[Message]:
     """What of a trace, or of the prompts that are given, is left out."""
     options: Any = config.experiment.options
     if "trace" not in options:
-        return _prompts_left(config)
+        return _prompts_left(config) if _has_prompts(config) else []
     requests, more = _read(given_path(options["trace"]), _asked(options))
     longest = _longest(config)
     cut = sum(max(one.prompt_tokens, one.output_tokens) > longest for one in requests)
@@ -252,9 +256,13 @@ def _notices(config: Config) -> list[Message]:
     return notices
 
 
+def _terms(config: Config) -> list[Message]:
+    """How rates and limits are meant, and how lengths were drawn, if they were."""
+    given = "trace" in config.experiment.options or _has_prompts(config)
+    return [*terms(config), *([] if given else draw_terms(config))]
+
+
 def _prompts_left(config: Config) -> list[Message]:
-    if config.workload.prompts_file is None and not config.workload.prompts:
-        return []
     taken, given = len(_prompts(config)), len(choose_prompts(config))
     told = {"n": taken, "of": given}
     return [message("experiments.serving.prompts_first", **told)] if taken < given else []
@@ -283,6 +291,6 @@ SERVING = Experiment(
     options=("step_s", "trace", "requests", "time_limit_s", *DRAW),
     without={"contiguous.growing": "like_sequential"},
     notices=_notices,
-    terms=terms,
+    terms=_terms,
     spared=_spared,
 )  # fmt: skip

@@ -206,11 +206,11 @@ def of_samples(off: float) -> Judged:
     return next(one for one in judge(found) if one.claim.name == "samples")
 
 
-@pytest.mark.parametrize("name", ["parallel-sampling", "beam"])
+@pytest.mark.parametrize("name", ["parallel-sampling", "beam", "serving"])
 def test_how_lengths_were_drawn_is_said_with_what_came_of_it(name: str) -> None:
     """Pairs that are too long are drawn again, which shortens answers: who reads it has to know."""
     config = load_config(CONFIGS / f"{name}.toml", {})
-    (said,) = find_experiment(name).terms(config)
+    said = find_experiment(name).terms(config)[-1]
     lengths = drawn_lengths(config)
     assert said.params["most"] == config.experiment.options["draw"]["max_length"]  # type: ignore[index, call-overload]
     assert said.params["outputs"] == sum(new for _, new in lengths) / len(lengths)
@@ -219,3 +219,10 @@ def test_how_lengths_were_drawn_is_said_with_what_came_of_it(name: str) -> None:
     assert max(map(sum, drawn_lengths(config, 2000))) <= said.params["most"] < max(long)
     for lang in LANGUAGES:
         assert "58.5" in Translator(lang).message(said)
+
+
+def test_prompts_that_are_given_were_not_drawn() -> None:
+    config = load_config(CONFIGS / "serving.toml", {"workload.prompts": ["Hello"]})
+    assert "experiments.drawn" not in {
+        each.key for each in find_experiment("serving").terms(config)
+    }

@@ -84,8 +84,21 @@ def test_a_readme_shows_the_picture_in_its_language_before_anything_else_is_said
     assert shown is not None
     assert text[: shown.start()].count("\n") < 20
     assert ROOT / shown[2] == SAMPLE
-    picture = (ROOT / shown[1]).read_bytes()
-    assert f"-{lang}." in shown[1]
+    assert_picture(shown[1], lang)
+
+
+@pytest.mark.parametrize("lang", README)
+def test_a_readme_shows_the_picture_of_one_budget_in_its_language(lang: str) -> None:
+    text = README[lang].read_text(encoding="utf-8")
+    shown = re.search(r"!\[[^\]]+\]\((docs/pictures/capacity[^)]+)\)", text)
+    assert shown is not None
+    assert_picture(shown[1], lang)
+
+
+def assert_picture(path: str, lang: str) -> None:
+    """A picture of a page in this language, small enough for a repository."""
+    picture = (ROOT / path).read_bytes()
+    assert f"-{lang}." in path
     assert len(picture) < 300_000
     width, height = struct.unpack(">II", picture[16:24])
     assert picture[:4] == b"\x89PNG"
