@@ -36,6 +36,8 @@ _TIMING_MACHINE = ("device", "cpu", "cores", "gpu")
 _TIMING_MODEL = ("name", "architecture", "parameters", "device")
 # Of the model what its scores depend on, too.
 _SCORING_MODEL = (*_TIMING_MODEL, "dtype", "weights_sha256")
+# Of what a time is counted in, those that a slower process makes so many times larger or smaller.
+_TIMED = ("seconds", "rate")
 # Who is later than it has failed.
 _LIMIT = "experiment.options.time_limit_s"
 _REPEATS = "experiment.repeats"
@@ -178,7 +180,8 @@ def _judged(one: Figure, other: Figure, margin: float) -> dict[str, Verdict]:
     (low, high), (other_low, other_high) = one.span, other.span
     if low <= other_high and other_low <= high:
         return {"verdict": "unclear"}
-    if one.kind == "time" and max(before, after) <= min(before, after) * (1 + margin):
+    timed = one.kind == "time" and one.unit in _TIMED  # what shares differ by is no factor
+    if timed and max(before, after) <= min(before, after) * (1 + margin):
         return {"verdict": "unclear"}
     return {"verdict": _direction(one, before, after)}
 

@@ -72,8 +72,10 @@ def _whole(found: Found) -> Finding:
     factors = {name: step.factor for name, step in whole.steps.items()}
     at = whole.cell.values["concurrency"]
     told: dict[str, object] = {"concurrency": at, **whole.faster.told, **factors}
-    key = "seen_cache" if "cache" in whole.steps else "seen"
-    return fact(_NAME, "whole", key, detail(_NAME, "whole_judged"), whole.plain.told, **told)
+    cache = "cache" in whole.steps
+    key = "seen_cache" if cache else "seen"
+    by = detail(_NAME, "whole_judged_cache" if cache else "whole_judged")
+    return fact(_NAME, "whole", key, by, whole.plain.told, **told)
 
 
 def _batching(found: Found) -> Finding:
@@ -228,9 +230,16 @@ class _Step:
 
 
 def _open(steps: list[_Step]) -> Message | None:
-    """Where repeats leave open on which side of a tenth more any of the growths lies."""
-    known = (s.growth.enough and (s.growth.high < _MORE or s.growth.low >= _MORE) for s in steps)
-    return None if all(known) else detail(_NAME, "saturation_open")
+    """Where repeats, or the margin, leave open on which side of a tenth more a growth lies."""
+
+    def known(growth: Faster) -> bool:
+        far = 1 + growth.margin
+        low, high = min(growth.low, growth.factor / far), max(growth.high, growth.factor * far)
+        return growth.enough and (high < _MORE or low >= _MORE)
+
+    if all(known(step.growth) for step in steps):
+        return None
+    return detail(_NAME, "saturation_open")
 
 
 def _ran(found: Found, arm: str) -> bool:

@@ -53,6 +53,11 @@ class Faster:
         return self.lacking is None
 
     @property
+    def tells(self) -> bool:
+        """Whether it says which is faster, or that neither is: repeats do, and not the margin."""
+        return self.enough and self.meet != "margin"
+
+    @property
     def clear(self) -> bool:
         """Whether it is a difference: it decides, and nothing keeps the two from being apart."""
         return self.enough and self.meet is None
@@ -192,7 +197,7 @@ def speed(faster: Faster | None) -> Message:
 
 def took_longer(found: Found, cell: CellResult, faster: Faster | None) -> bool:
     """Whether blocks are done later than slabs: clearly; where times decide nothing, in steps."""
-    if faster is not None and faster.enough:
+    if faster is not None and faster.tells:
         return faster.slower
     steps = _steps_of_both(found, cell)
     return steps is not None and steps["blocks"] > steps["slabs"]
@@ -201,7 +206,7 @@ def took_longer(found: Found, cell: CellResult, faster: Faster | None) -> bool:
 def in_steps(found: Found, cell: CellResult, faster: Faster | None) -> Message | None:
     """Where times decide nothing, what does."""
     steps = _steps_of_both(found, cell)
-    if (faster is not None and faster.enough) or steps is None:
+    if (faster is not None and faster.tells) or steps is None:
         return None
     return message("experiments.speed.steps", **steps)
 

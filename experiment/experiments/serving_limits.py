@@ -93,9 +93,9 @@ class _Rate:
 
     @property
     def _bore(self) -> list[Bore]:
-        pairs = zip(self.kept_up.values, self.later.values, strict=False)
+        pairs = list(zip(self.kept_up.values, self.later.values, strict=False))
         rests = self.rest.values if self.rest is not None else []
-        both = zip_longest(list(pairs), rests[: len(self.kept_up.values)])
+        both = zip_longest(pairs, rests[: len(pairs)])
         return [Bore(kept, later, rest, self.alone) for (kept, later), rest in both]
 
 

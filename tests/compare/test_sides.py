@@ -133,6 +133,15 @@ def test_times_closer_than_two_processes_may_be_are_not_told_apart(
     assert row(rows, "a/rss").verdict == "better"
 
 
+def test_a_share_of_requests_is_no_time_that_a_slow_process_stretches() -> None:
+    """A fifth of the requests failed where all were in time."""
+    left, right = (
+        side(figure("succeeded", *seen, unit="share", better="more"))
+        for seen in ((1.0, 1.0, 1.0), (0.85, 0.84, 0.86))
+    )
+    assert row(compare_sides(left, right), "a/succeeded").verdict == "worse"
+
+
 def left_id() -> str:
     return "a/generate_s"
 

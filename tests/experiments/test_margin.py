@@ -131,3 +131,35 @@ def test_a_report_says_what_it_does_not_call_a_difference(tmp_path: Path, repeat
     )  # fmt: skip
     notes = [note for note in run(config, tmp_path / "run").result.notes if "margin" in note.key]
     assert [note.params for note in notes] == ([] if repeats == 1 else [{"percent": 7}])
+
+
+@pytest.mark.parametrize(
+    ("percent", "steps", "verdict"),
+    [
+        (85, {"slabs": 100, "paged": 120}, "not_shown"),  # less than the margin: steps decide
+        (85, {"slabs": 100, "paged": 90}, "shown"),
+        (101, {"slabs": 100, "paged": 120}, "shown"),  # repeats overlap: no slower
+        (70, {"slabs": 100, "paged": 90}, "not_shown"),  # clearly slower
+    ],
+)
+def test_within_the_margin_steps_say_whether_blocks_are_slower(
+    percent: float, steps: dict[str, int], verdict: str
+) -> None:
+    made = cell(
+        0, {"requests": 24},
+        slabs={**budget(3.7, SLOW), "steps": steps["slabs"]},
+        paged={**budget(6.4, times(*[percent] * 3)), "steps": steps["paged"]},
+    )  # fmt: skip
+    assert findings("capacity", made, margin=0.2)["at_once"].verdict == verdict
+
+
+@pytest.mark.parametrize(("margin", "open_"), [(0.0, False), (0.2, True)])
+def test_where_throughput_saturates_is_open_within_the_margin(margin: float, open_: bool) -> None:
+    """A twentieth more is less than a tenth, and so a process's own pace may make of a fifth."""
+    cells = [
+        cell(index, {"concurrency": number}, paged={"tokens_per_s": [rate - 1, rate, rate + 1]})
+        for index, (number, rate) in enumerate([(1, 1000), (4, 2000), (16, 2100)])
+    ]
+    seen = findings("concurrency", *cells, margin=margin)["saturation_paged"]
+    assert seen.verdict is None
+    assert ("concurrency.saturation_open" in below(seen)) is open_

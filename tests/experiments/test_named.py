@@ -77,7 +77,7 @@ def test_serving_tells_its_time_limit_and_how_long_a_step_is(limit: int | None, 
     config = found_of("serving").config
     options = config.experiment.options | {"time_limit_s": limit}
     asked = config.experiment.model_copy(update={"options": options})
-    (line,) = SERVING.terms(config.model_copy(update={"experiment": asked}))
+    line, *_ = SERVING.terms(config.model_copy(update={"experiment": asked}))
     text = Translator("en").message(line)
     assert said in text
     assert "50.0 ms" in text
