@@ -10,7 +10,7 @@ from typing import Any
 
 from experiment.analysis import arm_results
 from experiment.checksums import is_measured
-from experiment.config import MARGINS
+from experiment.config import MARGINS, percent_of
 from experiment.events import (
     EnvironmentProbed,
     ModelPrepared,
@@ -31,7 +31,8 @@ from experiment.sampling import SamplingConfig
 # Two shares of memory that differ by less than this are called equal: a block more or less.
 _SAME_SHARE = 0.01
 # Each arm runs once: a smaller difference is within what machines do by themselves.
-_FASTER = 1 + MARGINS["full"]
+_MARGIN = MARGINS["full"]
+_FASTER = 1 + _MARGIN
 # Without more requests at a time than this a faster run with blocks is chance, not paging.
 _MORE = 1.05
 _CONTIGUOUS = ("contiguous.batch", "contiguous.sequential")
@@ -216,7 +217,7 @@ def _paging_alone(slabs: ArmResult, paged: ArmResult) -> Claim:
         return Claim(id="throughput", verdict="shown", text=text)
     key = "not_shown" if factor <= _FASTER else "not_shown_equal"
     if 1 < factor <= _FASTER and _more_at_once(slabs, paged):
-        key, figures = "not_shown_small", {**figures, "percent": round((_FASTER - 1) * 100, 6)}
+        key, figures = "not_shown_small", {**figures, "percent": percent_of(_MARGIN)}
     return Claim(
         id="throughput", verdict="not_shown", text=message(f"claim.throughput.{key}", **figures)
     )

@@ -177,6 +177,16 @@ class RunSection(Section):
 MARGINS: Mapping[str, float] = {"full": 0.2, "quick": 0.5}
 
 
+def percent_of(margin: float) -> float:
+    """A margin for a text, without the last digits of a product of floats."""
+    return round(margin * 100, 6)
+
+
+def closer(one: float, other: float, margin: float) -> bool:
+    """Whether the larger one is beyond the smaller one by no more than a margin of it."""
+    return max(one, other) <= min(one, other) * (1 + margin)
+
+
 class ExperimentConfig(Section):
     """An experiment: the same requests under several settings; see docs/experiments.md.
 

@@ -26,7 +26,7 @@ from experiment.compare.results import (
     Side,
     Verdict,
 )
-from experiment.config import ExperimentConfig
+from experiment.config import ExperimentConfig, closer
 from experiment.experiments.foretold import scores_decide
 from experiment.experiments.found import FEWEST
 from experiment.messages import Message, message
@@ -48,7 +48,8 @@ _CLOSE = 1e-9  # means are the same ratio of whole numbers, divided in another o
 def compare_sides(left: Side, right: Side) -> Comparison:
     """Everything that can be said of two sides; ``left`` is the one before."""
     ids = list(dict.fromkeys((*left.figures, *right.figures)))
-    rows = [_row(name, left, right) for name in ids]
+    margin = max(map(_margin, (left, right)))
+    rows = [_row(name, left, right, margin) for name in ids]
     return Comparison(
         left=left,
         right=right,
@@ -113,7 +114,7 @@ def _scores_decide(figure: Figure, side: Side) -> bool:
     return decided is not None
 
 
-def _row(name: str, left: Side, right: Side) -> Row | None:
+def _row(name: str, left: Side, right: Side, margin: float) -> Row | None:
     one, other = left.figures.get(name), right.figures.get(name)
     figure = other or one
     assert figure is not None
@@ -128,7 +129,6 @@ def _row(name: str, left: Side, right: Side) -> Row | None:
         return _bare(name, figure, one, other, "not_comparable", why)
     change = (other.value - one.value) / abs(one.value) if one.value else None
     sign = {"more": 1, "less": -1, None: None}[figure.better]
-    margin = max(map(_margin, (left, right)))
     improvement = None if sign is None or change is None else change * sign
     return Row(
         id=name, figure=figure, left=one, right=other, difference=other.value - one.value,
@@ -181,7 +181,7 @@ def _judged(one: Figure, other: Figure, margin: float) -> dict[str, Verdict]:
     if low <= other_high and other_low <= high:
         return {"verdict": "unclear"}
     timed = one.kind == "time" and one.unit in _TIMED  # what shares differ by is no factor
-    if timed and max(before, after) <= min(before, after) * (1 + margin):
+    if timed and closer(before, after, margin):
         return {"verdict": "unclear"}
     return {"verdict": _direction(one, before, after)}
 

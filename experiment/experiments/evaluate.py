@@ -8,7 +8,7 @@ from itertools import zip_longest
 from statistics import median
 
 from experiment.conclusions import evaluate
-from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
+from experiment.config import ARM_GROUPS, Config, expand_arms, make_config, percent_of
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.base import Cell, Experiment, ascending
 from experiment.experiments.busy import busy_note, others_cores
@@ -389,7 +389,7 @@ def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
         notes.append(message("experiments.note.few_repeats", **told))
     elif _times(cells):
         notes.append(
-            message("experiments.note.margin", percent=round(config.experiment.apart * 100, 6))
+            message("experiments.note.margin", percent=percent_of(config.experiment.apart))
         )
     if config.experiment.size == "quick":
         notes.append(message("experiments.note.quick", repeats=config.experiment.repeats))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from experiment.config import Config
+from experiment.config import Config, closer, percent_of
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number, Verdict
 from experiment.gains import BUSY
 from experiment.messages import Message, message
@@ -67,8 +67,7 @@ class Faster:
         """What keeps them from being apart: repeats that overlap, or the margin; None: nothing."""
         if self.low <= 1 <= self.high:
             return "overlap"
-        far = 1 + self.margin
-        return None if self.factor > far or self.factor * far < 1 else "margin"
+        return "margin" if closer(self.factor, 1, self.margin) else None
 
     @property
     def met(self) -> Message | None:
@@ -84,7 +83,7 @@ class Faster:
 
     @property
     def _percent(self) -> dict[str, object]:
-        return {"percent": round(self.margin * 100, 6)} if self.meet == "margin" else {}
+        return {"percent": percent_of(self.margin)} if self.meet == "margin" else {}
 
     @property
     def slower(self) -> bool:

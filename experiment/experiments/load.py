@@ -117,19 +117,22 @@ def later_tokens(m: Measured) -> float | None:
 
 def rest(m: Measured) -> float | None:
     """Seconds from the last arrival until all are served, over those that all arrivals took."""
-    arrivals = _arrivals(m)
-    last = max(arrivals.values(), default=0.0)
-    if not m.config.workload.timed or not last or not m.requests:
+    arrivals, last = _arrivals(m), _last_arrival(m)
+    if last is None:
         return None
     return max(arrivals[r.request] + r.latency_s for r in m.requests) / last - 1
 
 
 def slowest(m: Measured) -> float | None:
     """Seconds of the slowest answer, over those that all arrivals took."""
+    last = _last_arrival(m)
+    return None if last is None else max(r.latency_s for r in m.requests) / last
+
+
+def _last_arrival(m: Measured) -> float | None:
+    """Seconds that all arrivals took; None without a clock of theirs, or where nobody ended."""
     last = max(_arrivals(m).values(), default=0.0)
-    if not m.config.workload.timed or not last or not m.requests:
-        return None
-    return max(r.latency_s for r in m.requests) / last
+    return last if m.config.workload.timed and last and m.requests else None
 
 
 def _per_token(requests: Sequence[RequestFinished]) -> float | None:
