@@ -10,7 +10,6 @@ from typing import Any
 
 from experiment.analysis import arm_results
 from experiment.checksums import is_measured
-from experiment.config import MARGINS, percent_of
 from experiment.events import (
     EnvironmentProbed,
     ModelPrepared,
@@ -27,15 +26,10 @@ from experiment.messages import Message, arm_message, message
 from experiment.record import Record
 from experiment.results import ArmResult, Claim, Margin, Results, TokenComparison
 from experiment.sampling import SamplingConfig
+from experiment.throughput_claim import contiguous_and_paged, throughput, untested_claim
 
 # Two shares of memory that differ by less than this are called equal: a block more or less.
 _SAME_SHARE = 0.01
-# Each arm runs once: a smaller difference is within what machines do by themselves.
-_MARGIN = MARGINS["full"]
-_FASTER = 1 + _MARGIN
-# Without more requests at a time than this a faster run with blocks is chance, not paging.
-_MORE = 1.05
-_CONTIGUOUS = ("contiguous.batch", "contiguous.sequential")
 # Each of their requests draws from a generator of its own, so what else runs changes no token.
 _OWN_GENERATORS = ("slabs", "paged")
 
@@ -63,7 +57,11 @@ def evaluate(record: Record) -> Results:
     return results.model_copy(
         update={
             "headline": headline(results),
-            "claims": [waste(results), stability(results), throughput(results)],
+            "claims": [
+                waste(results),
+                stability(results),
+                throughput(results, _given_margin(record)),
+            ],
         }
     )
 
@@ -112,7 +110,7 @@ def _arm_name(arm: ArmResult) -> dict[str, Any]:
 
 def headline(results: Results) -> Message:
     """live / allocated at the peak, and how many more such requests fit in the same budget."""
-    contiguous, paged = _pair(results)
+    contiguous, paged = contiguous_and_paged(results)
     if contiguous is None or paged is None or not contiguous.peak or not paged.peak:
         return message("headline.none")
     figures: dict[str, Any] = {
@@ -131,12 +129,12 @@ def headline(results: Results) -> Message:
 
 def waste(results: Results) -> Claim:
     """Paging wastes less of what it hands out."""
-    contiguous, paged = _pair(results)
+    contiguous, paged = contiguous_and_paged(results)
     if contiguous is None or paged is None or not contiguous.peak or not paged.peak:
-        return _untested("waste")
+        return untested_claim("waste")
     before, after = _wasted_share(contiguous), _wasted_share(paged)
     if before is None or after is None:
-        return _untested("waste")
+        return untested_claim("waste")
     figures = {
         "contiguous": before,
         "paged": after,
@@ -151,12 +149,12 @@ def waste(results: Results) -> Claim:
 
 def stability(results: Results) -> Claim:
     """Paged memory varies less over the run."""
-    contiguous, paged = _pair(results)
+    contiguous, paged = contiguous_and_paged(results)
     if contiguous is None or paged is None:
-        return _untested("stability")
+        return untested_claim("stability")
     before, after = contiguous.reserved_variation, paged.reserved_variation
     if before is None or after is None:
-        return _untested("stability")
+        return untested_claim("stability")
     growing = results.arm("contiguous.growing")
     figures = {
         "contiguous": before,
@@ -170,96 +168,9 @@ def stability(results: Results) -> Claim:
     return Claim(id="stability", verdict="not_shown", text=message(key, **figures))
 
 
-def throughput(results: Results) -> Claim:
-    """Paging makes generation faster: only an arm that differs in paging alone can tell."""
-    slabs = results.arm("slabs")
-    contiguous, paged = _pair(results)
-    if slabs is not None and paged is not None:
-        if disturbed((slabs, paged)):
-            text = message("claim.throughput.busy")
-            return Claim(id="throughput", verdict="untested", text=text)
-        return _paging_alone(slabs, paged)
-    sequential = results.arm("contiguous.sequential")
-    if contiguous is None or paged is None or not paged.tokens_per_s:
-        return _untested("throughput")
-    figures = {
-        "paged": paged.tokens_per_s,
-        "batch_factor": _factor(paged, contiguous),
-        "sequential_factor": _factor(paged, sequential),
-    }
-    key = (
-        "claim.throughput.mixed"
-        if sequential and sequential is not contiguous
-        else "claim.throughput.mixed_one"
-    )
-    return Claim(id="throughput", verdict="not_shown", text=message(key, **figures))
-
-
-def _paging_alone(slabs: ArmResult, paged: ArmResult) -> Claim:
-    """The same engine with slabs and with blocks: the difference is paging's."""
-    factor = _factor(paged, slabs)
-    if factor is None:
-        return _untested("throughput")
-    figures = {
-        "paged": paged.tokens_per_s,
-        "slabs": slabs.tokens_per_s,
-        "factor": factor,
-        "paged_running": paged.mean_running,
-        "slabs_running": slabs.mean_running,
-    }
-    hits = _prefix_hits(paged)
-    if hits:  # whole blocks of a prefix can be shared, a slab cannot
-        shown = factor > _FASTER
-        text = message("claim.throughput.prefix", hits=hits, **figures)
-        return Claim(id="throughput", verdict="shown" if shown else "not_shown", text=text)
-    if factor > _FASTER and _more_at_once(slabs, paged):
-        text = message("claim.throughput.shown", **figures)
-        return Claim(id="throughput", verdict="shown", text=text)
-    key = "not_shown" if factor <= _FASTER else "not_shown_equal"
-    if 1 < factor <= _FASTER and _more_at_once(slabs, paged):
-        key, figures = "not_shown_small", {**figures, "percent": percent_of(_MARGIN)}
-    return Claim(
-        id="throughput", verdict="not_shown", text=message(f"claim.throughput.{key}", **figures)
-    )
-
-
-def _more_at_once(slabs: ArmResult, paged: ArmResult) -> bool:
-    """Whether paging let clearly more requests run: else a faster run is chance."""
-    if slabs.mean_running is None or paged.mean_running is None:
-        return False
-    return paged.mean_running > slabs.mean_running * _MORE
-
-
-def _prefix_hits(arm: ArmResult) -> int:
-    """Prompt tokens that the arm found in its prefix cache."""
-    found = arm.prefix_cache or {}
-    return found.get("hit_cross", 0) + found.get("hit_batch", 0)
-
-
-def _pair(results: Results) -> tuple[ArmResult | None, ArmResult | None]:
-    """The preallocated arm that is closest to the paged one, a batch if it ran; the paged one.
-
-    The growing cache is no such arm: it neither reserves nor wastes.
-    """
-    contiguous = next((arm for name in _CONTIGUOUS if (arm := results.arm(name))), None)
-    return contiguous, results.arm("paged")
-
-
 def _wasted_share(arm: ArmResult) -> float | None:
     used = arm.peak.utilisation if arm.peak else None
     return None if used is None else 1 - used
-
-
-def _factor(arm: ArmResult, base: ArmResult | None) -> float | None:
-    if base is None or not base.tokens_per_s or not arm.tokens_per_s:
-        return None
-    return arm.tokens_per_s / base.tokens_per_s
-
-
-def _untested(claim: str) -> Claim:
-    return Claim.model_validate(
-        {"id": claim, "verdict": "untested", "text": message(f"claim.{claim}.untested")}
-    )
 
 
 def _compare(arm: ArmResult, reference: ArmResult) -> TokenComparison:
@@ -299,6 +210,13 @@ def _not_compared(arm: ArmResult, reference: ArmResult) -> TokenComparison:
         first_difference=None,
         reason=message("tokens.random"),
     )
+
+
+def _given_margin(record: Record) -> float | None:
+    """What two processes may differ by, where the config names it."""
+    given = record.started.config.get("experiment")
+    margin = given.get("margin") if isinstance(given, dict) else None
+    return float(margin) if isinstance(margin, int | float) else None
 
 
 def _sampling(record: Record) -> SamplingConfig:

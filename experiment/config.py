@@ -175,6 +175,9 @@ class RunSection(Section):
 # shared machine's pace goes up and down within seconds, and in quick size an arm is timed for less
 # than one. Where they are from: docs/experiments.md, "How far a time can be trusted".
 MARGINS: Mapping[str, float] = {"full": 0.2, "quick": 0.5}
+# The same of two that took turns, in rounds enough: the pace is one for both then.
+TURNS_MARGINS: Mapping[str, float] = {"full": 0.1, "quick": 0.2}
+ROUNDS_ENOUGH = 5
 
 
 def percent_of(margin: float) -> float:
@@ -196,6 +199,9 @@ class ExperimentConfig(Section):
         repeats: measured ones, behind one that warms up.
         margin: as a share: times of two processes that lie closer together than this are not told
             apart, however close their repeats are; None: as :data:`MARGINS` says for the size.
+        turns_margin: the same where the two took turns, in :data:`ROUNDS_ENOUGH` rounds or more;
+            None: as :data:`TURNS_MARGINS` says, and never more than ``margin``.
+        turns: on a CPU arms and cells take turns, repeat by repeat, as far as memory reaches.
         values: what varies, a cell each; what they mean is the experiment's to say.
         options: further numbers that the experiment asks for.
     """
@@ -204,6 +210,8 @@ class ExperimentConfig(Section):
     size: Literal["full", "quick"] = "full"
     repeats: int = Field(5, ge=1, le=1000)
     margin: float | None = Field(None, ge=0, le=10)
+    turns_margin: float | None = Field(None, ge=0, le=10)
+    turns: bool = True
     values: tuple[int | float | str, ...] = ()
     options: dict[str, JsonValue] = Field(default_factory=dict)
     quick: dict[str, JsonValue] = Field(default_factory=dict)
@@ -215,8 +223,14 @@ class ExperimentConfig(Section):
 
     @property
     def apart(self) -> float:
-        """The margin in force, as a share."""
+        """The margin between two processes, as a share."""
         return MARGINS[self.size] if self.margin is None else self.margin
+
+    @property
+    def apart_in_turns(self) -> float:
+        """The same where they took turns."""
+        known = self.turns_margin
+        return min(TURNS_MARGINS[self.size], self.apart) if known is None else known
 
     @property
     def times(self) -> int:

@@ -3,8 +3,8 @@
 Events hold facts, message keys and numbers. Each carries two clocks: ``t_ns``, nanoseconds of
 the monotonic clock, and, where it belongs to a step, the step's number. The modules need
 pydantic and kvsim alone, so a worker in another environment can speak the same vocabulary. Here
-are the events of a run, its arms and steps; ``events_workload``, ``events_memory`` and
-``events_engine`` hold the others, and all of them can be imported from here.
+are the events of a run, its arms and steps; ``events_workload``, ``events_memory``,
+``events_engine`` and ``events_turns`` hold the others, and all can be imported from here.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from experiment.events_memory import (
     StageEntered,
     Usage,
 )
+from experiment.events_turns import RepeatFinished, TurnAwaited, TurnStarted
 from experiment.events_workload import (
     ModelPrepared,
     RequestFinished,
@@ -51,7 +52,7 @@ from experiment.events_workload import (
 )
 from experiment.messages import Message
 
-SCHEMA_VERSION = 2  # 2: a run may have been resumed
+SCHEMA_VERSION = 3  # 2: a run may have been resumed; 3: arms of several cells take turns
 OLDEST_SCHEMA = 1  # read as it is: what came later is additions
 
 
@@ -104,19 +105,6 @@ class CellStarted(EventBase):
     values: dict[str, int | float | str]
     overrides: dict[str, Any]
     arms: list[str]
-
-
-class RepeatFinished(EventBase):
-    """An arm has run the workload once more: its steps and requests since the one before are those.
-
-    Of an experiment's arms alone. The first one warms up; ``generate_s`` leaves out pauses.
-    """
-
-    event: Literal["repeat"] = "repeat"
-    arm: str
-    repeat: int
-    warm_up: bool
-    generate_s: float
 
 
 class ArmStarted(EventBase):
@@ -324,6 +312,8 @@ Event = Annotated[
     | ModelPrepared
     | WorkloadReady
     | CellStarted
+    | TurnAwaited
+    | TurnStarted
     | RepeatFinished
     | ArmStarted
     | StageEntered
@@ -366,7 +356,7 @@ Event = Annotated[
     Field(discriminator="event"),
 ]
 
-TRANSIENT = (Progress, ModelDirectory, CellPrepared)
+TRANSIENT = (Progress, ModelDirectory, CellPrepared, TurnAwaited)
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 

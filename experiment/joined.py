@@ -28,6 +28,7 @@ from experiment.events import (
     RunStarted,
     Step,
     TokenMargin,
+    TurnStarted,
     WorkloadReady,
 )
 from experiment.messages import UserError
@@ -53,6 +54,8 @@ def joined(events: Sequence[Event]) -> tuple[Event, ...]:
             elif isinstance(event, CellStarted):
                 where = cells.setdefault(event.index, _Part([event]))
             else:
+                if isinstance(event, TurnStarted):
+                    where = cells.get(event.cell, where)
                 where.take(event, number)
     started = events[0]
     told = list(run.told(_order(started), len(parts) - 1))

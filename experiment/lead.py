@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from experiment.config import Config
 from experiment.environment import Environment
@@ -31,6 +32,7 @@ from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
 from experiment.resume import Resumption
 from experiment.runner import PreparedCell, Session
+from experiment.turns import Turns
 
 
 def check_experiment(config: Config) -> None:
@@ -82,21 +84,25 @@ def lead(
         resumption.check_prepared(given.prepared.model, given.prepared.workload, index)
     gate()
     session.begin()
-    failure: ArmFailed | None = None
-    for index, given in enumerate(prepared):
-        arms = configs[index].arm_names
-        if resumption is not None:
-            arms = tuple(arm for cell, arm in resumption.missing if cell == index)
-        if not arms:
-            continue
-        started, first = opening(index, cells, configs[index], given.prepared)
-        for event in (started, *first):
-            session.emit(event)
-        spared = _spared(spec, session, cells[index])
-        mine = replace(given, refused=given.refused | spared)
-        failed = _run_cell(session, live, started, configs[index], environment, mine, arms)
-        failure = failure or failed
-    return failure
+    with Turns[ArmFailed | None](partial(live.begin_turn, configs)) as turns:
+        for index, given in enumerate(prepared):
+            mine = configs[index]
+            arms = mine.arm_names
+            if resumption is not None:
+                arms = tuple(arm for cell, arm in resumption.missing if cell == index)
+            if not arms:
+                continue
+            if spec.spared is not None or not turns.has_room(len(arms)):
+                turns.run()
+            started, first = opening(index, cells, mine, given.prepared)
+            for event in (started, *first):
+                session.emit(event)
+            spared = _spared(spec, session, cells[index])
+            may = replace(given, refused=given.refused | spared)
+            _begin_cell(session, live, started, mine, environment, may, arms, turns)
+        turns.run()
+        live.end()
+    return next((turns.ended[place] for place in sorted(turns.ended) if turns.ended[place]), None)
 
 
 def _spared(spec: Experiment, session: Session, cell: Cell) -> dict[str, Message]:
@@ -142,7 +148,7 @@ def opening(
     return started, [model.model_copy(update=now), workload.model_copy(update=now), *absent]
 
 
-def _run_cell(
+def _begin_cell(
     session: Session,
     live: ExperimentConsole,
     started: CellStarted,
@@ -150,17 +156,23 @@ def _run_cell(
     environment: Environment,
     given: PreparedCell,
     arms: Sequence[str],
-) -> ArmFailed | None:
-    failure: ArmFailed | None = None
+    turns: Turns[ArmFailed | None],
+) -> None:
+    """Every arm up to its first turn; to its end on a GPU, whose memory is looked at as a whole."""
+    together = config.experiment.turns and environment.device == "cpu"
     for arm in arms:
         if arm in given.refused:
             session.emit(ArmSkipped(arm=arm, reason=given.refused[arm]))
             continue
+        if not turns.has_room(1):
+            turns.run()
+            session.emit(started)  # the log goes on with this cell
         cores = kept_busy()
         if cores is not None:
             session.emit(busy_notice(started, arm, cores))
         live.begin(started, arm)
-        failed = session.run_arm(arm, config, environment, given.prepared)
+        course = session.arm_course(arm, config, environment, given.prepared)
+        turns.add((started.index, arm), course)
         live.end()
-        failure = failure or failed
-    return failure
+        if not together:
+            turns.run()

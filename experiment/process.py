@@ -213,6 +213,16 @@ class Child:
                     left.append(event)
         return left
 
+    def stand_still(self) -> float:
+        """The child waits for its turn; seconds that it has left, for :meth:`go_on`."""
+        return self._left()
+
+    def go_on(self, left_s: float) -> None:
+        """Let it go on, with the seconds that it had left: waiting for others is no time of it."""
+        self._looked = time.monotonic()
+        self._deadline = self._looked + left_s
+        self.acknowledge()
+
     def _left(self) -> float:
         """Seconds until the time limit."""
         now = time.monotonic()

@@ -35,6 +35,7 @@ from experiment.foreign import check_inside
 from experiment.i18n import DASH
 from experiment.launch import VLLM_ABSENT, find_vllm
 from experiment.locks import is_locked
+from experiment.log_cells import cell_at
 from experiment.messages import ExitCode, Message, UserError, message, user_error
 from experiment.os_errors import os_reason
 from experiment.privacy import without_names, without_private
@@ -233,9 +234,8 @@ def finished_arms(record: Record) -> frozenset[ArmKey]:
     ended: set[ArmKey] = set()
     failed: set[ArmKey] = set()
     for event in record.events:
-        if isinstance(event, CellStarted):
-            cell = event.index
-        elif isinstance(event, ArmFinished):
+        cell = cell_at(event, cell)
+        if isinstance(event, ArmFinished):
             ended.add((cell, event.arm))
         elif isinstance(event, ArmFailed):
             failed.add((cell, event.arm))
@@ -254,9 +254,8 @@ def _left_out(record: Record, config: Config) -> frozenset[ArmKey]:
     cell: int | None = None
     found: set[ArmKey] = set()
     for event in record.events:
-        if isinstance(event, CellStarted):
-            cell = event.index
-        elif isinstance(event, ArmSkipped) and not has_come(event.reason):
+        cell = cell_at(event, cell)
+        if isinstance(event, ArmSkipped) and not has_come(event.reason):
             found.add((cell, event.arm))
     return frozenset(found)
 
@@ -281,9 +280,8 @@ def _prepared(
     model: ModelPrepared | None = None
     workload: WorkloadReady | None = None
     for event in record.events:
-        if isinstance(event, CellStarted):
-            here = event.index
-        elif here == cell and isinstance(event, ModelPrepared):
+        here = cell_at(event, here)
+        if here == cell and isinstance(event, ModelPrepared):
             model = model or event
         elif here == cell and isinstance(event, WorkloadReady):
             workload = workload or event

@@ -6,13 +6,13 @@ The session is the only writer of the record. Whatever an arm emitted before it 
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from experiment import compiled_cache
+from experiment.child_end import ChildEnd, end_reason
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import (
@@ -29,6 +29,8 @@ from experiment.events import (
     Notice,
     Progress,
     StageEntered,
+    TurnAwaited,
+    TurnStarted,
     WorkloadReady,
 )
 from experiment.interrupts import shielded
@@ -40,37 +42,13 @@ from experiment.messages import ExitCode, Message, UserError, message
 from experiment.process import Child, ChildStartError, ChildTimeoutError
 from experiment.record import EventLog
 from experiment.thread_env import crowded, thread_variables
+from experiment.turns import Course, alone
 
-T = TypeVar("T")
 Listener = Callable[[Event], None]
 PREPARATION = "experiment.prepare"
 LOOPS = ("loops", "experiment.compile_loops")
 _PREPARE_TIMEOUT_S = 4 * 3600.0  # a large model over a slow line
 _PROBE_TIMEOUT_S = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class ChildEnd:
-    """How a child ended, the last event of each type that it sent, and its processes."""
-
-    exit_code: int
-    last: dict[type, Event]
-    pids: frozenset[int] = frozenset()
-    lingered: bool = False
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing went wrong that is known; its last events say whether it is complete.
-
-        The exit code of a child that had to be ended after its last word is ours.
-        """
-        ended = self.exit_code == ExitCode.OK or self.lingered
-        return ended and ArmFailed not in self.last
-
-    def get(self, kind: type[T]) -> T | None:
-        """Its last event of a type."""
-        event = self.last.get(kind)
-        return event if isinstance(event, kind) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +204,13 @@ class Session:
     def run_arm(
         self, arm: str, config: Config, environment: Environment, prepared: Prepared
     ) -> ArmFailed | None:
-        """Run one arm in a fresh process, once the device's memory stands still.
+        """Run one arm from its beginning to its end; returns what :meth:`arm_course` does."""
+        return alone(self.arm_course(arm, config, environment, prepared))
+
+    def arm_course(
+        self, arm: str, config: Config, environment: Environment, prepared: Prepared
+    ) -> Course[ArmFailed | None]:
+        """One arm in a fresh process, once the device's memory stands still; see :class:`Course`.
 
         Returns why it failed, if it did; an arm that is skipped has not failed.
         """
@@ -246,7 +230,9 @@ class Session:
         device = DeviceWatch(arm, environment, self.emit)
         device.before()
         limit = config.run.arm_timeout_s * config.experiment.times
-        end = self._run(arm, launch.module, launch.task, limit, monitor, config, launch)
+        end = yield from self._course(
+            arm, launch.module, launch.task, limit, monitor, config, launch
+        )
         device.after(end.pids)  # the driver may list them for a moment longer
         ended_well = end.ok and end.get(ArmFinished) is not None
         return None if ended_well else self._failure(arm, end)
@@ -265,7 +251,10 @@ class Session:
         """Run :mod:`experiment.margins`; without it the report knows the difference alone."""
         self._run("margins", "experiment.margins", task, _PROBE_TIMEOUT_S, None, config)
 
-    def _run(
+    def _run(self, name: str, *args: Any, **more: Any) -> ChildEnd:
+        return alone(self._course(name, *args, **more))
+
+    def _course(
         self,
         name: str,
         module: str,
@@ -275,7 +264,7 @@ class Session:
         config: Config | None = None,
         launch: Launch | None = None,
         seen: list[Event] | None = None,
-    ) -> ChildEnd:
+    ) -> Course[ChildEnd]:
         last: dict[type, Event] = {}
         python = launch.python if launch else None
         env = _variables(config, launch)
@@ -287,7 +276,7 @@ class Session:
                     if watcher:
                         child.met_by(watcher.met)
                         watcher.start()
-                    self._follow(child, watcher, last, seen)
+                    yield from self._follow(child, watcher, last, seen)
                 except (ChildTimeoutError, KeyboardInterrupt) as ended:
                     with shielded():
                         child.kill()
@@ -315,7 +304,7 @@ class Session:
         watcher: Monitor | None,
         last: dict[type, Event],
         seen: list[Event] | None,
-    ) -> None:
+    ) -> Course[None]:
         """Write down what a child says until it has ended.
 
         Raises:
@@ -335,6 +324,22 @@ class Session:
                 if event.request is None:
                     child.note_shared()
                 child.acknowledge()
+            elif isinstance(event, TurnAwaited):
+                yield from self._turn(child, watcher, event)
+
+    def _turn(self, child: Child, watcher: Monitor | None, awaited: TurnAwaited) -> Course[None]:
+        """Leave a child that waits for its turn alone, and let it go on when it has come."""
+        if watcher:
+            watcher.rest()
+        left_s = child.stand_still()
+        turn = yield awaited
+        if turn is not None:
+            cell, arm = turn.place
+            told = {"repeat": awaited.repeat, "group": turn.group}
+            self.emit(TurnStarted(cell=cell, arm=arm, **told))
+        if watcher:
+            watcher.go_on()
+        child.go_on(left_s)
 
     def _keep_rest(self, child: Child) -> None:
         """Write down what a child that was ended had said by then: it is nowhere else."""
@@ -344,6 +349,8 @@ class Session:
     def _stop(self, watcher: Monitor) -> None:
         """End sampling; say what it cost and, where samples are missing, that they are."""
         watcher.stop()
+        if watcher.resting:
+            return  # the run ends in the turn of another arm, whose log this is
         self.emit(watcher.cost())
         failure = watcher.failure()
         if failure is not None:
@@ -354,7 +361,7 @@ class Session:
         said = end.get(ArmFailed)
         if said is not None:
             return said
-        reason = message("failure.no_end") if end.lingered else _reason(end.exit_code)
+        reason = message("failure.no_end") if end.lingered else end_reason(end.exit_code)
         return self._fail(end.last, name, reason, end.exit_code)
 
     def _fail(
@@ -364,30 +371,6 @@ class Session:
         last[ArmFailed] = event
         self.emit(event)
         return event
-
-
-# What somebody sends; other signals are the system's word for a crash.
-_ENDED_BY = {
-    "SIGKILL": "failure.killed",
-    "SIGTERM": "failure.ended",
-    "SIGHUP": "failure.ended",
-}
-
-
-def _reason(exit_code: int) -> Message:
-    if exit_code == ExitCode.OK:
-        return message("failure.no_end")
-    if exit_code < 0:
-        name = _signal_name(-exit_code)
-        return message(_ENDED_BY.get(name, "failure.signal"), signal=name)
-    return message("failure.exit", code=exit_code)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # those for whatever a program likes have none
-        return str(number)
 
 
 def _variables(config: Config | None, launch: Launch | None) -> dict[str, str]:

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from experiment.events import ArmFailed, Event, StageEntered, encode
+from experiment.events import ArmFailed, Event, StageEntered, TurnAwaited, encode
 from experiment.messages import ExitCode, Message, UserError, message
 
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
@@ -54,8 +54,8 @@ class Wire:
         self._out.write(encode(event) + "\n")
         self._out.flush()
 
-    def mark(self, event: StageEntered) -> None:
-        """Send a stage and stand still until the runner has taken its readings.
+    def mark(self, event: StageEntered | TurnAwaited) -> None:
+        """Send a stage and stand still until the runner has taken its readings, or it is its turn.
 
         Raises:
             EOFError: the runner is gone, so there is nobody to work for.

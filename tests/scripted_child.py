@@ -15,7 +15,7 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
-from experiment.events import Notice, Stage, StageEntered
+from experiment.events import Notice, Stage, StageEntered, TurnAwaited
 from experiment.messages import message, user_error
 from experiment.wire import Wire, serve
 
@@ -186,6 +186,14 @@ def stages(wire: Wire) -> None:
         say(wire, n=n)
 
 
+def turns(wire: Wire) -> None:
+    """Wait for a turn twice, as an arm does before each measured repeat; tell of each that came."""
+    say(wire, pid=os.getpid())
+    for repeat in (1, 2):
+        wire.mark(TurnAwaited(arm="scripted", repeat=repeat))
+        say(wire, repeat=repeat, at=time.monotonic_ns())
+
+
 def fail(wire: Wire) -> None:
     raise RuntimeError("something broke")
 
@@ -222,6 +230,7 @@ SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "register_and_die": register_and_die,
     "map_a_file": map_a_file,
     "stages": stages,
+    "turns": turns,
     "fail": fail,
     "refuse": refuse,
     "run_out_of_memory": run_out_of_memory,

@@ -16,7 +16,7 @@ from event_makers import (
     whole_run,
 )
 
-from experiment.conclusions import evaluate, throughput
+from experiment.conclusions import _given_margin, evaluate
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -25,9 +25,12 @@ from experiment.events import (
     PoolReserved,
     RequestFinished,
     RunFinished,
+    RunStarted,
 )
+from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import message
 from experiment.results import ArmResult, Claim, Results, TokenComparison
+from experiment.throughput_claim import throughput
 
 
 def claim(results: Results, name: str) -> Claim:
@@ -204,8 +207,18 @@ def test_results_can_be_written_and_read_again() -> None:
     assert isinstance(results.arms[0], ArmResult)
 
 
-def pair(seconds: float, running: float, hits: int = 0, others: float | None = None) -> Claim:
-    """A verdict on slabs that took ``seconds`` with ``running`` requests at a time, against 2."""
+def pair(
+    seconds: float,
+    running: float,
+    hits: int = 0,
+    others: float | None = None,
+    lasted: float = 3.0,
+    margin: float | None = None,
+) -> Claim:
+    """A verdict on slabs that took ``seconds`` with ``running`` requests at a time, against 2.
+
+    ``lasted``: seconds that the arm with blocks really took, which the figures do not follow.
+    """
     results = evaluate(record(whole_run()))
     batch, paged = results.arms
     slabs = batch.model_copy(
@@ -213,12 +226,16 @@ def pair(seconds: float, running: float, hits: int = 0, others: float | None = N
     )
     found = {"hit_cross": hits, "hit_batch": 0}
     paged = paged.model_copy(
-        update={"tokens_per_s": 2.0, "mean_running": 2.0, "prefix_cache": found if hits else None}
-    )
+        update={
+            "tokens_per_s": 2.0, "mean_running": 2.0, "prefix_cache": found if hits else None,
+            "generate_s": lasted,
+        }
+    )  # fmt: skip
     assert slabs.watch is not None
     beside = slabs.watch.model_copy(update={"others_cores": others})
     slabs = slabs.model_copy(update={"watch": beside})
-    return throughput(results.model_copy(update={"arms": [slabs, paged]}))
+    slabs = slabs.model_copy(update={"generate_s": seconds})
+    return throughput(results.model_copy(update={"arms": [slabs, paged]}), margin)
 
 
 @pytest.mark.parametrize(
@@ -239,6 +256,46 @@ def test_a_faster_run_is_called_paging_only_where_more_ran_at_once(
 ) -> None:
     found = pair(seconds, running)
     assert (found.text.key, found.verdict) == (f"claim.throughput.{key}", verdict)
+
+
+@pytest.mark.parametrize(
+    ("lasted", "margin", "key", "percent"),
+    [
+        (3.0, None, "shown", None),  # 1.4 times as fast, and three seconds of it
+        (0.3, None, "not_shown_small", 50),  # less than a second
+        (0.3, 0.1, "shown", None),
+        (3.0, 0.45, "not_shown_small", 45),
+    ],
+)
+def test_how_much_a_single_run_must_gain_follows_from_how_long_it_is_or_from_the_config(
+    lasted: float, margin: float | None, key: str, percent: float | None
+) -> None:
+    found = pair(4.2, 1.0, lasted=lasted, margin=margin)
+    assert found.text.key == f"claim.throughput.{key}"
+    assert found.text.params.get("percent") == percent
+
+
+def test_the_margin_of_the_config_is_that_of_an_ordinary_run() -> None:
+    started, *others = whole_run()
+    assert isinstance(started, RunStarted)
+    for margin, expected in ((None, None), (0.3, 0.3), ("much", None)):
+        config = {**started.config, "experiment": {"margin": margin}}
+        log = record([started.model_copy(update={"config": config}), *others])
+        assert _given_margin(log) == expected
+    assert _given_margin(record(whole_run())) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "key", "verdict"),
+    [(9.0, "prefix", "shown"), (3.3, "prefix_small", "not_shown"), (2.5, "prefix", "not_shown")],
+)
+def test_a_gain_beside_prefix_hits_says_why_it_is_none_yet(
+    seconds: float, key: str, verdict: str
+) -> None:
+    found = pair(seconds, 2.0, hits=32)
+    assert (found.text.key, found.verdict) == (f"claim.throughput.{key}", verdict)
+    for lang in LANGUAGES:
+        assert "{" not in Translator(lang).message(found.text)
 
 
 def test_a_busy_machine_tells_no_speed() -> None:

@@ -19,6 +19,7 @@ import pytest
 from real_parts import is_gone
 
 from experiment import process, runner
+from experiment.child_end import end_reason
 from experiment.config import make_config
 from experiment.events import ArmFailed, Event, Notice, RunStarted, Stage, StageEntered
 from experiment.messages import ExitCode, message
@@ -307,6 +308,6 @@ def test_the_session_writes_down_how_a_child_ended(
 
 
 def test_any_signal_has_a_name() -> None:
-    assert runner._reason(-signal.SIGSEGV).params == {"signal": "SIGSEGV"}
-    assert runner._reason(-signal.SIGSEGV).key == "failure.signal"
-    assert runner._reason(-signal.SIGTERM) == message("failure.ended", signal="SIGTERM")
+    assert end_reason(-signal.SIGSEGV).params == {"signal": "SIGSEGV"}
+    assert end_reason(-signal.SIGSEGV).key == "failure.signal"
+    assert end_reason(-signal.SIGTERM) == message("failure.ended", signal="SIGTERM")

@@ -29,6 +29,7 @@ from experiment.events import (
     Stage,
     StageEntered,
     Step,
+    TurnAwaited,
     WorkloadRequest,
 )
 from experiment.first_prompts import are_due
@@ -163,13 +164,17 @@ class ArmRun:
     def repeats(self) -> Iterator[int]:
         """Numbers of the times that the workload is run, from 0: once, or as an experiment asks.
 
-        Of an experiment the first one warms up; each is told when its turn is over.
+        Of an experiment the first one warms up, each other one waits for its turn, and each is told
+        when it is over.
         """
         experiment = self.task.config.experiment
         if experiment.name is None:
             yield 0
             return
         for self._repeat in range(experiment.times):
+            if self._repeat:
+                with self.paused():
+                    self._wire.mark(TurnAwaited(arm=self.task.arm, repeat=self._repeat))
             yield self._repeat
             self.emit(
                 RepeatFinished(

@@ -3,9 +3,9 @@
     look   arm a: warm-up, repeats     quiet: 100, 101, 102
     look   arm b: warm-up, repeats     busy:   60,  61,  62     no verdict on a against b
 
-Repeats of an arm follow each other within one process: what slows all of them alike, none shows.
-Who comes in the middle is not there at the look, so an arm whose measured repeats were not left
-alone counts as disturbed, too.
+Where repeats of an arm follow each other, what slows all of them alike none shows; where arms take
+turns, it may meet more turns of one than of another. Who comes in the middle is not there at the
+look, so an arm whose measured repeats were not left alone counts as disturbed, too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from experiment.events import (
     Notice,
     RepeatFinished,
     Step,
+    TurnStarted,
     Usage,
 )
 from experiment.messages import Message, arm_message, message
@@ -56,7 +57,7 @@ def others_cores(events: Iterable[Event]) -> dict[str, float]:
     for event in events:
         if isinstance(event, Notice) and is_busy(event) and event.arm is not None:
             seen[event.arm] = event.text.params["cores"]
-        elif isinstance(event, Step | Usage | RepeatFinished):
+        elif isinstance(event, Step | Usage | TurnStarted | RepeatFinished):
             ran[event.arm].take(event)
     for arm, each in ran.items():
         cores = each.others_cores()
@@ -78,7 +79,7 @@ class _Ran:
     _sampled: int | None = None
     _steps: list[Step] = field(default_factory=list)
 
-    def take(self, event: Step | Usage | RepeatFinished) -> None:
+    def take(self, event: Step | Usage | TurnStarted | RepeatFinished) -> None:
         """The next of its events."""
         if isinstance(event, Step):
             self._steps.append(event)
@@ -86,6 +87,8 @@ class _Ran:
             if self._steps and not event.warm_up:
                 self.spans.append((self._steps[0].started_ns, self._steps[-1].t_ns))
             self._steps = []
+        elif isinstance(event, TurnStarted):
+            self._sampled = event.t_ns  # what came before it was in the turns of others
         else:
             # Of the first one nobody knows when it began; the arm was not generating yet.
             if self._sampled is not None and event.others_cores is not None:

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from statistics import median
 
 from experiment.conclusions import evaluate
-from experiment.config import ARM_GROUPS, Config, expand_arms, make_config, percent_of
+from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.base import Cell, Experiment, ascending
 from experiment.experiments.busy import busy_note, others_cores
@@ -21,6 +21,7 @@ from experiment.experiments.foretold import (
     simulator,
 )
 from experiment.experiments.found import FEWEST, Found, listed
+from experiment.experiments.margin_notes import margin_notes
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
 from experiment.experiments.registry import figure_name, find_experiment
 from experiment.experiments.results import (
@@ -185,6 +186,7 @@ def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
         plans=_plans(arm),
         problems=_arm_problems(figures, arm),
         others_cores=others_cores(cell.events).get(arm.result.arm),
+        turns=cell.group(arm.result.arm),
     )
 
 
@@ -388,9 +390,7 @@ def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
         told = {"n": config.experiment.repeats, "least": FEWEST}
         notes.append(message("experiments.note.few_repeats", **told))
     elif _times(cells):
-        notes.append(
-            message("experiments.note.margin", percent=percent_of(config.experiment.apart))
-        )
+        notes += margin_notes(cells, config.experiment)
     if config.experiment.size == "quick":
         notes.append(message("experiments.note.quick", repeats=config.experiment.repeats))
     return notes

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Literal
 
-from experiment.config import Config, closer, percent_of
+from experiment.config import ROUNDS_ENOUGH, Config, closer, percent_of
 from experiment.experiments.results import CellResult, FigureValue, Finding, Number, Verdict
 from experiment.gains import BUSY
 from experiment.messages import Message, message
@@ -25,14 +26,15 @@ class Faster:
     """One time or rate over another.
 
     Attributes:
-        factor: of the medians.
-        low: of the smallest repeat of the one over the largest of the other.
-        high: the other way round.
+        factor: of the medians; where the two took turns, the median of the rounds' factors.
+        low: of the smallest repeat of the one over the largest of the other; in turns, of a round.
+        high: the other way round; in turns, the largest of a round.
         repeats: of the side that has fewer; 0 where nothing is repeated.
         busy: whether other programs kept cores busy while either of the two ran, which may slow
             all repeats of the one alike.
         margin: as a share, what two processes of one arm may differ by, whatever their repeats
             say; 0 where both sides were timed in one process.
+        turns: whether the two took turns.
     """
 
     factor: float
@@ -41,6 +43,7 @@ class Faster:
     repeats: int
     busy: bool
     margin: float = 0.0
+    turns: bool = False
 
     @property
     def lacking(self) -> Literal["few", "busy"] | None:
@@ -63,10 +66,13 @@ class Faster:
         return self.enough and self.meet is None
 
     @property
-    def meet(self) -> Literal["overlap", "margin"] | None:
-        """What keeps them from being apart: repeats that overlap, or the margin; None: nothing."""
+    def meet(self) -> Literal["overlap", "rounds", "margin"] | None:
+        """What keeps them from being apart; None: nothing.
+
+        Repeats that overlap, rounds of which one says the opposite of another, or the margin.
+        """
         if self.low <= 1 <= self.high:
-            return "overlap"
+            return "rounds" if self.turns else "overlap"
         return "margin" if closer(self.factor, 1, self.margin) else None
 
     @property
@@ -86,6 +92,10 @@ class Faster:
         return {"percent": percent_of(self.margin)} if self.meet == "margin" else {}
 
     @property
+    def _unit(self) -> str:
+        return "rounds" if self.turns else "ratio"
+
+    @property
     def slower(self) -> bool:
         """Of a rate: clearly less than the other."""
         return self.clear and self.factor < 1
@@ -96,7 +106,7 @@ class Faster:
         met = self.met if self.enough else None
         return {
             "factor": self.factor,
-            "spread": _spread("ratio", self.low, self.high, self.repeats),
+            "spread": _spread(self._unit, self.low, self.high, self.repeats),
             **({"met": met.model_dump()} if met else {}),
         }
 
@@ -136,8 +146,13 @@ class Found:
     def compared(self, one: Place, base: Place) -> Faster | None:
         """A figure over another one, of whatever cells and arms."""
         busy = any(self.busy(cell, arm) for cell, arm, _ in (one, base))
-        margin = 0.0 if _one_process(one, base) else self.config.experiment.apart
-        return ratio(self.figure(*one), self.figure(*base), busy=busy, margin=margin)
+        turns, asked = _took_turns(one, base), self.config.experiment
+        sides = self.figure(*one), self.figure(*base)
+        if _one_process(one, base):
+            return ratio(*sides, busy=busy)
+        if turns and all(len(side.values) >= ROUNDS_ENOUGH for side in sides if side):
+            return ratio(*sides, busy=busy, margin=asked.apart_in_turns, turns=True)
+        return ratio(*sides, busy=busy, margin=asked.apart, turns=turns)
 
     def busy(self, cell: CellResult, arm: str) -> bool:
         """Whether other programs were seen to keep cores busy while an arm ran."""
@@ -150,19 +165,41 @@ def _one_process(one: Place, base: Place) -> bool:
     return one[0].index == base[0].index and one[1] == base[1]
 
 
+def _took_turns(one: Place, base: Place) -> bool:
+    """Whether both ran each of their repeats before either ran the next one, and all are known."""
+    groups = {_group(*place) for place in (one, base)}
+    return len(groups) == 1 and None not in groups
+
+
+def _group(cell: CellResult, arm: str, figure: str) -> int | None:
+    ran = cell.arm(arm)
+    known = ran.figures.get(figure) if ran else None
+    whole = ran is not None and known is not None and len(known.values) == ran.repeats
+    return ran.turns if ran is not None and whole else None
+
+
 def ratio(
-    one: FigureValue | None, base: FigureValue | None, *, busy: bool, margin: float = 0.0
+    one: FigureValue | None,
+    base: FigureValue | None,
+    *,
+    busy: bool,
+    margin: float = 0.0,
+    turns: bool = False,
 ) -> Faster | None:
     """One figure over another; None where either is unknown or the second is nothing.
 
     ``busy``: other programs kept cores busy while one of the two ran. ``margin``: see
-    :class:`Faster`.
+    :class:`Faster`. ``turns``: repeats of the same number are neighbours in time.
     """
     if one is None or base is None or one.value is None or not base.value:
         return None
     factor = one.value / base.value
     if not one.values or not base.values or min(base.values) <= 0:
         return Faster(factor, factor, factor, 0, busy, margin)
+    if turns and len(one.values) == len(base.values):
+        rounds = [each / other for each, other in zip(one.values, base.values, strict=True)]
+        factor, low, high = median(rounds), min(rounds), max(rounds)
+        return Faster(factor, low, high, len(rounds), busy, margin, turns=True)
     low, high = min(one.values) / max(base.values), max(one.values) / min(base.values)
     return Faster(factor, low, high, min(len(one.values), len(base.values)), busy, margin)
 

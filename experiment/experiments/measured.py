@@ -36,10 +36,12 @@ from experiment.events import (
     RunStarted,
     Step,
     TokenMapping,
+    TurnStarted,
     WorkloadReady,
 )
 from experiment.experiments.base import Cell, cell_config
 from experiment.experiments.busy import is_busy
+from experiment.log_cells import cell_at
 from experiment.messages import Message
 from experiment.record import Record
 from experiment.results import ArmResult, StepRow
@@ -88,6 +90,11 @@ class CellEvents:
         """Those that an arm finished, the warm-up first."""
         return [event for event in self._repeats() if event.arm == arm]
 
+    def group(self, arm: str) -> int | None:
+        """Those with whom an arm took turns; None: nobody ran between its repeats."""
+        groups = {e.group for e in self.events if isinstance(e, TurnStarted) and e.arm == arm}
+        return groups.pop() if len(groups) == 1 else None
+
     def _repeats(self) -> Iterator[RepeatFinished]:
         return (event for event in self.events if isinstance(event, RepeatFinished))
 
@@ -95,15 +102,17 @@ class CellEvents:
 def cells_of(record: Record) -> list[CellEvents]:
     """The cells of an experiment, in their order; none of an ordinary run."""
     before: list[Event] = []
-    cells: list[tuple[CellStarted, list[Event]]] = []
+    cells: dict[int, tuple[CellStarted, list[Event]]] = {}
     ends: list[Event] = []
+    here: int | None = None
     for event in record.events:
+        here = cell_at(event, here)
         if isinstance(event, CellStarted):
-            cells.append((event, []))
+            cells.setdefault(event.index, (event, []))  # it is told again where others came between
         elif isinstance(event, RunFinished):
             ends.append(event)
-        elif cells:
-            cells[-1][1].append(event)
+        elif here in cells:
+            cells[here][1].append(event)
         else:
             before.append(event)
     if not cells:
@@ -111,7 +120,7 @@ def cells_of(record: Record) -> list[CellEvents]:
     config = make_config(record.started.config)
     return [
         CellEvents(started, _config(config, started), tuple(before), (*events, *ends), record)
-        for started, events in cells
+        for started, events in cells.values()
     ]
 
 

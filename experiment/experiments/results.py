@@ -84,7 +84,8 @@ class CellArm(_Result):
     no scheduler can know (stops, and where beams go on), and all steps. ``others_cores`` are cores
     that other programs kept busy as the arm began or on average over a measured repeat, the larger
     of the two, which may slow all its repeats alike; None: they kept none worth naming, or nobody
-    knows.
+    knows. ``turns`` is the number of the group with which it took turns, repeat by repeat; None: it
+    ran all of its repeats one behind the other.
     """
 
     arm: str
@@ -96,6 +97,7 @@ class CellArm(_Result):
     plans: tuple[int, int] | None = None
     problems: list[Message] = []
     others_cores: float | None = None
+    turns: int | None = None
 
 
 class CellResult(_Result):

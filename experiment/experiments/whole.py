@@ -46,6 +46,8 @@ class Plain:
         if self.other_rate is None:
             return detail("concurrency", "plain_alone", rate=self.rate, **names)
         rates = {"rate": self.rate, "other_rate": self.other_rate}
+        if self.lead is not None and not self.lead.clear:
+            return detail("concurrency", "plain_open", **rates, **names)
         return detail("concurrency", "plain", **rates, **names)
 
 

@@ -73,6 +73,9 @@ class Monitor:
         self._usage = UsageMeter(arm, environment, self._tree, self._gpu)
         self._lock = threading.RLock()
         self._stopping = threading.Event()
+        self._awake = threading.Event()
+        self._awake.set()
+        self._resting = False
         self._thread = threading.Thread(target=self._run, name=f"memory-{arm}", daemon=True)
         readers = self._readers(fresh=False)
         self._sampled = tuple(
@@ -110,7 +113,7 @@ class Monitor:
         return frozenset(self._tree.met)
 
     def cost(self) -> SamplerCost:
-        """What watching has cost, over the time from :meth:`start` to :meth:`stop`."""
+        """What watching has cost, from :meth:`start` to :meth:`stop`, without the rests."""
         return SamplerCost(arm=self._arm, cpu_s=self.cpu_seconds, wall_s=self._watched_s)
 
     def failure(self) -> Message | None:
@@ -130,13 +133,40 @@ class Monitor:
         except RuntimeError as error:
             self._error, self._ended = error, True
 
+    def rest(self) -> None:
+        """Take no sample until :meth:`go_on`: the arm stands still, and another one is measured."""
+        with self._lock:
+            self._emit_usage(now_or_never=True)
+            self._resting = True
+            self._awake.clear()
+        self._count_time()
+
+    @property
+    def resting(self) -> bool:
+        """Whether it was told to rest, and not to go on."""
+        return self._resting
+
+    def go_on(self) -> None:
+        """Sample again; what happened during the rest is not seen."""
+        with self._lock:
+            self._usage.begin()
+            self._started_s = time.monotonic()
+            self._resting = False
+            self._awake.set()
+
+    def _count_time(self) -> None:
+        """Add what has passed since the beginning, or since the last rest, to the time watched."""
+        if self._started_s is not None:
+            self._watched_s += time.monotonic() - self._started_s
+            self._started_s = None
+
     def stop(self) -> None:
         """Stop sampling and wait for the sampler; no sample is emitted afterwards."""
         self._stopping.set()
+        self._awake.set()
         if self._thread.ident is not None:
             self._thread.join(STOP_TIMEOUT_S)
-        if self._started_s is not None:
-            self._watched_s = time.monotonic() - self._started_s
+        self._count_time()
         if not self._thread.is_alive():
             self._gpu.close()
             self._tree.close()
@@ -178,7 +208,10 @@ class Monitor:
     def _loop(self) -> None:
         due = time.monotonic()
         while not self._stopping.is_set():
+            self._awake.wait()
             with self._lock:
+                if self._resting and not self._stopping.is_set():
+                    continue  # the rest began while this thread waited for the lock
                 try:
                     self._sample()
                     self._sample_usage()
@@ -199,9 +232,12 @@ class Monitor:
 
     def _sample_usage(self) -> None:
         if not self._stopping.is_set():
-            usage = self._usage.take()
-            if usage is not None:
-                self._emit(usage)
+            self._emit_usage()
+
+    def _emit_usage(self, *, now_or_never: bool = False) -> None:
+        usage = self._usage.take(now_or_never=now_or_never)
+        if usage is not None:
+            self._emit(usage)
 
     def _sample(self) -> None:
         for status, read in self._sampled:

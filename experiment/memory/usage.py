@@ -62,13 +62,21 @@ class UsageMeter:
         self._before: _Look | None = None
         self._last: Usage | None = None
 
-    def take(self) -> Usage | None:
+    def begin(self) -> None:
+        """Look now: what was used until here, while others had their turn, is nobody's business."""
+        now = self._clock()
+        looked = self._look(now)
+        self._before = None if isinstance(looked, Message) else looked
+        self._due = now + EVERY_S
+
+    def take(self, *, now_or_never: bool = False) -> Usage | None:
         """Measure since the last call if 250 ms have passed. None: not yet, or nothing new.
 
-        What is unknown for the same reason as before is no news.
+        What is unknown for the same reason as before is no news. ``now_or_never``: however little
+        time has passed, since the arm is about to stand still.
         """
         now = self._clock()
-        if now < self._due:
+        if now < self._due and not now_or_never:
             return None
         self._due = now + EVERY_S
         taken = self._cores(now)

@@ -28,9 +28,11 @@ from experiment.events import (
     PoolReserved,
     RepeatFinished,
     Step,
+    TurnStarted,
     WorkloadReady,
 )
 from experiment.i18n import Translator, format_bytes
+from experiment.log_cells import cell_at
 from experiment.timeline import pool_shape
 from kvsim.ledger import Ledger, ReplayError
 from kvsim.step import plan_from_json
@@ -69,18 +71,24 @@ class PoolView:
         self._now = now
         self._longest = 0
         self._bytes = 0.0
+        self._cell: int | None = None
+        # Of each arm that has one, by its cell: the shape of what blocks are handed out of.
+        self._pools: dict[tuple[int | None, str], PoolReserved] = {}
         self._ledger: Ledger | None = None
         self._drawn = float("-inf")
         self._picture: RenderableType | None = None
 
     def see(self, event: Event) -> None:
         """Take note of an event; a log that contradicts itself ends the view, nothing else."""
+        self._cell = cell_at(event, self._cell)
         if isinstance(event, WorkloadReady):
             self._longest = event.max_length
         elif isinstance(event, ArmStarted):
             self.clear()
         elif isinstance(event, PoolReserved):
             self._open(event)
+        elif isinstance(event, TurnStarted):
+            self._reopen(self._pools.get((event.cell, event.arm)))
         elif isinstance(event, RepeatFinished) and self._ledger is not None:
             self._ledger = Ledger(self._ledger.shape)  # the next one begins in an empty pool
         elif isinstance(event, Step) and self._ledger is not None:
@@ -97,8 +105,15 @@ class PoolView:
 
     def _open(self, pool: PoolReserved) -> None:
         """Slabs and growing caches have no blocks to watch."""
+        blocks = not pool.elastic and pool.block_size < self._longest
+        if blocks:
+            self._pools[self._cell, pool.arm] = pool
+        self._reopen(pool if blocks else None)
+
+    def _reopen(self, pool: PoolReserved | None) -> None:
+        """Watch a pool from its beginning, as it is empty before each repeat."""
         self.clear()
-        if not pool.elastic and pool.block_size < self._longest:
+        if pool is not None:
             self._ledger = Ledger(pool_shape(pool))
             self._bytes = pool.bytes_per_slot
 

@@ -77,6 +77,7 @@ def _repeat(engine: Any, stats: LastStats, reporter: Reporter, repeat: int) -> f
     task, reporter.repeat = reporter.task, repeat
     if repeat:
         engine.reset_prefix_cache()
+        reporter.await_turn()
     generate_s = _Generation(engine, stats, reporter, first=not repeat).run_all()
     if task.repeats:
         told = RepeatFinished(

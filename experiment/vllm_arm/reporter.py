@@ -16,6 +16,7 @@ from experiment.events import (
     Stage,
     StageEntered,
     Step,
+    TurnAwaited,
 )
 from experiment.messages import Message, message
 from experiment.pace import MAX_REQUEST_MARKS
@@ -63,6 +64,11 @@ class Reporter:
             self._wire.mark(
                 StageEntered(arm=self.task.arm, stage=stage, step=self._last_step, request=request)
             )
+
+    def await_turn(self) -> None:
+        """Stand still until the next repeat may begin."""
+        with self.clock.paused():
+            self._wire.mark(TurnAwaited(arm=self.task.arm, repeat=self.repeat))
 
     def pool(self, blocks: int, block_size: int, watermark: float) -> None:
         """Announce the cache, its bytes asked from every rank, and mark CACHE_READY.

@@ -9,7 +9,6 @@ import torch
 from arm_runs import Run
 
 from experiment.arms.base import ArmRun
-from experiment.conclusions import throughput
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -24,6 +23,7 @@ from experiment.events import (
     TokenMapping,
 )
 from experiment.results import ArmResult
+from experiment.throughput_claim import throughput
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
 from kvsim.step import FinishReason

@@ -15,7 +15,16 @@ from in_process import Ran, slabs_and_paged
 from experiment import lead, noise
 from experiment.compare.facts import read_side
 from experiment.compare.sides import compare_sides
-from experiment.events import ArmStarted, CellStarted, Event, Notice, RunResumed, encode
+from experiment.config import Config, make_config
+from experiment.events import (
+    ArmStarted,
+    CellStarted,
+    Event,
+    Notice,
+    RunResumed,
+    TurnAwaited,
+    encode,
+)
 from experiment.experiments import busy
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
@@ -26,6 +35,7 @@ from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.console_results import show_results
 from experiment.report.html import report_html
+from experiment.turns import Course, Turns
 
 
 @pytest.mark.parametrize(
@@ -67,27 +77,66 @@ class Told:
 
     events: list[Event] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
+    repeats: int = 0
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
         self.order.append("notice")
 
-    def run_arm(self, arm: str, *_: Any) -> None:
+    def arm_course(self, arm: str, *_: Any) -> Course[None]:
         self.order.append(arm)
+        for repeat in range(1, self.repeats + 1):
+            yield TurnAwaited(arm=arm, repeat=repeat)
+            self.order.append(f"{arm} {repeat}")
+        return None
 
     def begin(self, *_: Any) -> None: ...
 
     def end(self) -> None: ...
 
 
+CONFIG = make_config({"experiment": {"name": "capacity"}})
+
+
+def begun_cell(told: Told, config: Config, device: str = "cpu") -> None:
+    """Of a cell whose arms are slabs and blocks, as it is led."""
+    started = CellStarted(index=1, of=2, values={}, overrides={}, arms=["slabs", "paged"])
+    given = SimpleNamespace(prepared=None, refused={})
+    begin: Any = lead._begin_cell
+    with Turns[None](lambda turn, repeat: None) as turns:
+        environment = SimpleNamespace(device=device)
+        begin(told, told, started, config, environment, given, ["slabs", "paged"], turns)
+        turns.run()
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "room", "order"),
+    [
+        ({}, "cpu", True, ["slabs", "paged", "slabs 1", "paged 1"]),
+        ({}, "cuda", True, ["slabs", "slabs 1", "paged", "paged 1"]),
+        ({"turns": False}, "cpu", True, ["slabs", "slabs 1", "paged", "paged 1"]),
+        # Behind the turn of another cell the log says which one goes on.
+        ({}, "cpu", False, ["slabs", "slabs 1", "notice", "paged", "paged 1"]),
+    ],
+)
+def test_arms_take_turns_where_they_may(
+    changes: dict[str, Any], device: str, room: bool, order: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(lead, "kept_busy", lambda: None)
+    if not room:
+        monkeypatch.setattr(Turns, "has_room", lambda self, more: not self._courses)
+    told = Told(repeats=1)
+    begun_cell(told, make_config({"experiment": {"name": "capacity", **changes}}), device)
+    assert told.order == order
+    assert [type(event) for event in told.events] == ([] if room else [CellStarted])
+
+
 def test_an_arm_is_looked_at_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     cores = [None, 1.5]
     monkeypatch.setattr(lead, "kept_busy", lambda: cores.pop(0))
     told = Told()
-    started = CellStarted(index=1, of=2, values={}, overrides={}, arms=["slabs", "paged"])
-    given = SimpleNamespace(prepared=None, refused={})
-    run_cell: Any = lead._run_cell
-    run_cell(told, told, started, None, None, given, ["slabs", "paged"])
+    begun_cell(told, CONFIG)
     assert told.order == ["slabs", "notice", "paged"]
     (notice,) = told.events
     assert isinstance(notice, Notice)

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 from in_process import Ran, slabs_and_paged
 
-from experiment.events import CellStarted, Event, RepeatFinished, Step, Usage, encode
+from experiment.events import (
+    CellStarted,
+    Event,
+    RepeatFinished,
+    Step,
+    TurnStarted,
+    Usage,
+    encode,
+)
 from experiment.experiments.busy import busy_notice, others_cores
 from experiment.experiments.evaluate import picture
 from experiment.experiments.results import ExperimentResult
@@ -120,6 +128,29 @@ def test_of_a_sample_the_part_within_the_repeat_counts() -> None:
         RepeatFinished(arm="paged", repeat=1, warm_up=False, generate_s=1.0),
     ]
     assert others_cores(events) == {"paged": pytest.approx(0.6)}
+
+
+def test_what_was_used_in_the_turns_of_others_is_no_business_of_an_arm() -> None:
+    """Between two of its repeats another arm ran for a second; a short sample ends each turn."""
+
+    def repeat(number: int, at: int, cores: float) -> list[Event]:
+        end = at + SECOND // 10
+        return [
+            TurnStarted(cell=0, arm="paged", repeat=number, group=1, t_ns=at),
+            Step(arm="paged", plan={}, started_ns=at, t_ns=end),
+            RepeatFinished(arm="paged", repeat=number, warm_up=False, generate_s=0.1, t_ns=end),
+            _usage("paged", end, cores),
+        ]
+
+    def other(at: int) -> Event:
+        return TurnStarted(cell=0, arm="slabs", repeat=1, group=1, t_ns=at)
+
+    def told_in_turns(cores: float) -> list[Event]:
+        return [*repeat(1, SECOND, 0.0), other(2 * SECOND), *repeat(2, 3 * SECOND, cores)]
+
+    assert others_cores(told_in_turns(0.0)) == {}
+    # Half of what is judged, since the time in between is none of it.
+    assert others_cores(told_in_turns(1.0)) == {"paged": pytest.approx(0.5)}
 
 
 @pytest.mark.parametrize(("began", "expected"), [(0.3, 0.375), (0.5, 0.5)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,23 @@ from in_process import CONFIGS, tiny_config
 
 from experiment import cli, walkthrough
 from experiment.cli import main
-from experiment.config import parse_bytes
+from experiment.config import ROUNDS_ENOUGH, parse_bytes
 from experiment.config_reading import load_config
-from experiment.events import ArmFinished, CellStarted, RepeatFinished, WorkloadReady
+from experiment.events import (
+    ArmFinished,
+    CellStarted,
+    RepeatFinished,
+    TurnStarted,
+    WorkloadReady,
+)
 from experiment.experiments.base import cell_config
+from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import LANGUAGES, Translator, catalogue
+from experiment.log_cells import cell_at
 from experiment.menu import choose, shipped
 from experiment.messages import ExitCode
-from experiment.record import read_record
+from experiment.record import Record, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
 
@@ -62,11 +71,14 @@ def test_every_experiment_is_introduced_and_its_cells_are_named(
     assert "{" not in printed
 
 
-@pytest.mark.parametrize(("size", "most"), [("full", 5), ("quick", 3)])
+@pytest.mark.parametrize("size", ["full", "quick"])
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_it_is_said_before_anything_runs_how_often_each_cell_is_measured(
-    name: str, size: str, most: int, capsys: pytest.CaptureFixture[str]
+    name: str, size: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    asked = tomllib.loads((CONFIGS / f"{name}.toml").read_text(encoding="utf-8"))["experiment"]
+    most = asked["repeats"] if size == "full" else asked["quick"]["experiment"]["repeats"]
+    assert most >= ROUNDS_ENOUGH
     config = load_config(CONFIGS / f"{name}.toml", {"experiment.size": size})
     cells = EXPERIMENTS[name].cells(config)
     repeats = [cell_config(config, cell).experiment.repeats for cell in cells]
@@ -158,13 +170,24 @@ def test_what_the_menu_starts_is_told_as_a_command(
     assert " ".join(how.command) in capsys.readouterr().out
 
 
+def behind_turns(record: Record) -> list[tuple[RepeatFinished, int | None]]:
+    """Every repeat in the order of the log, and the cell that the log was at."""
+    here: int | None = None
+    found = []
+    for event in record.events:
+        here = cell_at(event, here)
+        if isinstance(event, RepeatFinished):
+            found.append((event, here))
+    return found
+
+
 def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:
     """Real processes, one for each arm of each cell; all files; drawn again in Chinese."""
     out = tmp_path / "out"
     words = [
         "--config", str(CONFIGS / "lengths.toml"), "--quick", "--yes", "--lang", "en",
         "--out", str(out), "--arms", "slabs,paged", "--threads", "1",
-        "--set", "experiment.values=['short']", "--set", "experiment.repeats=1",
+        "--set", "experiment.values=['short', 'mixed']", "--set", "experiment.repeats=2",
         "--set", "experiment.options.total=128",
     ]  # fmt: skip
     done = subprocess.run(
@@ -178,10 +201,17 @@ def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:
     for name in ("report.html", "run.json", "events.jsonl", "experiment.csv", "summary.csv"):
         assert (out / name).stat().st_size > 0
     record = read_record(out)
-    assert len(record.of(CellStarted)) == 1
-    assert {(e.arm, e.repeat) for e in record.of(RepeatFinished)} == {
-        ("slabs", 0), ("slabs", 1), ("paged", 0), ("paged", 1),
-    }  # fmt: skip
+    assert len(record.of(CellStarted)) == 2
+    cells = cells_of(record)
+    for each in cells:
+        assert {(e.arm, e.repeat) for e in each.events if isinstance(e, RepeatFinished)} == {
+            (arm, repeat) for arm in ("slabs", "paged") for repeat in range(3)
+        }
+        assert len({each.group(arm) for arm in ("slabs", "paged")} - {None}) == 1
+    order = [(e.cell, e.arm) for e in record.of(TurnStarted)]
+    assert order[:4] == [(0, "slabs"), (0, "paged"), (1, "slabs"), (1, "paged")]
+    assert order[4:] == order[3::-1]
+    assert order == [(cell, event.arm) for event, cell in behind_turns(record) if not event.warm_up]
     cell, workload = record.of(CellStarted)[0], record.of(WorkloadReady)[0]
     assert cell.t_ns <= workload.t_ns
     again = subprocess.run(

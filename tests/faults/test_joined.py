@@ -19,10 +19,12 @@ from experiment.events import (
     RunStarted,
     Step,
     TokenMargin,
+    TurnStarted,
 )
 from experiment.experiments.measured import cells_of
 from experiment.joined import joined
 from experiment.messages import message
+from experiment.resume import finished_arms
 
 S = 10**9
 BOOT_S = 5_000_000  # what the first machine's clock showed
@@ -159,3 +161,37 @@ def test_cells_of_an_experiment_are_put_together() -> None:
             (BATCH, "finished"), (PAGED, "finished")
         ]  # fmt: skip
         assert "note.resumed" in {note.key for note in results.notes}
+
+
+def test_cells_whose_arms_took_turns_are_put_together() -> None:
+    """Killed in the turn of one of two that waited; what the second attempt says counts."""
+
+    def cell(index: int) -> CellStarted:
+        return CellStarted(index=index, of=2, values={"n": index}, overrides={}, arms=[PAGED])
+
+    def turns(events: list[Event], group: int) -> list[list[Event]]:
+        """Of either cell an arm: its beginning, and its end behind the turn of the other one."""
+        half = len(events) // 2
+        first, last = events[:half], events[half:]
+        begun_both = [[cell(index), model, workload, *first] for index in (0, 1)]
+        ends = [
+            [TurnStarted(cell=index, arm=PAGED, repeat=1, group=group), *last] for index in (1, 0)
+        ]
+        return [*begun_both, *ends]
+
+    _, model, workload = head()
+    one, two, end_two, end_one = turns(paged_arm(), 1)
+    log = [begun([PAGED])[0], *one, *two, *end_two[:3], resumed(60, missing=[(0, PAGED)]),
+           *(e for part in turns(paged_arm(), 2) for e in part),
+           RunFinished(status="complete")]  # fmt: skip
+    assert len(end_one) > 3
+    for whole in (log, joined(log)):
+        assert finished_arms(record(whole)) == {(0, PAGED), (1, PAGED)}
+    cells = cells_of(record(joined(log)))
+    assert [one.started.index for one in cells] == [0, 1]
+    plain = evaluate(record([*begun(), *paged_arm(), RunFinished(status="complete")])).arms[0]
+    for each in cells:
+        assert {e.group for e in each.events if isinstance(e, TurnStarted)} == {2}
+        assert each.group(PAGED) == 2
+        (arm,) = evaluate(each.view(0)).arms
+        assert (arm.status, arm.requests) == ("finished", plain.requests)

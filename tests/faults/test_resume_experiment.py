@@ -21,6 +21,7 @@ from experiment.events import (
     Event,
     RunFinished,
     RunResumed,
+    TurnStarted,
     encode,
 )
 from experiment.experiments.results import ExperimentResult
@@ -38,13 +39,15 @@ SMALL: dict[str, Any] = {
     "experiment.values": VALUES, "experiment.repeats": 1, "cache.max_length": 64,
     "experiment.options.lengths": [[5, 4], [9, 5]], "cache.block_size": 4,
     "cache.budget": 2 * 64 * SLOT, "run.threads": 1, "run.device": "cpu", "model.offline": True,
-    "run.arms": list(ARMS),
+    "run.arms": list(ARMS), "experiment.turns": False,
 }  # fmt: skip
 ALL = [(cell, arm) for cell in range(len(VALUES)) for arm in ARMS]
 
 
-def words() -> list[str]:
-    given = [word for key, value in SMALL.items() for word in ("--set", f"{key}={toml(value)}")]
+def words(**changes: object) -> list[str]:
+    """Of the command; in names of keys two underscores are a dot."""
+    keys = SMALL | {name.replace("__", "."): value for name, value in changes.items()}
+    given = [word for key, value in keys.items() for word in ("--set", f"{key}={toml(value)}")]
     return ["--config", str(CONFIG), "--quick", *given]
 
 
@@ -131,6 +134,24 @@ def test_it_counts_what_an_experiment_does_that_nobody_killed(
     assert counts(result)[1, "paged", "running_mean"] != counts(result)[1, "slabs", "running_mean"]
     assert (result.foretold, result.cells_planned) == (whole.result.foretold, len(VALUES))
     assert "was resumed" in (killed[0] / "report.html").read_text(encoding="utf-8")
+
+
+def test_whoever_took_turns_with_one_that_was_killed_runs_again(tmp_path: Path) -> None:
+    """None of them had ended, so none is missing from the figures afterwards."""
+    out = tmp_path / "out"
+    program = real(out, *words(experiment__turns=True), "--yes", "--out", str(out))
+    program.wait_for(lambda events: sum(isinstance(e, TurnStarted) for e in events) == 3)
+    program.process.send_signal(signal.SIGKILL)
+    program.end()
+    assert len(finished_arms(read_record(out))) < len(ALL)
+    code, _, err = real(out, "--resume", str(out), "--yes").end()
+    assert (code, err) == (ExitCode.OK, "")
+    assert finished_arms(read_record(out)) == set(ALL)
+    summary = json.loads((out / RUN_FILE).read_text(encoding="utf-8"))
+    result = ExperimentResult.model_validate(summary["results"]["experiment"])
+    whole = run_in_process(load_config(CONFIG, {"experiment.size": "quick"} | SMALL), tmp_path)
+    assert counts(result) == counts(whole.result)
+    assert result.problems == []
 
 
 def test_one_that_is_whole_is_left_alone(

@@ -20,6 +20,7 @@ from event_makers import head
 from real_parts import is_gone, session_in
 
 from experiment import process, runner
+from experiment.child_end import ChildEnd
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import (
@@ -73,7 +74,7 @@ def below() -> list[int]:
     return [process.pid for process in psutil.Process().children(recursive=True)]
 
 
-def run(session: Session, script: str, **more: Any) -> runner.ChildEnd:
+def run(session: Session, script: str, **more: Any) -> ChildEnd:
     return session._run(ARM, MODULE, {"arm": ARM, "script": script}, 60, None, **more)
 
 

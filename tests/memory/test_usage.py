@@ -26,6 +26,7 @@ from experiment.events import (
     StageEntered,
     Usage,
 )
+from experiment.memory import usage
 from experiment.memory.devices import GpuReader
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import CpuSeconds, ProcessTree
@@ -110,6 +111,23 @@ def test_processes_below_count_too(run: Any) -> None:
     until(lambda: bool(psutil.Process(root).children()))
     assert own_cores(psutil.Process(root), 0.2) < 0.1
     assert measure(root) > 0.3
+
+
+def test_what_came_before_it_began_anew_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As between two turns of an arm: others worked meanwhile, and so did a library's threads."""
+    root = iter([1.0, 50.0, 50.1, 50.2])
+    monkeypatch.setattr(ProcessTree, "cpu_times", lambda self: {"root": CpuSeconds(next(root))})
+    monkeypatch.setattr(usage, "system_seconds", lambda: None)
+    clock = Clock()
+    watch = meter(os.getpid(), cpu_environment(), clock=clock)
+    assert watch.take() is None
+    clock.now += 60
+    watch.begin()
+    clock.now += EVERY_S
+    assert watch.take().cpu_cores == pytest.approx(0.1 / EVERY_S)
+    clock.now += EVERY_S / 5
+    assert watch.take() is None
+    assert watch.take(now_or_never=True).cpu_cores == pytest.approx(0.1 / (EVERY_S / 5))
 
 
 def test_a_child_that_ends_does_not_make_the_sum_fall(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,16 @@ from busy_run import BLOCK, BLOCKS, MAX_LENGTH
 from rich.cells import cell_len
 from rich.console import Console
 
-from experiment.events import PoolReserved, Progress, RepeatFinished, Step
+from experiment.events import (
+    CellStarted,
+    Event,
+    PoolReserved,
+    Progress,
+    RepeatFinished,
+    Step,
+    TurnStarted,
+    WorkloadReady,
+)
 from experiment.i18n import LANGUAGES
 from experiment.record import Record
 from experiment.report.console import ConsoleReporter
@@ -185,6 +194,33 @@ def test_a_repeat_begins_in_an_empty_pool(busy: Record) -> None:
     for event in steps:
         view.see(event)
     assert shown(view) == first
+
+
+def test_whose_turn_it_is_has_its_own_pool_from_its_beginning(busy: Record) -> None:
+    """Another arm, and the same arm of another cell, have shown theirs in between."""
+    paged = [e for e in busy.events if getattr(e, "arm", None) == "paged"]
+    steps = [e for e in paged if isinstance(e, Step)]
+    pool = next(e for e in paged if isinstance(e, PoolReserved))
+    workload = next(e for e in busy.events if isinstance(e, WorkloadReady))
+
+    def seen(*events: Event) -> PoolView:
+        view = PoolView(translator("en", False), False, Clock(1))
+        for event in events:
+            view.see(event)
+        return view
+
+    def cell(index: int) -> CellStarted:
+        return CellStarted(index=index, of=2, values={}, overrides={}, arms=["paged"])
+
+    def turn(index: int, arm: str = "paged") -> TurnStarted:
+        return TurnStarted(cell=index, arm=arm, repeat=1, group=1)
+
+    other = pool.model_copy(update={"blocks": pool.blocks * 2})
+    both = (workload, cell(0), pool, *steps, cell(1), other, *steps)
+    alone = shown(seen(workload, pool, *steps))
+    assert shown(seen(*both, turn(0), *steps)) == alone
+    assert shown(seen(*both, turn(1), *steps)) != alone
+    assert seen(*both, turn(0, "slabs"), *steps).picture is None
 
 
 def test_while_the_next_arm_starts_no_pool_of_the_one_before_is_shown(

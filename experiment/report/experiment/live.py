@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 from experiment.events import (
+    ArmFailed,
     ArmFinished,
+    ArmSkipped,
     ArmStarted,
     CellStarted,
     ModelPrepared,
@@ -17,6 +20,7 @@ from experiment.events import (
     RequestFinished,
     StageEntered,
     TokenMapping,
+    TurnStarted,
     WorkloadReady,
 )
 from experiment.i18n import format_seconds
@@ -35,7 +39,9 @@ from experiment.report.svg import Words
 from experiment.report.texts import arm_name
 
 if TYPE_CHECKING:
+    from experiment.config import Config
     from experiment.report.console import ConsoleReporter
+    from experiment.turns import Turn
 
 # What a single run tells in many lines; the report has it for one cell.
 _SILENT = (ArmStarted, PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping,
@@ -61,16 +67,25 @@ class ExperimentConsole:
     def __init__(self, console: ConsoleReporter) -> None:
         self.console = console
         self.t = console.t
-        self._times: list[float] = []
-        self._show_model = console.take_over(
+        self._times: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+        self._cells: dict[int, CellStarted] = {}
+        self._named: int | None = None
+        self._here = 0
+        self._began = False
+        before = console.take_over(
             _SILENT,
             {
+                ArmFailed: self._on_failed,
+                ArmSkipped: self._on_skipped,
                 CellStarted: self._on_cell,
+                TurnStarted: self._on_turn,
                 RepeatFinished: self._on_repeat,
                 ArmFinished: self._on_arm,
                 ModelPrepared: self._on_model,
             },
-        )[ModelPrepared]
+        )
+        self._show_model = before[ModelPrepared]
+        self._show_failed, self._show_skipped = before[ArmFailed], before[ArmSkipped]
         self._known: str | None = None
 
     def introduce(self, name: str, cells: Sequence[Values], repeats: Sequence[int]) -> None:
@@ -87,11 +102,20 @@ class ExperimentConsole:
 
     def begin(self, started: CellStarted, arm: str) -> None:
         """An arm is about to start."""
-        self._times = []
-        name = arm_name(self.t, arm)
-        self.console.begin_task(
-            "progress.cell_arm", cell=started.index + 1, of=started.of, arm=name
-        )
+        self._began = True
+        self._begin_task("progress.cell_arm", started.index, started.of, arm)
+
+    def begin_turn(self, configs: Sequence[Config], turn: Turn, repeat: int) -> None:
+        """An arm of a cell, whose configs these are, goes on with a measured repeat."""
+        cell, arm = turn.place
+        if self._began and turn.of > 1:
+            self.console.line(self.t("experiments.turns", n=turn.of), "dim")
+        self._began = False
+        repeats = configs[cell].experiment.repeats
+        self._begin_task("progress.cell_turn", cell, len(configs), arm, n=repeat, repeats=repeats)
+
+    def _begin_task(self, key: str, cell: int, of: int, arm: str, **numbers: int) -> None:
+        self.console.begin_task(key, cell=cell + 1, of=of, arm=arm_name(self.t, arm), **numbers)
 
     def end(self) -> None:
         """It has ended."""
@@ -102,28 +126,50 @@ class ExperimentConsole:
         return self.t.message(label) if isinstance(label, Message) else label
 
     def _on_cell(self, event: CellStarted) -> None:
+        """It is named where the first line of it is printed."""
+        self._cells[event.index] = event
+        self._here = event.index
+
+    def _on_failed(self, event: ArmFailed) -> None:
+        self._name_cell(self._here)
+        self._show_failed(event)
+
+    def _on_skipped(self, event: ArmSkipped) -> None:
+        self._name_cell(self._here)
+        self._show_skipped(event)
+
+    def _name_cell(self, index: int) -> None:
+        """Say what cell the next lines are of, unless those before them were of the same."""
+        if index == self._named:
+            return
+        self._named = index
+        event = self._cells[index]
         name, value = self.t.message(cell_name(event.values)), self.text(cell_label(event.values))
         self.console.line("")
         self.console.line(
-            self.t("experiments.cell", n=event.index + 1, of=event.of, name=name, value=value),
-            "bold",
+            self.t("experiments.cell", n=index + 1, of=event.of, name=name, value=value), "bold"
         )
+
+    def _on_turn(self, event: TurnStarted) -> None:
+        self._here = event.cell
 
     def _on_repeat(self, event: RepeatFinished) -> None:
         if not event.warm_up:
-            self._times.append(event.generate_s)
+            self._times[self._here, event.arm].append(event.generate_s)
 
     def _on_arm(self, event: ArmFinished) -> None:
-        if not self._times:
+        seconds = self._times[self._here, event.arm]
+        if not seconds:
             return
         times = {
-            "median": format_seconds(median(self._times)),
-            "low": format_seconds(min(self._times)),
-            "high": format_seconds(max(self._times)),
+            "median": format_seconds(median(seconds)),
+            "low": format_seconds(min(seconds)),
+            "high": format_seconds(max(seconds)),
         }
         name = arm_name(self.t, event.arm)
+        self._name_cell(self._here)
         self.console.line(
-            self.t("experiments.arm_done", arm=name, n=len(self._times), **times), indent=2
+            self.t("experiments.arm_done", arm=name, n=len(seconds), **times), indent=2
         )
 
     def _on_model(self, event: ModelPrepared) -> None:
