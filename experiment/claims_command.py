@@ -21,7 +21,7 @@ from experiment import __version__
 from experiment.config import Config, make_config
 from experiment.config_reading import load_config, parse_assignment
 from experiment.directories import place_of_now, shared_directory
-from experiment.events import ModelPrepared, RunFinished
+from experiment.events import SCHEMA_VERSION, ModelPrepared, RunFinished
 from experiment.experiments.claims import Judged, judge, needed
 from experiment.experiments.evaluate import evaluate_experiment
 from experiment.experiments.found import Found, listed
@@ -154,6 +154,8 @@ def why_not(path: Path, config: Config, read: Reader) -> Message | None:
         return message("claims.why.no_run")
     if record.started.version != __version__:
         return message("claims.why.version", version=record.started.version)
+    if record.started.schema_version != SCHEMA_VERSION:
+        return message("claims.why.format", found=record.started.schema_version)
     if make_config(record.started.config) != _as_recorded(config):
         return message("claims.why.settings")
     return _unsound(record, result)

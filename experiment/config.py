@@ -200,7 +200,7 @@ class ExperimentConfig(Section):
         margin: as a share: times of two processes that lie closer together than this are not told
             apart, however close their repeats are; None: as :data:`MARGINS` says for the size.
         turns_margin: the same where the two took turns, in :data:`ROUNDS_ENOUGH` rounds or more;
-            None: as :data:`TURNS_MARGINS` says, and never more than ``margin``.
+            None: as :data:`TURNS_MARGINS` says, or ``margin`` where that is less.
         turns: on a CPU arms and cells take turns, repeat by repeat, as far as memory reaches.
         values: what varies, a cell each; what they mean is the experiment's to say.
         options: further numbers that the experiment asks for.

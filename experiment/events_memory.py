@@ -114,6 +114,8 @@ class ForeignProcesses(EventBase):
 class Usage(EventBase):
     """How busy processor and GPU were since the last event of this kind, some 250 ms.
 
+    Behind a turn of others it is since the arm's own began, and shorter where that ends.
+
     ``cpu_cores`` is the CPU time of the arm's process tree over wall time; 2.0 is two cores all
     the time. ``others_cores`` is that of the cores which the run may use, without the
     tree's and the runner's; by rounding it may be a little below 0 where there is nothing.

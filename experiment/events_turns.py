@@ -22,14 +22,15 @@ class TurnStarted(EventBase):
     """The arm goes on with this repeat, and what follows is of this ``cell`` again, by its index.
 
     Those of one ``group`` take turns: each runs a repeat before any runs the next one, so that
-    repeats of the same number are neighbours in time. Its number is the moment of its first turn.
+    repeats of the same number are neighbours in time. Its number is the moment of its first turn;
+    None: nobody else has a turn, and the arm runs all of its repeats one behind the other.
     """
 
     event: Literal["turn"] = "turn"
     cell: int
     arm: str
     repeat: int
-    group: int
+    group: int | None
 
 
 class RepeatFinished(EventBase):

@@ -1,6 +1,6 @@
-"""Leads through an experiment: its cells one after another, each arm in a process of its own.
+"""Leads through an experiment: each arm of each cell in a process of its own, which take turns.
 
-environment ─ what the experiment asks ─ gate ─ cell 1: arm, arm … ─ cell 2 … ─ result ─ files
+environment ─ what the experiment asks ─ gate ─ cell 1: arm, arm … ─ cell 2 … ─ turns ─ files
 """
 
 from __future__ import annotations
@@ -166,12 +166,13 @@ def _begin_cell(
             continue
         if not turns.has_room(1):
             turns.run()
-            session.emit(started)  # the log goes on with this cell
+            now = {"t_ns": time.monotonic_ns()}
+            session.emit(started.model_copy(update=now))  # the log goes on with this cell
         cores = kept_busy()
         if cores is not None:
             session.emit(busy_notice(started, arm, cores))
         live.begin(started, arm)
-        course = session.arm_course(arm, config, environment, given.prepared)
+        course = session.arm_course(arm, config, environment, given.prepared, started.index)
         turns.add((started.index, arm), course)
         live.end()
         if not together:

@@ -150,8 +150,11 @@ def read_resumption(directory: Path, given: Config | None) -> Resumption:
     size = _size(directory / EVENTS_FILE)
     record = read_record(directory)
     started, path = record.started, str(directory)
-    if (started.schema_version, started.version) != (SCHEMA_VERSION, __version__):
+    if started.version != __version__:
         raise user_error("error.resume.version", path=path, before=started.version, now=__version__)
+    if started.schema_version != SCHEMA_VERSION:
+        told = {"before": started.schema_version, "now": SCHEMA_VERSION}
+        raise user_error("error.resume.format", path=path, **told)
     changed = [name for name in record.changed_files if is_measured(name)]
     if changed:
         text = message("error.resume.changed", path=path, files=", ".join(changed))

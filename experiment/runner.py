@@ -130,6 +130,7 @@ class Session:
         timeout_s: float,
         env: dict[str, str],
         python: str | None,
+        log_path: Path,
     ) -> Child:
         """The one that was started ahead for this, or one that ``with`` starts.
 
@@ -137,7 +138,7 @@ class Session:
         """
         child = self._ahead.get((name, module))
         if child is None:
-            return Child(module, task, self.logs / f"{name}.log", timeout_s, env, python)
+            return Child(module, task, log_path, timeout_s, env, python)
         child.begin(task, timeout_s)
         return child
 
@@ -208,14 +209,24 @@ class Session:
         return alone(self.arm_course(arm, config, environment, prepared))
 
     def arm_course(
-        self, arm: str, config: Config, environment: Environment, prepared: Prepared
+        self,
+        arm: str,
+        config: Config,
+        environment: Environment,
+        prepared: Prepared,
+        cell: int | None = None,
     ) -> Course[ArmFailed | None]:
         """One arm in a fresh process, once the device's memory stands still; see :class:`Course`.
+
+        What those of a ``cell`` print, and where they find their packages, is theirs alone: the
+        same arm of another cell may be there at the same time.
 
         Returns why it failed, if it did; an arm that is skipped has not failed.
         """
         try:
-            launch = plan_launch(arm, config, environment.device, prepared, self.logs.absolute())
+            logs = self.logs if cell is None else self.logs / f"cell-{cell + 1}"
+            logs.mkdir(exist_ok=True)
+            launch = plan_launch(arm, config, environment.device, prepared, logs.absolute())
         except UserError as error:
             self.close()  # no idle process beside one that is measured
             return self._fail({}, arm, error.text, error.exit_code)
@@ -231,7 +242,7 @@ class Session:
         device.before()
         limit = config.run.arm_timeout_s * config.experiment.times
         end = yield from self._course(
-            arm, launch.module, launch.task, limit, monitor, config, launch
+            arm, launch.module, launch.task, limit, monitor, config, launch, logs=logs
         )
         device.after(end.pids)  # the driver may list them for a moment longer
         ended_well = end.ok and end.get(ArmFinished) is not None
@@ -264,12 +275,14 @@ class Session:
         config: Config | None = None,
         launch: Launch | None = None,
         seen: list[Event] | None = None,
+        logs: Path | None = None,
     ) -> Course[ChildEnd]:
         last: dict[type, Event] = {}
         python = launch.python if launch else None
         env = _variables(config, launch)
         try:
-            with self._child(name, module, task, timeout_s, env, python) as child:
+            log_path = (logs or self.logs) / f"{name}.log"
+            with self._child(name, module, task, timeout_s, env, python, log_path) as child:
                 self._ahead.pop((name, module), None)
                 watcher = monitor(child.pid) if monitor else None
                 try:

@@ -5,8 +5,9 @@
     c                                   load, warm-up │ │ │1│1│ │   slows the machine slows all
 
 An arm behind its warm-up stands still: its process sleeps on a pipe and nobody samples it. Every
-second round goes backwards, so that a machine that becomes slower and slower favours nobody. Arms
-of all cells take turns, as far as memory reaches: else those that wait are run to their ends first.
+second round goes backwards, so that a machine that becomes slower and slower is for an arm in one
+round and against it in the next. Arms of all cells take turns, as far as memory reaches: else those
+that wait are run to their ends first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Generic, Self, TypeVar
 import psutil
 
 from experiment.events import TurnAwaited
+from experiment.interrupts import shielded
 from experiment.memory.cgroup import read_cgroup
 from experiment.offspring import descendants
 
@@ -34,10 +36,13 @@ _MOST = 16
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Whose turn it is, the number of those who take turns together, and how many they are."""
+    """Whose turn it is, the number of those who take turns together, and how many they are.
+
+    One that goes on alone is of no group.
+    """
 
     place: Place
-    group: int
+    group: int | None
     of: int
 
 
@@ -82,7 +87,8 @@ class Turns(Generic[T]):
 
     def run(self) -> None:
         """Give every arm its turns until all have ended."""
-        group, of, backwards = time.monotonic_ns(), len(self._courses), False
+        of, backwards = len(self._courses), False
+        group = time.monotonic_ns() if of > 1 else None
         while self._courses:
             order = tuple(self._courses)
             for place in reversed(order) if backwards else order:
@@ -111,19 +117,25 @@ class Turns(Generic[T]):
         if len(self._courses) + more > _MOST:
             return False
         largest = max((_resident(process) for process in descendants(os.getpid())), default=0)
-        memory = psutil.virtual_memory()
-        group = read_cgroup()
-        free = min(memory.available, group.memory_free_bytes or memory.available)
-        total = min(memory.total, group.memory_bytes or memory.total)
-        return bool(free >= more * _SPARE * largest + _FREE_SHARE * total)
+        memory, group = psutil.virtual_memory(), read_cgroup()
+        free = _least(memory.available, group.memory_free_bytes)
+        total = _least(memory.total, group.memory_bytes)
+        return free >= more * _SPARE * largest + _FREE_SHARE * total
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._courses:
-            _, course = self._courses.popitem()
-            course.close()
+        """End those that wait, each of them whatever becomes of the others; a signal waits."""
+        with shielded(), contextlib.ExitStack() as ends:
+            for course in self._courses.values():
+                ends.callback(course.close)
+            self._courses.clear()
+
+
+def _least(of_machine: int, of_group: int | None) -> int:
+    """What binds: the machine's, or that of the control group that we are in, where it has one."""
+    return of_machine if of_group is None else min(of_machine, of_group)
 
 
 def _resident(process: psutil.Process) -> int:

@@ -19,13 +19,14 @@ import pytest
 from real_parts import is_gone
 
 from experiment import process, runner
-from experiment.child_end import end_reason
+from experiment.child_end import ChildEnd, end_reason
 from experiment.config import make_config
 from experiment.events import ArmFailed, Event, Notice, RunStarted, Stage, StageEntered
 from experiment.messages import ExitCode, message
 from experiment.process import Child, ChildTimeoutError
 from experiment.record import EventLog, read_record
 from experiment.runner import Session
+from experiment.turns import Course
 
 MODULE = "scripted_child"
 LONG, SHORT = 60.0, 1.0
@@ -152,11 +153,12 @@ def test_the_limit_of_an_arm_is_for_each_time_that_it_runs_the_requests(
 ) -> None:
     limits = []
 
-    def run(*args: object, **_: object) -> runner.ChildEnd:
+    def course(*args: object, **_: object) -> Course[ChildEnd]:
         limits.append(args[4])
-        return runner.ChildEnd(0, {})
+        return ChildEnd(0, {})
+        yield
 
-    monkeypatch.setattr(Session, "_run", run)
+    monkeypatch.setattr(Session, "_course", course)
     monkeypatch.setattr(runner, "plan_launch", lambda *_: SimpleNamespace(module="", task={}))
     monkeypatch.setattr(runner, "DeviceWatch", lambda *_: MagicMock())
     with EventLog(tmp_path) as log:

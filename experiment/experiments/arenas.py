@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from experiment.experiments.measured import Measured
 from experiment.experiments.results import Better, Number
-from kvsim.metrics import SimResult
+from kvsim.arena import ArenaCounts
 
 Measure = Callable[[Measured], Number | None]
-Foretell = Callable[[SimResult], Number | None]
 
 # At its peak paging holds requests that give way a little later, so more of it is no gain.
 ARENA_COUNTS: dict[str, Better | None] = {
@@ -39,11 +39,26 @@ def arena_mean(allocator: str) -> Measure:
     return measure
 
 
-def arena(allocator: str, name: str) -> Foretell | None:
-    """What the simulation of the arena says; kvsim's contiguous policies know the buddy alone."""
-    said: dict[str, Foretell] = {
-        "steps": lambda s: round(s.busy_s),
-        "running_peak": lambda s: s.running.max,
-        "running_mean": lambda s: s.running.busy_mean,
-    }
-    return said.get(name) if allocator == "buddy" else None
+def arena(name: str) -> ForetellArena:
+    """What kvsim's arithmetic says of it: :class:`kvsim.arena.ArenaCounts`."""
+    return lambda said: getattr(said, name)
+
+
+def arena_bytes(name: str) -> ForetellArena:
+    """The same of slots, as bytes."""
+
+    def foretell(said: ArenaForetold) -> int | None:
+        slots: int | None = getattr(said, name)
+        return None if slots is None else slots * said.slot_bytes
+
+    return foretell
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaForetold(ArenaCounts):
+    """What kvsim foretells of an arena whose slots take so many bytes."""
+
+    slot_bytes: int
+
+
+ForetellArena = Callable[[ArenaForetold], Number | None]

@@ -151,7 +151,7 @@ def _why(claim: Claim, found: Found) -> Message:
 
 
 def _reached(claim: Claim, seen: Seen) -> bool:
-    """A time must reach what is claimed in every repeat."""
+    """A time must reach what is claimed in every repeat; of two that took turns, every round."""
     if seen.reached is not None:
         return seen.reached
     if claim.at_most:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from statistics import median
+from typing import Any
 
 from experiment.conclusions import evaluate
 from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
+from experiment.experiments.arenas import ArenaForetold
 from experiment.experiments.base import Cell, Experiment, ascending
 from experiment.experiments.busy import busy_note, others_cores
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
@@ -17,11 +19,10 @@ from experiment.experiments.foretold import (
     OTHER_ENGINES,
     decided_by_scores,
     foretell,
-    foretell_buddy,
+    foretell_arena,
     simulator,
 )
-from experiment.experiments.found import FEWEST, Found, listed
-from experiment.experiments.margin_notes import margin_notes
+from experiment.experiments.found import Found, listed
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
 from experiment.experiments.registry import figure_name, find_experiment
 from experiment.experiments.results import (
@@ -32,14 +33,17 @@ from experiment.experiments.results import (
     Number,
     Without,
 )
-from experiment.experiments.scatter import noise_note
+from experiment.experiments.time_notes import time_notes
 from experiment.foreign import evaluating
 from experiment.gains import BUSY, told_apart
 from experiment.messages import Message, arm_message, message
 from experiment.record import Record
 from experiment.results import Results, StepRow
+from kvsim.arena import FITS, Fit
 from kvsim.metrics import SimResult
 
+# What kvsim makes of an arm's requests, of an arena beside it, or why it says nothing.
+Said = SimResult | ArenaForetold | Message
 # Of an arm that takes one request at a time, whatever varies.
 _SAME = "skip.one_at_a_time"
 
@@ -111,7 +115,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         problems=_problems(spec.name, found),
         notes=[
             *busy_note(cells),
-            *_notes(found, config),
+            *time_notes(found, config),
             *spec.terms(config),
             *_other_machines(spec.name, cells),
         ],
@@ -168,20 +172,20 @@ def _cell(spec: Experiment, cell: CellEvents) -> CellResult:
 
 def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
     first = arm.warm_up
-    said: SimResult | Message = message("experiments.unforetold.nothing_ran")
-    arena: SimResult | Message = said
+    said: Said = message("experiments.unforetold.nothing_ran")
+    arenas: dict[Fit, Said] = dict.fromkeys(FITS, said)
     model = next((e for e in cell.events if isinstance(e, ModelPrepared)), None)
     figures = [FIGURES[name] for name in spec.figures]
     if first is not None and model is not None:
         said = foretell(arm.result.arm, cell.config, model, first.workload)
-        if any(figure.arena for figure in figures):
-            arena = foretell_buddy(cell.config, model, first.workload)
+        for fit in {figure.arena for figure in figures if figure.arena is not None}:
+            arenas[fit] = foretell_arena(cell.config, model, first.workload, fit)
     return CellArm(
         arm=arm.result.arm,
         status=arm.result.status,
         reason=arm.result.reason,
         repeats=len(arm.repeats),
-        figures={f.name: _value(f, arm, arena if f.arena else said) for f in figures},
+        figures={f.name: _value(f, arm, arenas[f.arena] if f.arena else said) for f in figures},
         outputs=_outputs(first) if first else [],
         plans=_plans(arm),
         problems=_arm_problems(figures, arm),
@@ -190,7 +194,7 @@ def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
     )
 
 
-def _value(figure: Figure, arm: ArmMeasured, said: SimResult | Message) -> FigureValue:
+def _value(figure: Figure, arm: ArmMeasured, said: Said) -> FigureValue:
     if figure.arms is not None and arm.result.arm not in figure.arms:
         return FigureValue(value=None, reason=message("experiments.reason.other_arm"))
     if arm.repeats and not counted(figure, arm.repeats[0]):
@@ -225,13 +229,19 @@ def counted(figure: Figure, one: Measured) -> bool:
     return workload.timed or not workload.arrivals or figure.on_steps
 
 
-def _foretold(figure: Figure, said: SimResult | Message) -> tuple[Number | None, Message | None]:
+def _foretold(figure: Figure, said: Said) -> tuple[Number | None, Message | None]:
     if figure.kind != "count":
         return None, None
     if isinstance(said, Message):
         return None, said
-    foretold = figure.foretell(said) if figure.foretell else None
-    return foretold, None if foretold is not None else message("experiments.unforetold.not_said")
+    # Whoever foretells a figure is the one that is asked: of an arena another than of an arm.
+    foretell: Callable[[Any], Number | None] | None = figure.foretell
+    foretold = foretell(said) if foretell else None
+    if foretold is not None:
+        return foretold, None
+    none = foretell is not None and figure.absent is not None
+    why = f"reason.{figure.absent}" if none else "unforetold.not_said"
+    return None, message(f"experiments.{why}")
 
 
 def _why_nothing(figure: Figure, arm: ArmMeasured) -> Message:
@@ -373,24 +383,3 @@ def _other_machines(name: str, cells: Sequence[CellEvents]) -> list[Message]:
     if any(FIGURES[each].kind == "measured" for each in find_experiment(name).figures):
         first = "cpu_scores_errors" if scores else "cpu_errors"
     return [message(f"experiments.note.{first}"), message("experiments.note.gpu", text=text)]
-
-
-def _times(cells: Sequence[CellResult]) -> bool:
-    """Whether any time was measured again and again."""
-    return any(
-        figure.values for cell in cells for arm in cell.arms for figure in arm.figures.values()
-    )
-
-
-def _notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
-    """What to know before believing a time."""
-    noise = noise_note(cells)
-    notes = [noise] if noise else []
-    if config.experiment.repeats < FEWEST:
-        told = {"n": config.experiment.repeats, "least": FEWEST}
-        notes.append(message("experiments.note.few_repeats", **told))
-    elif _times(cells):
-        notes += margin_notes(cells, config.experiment)
-    if config.experiment.size == "quick":
-        notes.append(message("experiments.note.quick", repeats=config.experiment.repeats))
-    return notes

@@ -17,9 +17,10 @@ from statistics import fmean, median
 from experiment.events import RequestFinished
 from experiment.experiments.arenas import (
     ARENA_COUNTS,
-    Foretell,
+    ForetellArena,
     Measure,
     arena,
+    arena_bytes,
     arena_mean,
     hole,
 )
@@ -30,8 +31,11 @@ from experiment.experiments.measured import Measured
 from experiment.experiments.results import Better, FigureInfo, Kind, Number, Unit
 from experiment.percentiles import percentile
 from experiment.results import StepRow
+from kvsim.arena import FITS, Fit
 from kvsim.geometry import final_tokens
 from kvsim.metrics import SimResult
+
+Foretell = Callable[[SimResult], Number | None]
 
 # Those that run one request after another, however many are allowed.
 ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
@@ -47,11 +51,11 @@ class Figure:
 
     Attributes:
         measure: of one repeat; None where this arm has none.
-        foretell: of a simulation; None: kvsim does not say it.
+        foretell: of a simulation, or of the arithmetic of an arena; None: kvsim does not say it.
         better: which direction is better, if either is.
         arms: that can have it; None: all.
         absent: the reason, under ``experiments.reason``, where a finished repeat has none.
-        arena: whether it is of the contiguous arena beside the arm, which is simulated by itself.
+        arena: of the contiguous arena beside the arm, which is foretold by itself: its allocator.
         on_steps: of a time, whether it means something where arrivals are counted in steps.
     """
 
@@ -59,12 +63,12 @@ class Figure:
     unit: Unit
     kind: Kind
     measure: Measure
-    foretell: Foretell | None = None
+    foretell: Foretell | ForetellArena | None = None
     better: Better | None = None
     arms: tuple[str, ...] | None = None
     absent: str | None = None
     on_steps: bool = False
-    arena: bool = False
+    arena: Fit | None = None
 
     @property
     def info(self) -> FigureInfo:
@@ -350,17 +354,16 @@ FIGURES: dict[str, Figure] = {
         Figure("lookup_share", "share", "time", _table_share, better="less", arms=("paged",)),
         Figure("lookup_of_step", "share", "time", _table_of_step, better="less",
                arms=("paged",)),
-        *(Figure(f"{kind}_{name}", "count", "count", hole(kind, name), arena(kind, name),
-                 better, arms=("paged",), absent="no_hole", arena=True)
-          for kind in ("first_fit", "buddy")
-          for name, better in ARENA_COUNTS.items()),
-        *(Figure(f"{kind}_running_mean", "mean", "count", arena_mean(kind),
-                 arena(kind, "running_mean"), "more", arms=("paged",), absent="no_hole",
-                 arena=True) for kind in ("first_fit", "buddy")),
+        *(Figure(f"{kind}_{name}", "count", "count", hole(kind, name), arena(name),
+                 better, arms=("paged",), absent="no_hole", arena=kind)
+          for kind in FITS for name, better in ARENA_COUNTS.items()),
+        *(Figure(f"{kind}_running_mean", "mean", "count", arena_mean(kind), arena("running_mean"),
+                 "more", arms=("paged",), absent="no_hole", arena=kind) for kind in FITS),
         Figure("first_fit_first_step", "count", "count", hole("first_fit", "first_step"),
-               arms=("paged",), absent="no_hole"),
+               arena("first_step"), arms=("paged",), absent="no_hole", arena="first_fit"),
         *(Figure(f"first_fit_{name}", "bytes", "count", hole("first_fit", name, bytes_each=True),
-                 arms=("paged",), absent="no_hole") for name in ("free", "largest", "needed")),
+                 arena_bytes(name), arms=("paged",), absent="no_hole", arena="first_fit")
+          for name in ("free", "largest", "needed")),
         Figure("urgent_first_steps", "mean", "count", of_class(True, steps_to_first),
                foretold_steps(True), "less", arms=(*ENGINE_ARMS, "vllm")),
         Figure("patient_first_steps", "mean", "count", of_class(False, steps_to_first),

@@ -11,17 +11,19 @@ A step takes a second of its clock whatever it does, so that a mean over time is
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from experiment.config import Config
 from experiment.events import ModelPrepared, WorkloadReady
+from experiment.experiments.arenas import ArenaForetold
 from experiment.experiments.base import Cell, cell_config
 from experiment.experiments.found import Simulate
 from experiment.experiments.results import CellResult
 from experiment.kv_dtype import cache_geometry
 from experiment.messages import Message, UserError, message
 from experiment.workload import GROWING, cannot_grow, drawn_requests
+from kvsim.arena import Fit, replay_arena
 from kvsim.geometry import KVGeometry
 from kvsim.metrics import SimResult
 from kvsim.roofline import LinearLatency
@@ -113,10 +115,10 @@ def last_that(holds: Callable[[int], bool | None], low: int, high: int) -> int |
     return low
 
 
-def foretell_buddy(
-    config: Config, model: ModelPrepared, workload: WorkloadReady
-) -> SimResult | Message:
-    """The simulation of the same requests in one arena of the buddy allocator's.
+def foretell_arena(
+    config: Config, model: ModelPrepared, workload: WorkloadReady, fit: Fit
+) -> ArenaForetold | Message:
+    """What becomes of the same requests in one contiguous arena.
 
     There a step gives each request a token, however long its prompt is.
     """
@@ -124,19 +126,13 @@ def foretell_buddy(
         return message("experiments.unforetold.wall")
     shape = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
     requests = _requests(config, workload, paged=False, block_size=workload.block_size)
-    tokens = sum(one.prompt_tokens + one.output_tokens for one in requests)
-    return _simulated(
-        requests,
-        lambda: SimConfig(
-            policy="oracle",
-            budget_bytes=workload.budget_bytes,
-            slot_bytes=shape.bytes_per_token,
-            max_length=workload.max_length,
-            latency=_ONE_SECOND,
-            max_num_seqs=config.engine.max_num_seqs,
-            max_num_batched_tokens=max(tokens, config.engine.max_num_seqs),
-        ),
-    )
+    slot = shape.bytes_per_token
+    slots, seats = workload.budget_bytes // slot, config.engine.max_num_seqs
+    try:
+        counts = replay_arena(requests, slots, seats, fit)
+    except SimulationError as error:
+        return message(REFUSED, reason=str(error))
+    return ArenaForetold(**asdict(counts), slot_bytes=slot)
 
 
 def _simulated(requests: list[TraceRequest], asked: Callable[[], SimConfig]) -> SimResult | Message:

@@ -17,7 +17,8 @@ from kvsim.metrics import SimResult
 Place = tuple[CellResult, str, str]
 Simulate = Callable[[CellResult, str, Mapping[str, Any]], SimResult | Message]
 # With fewer repeats, two that lie apart may do so by chance: of three and three, in any order, all
-# of one side come first in one case of twenty.
+# of one side come first in one case of twenty. Of rounds three say the same in one case of four, so
+# fewer than ROUNDS_ENOUGH have the margin of processes that took no turns.
 FEWEST = 3
 
 

@@ -10,9 +10,10 @@ nothing else to do meanwhile; :meth:`Monitor.cost` says what it cost.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from experiment.environment import ChannelStatus, Environment
@@ -136,7 +137,8 @@ class Monitor:
     def rest(self) -> None:
         """Take no sample until :meth:`go_on`: the arm stands still, and another one is measured."""
         with self._lock:
-            self._emit_usage(now_or_never=True)
+            with self._losing_samples():
+                self._emit_usage(now_or_never=True)
             self._resting = True
             self._awake.clear()
         self._count_time()
@@ -149,7 +151,8 @@ class Monitor:
     def go_on(self) -> None:
         """Sample again; what happened during the rest is not seen."""
         with self._lock:
-            self._usage.begin()
+            with self._losing_samples():
+                self._usage.begin()
             self._started_s = time.monotonic()
             self._resting = False
             self._awake.set()
@@ -212,16 +215,22 @@ class Monitor:
             with self._lock:
                 if self._resting and not self._stopping.is_set():
                     continue  # the rest began while this thread waited for the lock
-                try:
+                with self._losing_samples():
                     self._sample()
                     self._sample_usage()
-                except Exception as error:  # a reading that cannot be written must not end all
-                    self._error = error
-                    self._lost += 1
             self._sampler_ns = time.thread_time_ns()  # of this thread since it began
             # A sample that took longer than the interval delays the next instead of crowding it.
             due = max(due + self._interval_s, time.monotonic())
             self._pause(due - time.monotonic())
+
+    @contextlib.contextmanager
+    def _losing_samples(self) -> Iterator[None]:
+        """A reading that cannot be taken must not end all; :meth:`failure` tells of it."""
+        try:
+            yield
+        except Exception as error:
+            self._error = error
+            self._lost += 1
 
     def _pause(self, seconds: float) -> None:
         # Waiting for an event costs half as much again as sleeping, fifty times a second.

@@ -64,10 +64,10 @@ class UsageMeter:
 
     def begin(self) -> None:
         """Look now: what was used until here, while others had their turn, is nobody's business."""
-        now = self._clock()
+        now, self._before = self._clock(), None
+        self._due = now + EVERY_S
         looked = self._look(now)
         self._before = None if isinstance(looked, Message) else looked
-        self._due = now + EVERY_S
 
     def take(self, *, now_or_never: bool = False) -> Usage | None:
         """Measure since the last call if 250 ms have passed. None: not yet, or nothing new.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from kvsim.step import StepPlan, plan_to_json
 from kvsim.vllm_capacity import NULL_BLOCKS
 
 Ranks = Callable[[], list[dict[str, Any]]]
+_SPINS_S = 1.2  # SpinCondition of vLLM 0.32 spins for one
 
 
 class Reporter:
@@ -66,8 +68,13 @@ class Reporter:
             )
 
     def await_turn(self) -> None:
-        """Stand still until the next repeat may begin."""
+        """Stand still until the next repeat may begin.
+
+        vLLM's workers look for the next step in a loop, and sleep only a second after the last one:
+        until then they would take a core of whoever's turn is next.
+        """
         with self.clock.paused():
+            time.sleep(_SPINS_S)
             self._wire.mark(TurnAwaited(arm=self.task.arm, repeat=self.repeat))
 
     def pool(self, blocks: int, block_size: int, watermark: float) -> None:

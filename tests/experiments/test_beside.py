@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from in_process import run, tiny_config
 
 from experiment.engine.arena import Arena, Buddy, FirstFit, Lengths, come_and_go
 from experiment.engine.kernels import KERNELS
 from experiment.engine.lookup import layouts, queries
+from experiment.messages import message
+from kvsim.arena import FITS, Fit, replay_arena
 from kvsim.geometry import KVGeometry
 from kvsim.roofline import LinearLatency
-from kvsim.sim_config import SimConfig
+from kvsim.sim_config import SimConfig, SimulationError
 from kvsim.simulator import simulate
 from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
 
@@ -95,9 +100,62 @@ def test_lookup_and_holes_on_the_real_arm(tmp_path: Path) -> None:
         for name in ("free", "largest", "needed")
     )
     assert largest < needed <= free
-    for name in ("steps", "buddy_steps", "buddy_running_peak", "buddy_running_mean"):
+    arenas = [name for name in cell.arms[0].figures if name.startswith(FITS)]
+    assert len(arenas) == 12
+    for name in ("steps", *arenas):
         assert ran.figure(cell, "paged", name).exact, name
-    assert ran.figure(cell, "paged", "first_fit_steps").foretold is None
+
+
+def test_where_no_hole_refuses_the_prediction_says_so_too(tmp_path: Path) -> None:
+    holes = tiny_config(
+        "holes", experiment__values=[2], experiment__options={"every": 1, "lengths": [[4, 4]]},
+        cache__max_length=128, cache__block_size=4, cache__budget=128 * SLOT,
+    )  # fmt: skip
+    ran = run(holes, tmp_path / "holes")
+    assert not ran.result.problems
+    first = ran.figure(ran.cell(requests=2), "paged", "first_fit_first_step")
+    assert (first.value, first.foretold, first.exact) == (None, None, None)
+    assert first.reason == first.unforetold == message("experiments.reason.no_hole")
+
+
+REQUESTS = st.lists(
+    st.tuples(st.integers(1, 40), st.integers(1, 25), st.integers(0, 60)), min_size=1, max_size=24
+)
+
+
+@pytest.mark.parametrize("fit", FITS)
+@given(drawn=REQUESTS, slots=st.integers(64, 130), seats=st.integers(1, 12))
+def test_arithmetic_foretells_what_is_counted_from_the_bytes_of_an_arena(
+    fit: Fit, drawn: list[tuple[int, int, int]], slots: int, seats: int
+) -> None:
+    """Bytes of a device, and ends by a calendar: nothing is shared but the buddy allocator."""
+    lengths = [Lengths(*one) for one in sorted(drawn, key=lambda one: one[2])]
+    allocator = Buddy(slots) if fit == "buddy" else FirstFit(slots)
+    try:
+        seen = come_and_go(lengths, Arena(slots, 4, CPU), allocator, seats)
+    except ValueError:  # one is longer than any hole that there could be
+        with pytest.raises(SimulationError):
+            replay_arena(_Stream(lengths), slots, seats, fit)
+        return
+    said = replay_arena(_Stream(lengths), slots, seats, fit)
+    assert {name: getattr(said, name) for name in asdict(seen)} == asdict(seen)
+    assert said.running_mean == sum(one.new for one in lengths) / seen.steps
+
+
+def test_arithmetic_says_of_the_buddy_what_the_whole_simulator_says() -> None:
+    lengths = [Lengths(30 + 7 * n % 90, 10 + 13 * n % 40, arrival=2 * n) for n in range(40)]
+    config = SimConfig(
+        policy="oracle", budget_bytes=512, slot_bytes=1, max_length=512, max_num_seqs=64,
+        max_num_batched_tokens=100_000, latency=LinearLatency(fixed_s=1.0),
+    )  # fmt: skip
+    simulated, said = (
+        simulate(_Stream(lengths), config),
+        replay_arena(_Stream(lengths), 512, 64, "buddy"),
+    )
+    assert said.steps == round(simulated.busy_s)
+    assert said.running_peak == simulated.running.max
+    assert said.running_mean == pytest.approx(simulated.running.busy_mean)
+    assert said.refused_steps > 0
 
 
 class _Stream:

@@ -107,6 +107,8 @@ def cut(run_directory: Path, out: Path, kind: str) -> Path:
         del lines[-1]
     elif kind == "version":
         lines[0]["version"] = "0.0.1"
+    elif kind == "format":
+        lines[0]["schema_version"] -= 1
     elif kind == "contradicted":
         last = max(i for i, e in enumerate(lines) if e["event"] == "request")
         lines[last]["tokens"] = [*lines[last]["tokens"][:-1], 7]
@@ -121,6 +123,7 @@ def cut(run_directory: Path, out: Path, kind: str) -> Path:
         ("killed", "broken_off"),
         ("contradicted", "contradicts"),
         ("version", "version"),
+        ("format", "format"),
     ],
 )
 def test_a_run_that_cannot_be_believed_is_run_again_beside_it(
@@ -132,7 +135,7 @@ def test_a_run_that_cannot_be_believed_is_run_again_beside_it(
     place, there, unused = find_place(tmp_path, "capacity", config, Reader())
     assert (place, there) == (tmp_path / "capacity-2", False)
     assert {p: why.key for p, why in unused.items()} == {path: f"claims.why.{key}"}
-    if kind != "version":
+    if kind not in ("version", "format"):
         found, unsound = read_found({"capacity": path}, Reader())
         assert not found
         assert {judged.reason.key for judged in judge(found, unsound)  # type: ignore[union-attr]

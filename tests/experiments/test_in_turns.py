@@ -9,9 +9,10 @@ import pytest
 from in_process import run, tiny_config
 from made_up import budget, cell
 
-from experiment.config import MARGINS, TURNS_MARGINS
+from experiment.config import MARGINS, TURNS_MARGINS, ExperimentConfig
 from experiment.config_reading import load_config
 from experiment.events import (
+    ArmFailed,
     ArmFinished,
     CellStarted,
     Event,
@@ -23,7 +24,9 @@ from experiment.experiments.evaluate import picture
 from experiment.experiments.found import Faster, Found
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import CellResult, Number
+from experiment.experiments.time_notes import margin_notes
 from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import message
 from experiment.record import EVENTS_FILE, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
@@ -66,7 +69,7 @@ def test_rounds_tell_what_repeats_that_overlap_do_not() -> None:
     assert together.clear
     rounds = sorted(b / a for a, b in zip(SLABS, PAGED, strict=True))
     assert (together.low, together.factor, together.high) == (rounds[0], rounds[2], rounds[-1])
-    assert (1.2, 1.3) < (together.low, together.high) < (1.3, 1.31)
+    assert 1.2 < together.low < together.high < 1.3
 
 
 @pytest.mark.parametrize(
@@ -176,8 +179,10 @@ def logged(place: Path, groups: dict[str, list[int]], repeats: int) -> list[str]
     [
         ({"slabs": [1], "paged": [1]}, 5, ["turns"]),
         ({"slabs": [1], "paged": [1]}, 3, ["turns_few"]),
-        ({"slabs": [1], "paged": [2]}, 5, ["turns", "groups"]),
-        ({"slabs": [], "paged": [2]}, 5, ["turns", "groups"]),
+        ({"slabs": [1], "paged": [1], "contiguous.batch": [2]}, 5, ["turns", "groups"]),
+        ({"slabs": [1], "paged": [1], "contiguous.batch": []}, 3, ["turns_few", "groups"]),
+        ({"slabs": [1], "paged": [2]}, 5, ["margin"]),  # each of a group of its own: nobody waited
+        ({"slabs": [], "paged": [2]}, 5, ["margin"]),
         ({"slabs": [], "paged": []}, 3, ["margin"]),
         ({"slabs": [1, 2], "paged": [1, 2]}, 5, ["margin"]),  # of no one group: what is not known
     ],
@@ -186,6 +191,31 @@ def test_a_page_says_who_took_turns(
     tmp_path: Path, groups: dict[str, list[int]], repeats: int, notes: list[str]
 ) -> None:
     assert logged(tmp_path / "run", groups, repeats) == notes
+
+
+@pytest.mark.parametrize(
+    ("margin", "turns_margin", "notes"),
+    [(0.0, None, []), (0.0, 0.1, ["turns"]), (0.2, 0.0, []), (0.2, 0.1, ["turns"])],
+)
+def test_a_margin_of_nothing_is_not_told(
+    margin: float, turns_margin: float | None, notes: list[str]
+) -> None:
+    asked = ExperimentConfig(margin=margin, turns_margin=turns_margin)
+    here = one_cell(0, SLABS, PAGED, (7, 7))
+    told = margin_notes([here], asked)
+    assert [note.key.removeprefix("experiments.note.") for note in told] == notes
+    two = [here, one_cell(1, SLABS, PAGED, (8, 8))]
+    groups = ["groups"] if margin else []
+    assert [note.key.removeprefix("experiments.note.") for note in margin_notes(two, asked)] == [
+        *notes, *groups
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_what_fails_before_any_cell_is_told(lang: str, capsys: pytest.CaptureFixture[str]) -> None:
+    live = ExperimentConsole(ConsoleReporter(lang))
+    live.console.handle(ArmFailed(arm="prepare", reason=message("failure.out_of_memory")))
+    assert Translator(lang)("failure.out_of_memory")[:10] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -127,7 +127,7 @@ def test_cells_of_a_block_size_need_it_too() -> None:
 def test_a_report_says_what_it_does_not_call_a_difference(tmp_path: Path, repeats: int) -> None:
     config = tiny_config(
         "capacity", experiment__values=[2], experiment__repeats=repeats, experiment__margin=0.07,
-        run__arms=["slabs"],
+        run__arms=["slabs", "paged"],
     )  # fmt: skip
     notes = [note for note in run(config, tmp_path / "run").result.notes if "margin" in note.key]
     assert [note.params for note in notes] == ([] if repeats == 1 else [{"percent": 7}])

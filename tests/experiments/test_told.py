@@ -203,6 +203,9 @@ def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:
     record = read_record(out)
     assert len(record.of(CellStarted)) == 2
     cells = cells_of(record)
+    # An arm of a cell has a file of its own: that of another cell is there at the same time.
+    logs = {path.relative_to(out / "logs").as_posix() for path in out.glob("logs/*/*.log")}
+    assert logs == {f"cell-{n}/{arm}.log" for n in (1, 2) for arm in ("slabs", "paged")}
     for each in cells:
         assert {(e.arm, e.repeat) for e in each.events if isinstance(e, RepeatFinished)} == {
             (arm, repeat) for arm in ("slabs", "paged") for repeat in range(3)

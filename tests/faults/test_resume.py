@@ -17,6 +17,7 @@ from experiment import cli, walkthrough
 from experiment.conclusions import evaluate
 from experiment.environment import Environment
 from experiment.events import (
+    SCHEMA_VERSION,
     ArmFinished,
     EnvironmentProbed,
     ModelPrepared,
@@ -151,13 +152,22 @@ def test_a_changed_log_is_not_gone_on_with(run: Path, capsys: pytest.CaptureFixt
     assert EVENTS_FILE in capsys.readouterr().err
 
 
-def test_another_version_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"version": "0.0.1"}, "version 0.0.1"),
+        ({"schema_version": SCHEMA_VERSION - 1}, f"record format {SCHEMA_VERSION - 1}"),
+    ],
+)
+def test_another_version_or_format_is_refused(
+    changes: dict[str, object], told: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (run / EVENTS_FILE).read_text(encoding="utf-8")
     head, _, rest = text.partition("\n")
-    started = {**json.loads(head), "version": "0.0.1"}
+    started = {**json.loads(head), **changes}
     (run / EVENTS_FILE).write_text(json.dumps(started) + "\n" + rest, encoding="utf-8")
     assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
-    assert "0.0.1" in capsys.readouterr().err
+    assert told in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("what", ["nothing", "an empty directory", "a simulation"])

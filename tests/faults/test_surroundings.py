@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from programs import Starter
 
+from experiment.child_end import end_reason
 from experiment.cli import main
 from experiment.conclusions import evaluate
 from experiment.config import Config
@@ -30,7 +31,7 @@ from experiment.privacy import cleaner, without_names
 from experiment.process import Child, ChildStartError
 from experiment.record import read_record, remove_parts
 from experiment.report.terminal import terminal
-from experiment.runner import Session, _reason
+from experiment.runner import Session
 from kvsim import whole_files
 from kvsim.sweep import SweepError, expand
 from kvsim.sweep.processes import by_processes
@@ -197,7 +198,7 @@ def test_a_cache_in_nobodys_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_a_signal_that_has_no_name_is_told_by_its_number() -> None:
-    assert _reason(-40).params == {"signal": "40"}
+    assert end_reason(-40).params == {"signal": "40"}
 
 
 def test_parts_of_no_process_are_left(tmp_path: Path) -> None:

@@ -330,3 +330,59 @@ def test_what_takes_milliseconds_is_read_at_three_stages_alone(log: Log) -> None
             Stage.LOADED, Stage.CACHE_READY, Stage.LAST_STEP,
         }  # fmt: skip
     assert all(log.of(Channel.RSS, stage) for stage in Stage)
+
+
+class Meter:
+    """Stands in for the usage meter: what it was asked, and a failure at one of its calls."""
+
+    def __init__(self, fails: str | None = None) -> None:
+        self.asked: list[str] = []
+        self.fails = fails
+
+    def _ask(self, name: str) -> None:
+        self.asked.append(name)
+        if name == self.fails:
+            raise OSError("too many open files")
+
+    def take(self, *, now_or_never: bool = False) -> None:
+        self._ask("last" if now_or_never else "take")
+
+    def begin(self) -> None:
+        self._ask("begin")
+
+
+@pytest.mark.parametrize("fails", [None, "last", "begin"])
+def test_a_rest_ends_in_a_last_sample_and_what_follows_is_measured_anew(
+    fails: str | None, log: Log
+) -> None:
+    """Whatever cannot be read: it is a sample that is lost, and no run."""
+    watch = monitor(os.getpid(), log, interval_ms=5)
+    meter = Meter(fails)
+    watch._usage = meter  # type: ignore[assignment]
+    watch.start()
+    until(lambda: "take" in meter.asked)
+    watch.rest()
+    assert watch.resting
+    resting = [*meter.asked]
+    assert resting[-1] == "last"
+    seen = len(log.readings)
+    time.sleep(0.1)
+    assert (meter.asked, len(log.readings)) == (resting, seen)
+    watched = watch.cost().wall_s
+    watch.go_on()
+    assert not watch.resting
+    until(lambda: meter.asked[len(resting) + 1 :] != [])
+    assert meter.asked[len(resting)] == "begin"
+    watch.stop()
+    assert (watch.failure() is None) is (fails is None)
+    assert watched < watch.cost().wall_s
+
+
+def test_one_that_rests_can_be_stopped(log: Log) -> None:
+    watch = monitor(os.getpid(), log)
+    watch.start()
+    until(lambda: bool(log.readings))
+    watch.rest()
+    watch.stop()
+    assert watch.resting
+    assert watch.failure() is None

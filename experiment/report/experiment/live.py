@@ -139,8 +139,11 @@ class ExperimentConsole:
         self._show_skipped(event)
 
     def _name_cell(self, index: int) -> None:
-        """Say what cell the next lines are of, unless those before them were of the same."""
-        if index == self._named:
+        """Say what cell the next lines are of, unless those before them were of the same.
+
+        What fails before any cell begins is of none.
+        """
+        if index == self._named or index not in self._cells:
             return
         self._named = index
         event = self._cells[index]

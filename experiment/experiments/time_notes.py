@@ -1,0 +1,53 @@
+"""What to know of a run before believing its times: noise, repeats, and who took turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from experiment.config import ROUNDS_ENOUGH, Config, ExperimentConfig, percent_of
+from experiment.experiments.found import FEWEST
+from experiment.experiments.results import CellResult
+from experiment.experiments.scatter import noise_note
+from experiment.messages import Message, message
+
+
+def margin_notes(cells: Sequence[CellResult], asked: ExperimentConfig) -> list[Message]:
+    """One note where all arms took turns, or none did; two where some did and others did not.
+
+    None where there are no two times to be held against each other, or where no margin is asked.
+    """
+    groups = [arm.turns for cell in cells for arm in cell.arms if arm.status == "finished"]
+    enough = asked.repeats >= ROUNDS_ENOUGH
+    apart, within = asked.apart, asked.apart_in_turns if enough else asked.apart
+    together = {group for group in groups if group is not None and groups.count(group) > 1}
+    notes = []
+    if together and within:
+        name, told = "turns" if enough else "turns_few", {"percent": percent_of(within)}
+        notes.append(message(f"experiments.note.{name}", **told, least=ROUNDS_ENOUGH))
+    if len(groups) > 1 and apart and set(groups) != together:
+        name = "groups" if together else "margin"
+        notes.append(message(f"experiments.note.{name}", percent=percent_of(apart)))
+    elif len(together) > 1 and apart:
+        notes.append(message("experiments.note.groups", percent=percent_of(apart)))
+    return notes
+
+
+def _times(cells: Sequence[CellResult]) -> bool:
+    """Whether any time was measured again and again."""
+    return any(
+        figure.values for cell in cells for arm in cell.arms for figure in arm.figures.values()
+    )
+
+
+def time_notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
+    """What to know before believing a time."""
+    noise = noise_note(cells)
+    notes = [noise] if noise else []
+    if config.experiment.repeats < FEWEST:
+        told = {"n": config.experiment.repeats, "least": FEWEST}
+        notes.append(message("experiments.note.few_repeats", **told))
+    elif _times(cells):
+        notes += margin_notes(cells, config.experiment)
+    if config.experiment.size == "quick":
+        notes.append(message("experiments.note.quick", repeats=config.experiment.repeats))
+    return notes
