@@ -385,7 +385,8 @@ class Gain(_Result):
     """A rung of the ladder of arms; ``factor`` is its rate over that of the rung below.
 
     ``step`` names what differs between the two, see :mod:`experiment.gains`; None at the lowest.
-    ``reason`` says why there is no factor where either arm ran on a busy machine.
+    ``reason`` says why there is no factor: either arm ran on a busy machine, or the repeats of an
+    experiment do not tell the two apart.
     """
 
     arm: str
@@ -411,6 +412,11 @@ class Results(_Result):
     kernels: list[Message] = []
     environment: dict[str, Any] | None
     experiment: ExperimentResult | None = None
+
+    @property
+    def repeated(self) -> bool:
+        """Whether what is timed was measured more than once."""
+        return self.experiment is not None and self.experiment.repeats > 1
 
     @property
     def compared(self) -> list[TokenComparison]:

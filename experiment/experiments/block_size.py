@@ -122,8 +122,8 @@ def _ends(found: Found, cells: list[CellResult]) -> Message | None:
     slow, slow_s = max(steps, key=lambda each: each[1])
     fast, fast_s = min(steps, key=lambda each: each[1])
     factor = found.compared(_step(slow), _step(fast))
-    if factor is None:
-        return None
+    if factor is None or (factor.enough and not factor.clear):
+        return None  # who is slowest is not told by repeats that do not tell the two apart
     told = {"slowest": slow.block_size, "slow": slow_s, "fastest": fast.block_size, "fast": fast_s}
     return detail(_NAME, "speed_ends", note=beside(factor), **told, **factor.told)
 

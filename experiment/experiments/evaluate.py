@@ -23,6 +23,7 @@ from experiment.experiments.foretold import (
     simulator,
 )
 from experiment.experiments.found import Found, listed
+from experiment.experiments.ladder import repeated_gains
 from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
 from experiment.experiments.registry import figure_name, find_experiment
 from experiment.experiments.results import (
@@ -35,7 +36,7 @@ from experiment.experiments.results import (
 )
 from experiment.experiments.time_notes import time_notes
 from experiment.foreign import evaluating
-from experiment.gains import BUSY, told_apart
+from experiment.gains import gains
 from experiment.messages import Message, arm_message, message
 from experiment.record import Record
 from experiment.results import Results, StepRow
@@ -68,15 +69,24 @@ def _picture(record: Record) -> tuple[Record, Results]:
     place = min(result.focus, len(cells) - 1)
     view = cells[place].view(1)
     results = evaluate(view)
-    busy = [arm.arm for arm in result.cells[place].arms if arm.others_cores is not None]
+    # Whom a single repeat found disturbed is told by the whole of them.
+    seen = gains(results.arms)
+    config = make_config(record.started.config)
     return view, results.model_copy(
         update={
-            "gains": told_apart(results.gains, busy, message(BUSY)),
+            "gains": repeated_gains(seen, cells[place], result.cells[place], config),
+            "fairness": [_of_turns(text, result) for text in results.fairness],
             "experiment": result,
             "headline": _headline(result),
             "status": _status(record, result),
         }
     )
+
+
+def _of_turns(text: Message, result: ExperimentResult) -> Message:
+    """What was the same for all arms: of those that took turns others were there at the time."""
+    turns = any(arm.turns is not None for cell in result.cells for arm in cell.arms)
+    return message("fairness.turns") if turns and text.key == "fairness.process" else text
 
 
 def _headline(result: ExperimentResult) -> Message:
@@ -115,7 +125,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         problems=_problems(spec.name, found),
         notes=[
             *busy_note(cells),
-            *time_notes(found, config),
+            *time_notes(found, config, within=spec.within, apart_cells=spec.spared is not None),
             *spec.terms(config),
             *_other_machines(spec.name, cells),
         ],

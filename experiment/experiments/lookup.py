@@ -163,4 +163,5 @@ LOOKUP = Experiment(
     findings=_findings,
     options=("requests", "new"),
     without={**contiguous("no_table"), "slabs": "contiguous_side", **other_engines("own_kernels")},
+    within=True,
 )  # fmt: skip

@@ -131,6 +131,7 @@ PARALLEL_SAMPLING = Experiment(
     charts=("saved", "copied_slots"),
     findings=_findings,
     options=DRAW,
+    within=True,
     terms=draw_terms,
     without={**contiguous("whole_copies"), "vllm": "samples_apart"},
 )  # fmt: skip

@@ -30,6 +30,11 @@ def limits(found: Found, cells: Sequence[CellResult], arms: Sequence[str]) -> li
     return [_first(seen), *(_limit(arm, rates) for arm, rates in seen.items())]
 
 
+def saturated_from(found: Found, cells: Sequence[CellResult], arm: str) -> float | None:
+    """The lowest rate at which an arm was seen to be saturated, if it was at any."""
+    return min((each.rate for each in _rates(found, cells, arm) if each.saturated), default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rate:
     """How an arm bore a rate, by repeats; see :class:`experiment.experiments.load.Bore`.

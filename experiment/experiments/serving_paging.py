@@ -17,6 +17,8 @@ from experiment.experiments.found import (
     untested,
 )
 from experiment.experiments.results import CellResult, Finding
+from experiment.experiments.serving_limits import saturated_from
+from experiment.messages import Message
 
 _NAME = "serving"
 
@@ -33,7 +35,9 @@ def paging_alone(found: Found, cells: list[CellResult]) -> Finding:
     cell, faster = seen[-1]
     factors = [(float(each.values["rate"]), one) for each, one in seen]
     rate = cell.values["rate"]
-    finding = timed(_NAME, "paging", faster, {"rate": rate}, over(factors))
+    finding = timed(
+        _NAME, "paging", faster, {"rate": rate}, _queue(found, cells, cell), over(factors)
+    )
     counts = _counted(found)
     at = next((told for told in counts if told["rate"] == rate), None)
     if faster.lacking and at is not None:
@@ -64,7 +68,16 @@ def _first_token(found: Found, cells: list[CellResult], name: str) -> Finding | 
     cell, faster = seen[-1]
     factors = [(float(each.values["rate"]), one) for each, one in seen]
     of_both = {arm: found.value(cell, arm, figure) for arm in ("slabs", "paged")}
-    return timed(_NAME, name, faster, {"rate": cell.values["rate"], **of_both}, over(factors))
+    told = {"rate": cell.values["rate"], **of_both}
+    return timed(_NAME, name, faster, told, _queue(found, cells, cell), over(factors))
+
+
+def _queue(found: Found, cells: list[CellResult], cell: CellResult) -> Message | None:
+    """Where slabs are saturated, how far they are behind is a matter of how many requests came."""
+    since = saturated_from(found, cells, "slabs")
+    if since is None or float(cell.values["rate"]) < since:
+        return None
+    return detail(_NAME, "queue_grows", requests=cell.requests)
 
 
 def _seen(found: Found, cells: list[CellResult], figure: str) -> list[tuple[CellResult, Faster]]:

@@ -11,10 +11,13 @@ from experiment.experiments.scatter import noise_note
 from experiment.messages import Message, message
 
 
-def margin_notes(cells: Sequence[CellResult], asked: ExperimentConfig) -> list[Message]:
+def margin_notes(
+    cells: Sequence[CellResult], asked: ExperimentConfig, *, apart_cells: bool = False
+) -> list[Message]:
     """One note where all arms took turns, or none did; two where some did and others did not.
 
     None where there are no two times to be held against each other, or where no margin is asked.
+    ``apart_cells``: each cell is run and looked at by itself.
     """
     groups = [arm.turns for cell in cells for arm in cell.arms if arm.status == "finished"]
     enough = asked.repeats >= ROUNDS_ENOUGH
@@ -27,7 +30,7 @@ def margin_notes(cells: Sequence[CellResult], asked: ExperimentConfig) -> list[M
     if len(groups) > 1 and apart and set(groups) != together:
         name = "groups" if together else "margin"
         notes.append(message(f"experiments.note.{name}", percent=percent_of(apart)))
-    elif len(together) > 1 and apart:
+    elif len(together) > 1 and apart and not apart_cells:
         notes.append(message("experiments.note.groups", percent=percent_of(apart)))
     return notes
 
@@ -39,15 +42,24 @@ def _times(cells: Sequence[CellResult]) -> bool:
     )
 
 
-def time_notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
-    """What to know before believing a time."""
+def time_notes(
+    cells: Sequence[CellResult],
+    config: Config,
+    *,
+    within: bool = False,
+    apart_cells: bool = False,
+) -> list[Message]:
+    """What to know before believing a time.
+
+    ``within``: no two processes are compared by it; ``apart_cells``: no two cells are.
+    """
     noise = noise_note(cells)
     notes = [noise] if noise else []
     if config.experiment.repeats < FEWEST:
         told = {"n": config.experiment.repeats, "least": FEWEST}
         notes.append(message("experiments.note.few_repeats", **told))
-    elif _times(cells):
-        notes += margin_notes(cells, config.experiment)
+    elif _times(cells) and not within:
+        notes += margin_notes(cells, config.experiment, apart_cells=apart_cells)
     if config.experiment.size == "quick":
         notes.append(message("experiments.note.quick", repeats=config.experiment.repeats))
     return notes

@@ -128,7 +128,7 @@ def _end_gains(out: ConsoleReporter, results: Results) -> None:
     reasons = {gain.reason.key: gain.reason for gain in results.gains if gain.reason is not None}
     for reason in reasons.values():
         out.line(out.t("console.note", text=out.t.message(reason)), "yellow")
-    out.line(out.t("gains.once"), "dim")
+    out.line(out.t("gains.repeated" if results.repeated else "gains.once"), "dim")
 
 
 def _gain_cells(out: ConsoleReporter, gain: Gain) -> list[str]:

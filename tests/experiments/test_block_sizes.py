@@ -72,3 +72,18 @@ def test_a_size_that_ran_on_a_busy_machine_decides_nothing() -> None:
     assert "as in blocks of 16 (repeats: 0.81 to 0.88, where other programs were busy)" in text
     seen = findings("block-size", begun_busy(smallest, "paged"), usual, large)["speed"]
     assert (seen.verdict, seen.text.key) == ("untested", "experiments.busy")
+
+
+@pytest.mark.parametrize(("large", "named"), [([1.0, 1.1, 1.2], True), ([1.9, 2.2, 2.3], False)])
+def test_the_slowest_size_is_named_only_where_repeats_tell_it_from_the_fastest(
+    large: list[float], named: bool
+) -> None:
+    cells = [
+        cell(index, {"block_size": size}, paged={"step_s": steps}).model_copy(
+            update={"block_size": size}
+        )
+        for index, (size, steps) in enumerate([(1, [2.0, 2.1, 2.2]), (16, large)])
+    ]
+    seen = findings("block-size", *cells)["speed"]
+    assert seen.verdict == ("shown" if named else "not_shown")
+    assert ("block_size.speed_ends" in below(seen)) is named

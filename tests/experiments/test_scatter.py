@@ -5,17 +5,19 @@ from __future__ import annotations
 import pytest
 from made_up import Figures, cell, found_of
 
-from experiment.experiments.evaluate import _notes
 from experiment.experiments.scatter import NOISY
+from experiment.experiments.time_notes import time_notes
 
 
 def test_a_share_next_to_nothing_does_not_make_a_machine_noisy() -> None:
     ran: Figures = {"lookup_share": [-0.01, 0.0001, 0.01], "generate_s": [1.0, 1.0, 1.0]}
     found = found_of("lookup", cell(0, {"context": 64}, paged=ran))
-    assert not [note for note in _notes(found.cells, found.config) if "noisy" in note.key]
+    assert not [note for note in time_notes(found.cells, found.config) if "noisy" in note.key]
     scattered: Figures = {**ran, "generate_s": [1.0, 1.0, 1.0 + 2 * NOISY]}
     noisy = found_of("lookup", cell(0, {"context": 64}, paged=scattered))
-    told = next(note for note in _notes(noisy.cells, noisy.config) if "noisy" in note.key).params
+    told = next(
+        note for note in time_notes(noisy.cells, noisy.config) if "noisy" in note.key
+    ).params
     assert (told["n"], told["of"]) == (1, 1)
 
 
@@ -32,7 +34,7 @@ def test_a_share_of_times_that_is_more_than_nothing_tells_of_noise(
     name: str, repeats: list[float], noisy: bool
 ) -> None:
     found = found_of("lookup", cell(0, {"context": 512}, paged={name: repeats}))
-    notes = {note.key: note.params for note in _notes(found.cells, found.config)}
+    notes = {note.key: note.params for note in time_notes(found.cells, found.config)}
     assert ("experiments.note.noisy" in notes) is noisy
     if noisy:
         worst = notes["experiments.note.noisy"]["worst"]

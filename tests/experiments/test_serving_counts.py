@@ -92,3 +92,17 @@ def test_the_first_token_heeds_what_latency_heeds() -> None:
         told = [(seen[name].verdict, seen[name].text.key) for name in names]
         assert told == [("untested", f"experiments.{key}")] * 2
     assert findings("serving", by_the_wall(0, 8.0))["first_token"].verdict == "untested"
+
+
+@pytest.mark.parametrize(("kept_up", "grows"), [([0.5, 0.6, 0.7], True), ([1.0, 1.0, 1.0], False)])
+def test_where_slabs_are_saturated_the_factor_is_one_of_so_many_requests(
+    kept_up: list[float], grows: bool
+) -> None:
+    slabs: Figures = {
+        "latency_s": [2.0, 2.1, 2.2], "first_token_s": [1.0, 1.1, 1.2],
+        "kept_up": kept_up, "later_tokens": [2.0, 2.1, 2.2],
+    }  # fmt: skip
+    paged: Figures = {"latency_s": [1.0, 1.1, 1.2], "first_token_s": [0.1, 0.1, 0.1]}
+    seen = findings("serving", cell(0, {"rate": 40.0, "clock": "wall"}, slabs=slabs, paged=paged))
+    for name in ("paging", "first_token"):
+        assert ("serving.queue_grows" in below(seen[name])) is grows, name
