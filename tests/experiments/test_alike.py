@@ -65,7 +65,7 @@ def test_each_number_at_which_nothing_is_gained_is_named() -> None:
     """Of the last one, where paging is faster, it says nothing."""
     cells = (capacity(0, SLOW), capacity(1, FAST), capacity(2, [4000, 4010, 4020], 5.0, 30))
     text = en(findings("capacity", *cells)["throughput"])
-    assert "in as many steps, with 4 requests, with 8 requests: by that" in text
+    assert "in as many steps, with 4 requests, with 8 requests: paging lets no more" in text
     assert "12 requests:" not in text
 
 
@@ -116,7 +116,7 @@ def test_priorities_without_paging_say_what_blocks_cost() -> None:
     slow, meet = [0.0148, 0.0162, 0.0206], [0.0099, 0.0105, 0.0110]
     seen = findings("priority", classes(0, "fcfs", meet), classes(1, "priority", slow))
     text = en(seen["slabs"])
-    assert "as many steps, in order of arrival, by priority: by that paging gains nothing" in text
+    assert "as many steps, in order of arrival, by priority: paging lets no more run there" in text
     assert "The first token of urgent requests took 1.54 times as long in blocks by prior" in text
     assert "1.00 times as long in blocks in order of arrival" in text
     assert not [key for key in below(seen["vllm"]) if key.startswith("alike.")]
@@ -138,7 +138,7 @@ def test_sharing_that_lets_no_more_run_bought_nothing(last: str, key: str) -> No
 
     seen = findings("beam", width(0, 2, [2000, 2305, 2600]), width(1, 6, SLOW))["slabs"]
     text = en(seen)
-    assert "in as many steps, with 2 beams, with 6 beams: by that paging gains nothing" in text
+    assert "in as many steps, with 2 beams, with 6 beams: paging lets no more run there" in text
     assert "in blocks with 2 beams (repeats: 0.88 to 1.16): repeats overlap" in text
     assert "1.35 times as long in blocks with 6 beams" in text
     equal = {"outputs": 4, "equal": 4 if key == "all" else 2}
