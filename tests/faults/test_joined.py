@@ -187,6 +187,10 @@ def test_cells_whose_arms_took_turns_are_put_together() -> None:
     assert len(end_one) > 3
     for whole in (log, joined(log)):
         assert finished_arms(record(whole)) == {(0, PAGED), (1, PAGED)}
+    here: int | None = None
+    for event in joined(log):  # each cell in one piece, whoever ran in between
+        here = event.index if isinstance(event, CellStarted) else here
+        assert not isinstance(event, TurnStarted) or event.cell == here
     cells = cells_of(record(joined(log)))
     assert [one.started.index for one in cells] == [0, 1]
     plain = evaluate(record([*begun(), *paged_arm(), RunFinished(status="complete")])).arms[0]
