@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 from experiment.config import Config
@@ -74,7 +75,8 @@ def _whole(found: Found) -> Finding:
     told: dict[str, object] = {"concurrency": at, **whole.faster.told, **factors}
     cache = "cache" in whole.steps
     key = "seen_cache" if cache else "seen"
-    by = detail(_NAME, "whole_judged_cache" if cache else "whole_judged")
+    judged_ = "whole_judged_cache" if cache else "whole_judged"
+    by = detail(_NAME, judged_, product=prod(factors.values()))
     return fact(_NAME, "whole", key, by, whole.plain.told, **told)
 
 

@@ -50,6 +50,7 @@ def test_the_whole_gain_is_the_product_of_its_steps() -> None:
     # It says which cache of Transformers it is held against, and that the other one did not run.
     said = below(whole)
     assert set(said) == {"concurrency.whole_judged", "concurrency.plain_alone"}
+    assert said["concurrency.whole_judged"]["product"] == pytest.approx(9)
     one, other = (arm_message(arm).model_dump() for arm in (STATIC, GROWING))
     assert plain(said["concurrency.plain_alone"]) == (one, 10, other, None)
 
