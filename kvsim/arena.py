@@ -37,7 +37,6 @@ class ArenaCounts:
         first_step: the first of these; None: there was none. ``free``, ``largest`` and ``needed``
             are the free slots then, those of the largest hole, and those that were asked for.
         running_peak: most requests at a time.
-        running_mean: requests at a time, over the steps.
     """
 
     steps: int
@@ -47,7 +46,6 @@ class ArenaCounts:
     largest: int | None
     needed: int | None
     running_peak: int
-    running_mean: float
 
 
 class _Pieces:
@@ -109,7 +107,7 @@ def replay_arena(
     coming, pieces = deque(requests), _Pieces(slots, fit)
     ends: list[tuple[int, tuple[int, int]]] = []
     refused: list[tuple[int, int, int, int]] = []  # step, free, largest hole, asked for
-    step = peak = tokens = 0
+    step = peak = 0
     late = 0.0  # how far the clock of arrivals is ahead of the steps: nobody steps in idle time
     while coming or ends:
         if not ends:
@@ -123,7 +121,6 @@ def replay_arena(
                 break
             asked = None
             heapq.heappush(ends, (step + one.output_tokens, piece))
-            tokens += one.output_tokens
             coming.popleft()
         if not ends:
             told = {"requests": len(coming), "needed": asked, "available": slots}
@@ -135,5 +132,4 @@ def replay_arena(
         while ends and ends[0][0] == step:
             pieces.give(heapq.heappop(ends)[1])
     first, free, largest, needed = refused[0] if refused else (None, None, None, None)
-    mean = tokens / step if step else 0.0
-    return ArenaCounts(step, len(refused), first, free, largest, needed, peak, mean)
+    return ArenaCounts(step, len(refused), first, free, largest, needed, peak)

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import torch
 
+from kvsim.arena import ArenaCounts
 from kvsim.buddy import BuddyAllocator
 from kvsim.geometry import final_tokens
 
@@ -31,27 +32,6 @@ class Lengths:
     prompt: int
     new: int
     arrival: float = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Holes:
-    """What came of it, in slots.
-
-    Attributes:
-        steps: until all requests had ended.
-        refused_steps: steps in which the next request waited though enough was free in total.
-        first_step: the first of them; None: there was none. At that step ``free`` slots were
-            free, the largest hole had ``largest``, and ``needed`` were asked for.
-        running_peak: most requests at a time.
-    """
-
-    steps: int
-    refused_steps: int
-    first_step: int | None
-    free: int | None
-    largest: int | None
-    needed: int | None
-    running_peak: int
 
 
 class Allocator(Protocol):
@@ -133,7 +113,7 @@ class Arena:
 
 def come_and_go(
     requests: Sequence[Lengths], arena: Arena, allocator: Allocator, seats: int
-) -> Holes:
+) -> ArenaCounts:
     """Serve the requests in order, at most ``seats`` at a time.
 
     Raises:
@@ -165,7 +145,7 @@ def come_and_go(
                 arena.write(start, slots, FREE)
         steps, clock = steps + 1, clock + 1
     step, free_then, largest_then, needed = seen or (None, None, None, None)
-    return Holes(steps, refused, step, free_then, largest_then, needed, peak)
+    return ArenaCounts(steps, refused, step, free_then, largest_then, needed, peak)
 
 
 def _admit(

@@ -56,9 +56,10 @@ def arena_bytes(name: str) -> ForetellArena:
 
 @dataclass(frozen=True, slots=True)
 class ArenaForetold(ArenaCounts):
-    """What kvsim foretells of an arena whose slots take so many bytes."""
+    """What kvsim foretells of an arena; ``running_mean``: requests at a time, over its steps."""
 
     slot_bytes: int
+    running_mean: float
 
 
 ForetellArena = Callable[[ArenaForetold], Number | None]

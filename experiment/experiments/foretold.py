@@ -132,7 +132,9 @@ def foretell_arena(
         counts = replay_arena(requests, slots, seats, fit)
     except SimulationError as error:
         return message(REFUSED, reason=str(error))
-    return ArenaForetold(**asdict(counts), slot_bytes=slot)
+    # Each runs as many steps as it generates tokens.
+    mean = sum(one.output_tokens for one in requests) / counts.steps
+    return ArenaForetold(**asdict(counts), slot_bytes=slot, running_mean=mean)
 
 
 def _simulated(requests: list[TraceRequest], asked: Callable[[], SimConfig]) -> SimResult | Message:
