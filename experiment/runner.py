@@ -225,7 +225,8 @@ class Session:
         """
         try:
             logs = self.logs if cell is None else self.logs / f"cell-{cell + 1}"
-            logs.mkdir(exist_ok=True)
+            if cell is not None:
+                logs.mkdir(exist_ok=True)
             launch = plan_launch(arm, config, environment.device, prepared, logs.absolute())
         except UserError as error:
             self.close()  # no idle process beside one that is measured

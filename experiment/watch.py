@@ -11,8 +11,6 @@ from experiment.results import Watch
 
 # Looking may take so much of the cores that a run can use.
 COST_LIMIT = 0.01
-# A sample that is taken so soon behind the last step is of its time.
-_ENDS_NS = 20_000_000
 
 
 def watch(
@@ -75,18 +73,10 @@ def _device_reason(baseline: Baseline | None) -> Message | None:
 
 
 def _while_generating(usages: Iterable[Usage], steps: Sequence[Step]) -> list[Usage]:
-    """Samples that were taken in that time, and the one in which it ends.
-
-    An arm that stands still behind its last step is looked at once more, however short it ran.
-    """
     if not steps:
         return []
     begin, end = steps[0].started_ns, steps[-1].t_ns
-    since = [usage for usage in usages if usage.t_ns >= begin]
-    behind = next((usage for usage in since if usage.t_ns > end), None)
-    within = [usage for usage in since if usage.t_ns <= end]
-    ends = behind is not None and behind.t_ns - end < _ENDS_NS
-    return [*within, *([behind] if behind is not None and ends else [])]
+    return [usage for usage in usages if begin <= usage.t_ns <= end]
 
 
 def _gpu_reason(usages: Iterable[Usage]) -> Message | None:

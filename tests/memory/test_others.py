@@ -85,21 +85,6 @@ def test_of_a_sample_it_may_be_below_nothing_by_rounding_and_of_a_mean_it_is_not
     assert (known.others_cores, known.others_reason) == (0, None)
 
 
-@pytest.mark.parametrize(("late_ms", "cores"), [(5, 0.4), (50, None)])
-def test_the_sample_that_ends_a_short_turn_is_of_its_time(
-    late_ms: int, cores: float | None
-) -> None:
-    """The arm stands still a few milliseconds behind its last step; later ones are of others."""
-    end = 10**9
-    steps = [Step(arm="paged", plan={}, started_ns=end - 10**8, t_ns=end)]
-    before = Usage(arm="paged", cpu_cores=1.0, others_cores=2.0, gpu_share=None,
-                   gpu_memory_share=None, t_ns=end - 10**9)  # fmt: skip
-    last = before.model_copy(update={"others_cores": 0.4, "t_ns": end + late_ms * 10**6})
-    later = before.model_copy(update={"t_ns": end + 10**10})
-    found = watch([before, last, later], steps, [], None, None, None, None)
-    assert found.others_cores == cores
-
-
 CHILD: Tree = {"root": (5.0, 0.0), "child": (9.0, 0.0)}
 
 
