@@ -20,7 +20,7 @@ Kind = Literal["count", "time", "measured"]
 Better = Literal["more", "less"]
 Verdict = Literal["shown", "not_shown", "untested"]
 # What a run was given to begin with: that kvsim says the same shows nothing.
-_GIVEN = frozenset(("blocks", "usable_blocks", "block_slots", "usable_slots"))
+GIVEN = frozenset(("blocks", "usable_blocks", "block_slots", "usable_slots"))
 _NOISY = ("experiments.note.busy", "experiments.note.noisy")
 
 
@@ -183,6 +183,6 @@ class ExperimentResult(_Result):
             for cell in self.cells
             for arm in cell.arms
             for name, value in arm.figures.items()
-            if value.exact is not None and name not in _GIVEN
+            if value.exact is not None and name not in GIVEN
         ]
         return sum(found), len(found)

@@ -108,6 +108,7 @@ def test_an_arm_is_named_once_where_nothing_is_foretold_of_it(ran: Ran) -> None:
     why = message("experiments.unforetold.stops")
     figures = {
         "steps": FigureValue(value=3, unforetold=why),
+        "usable_blocks": FigureValue(value=31, unforetold=why),
         "waste": FigureValue(value=None, reason=why),
     }
     arm = result.cells[0].arms[0].model_copy(update={"figures": figures})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from experiment.experiments.found import listed, param
 from experiment.experiments.lengths import shape_label
 from experiment.experiments.results import (
+    GIVEN,
     CellArm,
     CellResult,
     ExperimentResult,
@@ -242,7 +243,10 @@ def missing(result: ExperimentResult) -> list[tuple[list[str], list[str], Messag
 
 
 def unforetold(result: ExperimentResult) -> list[tuple[list[str], list[str], Message]]:
-    """Why kvsim says nothing of counts: (arms, figures, reason)."""
+    """Why kvsim says nothing of counts: (arms, figures, reason).
+
+    Of what restates the config nothing is to be foretold, so it is not named.
+    """
     found: dict[str, tuple[list[str], list[str], Message]] = {}
     for (figure, key), (arms, reason) in _by_reason(result, forecasts=True).items():
         names, figures, _ = found.setdefault(key, ([], [], reason))
@@ -258,7 +262,8 @@ def _by_reason(
     for arm in (arm for cell in result.cells for arm in cell.arms if arm.status == "finished"):
         for name, value in arm.figures.items():
             if forecasts:
-                why = value.unforetold if value.value is not None else None
+                said = value.value is None or name in GIVEN
+                why = None if said else value.unforetold
             else:
                 why = value.reason if value.value is None else None
             if why is not None:
