@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from experiment.messages import UserError, message, user_error
-from experiment.sampling import SamplingConfig, Section
+from experiment.sampling import SamplingConfig, Section, Value
 
 ARM_GROUPS = {
     "contiguous": ("contiguous.sequential", "contiguous.batch", "contiguous.growing"),
@@ -212,7 +212,7 @@ class ExperimentConfig(Section):
     margin: float | None = Field(None, ge=0, le=10)
     turns_margin: float | None = Field(None, ge=0, le=10)
     turns: bool = True
-    values: tuple[int | float | str, ...] = ()
+    values: tuple[Value, ...] = ()
     options: dict[str, JsonValue] = Field(default_factory=dict)
     quick: dict[str, JsonValue] = Field(default_factory=dict)
 
@@ -343,6 +343,7 @@ _KINDS = {
     "float": "error.kind.number",
     "finite": "error.kind.number",
     "bool": "error.kind.yes_no",
+    "truth": "error.kind.value",
     "string": "error.kind.text",
     "tuple": "error.kind.list",
     "model": "error.kind.section",

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 # Sequences with ids from here on are beams that the engine has named itself.
 FIRST_BEAM_ID = 1_000_000
+
+
+def _no_truth(value: Any) -> Any:
+    """Refuse true where a list may hold numbers; it would pass as 1."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("truth_value", "a truth value")
+    return value
+
+
+Value = Annotated[int | float | str, BeforeValidator(_no_truth)]
 
 
 class Section(BaseModel):

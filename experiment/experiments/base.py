@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-from experiment.config import ARM_GROUPS, Config, make_config, put_over
+from experiment.config import ARM_GROUPS, Config, make_config, put_over, shown
 from experiment.experiments.found import Found
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, message, user_error
@@ -56,9 +56,10 @@ class Experiment:
         focus: which cell the pages of a single run show, unless in others more arms ended well; the
             last one where nothing is said.
         without: of arms that its config leaves out, why: a name of ``experiments.without``.
-        values: what ``experiment.values`` are: numbers, which are run in ascending order, since
-            findings speak of the smallest and the largest; numbers with options paired by their
-            places, which keep theirs; or names.
+        values: what ``experiment.values`` are: counts, whole numbers of 1 or more, or numbers,
+            which may be fractions; both are run in ascending order, since findings speak of the
+            smallest and the largest; counts with options paired by their places, which keep theirs;
+            or names.
         options: of ``experiment.options``, those that it reads; ``draw.seed`` is one of a table's.
             Of names each value is one, too.
         notices: what of the input is not run as it stands there; it is asked before the run.
@@ -77,7 +78,7 @@ class Experiment:
     findings: Callable[[Found], list[Finding]]
     focus: Callable[[Sequence[Cell]], int] = field(default=lambda cells: len(cells) - 1)
     without: Mapping[str, str] = field(default_factory=dict)
-    values: Literal["numbers", "paired", "names"] = "numbers"
+    values: Literal["counts", "numbers", "paired", "names"] = "counts"
     options: tuple[str, ...] = ()
     notices: Callable[[Config], list[Message]] = field(default=lambda _: [])
     terms: Callable[[Config], list[Message]] = field(default=lambda _: [])
@@ -90,9 +91,9 @@ def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
     """The cells of a run.
 
     Raises:
-        UserError: the config names no values, or one of them twice, or one that is no number where
-            numbers are meant, or one without any request, or not the options that the experiment
-            asks for, or one that it does not know.
+        UserError: the config names no values, or one of them twice, or one that is no number, or
+            no count, where these are meant, or one without any request, or not the options that the
+            experiment asks for, or one that it does not know.
     """
     _check_options(experiment, config)
     config = _ordered(experiment, config)
@@ -114,10 +115,11 @@ def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
 
 
 def _ordered(experiment: Experiment, config: Config) -> Config:
-    """The config with its numbers in ascending order.
+    """The config with its numbers in ascending order, and counts as whole numbers.
 
     Raises:
-        UserError: one of them is no number: a text would be run as one, and named as a text.
+        UserError: one of them is no number: a text would be run as one, and named as a text. Or no
+            count: a part of one would be cut off, and the cell be named with it.
     """
     if experiment.values == "names":
         return config
@@ -126,11 +128,17 @@ def _ordered(experiment: Experiment, config: Config) -> Config:
         if isinstance(value, str):
             told = json.dumps(value, ensure_ascii=False)
             raise user_error("error.experiment_number", name=experiment.name, value=told)
-        numbers.append(value)
-    if experiment.values == "paired":
-        return config
-    asked = config.experiment.model_copy(update={"values": tuple(sorted(numbers))})
+        numbers.append(value if experiment.values == "numbers" else _count(experiment, value))
+    if experiment.values != "paired":
+        numbers.sort()
+    asked = config.experiment.model_copy(update={"values": tuple(numbers)})
     return config.model_copy(update={"experiment": asked})
+
+
+def _count(experiment: Experiment, value: float) -> int:
+    if value < 1 or value != int(value):
+        raise user_error("error.experiment_count", name=experiment.name, value=shown(value))
+    return int(value)
 
 
 def ascending(experiment: Experiment, cells: Sequence[CellResult]) -> list[CellResult]:
@@ -138,7 +146,7 @@ def ascending(experiment: Experiment, cells: Sequence[CellResult]) -> list[CellR
 
     A record of before has them in the order in which its values were given.
     """
-    if experiment.values != "numbers":
+    if experiment.values in ("paired", "names"):
         return list(cells)
     # The first that a cell is called by is of ``experiment.values``.
     return sorted(cells, key=lambda cell: float(next(iter(cell.values.values()))))

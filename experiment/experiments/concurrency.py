@@ -36,6 +36,7 @@ from experiment.experiments.found import (
 from experiment.experiments.results import CellResult, Finding
 from experiment.experiments.whole import SEQUENTIAL, over_base, whole_gain
 from experiment.messages import Message, arm_message, message
+from experiment.workload import check_size
 
 _NAME = "concurrency"
 _MANY = ("contiguous.batch", "slabs", "paged", "transformers_paged", "vllm")
@@ -49,6 +50,8 @@ def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
     lengths = in_turn(options["lengths"], options["requests"])
     alone = dict.fromkeys(ONE_BY_ONE, message("skip.one_at_a_time"))
+    # No more can be at a time than a run holds.
+    check_size(max(map(int, config.experiment.values), default=0), 0)
     cells = []
     for index, limit in enumerate(config.experiment.values):
         values = {"concurrency": limit}

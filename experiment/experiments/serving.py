@@ -288,6 +288,7 @@ SERVING = Experiment(
     ),
     charts=("latency_s", "requests_per_s", "first_token_s"),
     findings=_findings,
+    values="numbers",
     options=("step_s", "trace", "requests", "time_limit_s", *DRAW),
     without={"contiguous.growing": "like_sequential"},
     notices=_notices,

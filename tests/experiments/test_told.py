@@ -257,7 +257,9 @@ def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:
             for limit in ("10s", "true", "0", "-1", "[10]")
         ),
         (["--config", "prefix.toml", "--set", "experiment.values=[9, 8, 7]"], "experiment_options"),
-        (["--config", "capacity.toml", "--set", "experiment.values=[4, 0]"], "experiment_empty"),
+        (["--config", "capacity.toml", "--set", "experiment.values=[4, 0]"], "experiment_count"),
+        (["--config", "prefix.toml", "--set", "experiment.values=[2.5, 9]"], "experiment_count"),
+        (["--config", "capacity.toml", "--set", "experiment.values=[true]"], "not_a_kind"),
         (
             ["--config", "lengths.toml", "--set", "experiment.options.total=100"],
             "experiment_empty",

@@ -79,6 +79,38 @@ def test_a_number_that_is_written_as_a_text_is_refused(name: str, value: str) ->
     assert "{" not in Translator("zh").message(text)
 
 
+RATES, NAMED = ("serving",), ("lengths", "priority", "quantised")
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {*RATES, *NAMED}))
+@pytest.mark.parametrize("value", [2.5, -1, 0])
+def test_what_is_no_count_is_refused_where_counts_vary(name: str, value: float) -> None:
+    """It would be cut off, or ask about nobody, and the cell be named as if it had been run."""
+    text = refused(tiny_config(name, experiment__values=[4, value]), name)
+    assert (text.key, text.params["value"]) == ("error.experiment_count", str(value))
+    assert all(str(value) in Translator(lang).message(text) for lang in LANGUAGES)
+
+
+def test_a_whole_number_with_a_point_is_one_and_rates_may_be_fractions() -> None:
+    for name, axis, value in (("capacity", "requests", 4.0), ("block-size", "block_size", 16.0)):
+        config = tiny_config(name, experiment__values=[value])
+        assert [repr(c.values[axis]) for c in planned_cells(EXPERIMENTS[name], config)] == [
+            repr(int(value))
+        ]
+    cells = planned_cells(EXPERIMENTS["serving"], tiny_config("serving", experiment__values=[2.5]))
+    assert {cell.values["rate"] for cell in cells} == {2.5}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_true_is_neither_a_number_nor_a_name(name: str) -> None:
+    with pytest.raises(UserError) as caught:
+        tiny_config(name, experiment__values=[4, True])
+    text = caught.value.text
+    assert (text.key, text.params["config_key"]) == ("error.not_a_kind", "experiment.values")
+    assert Translator("en").message(text).endswith("True is not a number or a text.")
+    assert "{" not in Translator("zh").message(text)
+
+
 @pytest.mark.parametrize(
     ("name", "axis"), [("block-size", "block_size"), ("capacity", "requests"), ("serving", "rate"),
                        ("concurrency", "concurrency"), ("context", "context")],
@@ -156,6 +188,7 @@ DRAW = {"workload": "alpaca-like", "requests": MANY, "seed": 0, "max_length": 64
         ("capacity", {"values": [4, MANY]}),
         ("holes", {"values": [MANY]}),
         ("concurrency", {"options__requests": MANY}),
+        ("concurrency", {"values": [4, 10**30]}),
         ("priority", {"options__requests": MANY}),
         ("lookup", {"options__requests": MANY}),
         ("lengths", {"options__total": 2 * MANY, "options__short": [[1, 1]]}),
