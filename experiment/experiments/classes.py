@@ -1,4 +1,4 @@
-"""Two classes of requests, the most urgent ones and all others: what either waits for."""
+"""Two classes of requests, urgent ones and all others: what either waits for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from experiment.events import RequestFinished
 from experiment.experiments.measured import Measured
 from kvsim.metrics import SimResult
 
+# Priorities of the two.
+URGENT, PATIENT = 0, 1
 # Seconds of the virtual clock are whole numbers beside a fraction; this much is rounding.
 _ROUNDING = 1e-6
 
@@ -17,12 +19,11 @@ _ROUNDING = 1e-6
 def of_class(
     urgent: bool, value: Callable[[RequestFinished], float | None]
 ) -> Callable[[Measured], float | None]:
-    """Mean over the most urgent requests, or over all others."""
+    """Mean over the urgent requests, or over all others; None: there are none."""
 
     def measure(m: Measured) -> float | None:
         ranks = {request.id: request.priority for request in m.workload.requests}
-        most = min(ranks.values())
-        mine = (r for r in m.requests if (ranks[r.request] == most) is urgent)
+        mine = (r for r in m.requests if (ranks[r.request] == URGENT) is urgent)
         known = [v for r in mine if (v := value(r)) is not None]
         return fmean(known) if known else None
 
@@ -41,14 +42,13 @@ def foretold_steps(urgent: bool) -> Callable[[SimResult], float | None]:
 
     def foretold(s: SimResult) -> float | None:
         ranks = s.rows["priority"]
-        most = min(ranks, default=0)
         waits = [
             # From the first step that begins no earlier than the request comes.
             math.floor(first - came + _ROUNDING)
             for first, came, rank in zip(
                 s.rows["first_token_s"], s.rows["arrival_s"], ranks, strict=True
             )
-            if (rank == most) is urgent and not math.isnan(first)
+            if (rank == URGENT) is urgent and not math.isnan(first)
         ]
         return fmean(waits) if waits else None
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiment.config import Config
+from experiment.config import Config, shown
 from experiment.experiments.alike import nothing_gained, place
 from experiment.experiments.base import Cell, Experiment, contiguous, in_turn
+from experiment.experiments.classes import PATIENT, URGENT
 from experiment.experiments.found import (
     Found,
     detail,
@@ -22,25 +23,37 @@ from experiment.experiments.found import (
     untested,
 )
 from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, arm_message
+from experiment.messages import Message, arm_message, user_error
 
 _NAME = "priority"
-URGENT, PATIENT = 0, 1
 
 
 def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
     count = options["requests"]
+    lengths = in_turn(options["lengths"], count)
+    each_so_many = _urgent_every(options["urgent_every"], count)
     overrides = {
-        "workload.lengths": in_turn(options["lengths"], count),
+        "workload.lengths": lengths,
         "workload.arrivals": [index * options["every"] for index in range(count)],
         "workload.clock": "steps",
         "workload.priorities": [
-            PATIENT if (index + 1) % options["urgent_every"] else URGENT for index in range(count)
+            PATIENT if (index + 1) % each_so_many else URGENT for index in range(count)
         ],
     }
     policies = config.experiment.values
     return [Cell({"policy": each}, overrides | {"engine.policy": each}) for each in policies]
+
+
+def _urgent_every(value: Any, requests: int) -> int:
+    """The option, with which there is somebody of either class.
+
+    Raises:
+        UserError: it is none of these numbers.
+    """
+    if isinstance(value, int) and 2 <= value <= requests:
+        return value
+    raise user_error("error.experiment_urgent", value=shown(value), requests=requests)
 
 
 def _findings(found: Found) -> list[Finding]:

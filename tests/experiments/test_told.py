@@ -268,6 +268,13 @@ def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:
             ["--config", "lengths.toml", "--set", "experiment.options.short=[[0, 0]]"],
             "experiment_options",
         ),
+        *(
+            (
+                ["--config", "priority.toml", "--set", f"experiment.options.urgent_every={each}"],
+                "experiment_urgent",
+            )
+            for each in ("33", "2.5", "1", "0", "-3", "true", "'4'")
+        ),
         (["--config", "beam.toml", "--set", "sampling.n=2"], "beams_alone"),
         (["--config", "capacity.toml", "--set", "experiment.name='x'"], "unknown_experiment"),
     ],
@@ -278,7 +285,7 @@ def test_what_cannot_be_run_is_one_clear_line(
     words = [str(CONFIGS / word) if word.endswith(".toml") else word for word in words]
     assert main([*words, "--lang", "en", "--yes", "--out", str(tmp_path / "out")]) == ExitCode.USAGE
     line = capsys.readouterr().err
-    said = re.sub(r"\\{\w+\\}", ".+", re.escape(catalogue("en")[f"error.{key}"]))
+    said = re.sub(r"\\{[\w:]+\\}", ".+", re.escape(catalogue("en")[f"error.{key}"]))
     assert line.count("\n") == 1
     assert re.search(said, line)
     assert not (tmp_path / "out").exists()
