@@ -29,7 +29,7 @@ def most_at_a_time(m: Measured) -> int:
 def loop_latencies(m: Measured, users: int) -> list[float]:
     """Seconds from a request's submission to its end, in order of the ids."""
     ends = sorted(request.latency_s for request in m.requests)
-    submitted = [0.0] * users + ends
+    submitted = [0.0] * min(users, len(ends)) + ends
     in_order = sorted(m.requests, key=lambda request: request.request)
     return [one.latency_s - at for one, at in zip(in_order, submitted, strict=False)]
 

@@ -41,6 +41,7 @@ def test_a_request_is_submitted_when_a_user_has_an_answer() -> None:
     assert loop_latencies(ended, 2) == [3.0, 1.0, 4.0, 1.0]
     # With as many users as requests, or more, all ask at the beginning.
     assert loop_latencies(ended, 4) == loop_latencies(ended, 9) == [3.0, 1.0, 5.0, 4.0]
+    assert loop_latencies(ended, 10**30) == loop_latencies(ended, 9)  # no list of so many is made
     # One alone asks when the one before has ended.
     assert loop_latencies(measured([1.0, 3.0, 6.0]), 1) == [1.0, 2.0, 3.0]
 
