@@ -30,9 +30,13 @@ def limits(found: Found, cells: Sequence[CellResult], arms: Sequence[str]) -> li
     return [_first(seen), *(_limit(arm, rates) for arm, rates in seen.items())]
 
 
-def saturated_from(found: Found, cells: Sequence[CellResult], arm: str) -> float | None:
-    """The lowest rate at which an arm was seen to be saturated, if it was at any."""
-    return min((each.rate for each in _rates(found, cells, arm) if each.saturated), default=None)
+def bears(found: Found, cells: Sequence[CellResult], arm: str, rate: float) -> bool | None:
+    """Whether an arm bore a rate: not if a lower one saturated it; None: not seen, or left open."""
+    seen = _rates(found, cells, arm)
+    if any(each.saturated and each.rate <= rate for each in seen):
+        return False
+    at = next((each for each in seen if each.rate == rate), None)
+    return None if at is None or at.open else True
 
 
 @dataclass(frozen=True, slots=True)

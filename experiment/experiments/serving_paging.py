@@ -13,11 +13,12 @@ from experiment.experiments.found import (
     followed,
     listed,
     over,
+    sentences,
     timed,
     untested,
 )
 from experiment.experiments.results import CellResult, Finding
-from experiment.experiments.serving_limits import saturated_from
+from experiment.experiments.serving_limits import bears
 from experiment.messages import Message
 
 _NAME = "serving"
@@ -73,11 +74,19 @@ def _first_token(found: Found, cells: list[CellResult], name: str) -> Finding | 
 
 
 def _queue(found: Found, cells: list[CellResult], cell: CellResult) -> Message | None:
-    """Where slabs are saturated, how far they are behind is a matter of how many requests came."""
-    since = saturated_from(found, cells, "slabs")
-    if since is None or float(cell.values["rate"]) < since:
+    """Where slabs are saturated, how far they are behind is a matter of how many requests came.
+
+    Where blocks bear the rate their latency stays, while that of slabs grows with every request;
+    where they are saturated as well both grow alike, and nobody knows where it is open.
+    """
+    rate = float(cell.values["rate"])
+    slabs, paged = (bears(found, cells, arm, rate) for arm in ("slabs", "paged"))
+    if slabs is not False:
         return None
-    return detail(_NAME, "queue_grows", requests=cell.requests)
+    grows = detail(_NAME, "queue_grows", requests=cell.requests)
+    if paged is None:
+        return grows
+    return sentences([grows, detail(_NAME, "queue_larger" if paged else "queue_both")])
 
 
 def _seen(found: Found, cells: list[CellResult], figure: str) -> list[tuple[CellResult, Faster]]:

@@ -106,3 +106,44 @@ def test_where_slabs_are_saturated_the_factor_is_one_of_so_many_requests(
     seen = findings("serving", cell(0, {"rate": 40.0, "clock": "wall"}, slabs=slabs, paged=paged))
     for name in ("paging", "first_token"):
         assert ("serving.queue_grows" in below(seen[name])) is grows, name
+
+
+def bearing(index: int, rate: float, slabs: list[float], paged: list[float] | None) -> CellResult:
+    """A rate at which so many ended as came, of either arm, and late ones waited longer."""
+    queues: Figures = {"latency_s": [2.0, 2.1, 2.2], "later_tokens": [2.0, 2.1, 2.2]}
+    fast: Figures = {"latency_s": [1.0, 1.1, 1.2], "later_tokens": [2.0, 2.1, 2.2]}
+    kept: Figures = {} if paged is None else {"kept_up": paged}
+    values: dict[str, int | float | str] = {"rate": rate, "clock": "wall"}
+    return cell(index, values, slabs={**queues, "kept_up": slabs}, paged={**fast, **kept})
+
+
+GAVE, OPEN, BORE = [0.5, 0.6, 0.7], [0.5, 0.6, 1.0], [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("paged", "said"),
+    [(BORE, {"larger"}), (GAVE, {"both"}), (OPEN, set()), (None, set())],
+)
+def test_the_factor_of_a_queue_would_be_larger_only_where_blocks_have_none(
+    paged: list[float] | None, said: set[str]
+) -> None:
+    """Two queues that both grow are so many times as long as one another."""
+    seen = findings("serving", bearing(0, 40.0, GAVE, paged))["paging"]
+    told = {key for key in below(seen) if key.startswith("serving.queue_")}
+    assert told == {"serving.queue_grows", *(f"serving.queue_{name}" for name in said)}
+
+
+def test_who_was_saturated_at_a_lower_rate_bears_no_higher_one() -> None:
+    low, high = bearing(0, 20.0, GAVE, GAVE), bearing(1, 40.0, BORE, BORE)
+    assert "serving.queue_both" in below(findings("serving", low, high)["paging"])
+    calm = bearing(0, 20.0, BORE, BORE)
+    for cells in ((calm, bearing(1, 40.0, GAVE, BORE)), (bearing(0, 20.0, GAVE, BORE), high)):
+        assert "serving.queue_larger" in below(findings("serving", *cells)["paging"])
+
+
+def test_a_higher_rate_that_saturates_tells_nothing_of_a_lower_one() -> None:
+    """Blocks did not run there, so it is no rate that the two are compared at."""
+    high = bearing(1, 80.0, GAVE, None)
+    alone = high.model_copy(update={"arms": [arm for arm in high.arms if arm.arm == "slabs"]})
+    seen = findings("serving", bearing(0, 40.0, BORE, BORE), alone)["paging"]
+    assert "serving.queue_grows" not in below(seen)
