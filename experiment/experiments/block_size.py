@@ -43,7 +43,7 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _waste(found: Found) -> Finding:
-    """Whether smaller blocks waste less, size by size."""
+    """Whether smaller blocks waste less; few requests may leave as much in two sizes."""
     cells = list(found.with_arms("paged"))
     shares = [found.value(cell, "paged", "waste") for cell in cells]
     known = [share for share in shares if share is not None]

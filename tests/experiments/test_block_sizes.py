@@ -87,3 +87,26 @@ def test_the_slowest_size_is_named_only_where_repeats_tell_it_from_the_fastest(
     seen = findings("block-size", *cells)["speed"]
     assert seen.verdict == ("shown" if named else "not_shown")
     assert ("block_size.speed_ends" in below(seen)) is named
+
+
+@pytest.mark.parametrize(
+    ("shares", "verdict", "said"),
+    [
+        ([0, 0, 0.05, 0.05, 0.3], "shown", "never falls from one size to the next, and grows"),
+        ([0, 0.1, 0.05, 0.3], "not_shown", "waste falls at some size or never grows"),
+        ([0.1, 0.1], "not_shown", "waste falls at some size or never grows"),
+    ],
+)
+def test_waste_that_stays_from_one_size_to_the_next_is_not_said_to_grow_there(
+    shares: list[float], verdict: str, said: str
+) -> None:
+    """Few requests may leave as much in blocks of either size."""
+    made = [
+        cell(n, {"block_size": 2**n}, paged={"waste": share}).model_copy(
+            update={"block_size": 2**n}
+        )
+        for n, share in enumerate(shares)
+    ]
+    seen = findings("block-size", *made)["waste"]
+    assert seen.verdict == verdict
+    assert said in Translator("en").message(seen.text)
