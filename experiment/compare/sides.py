@@ -27,6 +27,7 @@ from experiment.compare.results import (
     Verdict,
 )
 from experiment.config import ExperimentConfig, closer
+from experiment.experiments.figures import FIGURES
 from experiment.experiments.foretold import scores_decide
 from experiment.experiments.found import FEWEST
 from experiment.messages import Message, message
@@ -36,7 +37,8 @@ _TIMING_MACHINE = ("device", "cpu", "cores", "gpu")
 _TIMING_MODEL = ("name", "architecture", "parameters", "device")
 # Of the model what its scores depend on, too.
 _SCORING_MODEL = (*_TIMING_MODEL, "dtype", "weights_sha256")
-# Of what a time is counted in, those that a slower process makes so many times larger or smaller.
+# Of what a time is counted in, those that a slower process makes so many times larger or smaller;
+# of figures in others that it does, FIGURES says so.
 _TIMED = ("seconds", "rate")
 # Who is later than it has failed.
 _LIMIT = "experiment.options.time_limit_s"
@@ -180,10 +182,23 @@ def _judged(one: Figure, other: Figure, margin: float) -> dict[str, Verdict]:
     (low, high), (other_low, other_high) = one.span, other.span
     if low <= other_high and other_low <= high:
         return {"verdict": "unclear"}
-    timed = one.kind == "time" and one.unit in _TIMED  # what shares differ by is no factor
-    if timed and closer(before, after, margin):
+    more = _stretched(one)
+    if more is not None and closer(before + more, after + more, margin):
         return {"verdict": "unclear"}
     return {"verdict": _direction(one, before, after)}
+
+
+def _stretched(figure: Figure) -> Number | None:
+    """What a slower process makes so many times as much, or a rate as little, beyond a figure.
+
+    None: nothing that this figure tells; what shares differ by is no factor.
+    """
+    if figure.kind != "time":
+        return None
+    if figure.unit in _TIMED:
+        return 0
+    known = FIGURES.get(figure.metric)
+    return known.stretched if known else None
 
 
 def _direction(figure: Figure, before: Number, after: Number) -> Verdict:
