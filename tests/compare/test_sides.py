@@ -232,6 +232,7 @@ def test_what_one_run_has_not_is_unknown_with_the_reason() -> None:
 def test_the_same_run_twice_is_called_so(tmp_path: Path) -> None:
     run = read_side(write(tmp_path / "run", events()))
     found = compare_sides(run, run)
+    assert found.rows
     assert {r.verdict for r in found.rows} <= {"same", "single"}
     assert not found.differences
     assert "compare.note.same_run" in {note.key for note in found.notes}
@@ -257,6 +258,7 @@ def test_a_run_that_knows_no_requests_is_not_compared(tmp_path: Path) -> None:
     found = compare_sides(
         read_side(write(tmp_path / "a", log)), read_side(write(tmp_path / "b", broken))
     )
+    assert found.rows
     assert {r.verdict for r in found.rows} <= {"not_comparable", "unknown"}
 
 
