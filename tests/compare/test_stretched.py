@@ -16,7 +16,7 @@ TIMED_UNITS = ("seconds", "rate")
     [
         ("slowest", 1.15, "unclear"),
         ("slowest", 1.25, "worse"),
-        # Arrivals and the rest together take 1.15 times as long: of 2 and 1, not of 1 alone.
+        # The rest is from 1 to 1.3, and all with the arrivals, which is stretched, from 2 to 2.3.
         ("rest", 1.3, "unclear"),
         ("rest", 1.5, "worse"),
         ("later_tokens", 1.15, "differs"),  # seconds over seconds of the same process
