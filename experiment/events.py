@@ -56,14 +56,19 @@ SCHEMA_VERSION = 3  # 2: a run may have been resumed; 3: arms of several cells t
 OLDEST_SCHEMA = 1  # read as it is: what came later is additions
 
 
+# Times that a calendar knows: up to the year 2262, and less than a day from UTC.
+WallNs = Annotated[int, Field(ge=0, lt=2**63)]
+UtcOffset = Annotated[int, Field(gt=-86_400, lt=86_400)]
+
+
 class RunStarted(EventBase):
     """First line of every log. ``wall_ns`` is the wall clock at ``t_ns``."""
 
     event: Literal["run_started"] = "run_started"
     schema_version: int = SCHEMA_VERSION
     version: str
-    wall_ns: int
-    utc_offset_s: int
+    wall_ns: WallNs
+    utc_offset_s: UtcOffset
     lang: str
     command: list[str]
     config: dict[str, Any]

@@ -285,4 +285,5 @@ def _check_version(path: Path, version: int) -> None:
     if version > SCHEMA_VERSION:
         raise user_error("error.newer_schema", path=str(path), found=version, known=SCHEMA_VERSION)
     if version < OLDEST_SCHEMA:
-        raise user_error("error.schema", path=str(path), found=version, known=SCHEMA_VERSION)
+        known = f"{OLDEST_SCHEMA}–{SCHEMA_VERSION}"
+        raise user_error("error.schema", path=str(path), found=version, known=known)

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +17,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from experiment.compare.facts import read_side
 from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
+from experiment.compare.sides import check_config, is_finite
 from experiment.config_reading import MAX_CONFIG_BYTES
+from experiment.events import UtcOffset, WallNs
 from experiment.foreign import parse_json, read_bounded
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import writing
@@ -31,19 +32,19 @@ _LEFT_OUT = ("workload.prompts",)
 
 
 class _From(BaseModel):
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
     run: str
     status: str
     schema_version: int
     version: str
-    wall_ns: int
-    utc_offset_s: int
+    wall_ns: WallNs
+    utc_offset_s: UtcOffset
     command: list[str]
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
     kind: Literal["pagedkv-baseline"]
     format: int
@@ -82,11 +83,25 @@ def read_baseline(path: Path) -> Side:
     try:
         file = _File.model_validate({**data, "origin": data.get("from")})
     except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise user_error("error.compare.bad_baseline", path=str(path), where=where) from error
+        # Below the second part stand pydantic's own names for the branches of a union.
+        where = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
+        raise _bad(path, where.replace("origin", "from", 1)) from error
     for name, value in file.figures.items():
-        if not math.isfinite(value):
-            raise user_error("error.compare.bad_baseline", path=str(path), where=name)
+        if not is_finite(value):
+            raise _bad(path, f"figures.{name}")
+    side = _side(path, file)
+    try:
+        check_config(side)
+    except (TypeError, ValueError) as error:
+        raise _bad(path, "config") from error
+    return side
+
+
+def _bad(path: Path, where: str) -> UserError:
+    return user_error("error.compare.bad_baseline", path=str(path), where=where)
+
+
+def _side(path: Path, file: _File) -> Side:
     origin = file.origin.model_dump(exclude={"run"})
     return Side(
         name=path.name, kind="baseline", **origin, machine=file.machine, versions=file.versions,
@@ -101,7 +116,7 @@ def write_baseline(path: Path, side: Side) -> int:
     Raises:
         UserError: the run is not whole, has none, or the file cannot be written.
     """
-    if side.status != "complete" or side.damaged_lines:
+    if not side.whole:
         raise user_error("error.compare.baseline_incomplete", name=side.name)
     check_unchanged(side)
     figures = {

@@ -12,7 +12,7 @@ from experiment.compare.sides import compare_sides
 from experiment.directories import make_run_directory
 from experiment.foreign import check_replaceable
 from experiment.i18n import Translator
-from experiment.messages import ExitCode, user_error
+from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.report.compare import CompareConsole
 from experiment.words import make_parser, parse
 
@@ -32,8 +32,8 @@ def compare(words: list[str], t: Translator) -> int:
     checks = read_checks(options.baseline, options.gate, before=len(paths) == _TWO)
     new = Path(options.write_baseline) if options.write_baseline else None
     right = read_any(paths[-1])
-    left = _left(paths, checks, new)
     console = CompareConsole(t.lang, options.ascii, everything=options.all)
+    left = _left(paths, checks, new, console)
     if left is not None:
         comparison = compare_sides(left, right)
         console.show(comparison)
@@ -43,8 +43,16 @@ def compare(words: list[str], t: Translator) -> int:
     if checks.limits is not None:
         code = judge_gate(Checks(checks.baseline or left, checks.limits), right, console)
     if new is not None:
-        console.baseline_written(new, write_baseline(new, right))
+        _renew(new, right, code, console)
     return code
+
+
+def _renew(new: Path, side: Side, code: int, console: CompareConsole) -> None:
+    """A gate that was broken would hold the next time, were its baseline made of this run."""
+    if code == ExitCode.OK:
+        console.baseline_written(new, write_baseline(new, side))
+    else:
+        console.note(message("compare.not_renewed", path=str(new)))
 
 
 def _check_words(options: argparse.Namespace, paths: list[Path]) -> None:
@@ -57,13 +65,25 @@ def _check_words(options: argparse.Namespace, paths: list[Path]) -> None:
         raise user_error("error.compare.two_and_baseline")
 
 
-def _left(paths: list[Path], checks: Checks, new: Path | None) -> Side | None:
+def _left(
+    paths: list[Path], checks: Checks, new: Path | None, console: CompareConsole
+) -> Side | None:
     """What the run is compared with: the one before, the baseline, or the one to be replaced."""
     if len(paths) == _TWO:
         return read_any(paths[0])
     if checks.baseline is None and new is not None and new.exists():
-        return read_baseline(new)
+        return _replaced(new, console)
     return checks.baseline
+
+
+def _replaced(new: Path, console: CompareConsole) -> Side | None:
+    """None of one that cannot be read, which is why it is made again."""
+    try:
+        return read_baseline(new)
+    except UserError as error:
+        text = console.t.message(error.text)
+        console.note(message("compare.unreadable_left", text=text))
+        return None
 
 
 def _parser(t: Translator) -> argparse.ArgumentParser:

@@ -67,7 +67,7 @@ def _of_cell(
 ) -> Iterator[Figure]:
     for info in found.figures:
         known = arm.figures.get(info.figure)
-        value = known.value if known else None
+        value = known.value if known and arm.status == "finished" else None
         reason = (known.reason if known else None) or arm.reason
         yield Figure(
             id=f"{place}/{arm.arm}/{info.figure}", arm=arm.arm, metric=info.figure,

@@ -5,23 +5,23 @@
 "*/preemptions"      = { max = 0 }                    any arm; at least one must be there
 "paged/fits"         = { min = "baseline - 5 %" }     relative to the baseline
 
-What is unknown never passes, and a gate without limits is refused: it could not fail.
+What is unknown never passes, nor does anything by a run that is not whole, and a gate without
+limits is refused: it could not fail.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
 from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
-from experiment.compare.sides import same, why_not_comparable
+from experiment.compare.sides import is_finite, same, why_not_comparable
 from experiment.config_reading import read_toml
 from experiment.messages import Message, message, user_error
 from experiment.words import unknown
@@ -29,6 +29,7 @@ from experiment.words import unknown
 Bound = Literal["max", "min", "equal"]
 BOUNDS: tuple[Bound, ...] = ("max", "min", "equal")
 GateVerdict = Literal["passed", "failed", "unknown"]
+_SHOWN = 60
 _RELATIVE = re.compile(r"baseline(?:\s*([+-])\s*(\d+(?:\.\d+)?)\s*(%?))?")
 
 
@@ -92,7 +93,25 @@ def needs_baseline(limits: Sequence[Limit]) -> bool:
 
 def judge(limits: Sequence[Limit], side: Side, baseline: Side | None) -> list[Judged]:
     """Every limit against every figure that it fits, or once as unknown where it fits none."""
-    return [judged for limit in limits for judged in _judge(limit, side, baseline)]
+    found = (judged for limit in limits for judged in _judge(limit, side, baseline))
+    return [_by_whole_runs(judged, side, baseline) for judged in found]
+
+
+def tally(judged: Sequence[Judged]) -> tuple[int, int]:
+    """Limits of which a figure did not pass, and all of them."""
+    broken = {one.limit for one in judged if one.verdict != "passed"}
+    return len(broken), len({one.limit for one in judged})
+
+
+def _by_whole_runs(judged: Judged, side: Side, baseline: Side | None) -> Judged:
+    """Of a run that broke off or contradicts itself no figure is known to be right."""
+    asked = (side, baseline if judged.limit.relative else None)
+    name = next((one.name for one in asked if one is not None and not one.whole), None)
+    if judged.verdict != "passed" or name is None:
+        return judged
+    return replace(
+        judged, verdict="unknown", reason=message("compare.gate.reason.not_whole", name=name)
+    )
 
 
 def _limits(pattern: str, table: Any) -> Iterator[Limit]:
@@ -105,14 +124,20 @@ def _limits(pattern: str, table: Any) -> Iterator[Limit]:
 
 
 def _limit(pattern: str, bound: Bound, value: Any) -> Limit:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value):
         return Limit(pattern, bound, value)
     found = _RELATIVE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None:
-        raise user_error("error.gate.value", id=pattern, bound=bound, value=str(value)[:60])
-    sign, number, percent = found.groups()
+    sign, number, percent = found.groups() if found else (None, None, None)
     size = float(number or 0) * (-1 if sign == "-" else 1)
+    if found is None or not is_finite(size):
+        raise user_error("error.gate.value", id=pattern, bound=bound, value=_shown(value))
     return Limit(pattern, bound, size, relative=True, percent=bool(percent))
+
+
+def _shown(value: Any) -> str:
+    """The first digits of a number would be another number."""
+    text = repr(value) if isinstance(value, float) else str(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 def _judge(limit: Limit, side: Side, baseline: Side | None) -> Iterator[Judged]:

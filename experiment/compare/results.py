@@ -88,6 +88,11 @@ class Side(_Data):
     damaged_lines: int = 0
     changed_files: list[str] = []
 
+    @property
+    def whole(self) -> bool:
+        """Whether it ended well, without contradicting itself, and its log is undamaged."""
+        return self.status == "complete" and not self.damaged_lines
+
 
 class Difference(_Data):
     """Something that is not the same on both sides."""

@@ -13,6 +13,8 @@ measured without repeats   a change, but no verdict: nobody knows how far it sca
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from experiment.compare.figures import SETTLED
@@ -61,9 +63,28 @@ def compare_sides(left: Side, right: Side) -> Comparison:
     )
 
 
+def is_finite(value: Number) -> bool:
+    """Whether it can be reckoned with: a whole number may be too large for it, too."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def same(one: Number, other: Number) -> bool:
     """Whether two counts are equal, but for the rounding of a mean."""
     return abs(one - other) <= _CLOSE * max(1.0, abs(one), abs(other))
+
+
+def check_config(side: Side) -> None:
+    """Whether what a comparison takes from a config can be used.
+
+    Raises:
+        ValueError, TypeError: it cannot, or could not be written as JSON.
+    """
+    _margin(side)
+    _decided_by_scores(side)
+    json.dumps(side.config, allow_nan=False)
 
 
 def why_not_comparable(figure: Figure, left: Side, right: Side) -> Message | None:
@@ -105,6 +126,10 @@ def _scores_decide(figure: Figure, side: Side) -> bool:
         return True
     if figure.metric in SETTLED or figure.metric == "unplanned_steps":
         return False
+    return _decided_by_scores(side)
+
+
+def _decided_by_scores(side: Side) -> bool:
     asked = side.config
     if asked.get("experiment.name") == "beam":
         return True  # its cells set the width

@@ -8,9 +8,10 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from experiment.compare.gate import Judged
+from experiment.compare.gate import Judged, tally
 from experiment.compare.results import Comparison, Figure, Number, Row, Side, Unit
 from experiment.i18n import DASH, readable
+from experiment.messages import Message
 from experiment.report.compare_words import (
     change_text,
     counted,
@@ -44,11 +45,16 @@ class CompareConsole(PartsConsole):
         for name, side in (("left", comparison.left), ("right", comparison.right)):
             self.console.print(t(f"compare.{name}") + " " + self._side(side), soft_wrap=True)
         for note in comparison.notes:
-            self.console.print(Text(t("console.note", text=t.message(note)), style="yellow"))
+            self.note(note)
         self._differences(comparison)
         self._figures(comparison)
         self._why(comparison.rows)
         self.console.print(Text(t.message(counted(comparison)), style="bold"))
+
+    def note(self, note: Message) -> None:
+        """Something that has to be known."""
+        text = self.t("console.note", text=self.t.message(note))
+        self.console.print(Text(text, style="yellow"), soft_wrap=True)
 
     def gate(self, judged: Sequence[Judged]) -> None:
         """Each limit with what was found and its verdict."""
@@ -70,11 +76,9 @@ class CompareConsole(PartsConsole):
                 Text(text, style=_STYLES[one.verdict]),
             )  # fmt: skip
         self.console.print(table)
-        bad = sum(one.verdict != "passed" for one in judged)
+        bad, limits = tally(judged)
         text = (
-            t("compare.gate.held", n=len(judged))
-            if not bad
-            else t("compare.gate.broken", n=bad, of=len(judged))
+            t("compare.gate.broken", n=bad, of=limits) if bad else t("compare.gate.held", n=limits)
         )
         self.console.print(Text(text, style="bold red" if bad else "bold green"))
 
@@ -161,7 +165,8 @@ def exact(value: Number | None, unit: Unit) -> str:
         return DASH
     if float(value).is_integer():
         return f"{int(value):,}"
-    return f"{value:,}" if unit in ("bytes", "count") else f"{value:,.6g}"
+    # Twelve digits tell apart whatever does not count as the same.
+    return f"{value:,}" if unit in ("bytes", "count") else f"{value:,.12g}"
 
 
 def _is_plain(row: Row) -> bool:

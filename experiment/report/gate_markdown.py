@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiment.compare.gate import Judged
+from experiment.compare.gate import Judged, tally
 from experiment.compare.results import Unit
 from experiment.i18n import Translator
 from experiment.report.compare import exact
@@ -18,9 +18,9 @@ def gate_markdown(t: Translator, judged: Sequence[Judged]) -> str:
     rows = [[t(f"compare.gate.column_{name}") for name in _COLUMNS]]
     rows += [_row(t, one) for one in sorted(judged, key=lambda one: one.verdict == "passed")]
     lines = ["| " + " | ".join(plain(cell) for cell in row) + " |" for row in rows]
-    bad = sum(one.verdict != "passed" for one in judged)
-    held = t("compare.gate.held", n=len(judged))
-    text = t("compare.gate.broken", n=bad, of=len(judged)) if bad else held
+    bad, limits = tally(judged)
+    held = t("compare.gate.held", n=limits)
+    text = t("compare.gate.broken", n=bad, of=limits) if bad else held
     table = "\n".join([lines[0], "| --- | --- | ---: | ---: | --- |", *lines[1:]])
     return f"### {plain(t('compare.gate.title'))}\n\n{plain(text)}\n\n{table}\n"
 

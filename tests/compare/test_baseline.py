@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compare_runs import events, figure, side, write
@@ -66,6 +68,14 @@ def test_a_run_that_broke_off_is_no_baseline(tmp_path: Path) -> None:
         write_baseline(tmp_path / "b.json", read_side(write(tmp_path / "run", log)))
 
 
+def began(data: dict[str, Any], **changes: int) -> dict[str, Any]:
+    return {**data, "from": {**data["from"], **changes}}
+
+
+def made_with(data: dict[str, Any], key: str, value: object) -> dict[str, Any]:
+    return {**data, "config": {**data["config"], key: value}}
+
+
 @pytest.mark.parametrize(
     ("change", "key"),
     [
@@ -76,6 +86,14 @@ def test_a_run_that_broke_off_is_no_baseline(tmp_path: Path) -> None:
         (lambda d: {k: v for k, v in d.items() if k != "from"}, "error.compare.bad_baseline"),
         (lambda d: {**d, "figures": {"paged/steps": "5"}}, "error.compare.bad_baseline"),
         (lambda d: {**d, "figures": {"paged/steps": float("nan")}}, "error.compare.bad_baseline"),
+        (lambda d: {**d, "figures": {"paged/steps": 10**400}}, "error.compare.bad_baseline"),
+        (lambda d: {**d, "machine": {"cores": float("nan")}}, "error.compare.bad_baseline"),
+        (lambda d: began(d, utc_offset_s=10**6), "error.compare.bad_baseline"),
+        (lambda d: began(d, wall_ns=10**40), "error.compare.bad_baseline"),
+        (lambda d: made_with(d, "experiment.size", "zz"), "error.compare.bad_baseline"),
+        (lambda d: made_with(d, "experiment.margin", -5), "error.compare.bad_baseline"),
+        (lambda d: made_with(d, "sampling.beam_width", "x"), "error.compare.bad_baseline"),
+        (lambda d: made_with(d, "run.threads", float("nan")), "error.compare.bad_baseline"),
         (lambda d: {**d, "figures": {"paged/step": 5}}, "error.unknown_metric_near"),
         (lambda d: {**d, "figures": {"steps": 5}}, "error.compare.id"),
     ],
@@ -88,6 +106,27 @@ def test_what_is_no_baseline_is_refused(tmp_path: Path, change: object, key: str
     with pytest.raises(UserError) as caught:
         read_baseline(path)
     assert caught.value.text.key == key
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (lambda d: {**d, "figures": {"paged/steps": "5"}}, "figures.paged/steps"),
+        (lambda d: began(d, wall_ns=-1), "from.wall_ns"),
+        (lambda d: {k: v for k, v in d.items() if k != "from"}, "from"),
+    ],
+)
+def test_what_is_wrong_is_named_as_it_is_written_in_the_file(
+    tmp_path: Path, change: Callable[[dict[str, Any]], dict[str, Any]], where: str
+) -> None:
+    path = tmp_path / "baseline.json"
+    write_baseline(path, read_side(write(tmp_path / "run", events())))
+    path.write_text(
+        json.dumps(change(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8"
+    )
+    with pytest.raises(UserError) as caught:
+        read_baseline(path)
+    assert caught.value.text.params["where"] == where
 
 
 PLACE = "prefix/rows=30,prefix_cache=on"

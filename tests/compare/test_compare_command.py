@@ -148,6 +148,43 @@ def test_a_baseline_is_made_reviewed_and_replaced(
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("change", [{"format": 0}, {"figures": {"paged/renamed": 1}}, None])
+def test_a_baseline_that_cannot_be_read_is_made_again(
+    runs: tuple[str, str], tmp_path: Path, change: dict[str, object] | None, lang: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Its own error says to do that. ``None``: an empty file."""
+    path = tmp_path / "baseline.json"
+    words = ["compare", runs[0], "--write-baseline", str(path), "--lang", lang]
+    assert main(words) == ExitCode.OK
+    made = path.read_text(encoding="utf-8")
+    changed = "" if change is None else json.dumps(json.loads(made) | change)
+    path.write_text(changed, encoding="utf-8")
+    capsys.readouterr()
+    assert main(words) == ExitCode.OK
+    assert path.read_text(encoding="utf-8") == made
+    said = {"en": "replaced without being compared", "zh": "将直接替换，不作比较"}[lang]
+    assert said in capsys.readouterr().out
+
+
+def test_a_gate_that_is_broken_leaves_the_baseline_as_it_was(
+    runs: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or the same run would pass the next time."""
+    path = tmp_path / "baseline.json"
+    assert main(["compare", runs[1], "--write-baseline", str(path), "--lang", "en"]) == ExitCode.OK
+    before = path.read_bytes()
+    words = ["compare", runs[0], "--baseline", str(path), "--write-baseline", str(path)]
+    words += ["--lang", "en", "--out", str(tmp_path / "out"), "--gate"]
+    broken = gate(tmp_path, '"paged/wasted_slots" = { max = "baseline" }')
+    assert main([*words, broken]) == ExitCode.GATE
+    assert path.read_bytes() == before
+    assert "stays as it is" in " ".join(capsys.readouterr().out.split())
+    assert main([*words, gate(tmp_path, '"paged/steps" = { max = 99 }')]) == ExitCode.OK
+    assert path.read_bytes() != before
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize(
     "words",
     [

@@ -8,9 +8,9 @@ import pytest
 from compare_runs import figure, side
 
 from experiment.compare.checks import gate_code
-from experiment.compare.gate import Judged, judge, read_gate
+from experiment.compare.gate import Judged, judge, read_gate, tally
 from experiment.compare.results import Side
-from experiment.messages import ExitCode, UserError
+from experiment.messages import ExitCode, UserError, message
 
 STEPS = "steps"
 
@@ -88,6 +88,40 @@ def test_what_is_unknown_does_not_pass(tmp_path: Path) -> None:
         assert gate_code([found]) == ExitCode.GATE
 
 
+NO_END = {"status": "incomplete"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "run", "before", "verdict"),
+    [
+        ("max = 10", NO_END, {}, "unknown"),
+        ("max = 10", {"damaged_lines": 1}, {}, "unknown"),
+        ("max = 9", NO_END, {}, "failed"),
+        ('max = "baseline"', {}, NO_END, "unknown"),
+        ("max = 10", {}, NO_END, "passed"),
+        ("max = 10", {}, {}, "passed"),
+    ],
+)
+def test_by_a_run_that_is_not_whole_nothing_passes(
+    tmp_path: Path, limit: str, run: dict[str, object], before: dict[str, object], verdict: str
+) -> None:
+    text = f'"a/steps" = {{ {limit} }}'
+    (found,) = judged(tmp_path, text, counted(10, **run), counted(10, **before))
+    assert found.verdict == verdict
+    if verdict == "unknown":
+        assert found.reason == message("compare.gate.reason.not_whole", name="run")
+
+
+def test_limits_are_counted_and_not_the_figures_that_they_fit(tmp_path: Path) -> None:
+    both = side(
+        figure(STEPS, 1, kind="count"),
+        figure(STEPS, 5, kind="count", id="b/steps", arm="b"),
+        figure(STEPS, 6, kind="count", id="c/steps", arm="c"),
+    )
+    text = '"*/steps" = { max = 4, min = 1 }\n"a/steps" = { equal = 1 }'
+    assert tally(judged(tmp_path, text, both)) == (1, 3)
+
+
 def test_a_figure_that_is_not_there_fails_and_the_nearest_is_named(tmp_path: Path) -> None:
     (found,) = judged(tmp_path, '"b/steps" = { max = 99 }', counted(1))
     assert found.verdict == "unknown"
@@ -142,6 +176,8 @@ def test_a_star_does_not_reach_into_cells(tmp_path: Path) -> None:
         ('"paged/steps" = { max = nan }', "error.gate.value"),
         ('"paged/steps" = { max = inf }', "error.gate.value"),
         ('"paged/steps" = { max = true }', "error.gate.value"),
+        ('"paged/steps" = { max = 1%s }' % ("0" * 400), "error.gate.value"),
+        ('"paged/steps" = { max = "baseline + 1%s" }' % ("0" * 400), "error.gate.value"),
         ('"paged/steps" = { max = "many" }', "error.gate.value"),
         ('"paged/steps" = { max = "baseline * 2" }', "error.gate.value"),
     ],
