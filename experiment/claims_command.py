@@ -8,10 +8,12 @@ claims ─► out/capacity  out/context ... ─► read again ─► table, clai
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -30,6 +32,7 @@ from experiment.experiments.results import ExperimentResult
 from experiment.foreign import check_inside, evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, Message, UserError, message
+from experiment.os_errors import os_reason, writing
 from experiment.privacy import without_names
 from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record
 from experiment.shipped import CONFIGS
@@ -117,13 +120,21 @@ def find_place(
     """Where an experiment lies, or will be run: a run that can be used, or the next free name.
 
     Returns the path, whether a run is there that can be used, and why others there cannot.
+
+    Raises:
+        UserError: what lies in the directory cannot be looked at.
     """
     unused: dict[Path, Message] = {}
     for number in count(1):
         path = directory / (name if number == 1 else f"{name}-{number}")
-        why = _outside(directory, path)
-        if why is None and _is_free(path):
-            return path, False, unused
+        _check_searched(directory, path)
+        try:
+            why = _outside(directory, path)
+            if why is None and _is_free(path):
+                return path, False, unused
+        except OSError as error:
+            told = {"path": str(error.filename), "why": os_reason(error)}
+            why = message("claims.why.unreadable", **told)
         why = why or why_not(path, config, read)
         if why is None:
             return path, True, unused
@@ -131,12 +142,28 @@ def find_place(
     raise AssertionError
 
 
+def _check_searched(directory: Path, path: Path) -> None:
+    """Where one name cannot be looked up, no other one can, so that none would ever be free.
+
+    Raises:
+        UserError: it cannot.
+    """
+    with writing(directory), suppress(FileNotFoundError):
+        path.lstat()
+
+
 def _outside(directory: Path, path: Path) -> Message | None:
-    """Why nothing is read or written there: a link in it leads elsewhere; None where none does."""
+    """Why nothing is read or written there: a link in it leads elsewhere; None where none does.
+
+    Raises:
+        OSError: it cannot be looked into.
+    """
     try:
         for name in (EVENTS_FILE, RUN_FILE):
             check_inside(directory, path / name, opened=True)
     except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
         return message("claims.why.link", path=str(error.filename))
     return None
 

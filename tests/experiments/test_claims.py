@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from html import unescape
 from pathlib import Path
 from shutil import copytree
+from typing import Never
 
 import pytest
 from in_process import Ran, run, tiny_config
@@ -183,6 +185,31 @@ def test_a_file_where_a_run_would_lie_is_left_alone(capacity: Ran, tmp_path: Pat
     place, used, unused = find_place(tmp_path, "capacity", capacity.config, Reader())
     assert (place, used) == (tmp_path / "capacity-2", False)
     assert [why.key for why in unused.values()] == ["claims.why.no_run"]
+
+
+@pytest.mark.parametrize("closed", ["", EVENTS_FILE])
+def test_a_place_that_nobody_may_look_into_is_no_link(
+    tmp_path: Path, closed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that may not be listed, or not be searched: the next one is taken."""
+    place = tmp_path / "capacity"
+    place.mkdir()
+
+    def refuse(path: Path) -> Never:
+        raise PermissionError(errno.EACCES, "no", str(path))
+
+    if closed:
+        real = Path.is_symlink
+        monkeypatch.setattr(
+            Path, "is_symlink", lambda self: refuse(self) if self.parent == place else real(self)
+        )
+    else:
+        monkeypatch.setattr(Path, "iterdir", refuse)
+    config = tiny_config("capacity")
+    found, used, unused = find_place(tmp_path, "capacity", config, Reader())
+    assert (found, used) == (tmp_path / "capacity-2", False)
+    said = Translator("en").message(unused[place])
+    assert said == f"{place / closed} cannot be read: permission is missing."
 
 
 def test_runs_whose_times_scatter_are_named_beside_the_verdicts(capacity: Ran) -> None:
