@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ from experiment.messages import ExitCode, Message, UserError, message
 from experiment.os_errors import os_reason, writing
 from experiment.privacy import without_names
 from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record
+from experiment.room import allowed
 from experiment.shipped import CONFIGS
 from experiment.words import make_parser, parse
 
@@ -49,6 +50,7 @@ def claims(words: list[str], t: Translator) -> int:
         UserError: a value that does not fit, or a directory that cannot be written.
     """
     options = parse(_parser(t), words, ())
+    allowed()  # a slip there would be said of every run
     directory = Path(options.out) if options.out else place_of_now("claims-")
     from experiment.report.claims import ClaimsConsole
 
@@ -84,9 +86,10 @@ def _judge_all(
             console.interrupted(directory)
             return ended
         code = ended or code
+        read.ran(place)
+    found, unsound = read_found(places, read)
     with evaluating(directory):
-        found, unsound = read_found(places, read)
-    judged = judge(found, unsound)
+        judged = judge(found, unsound)
     notes = notes_on(found, places, read)
     console.show(judged, notes)
     console.took(time.monotonic() - began)
@@ -95,23 +98,59 @@ def _judge_all(
     return code
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of a run: the logs of all of them would be more than reading may take.
+
+    ``status`` is how it ended, None where it did not; ``result`` is None of an ordinary run.
+    """
+
+    config: Config
+    status: str | None
+    changed_files: tuple[str, ...]
+    random_weights: bool
+    result: ExperimentResult | None
+
+
 class Reader:
     """Reads and evaluates a run directory once: that takes seconds, and it is asked for twice."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[Record, ExperimentResult | None]] = {}
+        self._known: dict[Path, Kept | Message] = {}
+        self._own: set[Path] = set()
 
-    def __call__(self, path: Path) -> tuple[Record, ExperimentResult | None]:
-        """The record, and what was found in it; None of an ordinary run.
+    def ran(self, path: Path) -> None:
+        """Read it whatever that takes, as it was drawn: this process has just run it."""
+        self._own.add(path)
 
-        Raises:
-            UserError: there is no run.
-        """
+    def __call__(self, path: Path) -> Kept | Message:
+        """What is kept of a run, or why nothing can be known of it."""
         if path not in self._known:
-            record = read_record(path)
-            cells = cells_of(record)
-            self._known[path] = record, evaluate_experiment(record, cells) if cells else None
+            try:
+                with evaluating(path):
+                    self._known[path] = _kept(read_record(path, own=path in self._own))
+            except UserError as error:
+                none = error.text.key in ("error.no_record", "error.record_empty")
+                self._known[path] = message("claims.why.no_run") if none else error.text
         return self._known[path]
+
+
+def _kept(record: Record) -> Kept | Message:
+    """Evaluate a record; one of another version or format is not, and why."""
+    started = record.started
+    if started.version != __version__:
+        return message("claims.why.version", version=started.version)
+    if started.schema_version != SCHEMA_VERSION:
+        return message("claims.why.format", found=started.schema_version)
+    cells = cells_of(record)
+    ends = record.of(RunFinished)
+    return Kept(
+        config=make_config(started.config),
+        status=ends[-1].status if ends else None,
+        changed_files=record.changed_files,
+        random_weights=any(model.source == "random" for model in record.of(ModelPrepared)),
+        result=evaluate_experiment(record, cells) if cells else None,
+    )
 
 
 def find_place(
@@ -175,17 +214,11 @@ def _is_free(path: Path) -> bool:
 
 def why_not(path: Path, config: Config, read: Reader) -> Message | None:
     """Why a run that is there cannot stand for one of ``config``; None where it can."""
-    try:
-        record, result = read(path)
-    except UserError:
-        return message("claims.why.no_run")
-    if record.started.version != __version__:
-        return message("claims.why.version", version=record.started.version)
-    if record.started.schema_version != SCHEMA_VERSION:
-        return message("claims.why.format", found=record.started.schema_version)
-    if make_config(record.started.config) != _as_recorded(config):
+    run = read(path)
+    if isinstance(run, Kept) and run.config != _as_recorded(config):
         return message("claims.why.settings")
-    return _unsound(record, result)
+    found = _believed(run)
+    return found if isinstance(found, Message) else None
 
 
 def read_found(
@@ -197,13 +230,11 @@ def read_found(
     for name, path in places.items():
         if not (path / EVENTS_FILE).exists():
             continue
-        record, result = read(path)
-        why = _unsound(record, result)
-        if why is not None or result is None:
-            unsound[name] = why or message("claims.why.no_run")
-            continue
-        random = any(model.source == "random" for model in record.of(ModelPrepared))
-        found[name] = Found(make_config(record.started.config), result.cells, random)
+        one = _believed(read(path))
+        if isinstance(one, Found):
+            found[name] = one
+        else:  # it is written down, and a path may lead through the person's home
+            unsound[name] = Message.model_validate_json(without_names(one.model_dump_json()))
     return found, unsound
 
 
@@ -212,27 +243,30 @@ def notes_on(found: Mapping[str, Found], places: Mapping[str, Path], read: Reade
     notes = []
     if any(one.config.experiment.size == "quick" for one in found.values()):
         notes.append(message("claims.quick"))
-    results = {name: read(places[name])[1] for name in found}
-    noisy = [name for name, result in results.items() if result and result.noisy]
+    runs = {name: read(places[name]) for name in found}
+    noisy = [name for name, run in runs.items()
+             if isinstance(run, Kept) and run.result is not None and run.result.noisy]  # fmt: skip
     if noisy:
         notes.append(message("claims.noisy", experiments=listed(noisy)))
     return notes
 
 
-def _unsound(record: Record, result: ExperimentResult | None) -> Message | None:
-    """Why nothing may be judged by a run: it is not whole, or it contradicts itself."""
-    ends = record.of(RunFinished)
-    if result is None or not ends or ends[-1].status in ("interrupted", "left"):
+def _believed(run: Kept | Message) -> Found | Message:
+    """What a run found, or why that judges nothing: it is not whole, or contradicts itself."""
+    if isinstance(run, Message):
+        return run
+    result = run.result
+    if result is None or run.status in (None, "interrupted", "left"):
         return message("claims.why.broken_off")
     if len(result.cells) < result.cells_planned:
         return message("claims.why.broken_off")
-    if record.changed_files:
-        return message("claims.why.changed", files=", ".join(record.changed_files))
+    if run.changed_files:
+        return message("claims.why.changed", files=", ".join(run.changed_files))
     if result.problems:
         return message("claims.why.contradicts", n=len(result.problems))
-    if ends[-1].status != "complete":
+    if run.status != "complete":
         return message("claims.why.failed")
-    return None
+    return Found(run.config, result.cells, run.random_weights)
 
 
 def _as_recorded(config: Config) -> Config:

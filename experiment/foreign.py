@@ -32,6 +32,7 @@ _CONTRADICTIONS = (
     LookupError,
     MemoryError,
     RecursionError,
+    StopIteration,
     TypeError,
     ValueError,
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import json
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from shutil import copytree
@@ -15,6 +17,7 @@ from in_process import Ran, run, tiny_config
 from rich.console import Console
 
 from experiment.claims_command import (
+    Kept,
     Reader,
     _parser,
     _write,
@@ -27,7 +30,7 @@ from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
 from experiment.messages import message
-from experiment.record import EVENTS_FILE, RUN_FILE
+from experiment.record import EVENTS_FILE, RUN_FILE, Record
 from experiment.report.claims import ClaimsConsole
 from experiment.words import parse
 
@@ -42,6 +45,12 @@ def test_the_command_takes_a_yes_as_others_do() -> None:
 def test_every_claim_has_an_experiment_that_there_is() -> None:
     assert set(needed()) <= set(EXPERIMENTS)
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
+
+
+@pytest.fixture(autouse=True)
+def same_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the version that ran them were this one."""
+    monkeypatch.setattr("experiment.claims_command.__version__", "test")
 
 
 @pytest.fixture(scope="module")
@@ -129,25 +138,22 @@ def cut(run_directory: Path, out: Path, kind: str) -> Path:
     ],
 )
 def test_a_run_that_cannot_be_believed_is_run_again_beside_it(
-    capacity: Ran, tmp_path: Path, kind: str, key: str, monkeypatch: pytest.MonkeyPatch
+    capacity: Ran, tmp_path: Path, kind: str, key: str
 ) -> None:
-    monkeypatch.setattr("experiment.claims_command.__version__", "test")
     config = capacity.config
     path = cut(capacity.record.directory, tmp_path / "capacity", kind)
     place, there, unused = find_place(tmp_path, "capacity", config, Reader())
     assert (place, there) == (tmp_path / "capacity-2", False)
     assert {p: why.key for p, why in unused.items()} == {path: f"claims.why.{key}"}
-    if kind not in ("version", "format"):
-        found, unsound = read_found({"capacity": path}, Reader())
-        assert not found
-        assert {judged.reason.key for judged in judge(found, unsound)  # type: ignore[union-attr]
-                if judged.claim.experiment == "capacity"} == {f"claims.why.{key}"}  # fmt: skip
+    found, unsound = read_found({"capacity": path}, Reader())
+    assert not found
+    assert {judged.reason.key for judged in judge(found, unsound)  # type: ignore[union-attr]
+            if judged.claim.experiment == "capacity"} == {f"claims.why.{key}"}  # fmt: skip
 
 
 def test_a_run_in_another_size_is_not_used_and_the_same_one_is(
-    capacity: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capacity: Ran, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("experiment.claims_command.__version__", "test")
     path = cut(capacity.record.directory, tmp_path / "capacity", "as it is")
     assert find_place(tmp_path, "capacity", capacity.config, Reader()) == (path, True, {})
     experiment = capacity.config.experiment.model_copy(update={"size": "full"})
@@ -162,10 +168,9 @@ def test_a_run_in_another_size_is_not_used_and_the_same_one_is(
 @pytest.mark.parametrize("planted", ["", EVENTS_FILE, RUN_FILE])
 @pytest.mark.parametrize("there", ["a whole run", "an empty place"])
 def test_nothing_is_read_or_run_where_a_link_leads(
-    capacity: Ran, tmp_path: Path, planted: str, there: str, monkeypatch: pytest.MonkeyPatch
+    capacity: Ran, tmp_path: Path, planted: str, there: str
 ) -> None:
     """A link in place of the directory, of its log or of its summary."""
-    monkeypatch.setattr("experiment.claims_command.__version__", "test")
     outside, out = tmp_path / "outside", tmp_path / "out"
     if there == "a whole run":
         cut(capacity.record.directory, outside, "as it is")
@@ -185,6 +190,54 @@ def test_a_file_where_a_run_would_lie_is_left_alone(capacity: Ran, tmp_path: Pat
     place, used, unused = find_place(tmp_path, "capacity", capacity.config, Reader())
     assert (place, used) == (tmp_path / "capacity-2", False)
     assert [why.key for why in unused.values()] == ["claims.why.no_run"]
+
+
+@pytest.mark.parametrize(
+    ("event", "changes", "said"),
+    [
+        ("repeat", {"repeat": -3}, "IndexError"),
+        ("workload", {"requests": []}, "ValueError"),
+        ("cell", {"values": {}}, "StopIteration"),
+        ("run_started", {"config": {}}, "error.unknown_experiment"),
+    ],
+)
+def test_a_log_that_does_not_fit_together_costs_its_own_claims_alone(
+    capacity: Ran, tmp_path: Path, event: str, changes: dict[str, object], said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = cut(capacity.record.directory, tmp_path / "capacity", "as it is")
+    log = path / EVENTS_FILE
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    told = [line | changes if line["event"] == event else line for line in lines]
+    assert told != lines
+    log.write_text("".join(json.dumps(line) + "\n" for line in told), encoding="utf-8")
+    place, used, unused = find_place(tmp_path, "capacity", capacity.config, Reader())
+    assert (place, used) == (tmp_path / "capacity-2", False)
+    assert said in f"{unused[path].key} {unused[path].params.get('detail')}"
+    places = {"context": path, "capacity": capacity.record.directory}
+    found, unsound = read_found(places, Reader())
+    assert (list(found), list(unsound)) == (["capacity"], ["context"])
+    assert str(tmp_path) not in str(unsound)  # this is written into claims.json
+
+
+def test_only_a_run_of_its_own_is_read_whatever_that_takes(
+    capacity: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = cut(capacity.record.directory, tmp_path / "capacity", "as it is")
+    monkeypatch.setattr("experiment.room._LOOK", 1)
+    monkeypatch.setenv("PAGEDKV_MEMORY", "1")
+    read = Reader()
+    *_, unused = find_place(tmp_path, "capacity", capacity.config, read)
+    assert unused[path] == message("error.memory", path=str(path / EVENTS_FILE), limit=1)
+    assert find_place(tmp_path, "capacity", capacity.config, read)[2] == unused
+    own = Reader()
+    own.ran(path)
+    found, unsound = read_found({"capacity": path}, own)
+    assert (list(found), unsound) == (["capacity"], {})
+    gc.collect()
+    kept = [one for one in gc.get_objects() if type(one) is Record]
+    assert path not in [one.directory for one in kept]
 
 
 @pytest.mark.parametrize("closed", ["", EVENTS_FILE])
@@ -217,7 +270,10 @@ def test_runs_whose_times_scatter_are_named_beside_the_verdicts(capacity: Ran) -
     found, _ = read_found({"capacity": path}, read)
     assert notes_on(found, {"capacity": path}, read) == [message("claims.quick")]
     busy = message("experiments.note.noisy", n=1, of=2, worst=0.9, limit=0.2)
-    read._known[path] = capacity.record, capacity.result.model_copy(update={"notes": [busy]})
+    kept = read(path)
+    assert isinstance(kept, Kept)
+    result = capacity.result.model_copy(update={"notes": [busy]})
+    read._known[path] = replace(kept, result=result)
     told = notes_on(found, {"capacity": path}, read)
     assert told[1] == message("claims.noisy", experiments="capacity")
 
