@@ -25,11 +25,13 @@ from experiment import __version__
 from experiment.arm_events import PREPARATION
 from experiment.checksums import LOGS
 from experiment.compare.checks import NO_CHECKS, Checks, check_run
+from experiment.compare.facts import read_side, side_of
 from experiment.config import Config, group_of
 from experiment.directories import make_run_directory
 from experiment.drawing import draw
 from experiment.environment import Environment, busy_note, others_now
 from experiment.events import ArmFailed, Notice, RunFinished, RunResumed, RunStarted
+from experiment.experiments.evaluate import picture
 from experiment.interrupts import Interrupts, answer
 from experiment.launch import Prepared, adapt, refuse
 from experiment.lead import check_experiment, lead
@@ -108,7 +110,8 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
     code = code if agrees or code != ExitCode.OK else ExitCode.INCOMPLETE
     if not options.checks.any:
         return code
-    return check_run(directory, options.checks, code, options.lang, options.ascii)
+    side = read_side(directory, own=True)
+    return check_run(directory, side, options.checks, code, options.lang, options.ascii)
 
 
 def _measure(
@@ -214,19 +217,25 @@ def _attempt(
 def resume(directory: Path, given: Config | None, options: RunOptions) -> int:
     """Run what is missing of a run that broke off; returns the exit code.
 
-    ``given`` is the config of the command line, None where it names none.
+    Where nothing is, that is the one with which the run ended. ``given`` is the config of the
+    command line, None where it names none.
 
     Raises:
-        UserError: there is no such run, or it cannot go on here.
+        UserError: there is no such run, it contradicts itself, or it cannot go on here.
     """
     resumption = read_resumption(directory, given)
     if not resumption.complete:
         return run(resumption.config, options, resumption)
     console = ConsoleReporter(options.lang, options.ascii)
     console.warn(message("note.resume_complete", path=str(directory)))
+    _, results = picture(resumption.record)
+    for problem in results.experiment.problems if results.experiment else ():
+        console.warn(problem)
+    code = ExitCode.OK if results.status == "complete" else ExitCode.INCOMPLETE
     if not options.checks.any:
-        return ExitCode.OK
-    return check_run(directory, options.checks, ExitCode.OK, options.lang, options.ascii)
+        return code
+    side = side_of(resumption.record, results)
+    return check_run(directory, side, options.checks, code, options.lang, options.ascii)
 
 
 def _stages(

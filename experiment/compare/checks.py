@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiment.compare.baseline import check_unchanged, read_any
-from experiment.compare.facts import read_side
 from experiment.compare.gate import Judged, Limit, judge, needs_baseline, read_gate
 from experiment.compare.results import Comparison, Side
 from experiment.compare.sides import compare_sides
@@ -49,15 +48,16 @@ def read_checks(baseline: str | None, gate: str | None, before: bool = False) ->
     return Checks(side, limits)
 
 
-def check_run(directory: Path, checks: Checks, code: int, lang: str, ascii_only: bool) -> int:
-    """Compare a run with its baseline, judge its gate, and say so.
+def check_run(
+    directory: Path, side: Side, checks: Checks, code: int, lang: str, ascii_only: bool
+) -> int:
+    """Compare a run, which is ``side``, with its baseline, judge its gate, and say so.
 
     Returns ``code`` where the run itself went wrong, else whether the gate holds.
     """
     from experiment.report.compare import CompareConsole
 
     console = CompareConsole(lang, ascii_only)
-    side = read_side(directory)
     if checks.baseline is not None:
         comparison = compare_sides(checks.baseline, side)
         console.show(comparison)

@@ -21,8 +21,11 @@ from experiment.results import Results
 from experiment.simulate.record import SIM_FILE
 
 
-def read_side(directory: Path) -> Side:
+def read_side(directory: Path, *, own: bool = False) -> Side:
     """Evaluate a run directory, whole or broken off.
+
+    Args:
+        own: this process has just ended the run.
 
     Raises:
         UserError: no run there, a simulation, or one of another schema version.
@@ -31,7 +34,7 @@ def read_side(directory: Path) -> Side:
         raise user_error("error.compare.no_such", path=str(directory))
     if (directory / SIM_FILE).exists() and not (directory / EVENTS_FILE).exists():
         raise user_error("error.compare.simulation", path=str(directory))
-    record = read_record(directory)
+    record = read_record(directory, own=own)
     _, results = picture(record)
     return side_of(record, results)
 

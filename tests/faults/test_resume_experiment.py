@@ -19,6 +19,7 @@ from experiment.events import (
     ArmStarted,
     CellStarted,
     Event,
+    RequestFinished,
     RunFinished,
     RunResumed,
     TurnStarted,
@@ -164,6 +165,33 @@ def test_one_that_is_whole_is_left_alone(
     assert cli.main(["--resume", str(out), "--lang", "en"]) == ExitCode.OK
     assert "is complete: nothing is left to run" in " ".join(capsys.readouterr().out.split())
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_one_that_contradicts_itself_ends_once_more_as_it_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a gate, and with one, whether that holds or not: 3, as the run itself ended."""
+    monkeypatch.setattr("experiment.resume.__version__", "test")
+    small = {"experiment.size": "quick"} | SMALL | {"experiment.values": VALUES[:1]}
+    ran = run_in_process(load_config(CONFIG, small), tmp_path / "run")
+    log, gate = ran.record.directory / EVENTS_FILE, tmp_path / "gate.toml"
+    words = ["--resume", str(log.parent), "--lang", "en"]
+    assert cli.main(words) == ExitCode.OK
+    events = list(ran.record.events)
+    last = max(n for n, event in enumerate(events) if isinstance(event, RequestFinished))
+    told = events[last].model_dump()
+    events[last] = RequestFinished(**{**told, "tokens": [*told["tokens"][:-1], 7]})
+    log.write_text("".join(encode(event) + "\n" for event in events), encoding="utf-8")
+    for most in (None, 99, 1):
+        limit = f'"capacity/requests=2/paged/running_peak" = {{ max = {most} }}'
+        gate.write_text(f"[limits]\n{limit}\n", encoding="utf-8")
+        capsys.readouterr()
+        gated = [] if most is None else ["--gate", str(gate)]
+        assert cli.main([*words, *gated]) == ExitCode.INCOMPLETE
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "is complete: nothing is left to run" in printed
+        assert "tokens are not the same in every repeat" in printed
+        assert ("limits hold" in printed, "does not hold" in printed) == (most == 99, most == 1)
 
 
 def skipped(out: Path, why: Message) -> list[str]:

@@ -1,0 +1,35 @@
+"""A run is held against its gate whatever it takes to read it: it has just been drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from compare_runs import events
+
+from experiment import walkthrough
+from experiment.cli import main
+from experiment.events import encode
+from experiment.messages import ExitCode
+from experiment.record import EVENTS_FILE
+
+
+@pytest.mark.parametrize(("most", "code"), [(8, ExitCode.OK), (1, ExitCode.GATE)])
+def test_a_gate_is_judged_by_the_run_of_this_process_whatever_that_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, code: int
+) -> None:
+    """For a run of someone else there is a limit, which a log in full size may exceed."""
+    out, gate = tmp_path / "out", tmp_path / "gate.toml"
+    gate.write_text(f'[limits]\n"paged/blocks" = {{ max = {most} }}\n', encoding="utf-8")
+
+    def measure(*_: object) -> tuple[int, bool]:
+        text = "".join(encode(event) + "\n" for event in events())
+        (out / EVENTS_FILE).write_text(text, encoding="utf-8")
+        monkeypatch.setattr("experiment.room._LOOK", 1)
+        monkeypatch.setenv("PAGEDKV_MEMORY", "1")
+        return ExitCode.OK, True
+
+    monkeypatch.setattr(walkthrough, "_measure", measure)
+    monkeypatch.setattr(walkthrough, "draw", lambda *_, **__: True)  # seconds, and tested elsewhere
+    words = ["--yes", "--model", "tiny-gpt2", "--gate", str(gate), "--out", str(out)]
+    assert main([*words, "--lang", "en"]) == code
