@@ -263,10 +263,10 @@ def _lookup(found: Found) -> Seen | None:
 def _throughput(found: Found) -> Seen | None:
     """Our paged engine with the most at a time, over plain Transformers.
 
-    The product of steps of which the last one alone is paging's.
+    The product of steps of which the last one alone is paging's: without each of them, none.
     """
     whole = whole_gain(found)
-    if whole is None or whole.open is not None:
+    if whole is None or not whole.complete or whole.open is not None:
         return None
     parts = tuple(Part(name, step.factor) for name, step in whole.steps.items())
     factor = whole.faster

@@ -104,3 +104,15 @@ def test_a_throughput_that_was_not_repeated_is_not_judged() -> None:
     assert (claim.seen, claim.verdict) == (None, "untested")
     assert claim.reason is not None
     assert claim.reason.key == "experiments.repeats_few"
+
+
+@pytest.mark.parametrize("gone", [("slabs",), ("contiguous.batch",), ("contiguous.batch", "slabs")])
+def test_without_each_of_its_factors_there_is_no_gain_to_tell(gone: tuple[str, ...]) -> None:
+    """Nobody could say which part of it is paging's, however large it is."""
+    first, most = cells(paged=[900, 900, 900])
+    assert throughput([first, most]).verdict == "shown"
+    left = [arm for arm in most.arms if arm.arm not in gone]
+    made = [first, most.model_copy(update={"arms": left})]
+    claim = throughput(made)
+    assert (claim.seen, claim.verdict) == (None, "untested")
+    assert claim.reason == findings("concurrency", *made)["whole"].text
