@@ -80,6 +80,7 @@ class Claim:
         name: its text is ``claims.<name>``.
         experiment: that shows it.
         least: from where on it is shown; of ``at_most`` claims, below which.
+        figure: its figure; where there is none and it knows why, the reason.
         finding: of the experiment that the figure comes from; where that gives no verdict, or one
             against a figure that reaches what is claimed, its text says why.
     """
@@ -88,7 +89,7 @@ class Claim:
     experiment: str
     kind: Kind
     least: float
-    figure: Figure
+    figure: Callable[[Found], Seen | Message | None]
     at_most: bool = False
     finding: str | None = None
 
@@ -125,8 +126,8 @@ def _judge(claim: Claim, found: Found | None, unsound: Mapping[str, Message]) ->
         missing = unsound.get(claim.experiment, message("claims.why.not_run"))
         return Judged(claim, None, "untested", missing)
     seen = claim.figure(found)
-    if seen is None:
-        return Judged(claim, None, "untested", _why(claim, found))
+    if seen is None or isinstance(seen, Message):
+        return Judged(claim, None, "untested", seen or _why(claim, found))
     if seen.unclear is not None:
         return Judged(claim, seen, "untested", seen.unclear)
     if _reached(claim, seen):
@@ -179,14 +180,18 @@ def _wasted(found: Found) -> Seen | None:
     return None if waste is None else Seen(waste, note=_long(found, _last(found, "slabs", "paged")))
 
 
-def _saved(found: Found) -> Seen | None:
+def _saved(found: Found) -> Seen | Message | None:
     """Handed out in blocks instead of slabs, at the most requests that run alike in both."""
+    unlike = None
     for cell in reversed(list(found.with_arms("slabs", "paged"))):
-        alike = [found.value(cell, arm, "steps") for arm in ("slabs", "paged")]
+        steps = [found.value(cell, arm, "steps") for arm in ("slabs", "paged")]
         slabs, paged = (found.value(cell, arm, "waste") for arm in ("slabs", "paged"))
-        if alike[0] == alike[1] and slabs is not None and paged is not None and paged < 1:
+        if None in steps or slabs is None or paged is None or paged >= 1:
+            continue
+        if steps[0] == steps[1]:
             return Seen(1 - (1 - slabs) / (1 - paged), note=_long(found, cell))
-    return None
+        unlike = message("claims.why.steps_differ")
+    return unlike
 
 
 def _at_once(found: Found) -> Seen | None:

@@ -92,6 +92,22 @@ def test_what_is_saved_is_judged_at_the_most_requests_that_run_alike() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gone", "key"), [(None, "steps_differ"), ("steps", "no_figure"), ("waste", "no_figure")]
+)
+def test_where_none_run_alike_it_is_said_that_they_do_not(gone: str | None, key: str) -> None:
+    """Both arms ran, and counts need no repeats; of what is unknown nothing is said to differ."""
+    cells = [capacity(0, 2, (90, 0.5), 80), capacity(1, 24, (400, 0.9), 200)]
+    left = [
+        arm.model_copy(update={"figures": {n: f for n, f in arm.figures.items() if n != gone}})
+        for one in cells for arm in one.arms
+    ]  # fmt: skip
+    made = [one.model_copy(update={"arms": left[2 * n : 2 * n + 2]}) for n, one in enumerate(cells)]
+    seen = claim("saved", found_of("capacity", *made))
+    assert (seen.seen, seen.verdict) == (None, "untested")
+    assert seen.reason == message(f"claims.why.{key}")
+
+
+@pytest.mark.parametrize(
     ("slabs", "said"),
     [
         (1, ("with 256 slots, and not with 512;", "with 512 slots, and not with 1,024.")),
