@@ -66,7 +66,11 @@ def _judge_all(
     options: argparse.Namespace,
     console: ClaimsConsole,
 ) -> int:
-    """Run what is missing in a directory, then judge by all that is there."""
+    """Run what is missing in a directory, then judge by all that is there.
+
+    The exit code is the gravest of all experiments: 5, a directory that takes no more, before 3,
+    figures that cannot be believed, before 2, one that did not begin.
+    """
     began, t = time.monotonic(), console.t
     code = int(ExitCode.OK)
     names = tuple(configs)
@@ -85,7 +89,7 @@ def _judge_all(
         if ended in ExitCode.ENDED:
             console.interrupted(directory)
             return ended
-        code = ended or code
+        code = max(code, ended)
         read.ran(place)
     found, unsound = read_found(places, read)
     with evaluating(directory):

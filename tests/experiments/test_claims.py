@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import gc
 import io
@@ -19,6 +20,7 @@ from rich.console import Console
 from experiment.claims_command import (
     Kept,
     Reader,
+    _judge_all,
     _parser,
     _write,
     find_place,
@@ -276,6 +278,51 @@ def test_runs_whose_times_scatter_are_named_beside_the_verdicts(capacity: Ran) -
     read._known[path] = replace(kept, result=result)
     told = notes_on(found, {"capacity": path}, read)
     assert told[1] == message("claims.noisy", experiments="capacity")
+
+
+@pytest.mark.parametrize(
+    ("codes", "code", "ran"),
+    [
+        ((0, 0, 0), 0, 3),
+        ((2, 0, 0), 2, 3),
+        ((3, 2, 0), 3, 3),
+        ((2, 3, 2), 3, 3),
+        ((3, 5, 2), 5, 3),
+        ((3, 130, 0), 130, 2),  # whoever interrupts it is done
+    ],
+)
+def test_the_gravest_failure_is_the_one_that_is_told(
+    codes: tuple[int, ...], code: int, ran: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[Path] = []
+
+    def ended(_: object, place: Path, *__: object) -> int:
+        places.append(place)
+        return codes[len(places) - 1]
+
+    monkeypatch.setattr("experiment.claims_command._run", ended)
+    configs = {name: tiny_config(name) for name in needed()[: len(codes)]}
+    console = ClaimsConsole("en", ascii_only=False)
+    assert _judge_all(configs, tmp_path, argparse.Namespace(), console) == code
+    assert len(places) == ran
+    assert (tmp_path / "claims.json").exists() == (ran == len(codes))
+
+
+def test_a_run_that_it_has_just_made_is_judged_whatever_reading_takes(
+    capacity: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(_: object, place: Path, *__: object) -> int:
+        cut(capacity.record.directory, place, "as it is")
+        monkeypatch.setattr("experiment.room._LOOK", 1)
+        monkeypatch.setenv("PAGEDKV_MEMORY", "1")
+        return 0
+
+    monkeypatch.setattr("experiment.claims_command._run", ended)
+    console, configs = ClaimsConsole("en", ascii_only=False), {"capacity": capacity.config}
+    assert _judge_all(configs, tmp_path, argparse.Namespace(), console) == 0
+    rows = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))["claims"]
+    told = {row["claim"]: row["verdict"] for row in rows}
+    assert told["at_once"] == told["saved"] == "shown"
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
