@@ -35,7 +35,6 @@ from experiment.messages import ExitCode, Message, UserError, message
 from experiment.os_errors import os_reason, writing
 from experiment.privacy import without_names
 from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record
-from experiment.room import allowed
 from experiment.shipped import CONFIGS
 from experiment.words import make_parser, parse
 
@@ -50,7 +49,6 @@ def claims(words: list[str], t: Translator) -> int:
         UserError: a value that does not fit, or a directory that cannot be written.
     """
     options = parse(_parser(t), words, ())
-    allowed()  # a slip there would be said of every run
     directory = Path(options.out) if options.out else place_of_now("claims-")
     from experiment.report.claims import ClaimsConsole
 
