@@ -170,7 +170,7 @@ def test_one_that_is_whole_is_left_alone(
 def test_one_that_contradicts_itself_ends_once_more_as_it_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a gate, and with one, whether that holds or not: 3, as the run itself ended."""
+    """Without a gate, and with one, whatever that says: 3, as the run itself ended."""
     monkeypatch.setattr("experiment.resume.__version__", "test")
     small = {"experiment.size": "quick"} | SMALL | {"experiment.values": VALUES[:1]}
     ran = run_in_process(load_config(CONFIG, small), tmp_path / "run")
@@ -191,7 +191,7 @@ def test_one_that_contradicts_itself_ends_once_more_as_it_did(
         printed = " ".join(capsys.readouterr().out.split())
         assert "is complete: nothing is left to run" in printed
         assert "tokens are not the same in every repeat" in printed
-        assert ("limits hold" in printed, "does not hold" in printed) == (most == 99, most == 1)
+        assert ("Gate" in printed) is (most is not None)
 
 
 def skipped(out: Path, why: Message) -> list[str]:
