@@ -84,8 +84,8 @@ class RunResumed(EventBase):
 
     event: Literal["run_resumed"] = "run_resumed"
     version: str
-    wall_ns: int
-    utc_offset_s: int
+    wall_ns: WallNs
+    utc_offset_s: UtcOffset
     command: list[str]
     missing: list[tuple[int | None, str]]
 

@@ -25,6 +25,7 @@ from experiment.events import (
     SCHEMA_VERSION,
     ArmFailed,
     Event,
+    RunResumed,
     RunStarted,
     decode,
     encode,
@@ -143,7 +144,8 @@ class EventLog:
 class Record:
     """A run as it was written down.
 
-    ``damaged_lines`` counts lines that are no events (a crash can cut the last one).
+    ``damaged_lines`` counts lines that are no events (a crash can cut the last one), ``cut_lines``
+    those of them behind which the run was resumed: what stood there ran again.
     ``changed_files`` are those that are no longer as they were when ``run.json`` was written,
     and that file itself where it is damaged.
     """
@@ -153,6 +155,7 @@ class Record:
     damaged_lines: int = 0
     summary: dict[str, Any] = field(default_factory=dict)
     changed_files: tuple[str, ...] = ()
+    cut_lines: int = 0
 
     def of(self, kind: type[T]) -> list[T]:
         """Events of one type, in order."""
@@ -183,16 +186,19 @@ def read_record(directory: Path, *, own: bool = False) -> Record:
     """
     path = directory / EVENTS_FILE
     events: list[Event] = []
-    damaged = 0
-    whole = False
+    damaged = cut = 0
+    whole = after_damage = False
     try:
         for line in log_lines(path, own=own):
             try:
                 events.append(decode(line))
+                cut += after_damage and isinstance(events[-1], RunResumed)
+                after_damage = False
             except ValueError:
                 if not events:
                     _check_schema(path, line)
                 damaged += 1
+                after_damage = True
             whole = whole or line.endswith(b"\n") or line[:1] != b"{"
     except (FileNotFoundError, NotADirectoryError) as error:
         raise user_error("error.no_record", path=str(directory)) from error
@@ -205,9 +211,9 @@ def read_record(directory: Path, *, own: bool = False) -> Record:
     _check_version(path, events[0].schema_version)
     summary = _summary(directory / RUN_FILE)
     if summary is None:  # what it said of the others, nobody knows
-        return Record(directory, joined(events), damaged, changed_files=(RUN_FILE,))
+        return Record(directory, joined(events), damaged, changed_files=(RUN_FILE,), cut_lines=cut)
     changed = changed_files(directory, summary.get("files"))
-    return Record(directory, joined(events), damaged, summary, changed)
+    return Record(directory, joined(events), damaged, summary, changed, cut)
 
 
 def write_atomic(path: Path, text: str, encoding: str = "utf-8") -> None:

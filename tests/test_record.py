@@ -21,6 +21,7 @@ from experiment.events import (
     SCHEMA_VERSION,
     Notice,
     RunFinished,
+    RunResumed,
     RunStarted,
     encode,
 )
@@ -144,6 +145,14 @@ def test_a_log_whose_last_line_is_cut_is_read_up_to_it(tmp_path: Path, cut: int)
     assert (len(record.events), record.damaged_lines) == (2, 1)
 
 
+def test_what_was_cut_where_a_run_was_resumed_is_told_from_other_damage(tmp_path: Path) -> None:
+    resumed = RunResumed(version="1", wall_ns=1, utc_offset_s=0, command=[], missing=[])
+    log = [encode(started()), "damaged", encode(notice(1)), "damaged", '{"cut']
+    write_log(tmp_path, *log, encode(resumed), "damaged", encode(notice(2)))
+    record = read_record(tmp_path)
+    assert (record.damaged_lines, record.cut_lines) == (4, 1)
+
+
 def test_a_last_line_that_only_lacks_its_newline_is_whole(tmp_path: Path) -> None:
     write_log(tmp_path, encode(started()), encode(notice(1)), end="")
     assert (len(read_record(tmp_path).events), read_record(tmp_path).damaged_lines) == (2, 0)
@@ -157,15 +166,16 @@ def test_a_line_that_is_no_text_is_counted_as_damaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "named"),
-    [(OLDEST_SCHEMA - 1, "error.schema"), (SCHEMA_VERSION + 1, "error.newer_schema")],
-)
+    ("version", "named", "known"),
+    [(OLDEST_SCHEMA - 1, "error.schema", f"{OLDEST_SCHEMA}–{SCHEMA_VERSION}"),
+     (SCHEMA_VERSION + 1, "error.newer_schema", SCHEMA_VERSION)],
+)  # fmt: skip
 def test_a_version_that_cannot_be_read_is_refused_by_number(
-    tmp_path: Path, version: int, named: str
+    tmp_path: Path, version: int, named: str, known: object
 ) -> None:
     write_log(tmp_path, encode(started(schema_version=version)))
     key, params = refusal(tmp_path)
-    assert (key, params["found"], params["known"]) == (named, version, SCHEMA_VERSION)
+    assert (key, params["found"], params["known"]) == (named, version, known)
 
 
 def test_what_older_versions_wrote_is_read(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def side_of(record: Record, results: Results) -> Side:
         config=config,
         requests=request_digests(record),
         figures=figures_of(results, timed=timed),
-        damaged_lines=record.damaged_lines,
+        damaged_lines=record.damaged_lines - record.cut_lines,
         changed_files=list(record.changed_files),
     )
 

@@ -67,6 +67,7 @@ class Side(_Data):
 
     ``model`` is that of the first cell, ``models`` those of cells with another one, None in a
     baseline of before, which does not tell; ``requests`` are digests of the requests of each cell.
+    ``damaged_lines`` are those of the log that are no events, but for what ran again.
     """
 
     name: str
