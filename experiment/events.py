@@ -364,6 +364,7 @@ Event = Annotated[
 TRANSIENT = (Progress, ModelDirectory, CellPrepared, TurnAwaited)
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+_GIVEN: dict[frozenset[str], set[str]] = {}
 
 
 def encode(event: BaseModel) -> str:
@@ -377,4 +378,8 @@ def decode(line: str | bytes) -> Event:
     Raises:
         ValueError: not an event of this schema.
     """
-    return _EVENT.validate_json(line)
+    event = _EVENT.validate_json(line)
+    # Which fields were given is a set of each event's own, larger than all that is in them.
+    given = event.model_fields_set
+    object.__setattr__(event, "__pydantic_fields_set__", _GIVEN.setdefault(frozenset(given), given))
+    return event

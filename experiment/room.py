@@ -21,7 +21,7 @@ from experiment.messages import user_error
 
 VARIABLE = "PAGEDKV_MEMORY"
 _USUAL = 1 << 30
-# Of what is read from a log, results and pages are made: with them it takes 2.8 times as much.
+# Of what is read from a log, results and pages are made, in all two to three times as much.
 _SHARE = 3
 _LOOK = 1 << 20  # bytes that are read between two looks
 # Most bytes for each of these signs, as measured: while pydantic parses a line and takes it for one
