@@ -56,8 +56,8 @@ SCHEMA_VERSION = 3  # 2: a run may have been resumed; 3: arms of several cells t
 OLDEST_SCHEMA = 1  # read as it is: what came later is additions
 
 
-# Times that a calendar knows: up to the year 2262, and less than a day from UTC.
-WallNs = Annotated[int, Field(ge=0, lt=2**63)]
+# Times that a calendar knows: no 300 years from 1970, and less than a day from UTC.
+WallNs = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 UtcOffset = Annotated[int, Field(gt=-86_400, lt=86_400)]
 
 

@@ -112,7 +112,7 @@ def test_what_is_no_baseline_is_refused(tmp_path: Path, change: object, key: str
     ("change", "where"),
     [
         (lambda d: {**d, "figures": {"paged/steps": "5"}}, "figures.paged/steps"),
-        (lambda d: began(d, wall_ns=-1), "from.wall_ns"),
+        (lambda d: began(d, wall_ns=2**63), "from.wall_ns"),
         (lambda d: {k: v for k, v in d.items() if k != "from"}, "from"),
     ],
 )

@@ -110,6 +110,7 @@ def context(place: Path, *tokens: int) -> Ran:
         experiment__options={"new": 4, "others": [[5, 4], [6, 4]]},
         cache__block_size=4,
         cache__budget=96 * 1024,
+        run__arms=["slabs", "paged"],
     )
     return run(config, place)
 

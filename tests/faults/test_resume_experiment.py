@@ -110,6 +110,13 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, frozenset[Ar
     return out, before
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> ExperimentResult:
+    """What the same experiment finds where nobody kills it."""
+    config = load_config(CONFIG, {"experiment.size": "quick"} | SMALL)
+    return run_in_process(config, tmp_path_factory.mktemp("whole")).result
+
+
 def test_what_had_ended_is_not_run_again_and_the_rest_is(
     killed: tuple[Path, frozenset[ArmKey]],
 ) -> None:
@@ -124,20 +131,21 @@ def test_what_had_ended_is_not_run_again_and_the_rest_is(
 
 
 def test_it_counts_what_an_experiment_does_that_nobody_killed(
-    killed: tuple[Path, frozenset[ArmKey]], tmp_path: Path
+    killed: tuple[Path, frozenset[ArmKey]], whole: ExperimentResult
 ) -> None:
     summary = json.loads((killed[0] / RUN_FILE).read_text(encoding="utf-8"))
     result = ExperimentResult.model_validate(summary["results"]["experiment"])
     assert result.problems == []
     assert [cell.values["requests"] for cell in result.cells] == VALUES
-    whole = run_in_process(load_config(CONFIG, {"experiment.size": "quick"} | SMALL), tmp_path)
-    assert counts(result) == counts(whole.result)
+    assert counts(result) == counts(whole)
     assert counts(result)[1, "paged", "running_mean"] != counts(result)[1, "slabs", "running_mean"]
-    assert (result.foretold, result.cells_planned) == (whole.result.foretold, len(VALUES))
+    assert (result.foretold, result.cells_planned) == (whole.foretold, len(VALUES))
     assert "was resumed" in (killed[0] / "report.html").read_text(encoding="utf-8")
 
 
-def test_whoever_took_turns_with_one_that_was_killed_runs_again(tmp_path: Path) -> None:
+def test_whoever_took_turns_with_one_that_was_killed_runs_again(
+    whole: ExperimentResult, tmp_path: Path
+) -> None:
     """None of them had ended, so none is missing from the figures afterwards."""
     out = tmp_path / "out"
     # A log is read in steps, so a turn may be missed: the kill has thirteen turns to come in.
@@ -152,8 +160,7 @@ def test_whoever_took_turns_with_one_that_was_killed_runs_again(tmp_path: Path) 
     assert finished_arms(read_record(out)) == set(ALL)
     summary = json.loads((out / RUN_FILE).read_text(encoding="utf-8"))
     result = ExperimentResult.model_validate(summary["results"]["experiment"])
-    whole = run_in_process(load_config(CONFIG, {"experiment.size": "quick"} | SMALL), tmp_path)
-    assert counts(result) == counts(whole.result)
+    assert counts(result) == counts(whole)
     assert result.problems == []
 
 
