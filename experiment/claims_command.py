@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from experiment import __version__
 from experiment.config import Config, make_config
@@ -40,6 +40,8 @@ from experiment.words import make_parser, parse
 
 if TYPE_CHECKING:
     from experiment.report.claims import ClaimsConsole
+
+_Told = TypeVar("_Told", Config, Message)
 
 
 def claims(words: list[str], t: Translator) -> int:
@@ -235,8 +237,8 @@ def read_found(
         one = _believed(read(path))
         if isinstance(one, Found):
             found[name] = one
-        else:  # it is written down, and a path may lead through the person's home
-            unsound[name] = Message.model_validate_json(without_names(one.model_dump_json()))
+        else:  # it is written down, and may name a path
+            unsound[name] = _as_recorded(one)
     return found, unsound
 
 
@@ -271,9 +273,9 @@ def _believed(run: Kept | Message) -> Found | Message:
     return Found(run.config, result.cells, run.random_weights)
 
 
-def _as_recorded(config: Config) -> Config:
+def _as_recorded(told: _Told) -> _Told:
     """A record keeps no path of the person's home."""
-    return Config.model_validate_json(without_names(config.model_dump_json()))
+    return type(told).model_validate_json(without_names(told.model_dump_json()))
 
 
 def _config(name: str, options: argparse.Namespace) -> Config:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
 from experiment.compare.sides import is_finite, same, why_not_comparable
+from experiment.config import shown
 from experiment.config_reading import read_toml
 from experiment.messages import Message, message, user_error
 from experiment.words import unknown
@@ -29,7 +30,6 @@ from experiment.words import unknown
 Bound = Literal["max", "min", "equal"]
 BOUNDS: tuple[Bound, ...] = ("max", "min", "equal")
 GateVerdict = Literal["passed", "failed", "unknown"]
-_SHOWN = 60
 _RELATIVE = re.compile(r"baseline(?:\s*([+-])\s*(\d+(?:\.\d+)?)\s*(%?))?")
 
 
@@ -127,17 +127,12 @@ def _limit(pattern: str, bound: Bound, value: Any) -> Limit:
     if isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value):
         return Limit(pattern, bound, value)
     found = _RELATIVE.fullmatch(value.strip()) if isinstance(value, str) else None
-    sign, number, percent = found.groups() if found else (None, None, None)
-    size = float(number or 0) * (-1 if sign == "-" else 1)
-    if found is None or not is_finite(size):
-        raise user_error("error.gate.value", id=pattern, bound=bound, value=_shown(value))
-    return Limit(pattern, bound, size, relative=True, percent=bool(percent))
-
-
-def _shown(value: Any) -> str:
-    """The first digits of a number would be another number."""
-    text = repr(value) if isinstance(value, float) else str(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    if found is not None:
+        sign, number, percent = found.groups()
+        size = float(number or 0) * (-1 if sign == "-" else 1)
+        if is_finite(size):
+            return Limit(pattern, bound, size, relative=True, percent=bool(percent))
+    raise user_error("error.gate.value", id=pattern, bound=bound, value=shown(value))
 
 
 def _judge(limit: Limit, side: Side, baseline: Side | None) -> Iterator[Judged]:
