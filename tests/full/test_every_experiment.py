@@ -55,7 +55,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_the_experiment_runs_and_its_counts_are_foretold(
+def test_an_experiment_runs_and_its_counts_are_as_predicted(
     name: str, tmp_path: Path, models: dict[str, str]
 ) -> None:
     out, file = tmp_path / "out", ROOT / "configs" / f"{name}.toml"
