@@ -82,11 +82,20 @@ vllm:
 vllm-test: vllm $(VENV)/.ready-dev
 	$(BIN)/python -m pytest tests/vllm_arm $(PYTEST_ARGS)
 
+# A step that fails leaves no target behind, so that the next `make` repeats it.
+.DELETE_ON_ERROR:
+
+# Packages of an environment that is active (its Python has another prefix than its base) are made
+# visible by a path file: --system-site-packages would show those of the base alone.
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 2; }
-	@if $(PYTHON) -c 'import torch' 2>/dev/null; \
-	  then $(PYTHON) -m venv --system-site-packages $(VENV); \
-	  else $(PYTHON) -m venv $(VENV); fi
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "Python's venv module is incomplete. On Debian and Ubuntu: apt install python3-venv"; exit 2; }
+	@if ! $(PYTHON) -c 'import torch' 2>/dev/null; then $(PYTHON) -m venv $(VENV); \
+	  elif $(PYTHON) -c 'import sys; sys.exit(sys.prefix == sys.base_prefix)'; then \
+	    $(PYTHON) -m venv $(VENV) && for site in $(VENV)/lib/python*/site-packages; do \
+	      $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$site/active.pth; done; \
+	  else $(PYTHON) -m venv --system-site-packages $(VENV); fi
 
 # Pins of torch and of the Triton that goes with it are dropped where these are already there.
 $(VENV)/constraints.txt: constraints.txt | $(VENV)/bin/python

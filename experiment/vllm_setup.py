@@ -20,6 +20,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 VERSION = "0.32.0"
@@ -45,6 +46,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     python = options.directory / "bin" / "python"
     if not python.exists():
+        if find_spec("ensurepip") is None:
+            print("Python's venv module is incomplete.")
+            print("On Debian and Ubuntu: apt install python3-venv")
+            return 2
         venv.create(options.directory, with_pip=True)
     print(f"{options.directory}: installing {wanted}", flush=True)
     try:

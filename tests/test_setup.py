@@ -1,0 +1,65 @@
+"""Setting up with make: a step that fails leaves nothing that a later one trusts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from guide_pages import ROOT
+
+BASE = str(Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}")
+READY = ".venv/constraints.txt"
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("make") or not Path(BASE).exists(), reason="there is no make or base Python"
+)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A directory with what make needs for its first steps."""
+    for name in ("Makefile", "constraints.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def make(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run make without the variables of the environment that the tests run in."""
+    return subprocess.run(
+        ["make", *words], cwd=clone, env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+
+
+def has_torch(python: str) -> bool:
+    return subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0
+
+
+def test_a_failed_installation_of_torch_is_repeated_with_its_arguments(clone: Path) -> None:
+    if has_torch(BASE):
+        pytest.skip("the base Python has torch: make would not install it")
+    index = "TORCH_ARGS=--no-index --find-links /nonexistent"
+    assert make(clone, READY, f"PYTHON={BASE}", index).returncode != 0
+    again = make(clone, "-n", READY, f"PYTHON={BASE}", "TORCH_ARGS=--index-url RIGHT").stdout
+    assert "pip install -q -c constraints.txt --index-url RIGHT torch" in again
+
+
+def test_a_python_without_ensurepip_leaves_no_environment(clone: Path) -> None:
+    broken = clone / "broken"
+    broken.mkdir()
+    (broken / "ensurepip.py").write_text("raise ImportError", encoding="utf-8")
+    found = make(clone, READY, f"PYTHON=env PYTHONPATH={broken} {BASE}")
+    assert found.returncode != 0
+    assert "python3-venv" in found.stdout
+    assert not (clone / ".venv").exists()
+
+
+def test_the_torch_of_an_active_environment_is_used(clone: Path) -> None:
+    if sys.prefix == sys.base_prefix or not has_torch(sys.executable):
+        pytest.skip("the tests do not run in an environment of its own with torch")
+    assert make(clone, READY, f"PYTHON={sys.executable}", "TORCH_ARGS=--no-index").returncode == 0
+    assert has_torch(str(clone / ".venv/bin/python"))
+    assert "torch==" not in (clone / READY).read_text(encoding="utf-8").split()
