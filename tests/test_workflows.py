@@ -169,3 +169,14 @@ def test_the_citation_is_of_this_version_and_names_the_papers_of_the_readme() ->
     assert [" ".join(title.split()) for title in titles] == [
         one["title"] for one in cited["references"]
     ]
+
+
+@pytest.mark.parametrize("workflow", [EXAMPLE, OURS])
+def test_actions_are_pinned_by_commit_and_checkouts_keep_no_credentials(workflow: str) -> None:
+    used = [step for step in steps(workflow) if "uses" in step]
+    assert used
+    for step in used:
+        name, _, version = step["uses"].partition("@")
+        assert re.fullmatch(r"[0-9a-f]{40}", version), step
+        if name == "actions/checkout":
+            assert step["with"]["persist-credentials"] is False
