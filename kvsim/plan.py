@@ -1,8 +1,11 @@
-"""What fits: a model, a GPU and lengths of requests → budget, requests at a time, arguments.
+"""What fits: a model, a GPU and lengths of requests → budget, concurrent requests, arguments.
 
     memory x utilisation                         all that the server may take
       - weights - overhead      = KV budget      every line is in the plan, assumed ones named
-                                  ÷ bytes of a block = blocks ─► requests at a time, by policy
+                                  ÷ bytes of a block = blocks ─► concurrent requests, by policy
+
+``slabs`` is the contiguous baseline: rows of exactly the maximum length, as many as the budget
+holds. ``max``, ``pow2`` and ``oracle`` are Orca's, whose buddy allocator rounds up.
 
 How many tokens and how much concurrency vLLM will print for a budget is counted elsewhere, as
 vLLM counts it; :class:`Printed` is what a plan needs of that.
@@ -67,14 +70,16 @@ Capacity = Callable[[KVGeometry, int, int, int], Printed]
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlan:
-    """Requests at a time under one policy.
+    """Concurrent requests under one policy.
 
     Attributes:
         running: on average while more wait; None with ``reason``.
         guaranteed: requests that run to their ends together whatever happens (the given lengths
             in order, over and over).
         request_bytes: that a running one holds or keeps from others, on average.
-        pool: means of a contiguous pool's states; None for paged, or with ``reason``.
+        live: share of the budget that holds tokens, on average; None with ``reason``.
+        pool: means of the states of a buddy allocator's pool; None for ``paged`` and ``slabs``,
+            or with ``reason``.
         reason: why a number is missing: ``never_saturated``: too few requests;
             ``never_fits``: one of them is longer than any piece.
     """
@@ -82,6 +87,7 @@ class PolicyPlan:
     running: float | None
     guaranteed: int | None
     request_bytes: float
+    live: float | None = None
     pool: SaturatedPool | None = None
     reason: str | None = None
 
@@ -162,8 +168,12 @@ def make_plan(question: PlanQuestion) -> Plan:
     lengths = [(prompt, new) for prompt, new in q.lengths if prompt + new <= max_length]
     if not lengths:
         raise PlanError("too_long", max_length=max_length)
-    blocks = _blocks(budget.kv // slot_bytes, q.block_size, max_length)
-    paged = _paged(lengths, blocks, q.block_size, slot_bytes)
+    slots = budget.kv // slot_bytes
+    blocks = _blocks(slots, q.block_size, max_length)
+    paged = _blocked(lengths, slots, q.block_size, slot_bytes)
+    policies = {"paged": paged, "slabs": _blocked(lengths, slots, max_length, slot_bytes)}
+    for policy in POLICIES:
+        policies[policy] = _reserved(policy, lengths, slots, max_length, slot_bytes)
     return Plan(
         model=q.model.name,
         gpu=q.gpu.name,
@@ -177,7 +187,7 @@ def make_plan(question: PlanQuestion) -> Plan:
         requests=len(lengths),
         too_long=len(q.lengths) - len(lengths),
         left_out=max(0, len(lengths) - _SATURATE_WITH),
-        policies={"paged": paged} | _all_contiguous(lengths, budget.kv, max_length, slot_bytes),
+        policies=policies,
         block_sizes=[paged_demand(lengths, size) for size in BLOCK_SIZES],
         full_at=full_rate(q.latency, lengths, paged.running) if q.latency else None,
         vllm_args=vllm_arguments(q, max_length, int(paged.running or 1)),
@@ -202,23 +212,16 @@ def _max_length(q: PlanQuestion) -> int:
     return q.max_length
 
 
-def _paged(lengths: list[tuple[int, int]], blocks: int, size: int, slot_bytes: int) -> PolicyPlan:
-    demand = paged_demand(lengths, size)
-    final = [final_tokens(*pair) for pair in lengths]
-    fitting = requests_that_fit(final, blocks, size)
-    return PolicyPlan(blocks / demand.blocks, fitting, demand.blocks * size * slot_bytes)
+def _blocked(lengths: list[tuple[int, int]], slots: int, size: int, slot_bytes: int) -> PolicyPlan:
+    """Blocks of ``size`` slots on demand; a slab is one block for the whole request."""
+    demand, blocks = paged_demand(lengths, size), slots // size
+    running = blocks / demand.blocks
+    fitting = requests_that_fit([final_tokens(*pair) for pair in lengths], blocks, size)
+    bytes_each = demand.blocks * size * slot_bytes
+    return PolicyPlan(running, fitting, bytes_each, running * demand.live / slots)
 
 
-def _all_contiguous(
-    lengths: list[tuple[int, int]], kv: int, max_length: int, slot_bytes: int
-) -> dict[str, PolicyPlan]:
-    slots = kv // slot_bytes
-    return {
-        policy: _contiguous(policy, lengths, slots, max_length, slot_bytes) for policy in POLICIES
-    }
-
-
-def _contiguous(
+def _reserved(
     policy: ReservationPolicy,
     lengths: list[tuple[int, int]],
     slots: int,
@@ -235,7 +238,8 @@ def _contiguous(
         return PolicyPlan(None, None, asked, reason="never_saturated")
     except ReservationError:
         return PolicyPlan(None, None, asked, reason="never_fits")
-    return PolicyPlan(pool.running, None, (slots - pool.free) * slot_bytes / pool.running, pool)
+    bytes_each = (slots - pool.free) * slot_bytes / pool.running
+    return PolicyPlan(pool.running, None, bytes_each, pool.live / slots, pool)
 
 
 def full_rate(

@@ -4,7 +4,8 @@
                            written so far  until it ends       reserved too much   the buddy's
     free pieces          [ hole: too small for the next waiting request ] [ free ]
 
-Policies, as the PagedAttention paper (arXiv 2309.06180, section 6.1) defines its baselines:
+Orca's policies, as the PagedAttention paper (arXiv 2309.06180, section 6.1) defines its baselines.
+Each asks for slots, and the buddy allocator rounds that up to a power of two:
 
     max      every request gets the maximum length
     pow2     the output is foreseen up to the next power of two: 25 tokens as 32

@@ -13,9 +13,9 @@ from kvsim.queues import Policy as Scheduling
 from kvsim.roofline import Latency, LinearLatency, roofline
 from kvsim.slots import PoolShape
 
-PolicyName = Literal["static", "growing", "max", "pow2", "oracle", "paged", "paged+prefix"]
+PolicyName = Literal["static", "growing", "slabs", "max", "pow2", "oracle", "paged", "paged+prefix"]
 SIM_POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
-CONTIGUOUS: tuple[PolicyName, ...] = ("static", "growing", "max", "pow2", "oracle")
+CONTIGUOUS = tuple(policy for policy in SIM_POLICIES if not policy.startswith("paged"))
 # Devices give an engine so much of their memory; vLLM's default.
 _MEMORY_SHARE = 0.9
 
@@ -45,7 +45,7 @@ class SimConfig:
         slot_bytes: K and V of one token over all layers.
         max_length: slots of the longest request; longer ones are refused.
         latency: duration of a step.
-        block_size: slots in a block; paged policies only.
+        block_size: slots in a block; paged policies only. A block of ``slabs`` is one slab.
         max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold, watermark_blocks,
         preemption, host_blocks: see :class:`kvsim.limits.SchedulerConfig`. Contiguous policies
             know the first three of these; a batch of ``static`` or ``growing`` is prefilled at
@@ -131,7 +131,7 @@ class SimConfig:
         size = 1
         if self.paged:
             size = self.block_size
-        elif self.policy == "static":
+        elif self.policy in ("static", "slabs"):
             size = self.max_length
         blocks = self.budget_bytes // (size * self.slot_bytes)
         watermark = self.watermark_blocks if self.paged else 0
@@ -148,7 +148,7 @@ class SimConfig:
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             long_prefill_token_threshold=self.long_prefill_token_threshold,
-            watermark_blocks=self.watermark_blocks,
+            watermark_blocks=self.shape.watermark_blocks,
             preemption=self.preemption,
             host_blocks=self.host_blocks,
             policy=self.scheduling_policy,

@@ -94,7 +94,8 @@ def make_policy(config: SimConfig, samples: int = 1) -> Policy:
     # Who forks, overtakes, or waits while running, needs every step.
     narrow = config.max_num_batched_tokens < config.max_num_seqs
     overtakes = config.scheduling_policy != "fcfs"
-    if config.beams > 1 or samples > 1 or narrow or overtakes:
+    forks = config.beams > 1 or (samples > 1 and config.paged)
+    if forks or narrow or overtakes:
         return Forked(config)
     return Paged(config)
 

@@ -16,6 +16,7 @@ from rich.text import Text
 from experiment.i18n import DASH
 from experiment.report.index import write_listed
 from experiment.report.parts_console import Advance, PartsConsole
+from experiment.report.simulation.figures import rounding_note
 from experiment.report.sweep_chart import setting
 from experiment.report.sweep_page import (
     FILE,
@@ -75,6 +76,8 @@ class SweepConsole(PartsConsole):
         self.console.print(self._table(rows[:_MOST_ROWS]))
         if len(rows) > _MOST_ROWS:
             self.console.print(t("sweep.more", n=len(rows) - _MOST_ROWS, path=str(paths[0])))
+        if note := rounding_note(dict.fromkeys(row["policy"] for row in rows)):
+            self.console.print(Text(t.message(note), style="dim"))
         self.console.print(Text(t.message(counted(sweep_data(rows))), style="bold"))
         for path in paths:
             self.console.print(t("sweep.written", path=str(path)), soft_wrap=True)

@@ -18,7 +18,7 @@ from experiment.report.charts import Width
 from experiment.report.html import templates
 from experiment.report.keyed import WRITERS, Paths, Said
 from experiment.report.lines import LineChart, line_chart
-from experiment.report.simulation.figures import Unit
+from experiment.report.simulation.figures import Unit, rounding_note
 
 _BYTES = "budget_bytes"
 _SEED = "seed"  # a name rather than a number
@@ -64,6 +64,7 @@ def sweep_charts(b: Bilingual, data: Mapping[str, Any], kinds: Mapping[str, str]
     text = env.get_template("section_sweep.html.j2").render(
         across=axis_name(found["across"]),
         over=[axis_name(name) for name in found["over"]],
+        rounding=rounding_note(dict.fromkeys(cell["policy"] for cell in data["cells"])),
         flat=any(cell[found["across"]] is None for cell in data["cells"]),
         labels=[_label(at, line["settings"]) for at, line in enumerate(found["lines"])],
         charts=[(name, _chart(b, keys, found, name)) for name in drawn],

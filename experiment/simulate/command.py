@@ -28,7 +28,7 @@ from experiment.simulate.record import (
     write_simulation,
 )
 from experiment.simulate.run import Found, Question, parts_of, run
-from experiment.simulate.setup import Memory, Setup, length_of
+from experiment.simulate.setup import Memory, Setup, length_limit
 from experiment.simulate.trace import Loaded, holds_texts, load
 from experiment.simulate.values import number, several, size, whole
 from experiment.wall_clock import wall_clock
@@ -107,14 +107,18 @@ def _question(options: argparse.Namespace) -> Question:
     """Everything that can be wrong before a simulation begins is found here."""
     model, gpu = model_of(options.model), gpu_of(options.gpu)
     memory = words.memory_of(options)
-    setup = _setup(options, model, gpu, memory)
+    limit = length_limit(model, whole("--max-length", options.max_length))
+    setup = _setup(options, model, gpu, memory, limit)
     _check_host(setup)
     policies = _policies(options, setup)
     budgets = several("--budgets", options.budgets, size) or ()
     for budget in budgets:
         replace(memory, budget=budget).kv(model, gpu)
+    stream = load(words.trace_of(options, limit))
+    if options.max_length is None:
+        setup = setup.of_longest(stream.facts.longest)
     return Question(
-        stream=load(words.trace_of(options, setup.max_length)),
+        stream=stream,
         setup=setup,
         policies=policies,
         block_sizes=several("--block-sizes", options.block_sizes, whole) or (),
@@ -124,9 +128,14 @@ def _question(options: argparse.Namespace) -> Question:
     )
 
 
-def _setup(options: argparse.Namespace, model: ModelFacts, gpu: GPUFacts, memory: Memory) -> Setup:
+def _setup(
+    options: argparse.Namespace,
+    model: ModelFacts,
+    gpu: GPUFacts,
+    memory: Memory,
+    limit: int | None,
+) -> Setup:
     geometry = memory.geometry(model)
-    length, source = length_of(model, whole("--max-length", options.max_length))
     branching = number("--branching", options.branching, most=1)
     beams = whole("--beams", options.beams) or 1
     if branching is not None and beams == 1:
@@ -145,8 +154,8 @@ def _setup(options: argparse.Namespace, model: ModelFacts, gpu: GPUFacts, memory
         kv_dtype=memory.kv_dtype_of(model),
         budget=memory.kv(model, gpu),
         block_size=whole("--block-size", options.block_size) or 16,
-        max_length=length,
-        max_length_source=source,
+        max_length=limit or 0,
+        max_length_source="declared",
         latency=latency,
         latency_source="file" if calibrated else "roofline",
         limits=limits,

@@ -14,7 +14,7 @@ from kvsim.sim_config import SimulationError
 from kvsim.sweep.grid import AXES
 from kvsim.traces.types import ERROR_CODES, REASONS, TraceError
 
-_CELL_CODES = ("pool_too_small", "livelock", "max_length_unknown")
+_CELL_CODES = ("pool_too_small", "livelock")
 
 
 @contextmanager

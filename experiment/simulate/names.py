@@ -15,7 +15,7 @@ from kvsim.traces import PRESETS
 from kvsim.traces.formats import FORMATS
 
 LISTS = ("models", "gpus", "policies", "presets", "formats")
-DEFAULT_POLICIES: tuple[PolicyName, ...] = ("max", "pow2", "oracle", "paged")
+DEFAULT_POLICIES: tuple[PolicyName, ...] = ("slabs", "max", "pow2", "oracle", "paged")
 
 
 def model_of(name: str | None) -> ModelFacts:

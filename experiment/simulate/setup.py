@@ -39,7 +39,8 @@ class Setup:
 
     Attributes:
         latency: of a step. ``latency_source``: ``roofline``: a bound; ``file``: calibrated.
-        max_length_source: ``model`` or ``declared``.
+        max_length_source: ``declared``; ``longest``: what the longest request needs; ``model``:
+            the model has fewer positions than that.
         samples: of each request; None: as the trace says.
     """
 
@@ -96,6 +97,13 @@ class Setup:
             block_transfer_s=block_transfer_s(self.geometry),
             labels={"model": self.model.name, "gpu": self.gpu.name, "gpus": str(self.gpus)},
         )
+
+    def of_longest(self, longest: int) -> Setup:
+        """The same with the maximum length of the trace's longest request, prompt and output."""
+        positions = self.model.max_positions
+        if positions is not None and longest > positions:
+            return replace(self, max_length=positions, max_length_source="model")
+        return replace(self, max_length=longest, max_length_source="longest")
 
     def with_budget(self, budget_bytes: int) -> Setup:
         """The same with another KV budget."""
@@ -194,17 +202,13 @@ class Memory:
         return roofline(model, gpu, self.gpus, self.dtype, self.kv_dtype_of(model))
 
 
-def length_of(model: ModelFacts, asked: int | None) -> tuple[int, str]:
-    """Maximum length and where it comes from.
+def length_limit(model: ModelFacts, asked: int | None) -> int | None:
+    """The longest request that is allowed; None: any.
 
     Raises:
-        UserError: beyond the model's positions, or nobody says.
+        UserError: more was asked for than the model has positions.
     """
     positions = model.max_positions
-    if asked is None:
-        if positions is None:
-            raise user_error("error.sim.max_length_unknown", model=model.name)
-        return positions, "model"
-    if positions is not None and asked > positions:
+    if asked is not None and positions is not None and asked > positions:
         raise user_error("error.plan.positions", max_length=asked, positions=positions)
-    return asked, "declared"
+    return asked or positions

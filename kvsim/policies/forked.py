@@ -61,6 +61,8 @@ class Forked:
         """See :class:`kvsim.policies.base.Policy`."""
         config, beams = self.config, self.config.beams
         together = max(beams, samples)
+        if together > 1 and not config.paged:
+            return Misfit("samples", together, 1)
         if together > config.max_num_seqs:
             return Misfit("seqs", together, config.max_num_seqs)
         if beams > config.max_num_batched_tokens:

@@ -1,4 +1,4 @@
-"""Contiguous reservation over a buddy allocator, with continuous batching (Orca's baselines).
+"""Orca's reservations over a buddy allocator, which rounds up, with continuous batching.
 
     running      decoding: totals and a calendar of ends     prefilling: oldest first
     waiting      the head takes a piece of the pool when one is free that is large enough

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvsim.geometry import UnsupportedGeometryError
+from kvsim.models import ModelFacts, find_model
 from kvsim.sim_config import SimConfig, SimulationError, catalogue_config
 from kvsim.simulator import simulate
 from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest, rate_factor, trace_sha256
@@ -58,7 +59,8 @@ def run_cell(cell: Cell, trace: Path | None = None) -> bytes:
         raise RuntimeError("another version of kvsim was to compute this cell")
     data: dict[str, Any] = {"id": cell.id, "cell": cell.key}
     try:
-        data["result"] = simulate(_stream(cell, trace), _config(cell)).to_json()
+        stream = _stream(cell, trace)
+        data["result"] = simulate(stream, _config(cell, stream)).to_json()
     except (SimulationError, TraceError) as error:
         params = {k: v for k, v in error.params.items() if k != "file"}
         data["error"] = {"code": error.code, "params": _plain(params)}
@@ -71,20 +73,27 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v if isinstance(v, int | float | str) else str(v) for k, v in params.items()}
 
 
-def _config(cell: Cell) -> SimConfig:
+def _config(cell: Cell, stream: RequestStream) -> SimConfig:
     settings = cell.settings
+    length = settings.get("max_length") or _longest(stream, find_model(settings["model"]))
     return catalogue_config(
         settings["policy"],
         settings["model"],
         settings["gpu"],
         settings.get("gpus", 1),
         settings.get("budget_bytes"),
-        settings.get("max_length"),
+        length,
         seed=settings.get("seed", 0),
         # A summary needs no fine series, and a grid has many cells.
         series_points=64,
         **{name: settings[name] for name in SETTINGS if name in settings},
     )
+
+
+def _longest(stream: RequestStream, model: ModelFacts) -> int:
+    """Prompt and output of the longest request, at most the model's positions."""
+    found = max((each.prompt_tokens + each.output_tokens for each in stream), default=1)
+    return min(found, model.max_positions or found)
 
 
 def _stream(cell: Cell, path: Path | None) -> RequestStream:
@@ -94,7 +103,7 @@ def _stream(cell: Cell, path: Path | None) -> RequestStream:
     arrivals = Arrivals(None if factor else rate, settings.get("cv", 1.0))
     if cell.trace_sha256 is None:
         # Lengths that fit, so that cells with one maximum length serve the same requests.
-        length = _config(cell).max_length
+        length = settings.get("max_length") or find_model(settings["model"]).max_positions
         return Generated(
             from_preset(
                 settings["trace"], settings["requests"], arrivals, seed=seed, max_length=length

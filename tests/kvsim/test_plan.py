@@ -163,6 +163,25 @@ def test_a_plan_of_the_paper_s_machine() -> None:
     )  # fmt: skip
 
 
+def test_the_contiguous_baseline_is_plain_arithmetic() -> None:
+    """As many rows of exactly the maximum length as the budget holds; only Orca's max jumps."""
+    model, gpu = find_model("llama-3.1-8b"), find_gpu("rtx-4090")
+    budget, token = kv_budget(model, gpu), 2 * 32 * 8 * 128 * 2
+    found = {}
+    for length in (300, 400, 511, 512, 513, *range(1000, 1050), 2047, 2048, 2049, 8000):
+        plan = make_plan(PlanQuestion(model, gpu, [(length - 200, 200)], budget=budget))
+        slabs = plan.policies["slabs"]
+        found[length] = slabs.running
+        assert slabs.running == slabs.guaranteed == budget.kv // (length * token)
+        assert slabs.request_bytes == length * token
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert all(found[n] - found[n + 1] in (0, 1) for n in found if n >= 1000 and n + 1 in found)
+    case = make_plan(PlanQuestion(model, gpu, [(725, 300)], budget=budget)).policies
+    assert (case["slabs"].running, case["max"].running) == (45, 22)
+    assert case["paged"].running is not None
+    assert case["paged"].running / 45 == pytest.approx(1.16, abs=0.01)
+
+
 def test_what_is_left_out_and_what_is_missing_is_told() -> None:
     lengths = [(100, 100)] * 5 + [(3000, 5)]
     plan = make_plan(PlanQuestion(OPT, A100, lengths, budget=PAPER_BUDGET, max_length=1024))

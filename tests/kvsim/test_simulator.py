@@ -188,8 +188,8 @@ def result_of(stream: Listed, config: SimConfig, jump: bool) -> SimResult | Simu
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(streams(), st.data())
-def test_a_paged_run_is_that_of_the_scheduler(stream: Listed, data: st.DataObject) -> None:
-    config = data.draw(configs(data.draw(st.sampled_from(["paged", "paged+prefix"]))))
+def test_a_run_in_blocks_is_that_of_the_scheduler(stream: Listed, data: st.DataObject) -> None:
+    config = data.draw(configs(data.draw(st.sampled_from(["slabs", "paged", "paged+prefix"]))))
     if isinstance(result_of(stream, config, jump=False), SimulationError):
         return
     with pytest.MonkeyPatch.context() as patch:

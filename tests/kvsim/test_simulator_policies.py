@@ -11,7 +11,7 @@ from streams import Listed, Watched, watched
 from kvsim.blocks import BlockPool
 from kvsim.recorder import Spread
 from kvsim.roofline import LinearLatency
-from kvsim.simulator import SimConfig, SimulationError, simulate
+from kvsim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
 from kvsim.tally import TallyError
 from kvsim.traces import TraceRequest
 
@@ -98,6 +98,21 @@ def test_growing_by_three_slots_and_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     assert seen.of("free") == [14, 11, 11, 11, 8]
     assert seen.result.copies.grown_slots == 2 + 5
     assert seen.result.copies.peak_slots == 8 + 1
+
+
+def test_slabs_are_of_exactly_the_maximum_length_and_handed_on_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """21 slots hold three slabs of 7, where Orca's max has pieces of 8 and holds two."""
+    requests = [(0, 2, 3), (0, 4, 1), (0, 2, 2), (0, 3, 1)]
+    seen = run(monkeypatch, requests, config("slabs", 21, max_length=7))
+    assert seen.of("live") == [8, 9, 4, 0]
+    assert seen.of("unwritten") == [13, 12, 3, 0]
+    assert seen.of("free") == [0, 0, 14, 21]
+    assert [step.waiting for step in seen.steps] == [1, 0, 0, 0]
+    assert rows(seen, "finished_s") == [3.0, 1.0, 2.0, 2.0]
+    rounded = simulate(Listed(requests), config("max", 21, max_length=7))
+    assert rounded.running.max == 2
 
 
 def test_max_reserves_the_maximum_length_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +285,7 @@ def test_beams_share_what_they_have_in_common_and_copy_what_they_write(
 
 def test_what_never_fits_is_refused_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = [(0, 8, 2), (0, 2, 2), (1, 9, 9), (2, 1, 1)]
-    for policy in ("static", "growing", "max", "pow2", "oracle", "paged", "paged+prefix"):
+    for policy in SIM_POLICIES:
         seen = run(monkeypatch, requests, config(policy, 16))
         assert seen.result.requests.finished == 2
         (refusal,) = seen.result.requests.refused
@@ -321,8 +336,10 @@ def test_bad_options_are_named(option: str, value: Any) -> None:
 
 
 def test_a_policy_that_cannot_fork_refuses_samples() -> None:
-    with pytest.raises(SimulationError, match="samples"):
-        simulate(Listed([TraceRequest(0, 0, 2, 2, samples=2)]), config("oracle", 16))
+    for told in (config("oracle", 16), config("slabs", 16), config("slabs", 16, max_num_seqs=4,
+                 max_num_batched_tokens=2)):  # fmt: skip
+        with pytest.raises(SimulationError, match="samples"):
+            simulate(Listed([TraceRequest(0, 0, 2, 2, samples=2)]), told)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from kvsim.sweep import Cell, Store, SweepError, cells_summary, compute, expand,
 from kvsim.sweep import cell as cell_module
 from kvsim.sweep.by_ray import by_ray
 from kvsim.sweep.processes import by_processes
+from kvsim.traces import Arrivals, Generated, from_preset
 
 GRID: dict[str, Any] = {
     "model": "opt-13b",
@@ -122,6 +123,19 @@ def test_what_cannot_be_simulated_is_a_result() -> None:
     assert row["error"] == "pool_too_small"
     assert row["trace_sha256"] is None
     assert row["finished"] is None
+
+
+def test_without_a_maximum_length_it_is_the_longest_request_s() -> None:
+    """Slabs of the model's 131,072 positions would not fit the pool at all."""
+    cells = grid(policy=["slabs", "max"], model="llama-3.1-8b", gpu="rtx-4090", block_size=16)
+    for cell in cells:
+        result = json.loads(run_cell(cell))["result"]
+        trace = from_preset("alpaca-like", 60, Arrivals(None), seed=7, max_length=131_072)
+        longest = max(one.prompt_tokens + one.output_tokens for one in Generated(trace))
+        assert result["config"]["max_length"] == longest
+        assert result["requests"]["finished"] == 60
+    (told,) = grid(policy="slabs", block_size=16, max_length=2048)
+    assert json.loads(run_cell(told))["result"]["config"]["max_length"] == 2048
 
 
 def test_of_a_policy_that_cannot_preempt_no_preemptions_are_said() -> None:

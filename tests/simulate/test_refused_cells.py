@@ -18,7 +18,6 @@ SETTINGS = {"model": "opt-13b", "trace": "mine.csv", "policy": "max"}
     [
         ("pool_too_small", {"budget": 1024, "needed": 2**21}, ("1 KiB", "2 MiB")),
         ("livelock", {"steps": 5000, "finished": 0, "waiting": 3, "seconds": 1.5}, ("5,000",)),
-        ("max_length_unknown", {"name": "gpt-x"}, ("gpt-x",)),
         (
             "nothing_fits",
             {"requests": 40, "reason": "blocks", "needed": 9, "available": 4},

@@ -213,7 +213,7 @@ def test_a_policy_that_cannot_run_is_said_and_the_others_stand(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = (*MODEL[:4], "--kv-budget", "1GiB", "--trace", "alpaca-like", "--requests", "20",
-             "--policy", "static,paged")  # fmt: skip
+             "--max-length", "2048", "--policy", "static,paged")  # fmt: skip
     data = simulated(tmp_path / "out", *words, code=ExitCode.INCOMPLETE)
     static, paged = data["cells"]  # type: ignore[misc]
     assert static["result"] is None

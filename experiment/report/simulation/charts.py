@@ -12,7 +12,7 @@ from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths, slots
 from experiment.report.keyed import Paths
-from experiment.report.simulation.figures import ALLOCATED, OTHER, RESERVED, Result, policy_of
+from experiment.report.simulation.figures import ALLOCATED, OTHER, Result, policy_of
 from experiment.report.svg import (
     Scale,
     binary_ticks,
@@ -24,6 +24,7 @@ from experiment.report.svg import (
     rect,
     text,
 )
+from kvsim.reservation import POLICIES
 
 # From the bottom of a stack: in use, handed out in vain, kept, free.
 STACK = (*ALLOCATED, *OTHER)
@@ -148,7 +149,7 @@ def means_chart(b: Bilingual, keys: Paths, results: Sequence[Result]) -> Markup:
 def parts_of(result: Result) -> dict[str, float]:
     """Shares of the pool; a reservation is split into what it is for and what it is in vain."""
     shares = {name: use["mean_percent"] / 100 for name, use in result["states"].items()}
-    if policy_of(result) in RESERVED and result["unwritten"]:
+    if policy_of(result) in POLICIES and result["unwritten"]:
         del shares["unwritten"]
         shares |= {n: use["mean_percent"] / 100 for n, use in result["unwritten"].items()}
     return {name: shares[name] for name in PARTS if shares.get(name)}

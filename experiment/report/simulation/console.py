@@ -23,7 +23,7 @@ from experiment.report.simulation.facts import (
     refusals,
     trace_facts,
 )
-from experiment.report.simulation.figures import GROUPS, Figure
+from experiment.report.simulation.figures import GROUPS, Figure, rounding_note
 from experiment.report.simulation.headline import headline
 from experiment.report.simulation.sweeps import Sweep, sweeps_of
 from experiment.report.simulation.writing import written
@@ -81,6 +81,8 @@ class SimulationConsole(ConsoleReporter):
             self._group(name, figures, cells)
         for sweep in sweeps_of(data):
             self._sweep(sweep)
+        if note := rounding_note(cell.policy for cell in cells):
+            self.line(self.t.message(note), "dim")
         self.speed(data)
         self.section("section.files")
         for file in files:

@@ -8,12 +8,14 @@ One list serves all reporters, so they cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from experiment.messages import Message, message
 from experiment.percentiles import is_enough
+from kvsim.reservation import POLICIES
+from kvsim.sim_config import CONTIGUOUS
 from kvsim.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
 
 Result = Mapping[str, Any]
@@ -22,8 +24,6 @@ Value = int | float | None
 STATES = tuple(state.value for state in SlotState)
 ALLOCATED = tuple(state.value for state in ALLOCATED_STATES)
 OTHER = tuple(state.value for state in OTHER_STATES)
-CONTIGUOUS = ("static", "growing", "max", "pow2", "oracle")
-RESERVED = ("max", "pow2", "oracle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,12 @@ class Figure:
         """Name of its column, with the unit."""
         unit = {"share": "_share", "bytes": "_bytes", "seconds": "_s", "rate": "_per_s"}
         return self.name + unit.get(self.unit, "")
+
+
+def rounding_note(policies: Iterable[str]) -> Message | None:
+    """Which of the policies are Orca's, and how they round; None without one."""
+    names = ", ".join(policy for policy in policies if policy in POLICIES)
+    return message("sim.orca", policies=names) if names else None
 
 
 def allocated_mean(result: Result) -> float:
@@ -129,8 +135,9 @@ def _no_state(_: Result) -> str:
     return "no_such_state"
 
 
-def _no_reservation(_: Result) -> str:
-    return "reserves_nothing"
+def _no_reservation(result: Result) -> str:
+    slabs = policy_of(result) in ("static", "slabs")
+    return "slab_not_split" if slabs else "reserves_nothing"
 
 
 def _no_sharing(result: Result) -> str:
@@ -247,7 +254,7 @@ GROUPS: Mapping[str, tuple[Figure, ...]] = {
         Figure("batches", "count", _at("batches"), _no_batches),
     ),
     "sharing": (
-        Figure("sharing_saved", "share", _at("sharing", "share"), _no_sharing),
+        Figure("sharing_saved", "share", _paged_only("sharing", "share"), _no_sharing),
         Figure("hits_first", "share", _at("prefix", "share_of_first"), _no_hits),
         Figure("hits_own", "share", _at("prefix", "share_own_of_again"), _no_hits),
         Figure("orphaned", "count", _at("prefix", "orphaned_blocks"), _no_hits),

@@ -7,7 +7,8 @@ from typing import Any
 
 from experiment.messages import Message, message
 from experiment.report.simulation.cells import Cell, cells_of
-from experiment.report.simulation.figures import CONTIGUOUS, waste_share
+from experiment.report.simulation.figures import waste_share
+from kvsim.sim_config import CONTIGUOUS
 
 
 def headline(data: Mapping[str, Any]) -> Message:
@@ -21,11 +22,11 @@ def headline(data: Mapping[str, Any]) -> Message:
 
 
 def compared(cells: Sequence[Cell]) -> list[Cell]:
-    """The first paged policy and the first contiguous one that reserves, or what there is."""
+    """The first paged policy and the contiguous baseline, slabs, or what there is of either."""
     ran = [cell for cell in cells if cell.result is not None]
     paged = [cell for cell in ran if cell.policy not in CONTIGUOUS]
     others = [cell for cell in ran if cell.policy in CONTIGUOUS]
-    others.sort(key=lambda cell: cell.policy != "max")
+    others.sort(key=lambda cell: (cell.policy != "slabs", cell.policy != "max"))
     return [*paged[:1], *others[:1]]
 
 

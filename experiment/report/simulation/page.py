@@ -19,7 +19,7 @@ from experiment.report.simulation.facts import (
     refusals,
     trace_facts,
 )
-from experiment.report.simulation.figures import GROUPS, Figure, policy_of
+from experiment.report.simulation.figures import GROUPS, Figure, policy_of, rounding_note
 from experiment.report.simulation.headline import compared, used_share
 from experiment.report.simulation.keys import sim_document
 from experiment.report.simulation.lines import line_swatch, sweep_chart
@@ -90,6 +90,7 @@ def _first_screen(keys: Paths, data: Data, cells: Sequence[Cell]) -> dict[str, A
         "figures": [_big(keys, cell) for cell in reversed(compared(cells))],
         "alarms": [*failed, *refused],
         "notes": [keys.stored(f"notes.{place}") for place in range(len(data["notes"]))],
+        "rounding": rounding_note(cell.policy for cell in cells),
         "interrupted": data["interrupted"],
         "subject": [subject[name] for name in wanted if name in subject],
     }

@@ -9,7 +9,10 @@ from experiment.i18n import format_bytes
 from experiment.messages import Message, message
 from experiment.report.simulation.console import SimulationConsole
 from experiment.report.simulation.facts import memory_facts, trace_facts
+from experiment.report.simulation.figures import rounding_note
 from experiment.report.simulation.writing import written
+from experiment.simulate.names import DEFAULT_POLICIES
+from kvsim.reservation import POLICIES
 from kvsim.vllm_capacity import GPU_BLOCK_MULTIPLE
 
 Data = Mapping[str, Any]
@@ -34,7 +37,7 @@ def show_plan(data: Data, lang: str, ascii_only: bool) -> None:
 def sentences(data: Data) -> list[Message]:
     """The answer, plainly."""
     plan = data["plan"]
-    paged, most = plan["policies"]["paged"], plan["policies"]["max"]
+    paged, slabs = plan["policies"]["paged"], plan["policies"]["slabs"]
     said = [
         message(
             "plan.holds",
@@ -44,13 +47,13 @@ def sentences(data: Data) -> list[Message]:
         ),
         message(
             "plan.contiguous",
+            length=plan["max_length"],
+            slabs=slabs["guaranteed"],
+            factor=paged["running"] / slabs["running"],
             running=paged["running"],
-            needed=paged["running"] * most["request_bytes"],
+            needed=paged["running"] * slabs["request_bytes"],
             budget=plan["budget"]["kv"],
-            max_running=most["running"],
-        )
-        if most["running"] is not None
-        else message("plan.contiguous_unknown", why=_why(most).model_dump()),
+        ),
         *_preemption(data),
     ]
     if plan["too_long"]:
@@ -75,14 +78,10 @@ def _preemption(data: Data) -> list[Message]:
     return [*said, message("plan.under", **load)]
 
 
-def _why(policy: Data) -> Message:
-    return message(f"plan.reason.{policy['reason'] or 'never_saturated'}")
-
-
 def _show_policies(out: SimulationConsole, data: Data) -> None:
     plan, t = data["plan"], out.t
     policies = plan["policies"]
-    names = sorted(policies, key=("max", "pow2", "oracle", "paged").index)
+    names = sorted(policies, key=DEFAULT_POLICIES.index)
     paged = policies["paged"]["running"]
     rows = [
         (t("plan.row.running"), [written(policies[n]["running"], "mean") for n in names]),
@@ -92,27 +91,28 @@ def _show_policies(out: SimulationConsole, data: Data) -> None:
             t("plan.row.needed"),
             [format_bytes(policies[n]["request_bytes"] * paged) for n in names],
         ),
-        (t("plan.row.live"), [written(_live(policies[n], plan), "share") for n in names]),
+        (t("plan.row.live"), [written(policies[n]["live"], "share") for n in names]),
+        (t("plan.row.rounding"), [written(_rounding(policies[n], plan), "share") for n in names]),
     ]
     out.console.print()
     for table in out.tables(t("plan.title"), names, rows):
         out.console.print(table)
     out.line(t("plan.about"), "dim")
+    if note := rounding_note(names):
+        out.line(t.message(note), "dim")
     for name in names:
         if policies[name]["reason"]:
-            out.line_of(name, _why(policies[name]), "yellow")
-    out.line(t("plan.no_guarantee", policy="max, pow2, oracle"), "dim")
+            why = message(f"plan.reason.{policies[name]['reason']}")
+            out.line_of(name, why, "yellow")
+    out.line(t("plan.no_guarantee", policy=", ".join(POLICIES)), "dim")
 
 
-def _live(policy: Data, plan: Data) -> float | None:
-    """Share of the pool that holds tokens, while more requests wait."""
-    pool = policy["pool"]
-    if pool is not None:
-        return float(pool["live"] / (plan["budget"]["kv"] // plan["bytes_per_token"]))
+def _rounding(policy: Data, plan: Data) -> float | None:
+    """Share of the pool that rounding up to a power of two took, while more requests wait."""
     if policy["reason"]:
         return None
-    demand = next((d for d in plan["block_sizes"] if d["block_size"] == plan["block_size"]), None)
-    return 1 - demand["tail_share"] if demand else None
+    pool, slots = policy["pool"], plan["budget"]["kv"] // plan["bytes_per_token"]
+    return float(pool["rounding"] / slots) if pool else 0.0
 
 
 def _show_block_sizes(out: SimulationConsole, data: Data) -> None:

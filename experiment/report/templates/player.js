@@ -8,7 +8,7 @@
   const SPEEDS = [1, 4, 12, 30, 60];
   const HISTORY = 5;
   const find = (selector, within) => (within || root).querySelector(selector);
-  const player = { at: 0, end: 0, step: -1, times: [], playing: false, pinned: null, hovered: null, owed: 0, last: 0, turn: 0 };
+  const player = { at: 0, end: 0, step: -1, peak: null, times: [], playing: false, pinned: null, hovered: null, owed: 0, last: 0, turn: 0 };
   const teller = new pagedkv.Teller(data.texts, player);
 
   // ---- both sides ----
@@ -178,7 +178,7 @@
 
   function play(on) {
     if (on === player.playing) return;
-    if (on && player.at >= player.end) go(0, performance.now());
+    if (on && (player.at >= player.end || atPeak())) go(0, performance.now());
     player.playing = on;
     player.owed = 0;
     player.last = performance.now();
@@ -203,20 +203,29 @@
     } else {
       for (const side of sides) side.canvas.draw(now);
     }
-    if (player.at >= player.end) play(false);
-    else requestAnimationFrame(tick);
-  }
-
-  function step(by) {
+    if (atPeak()) player.peak = null;
+    else if (player.at < player.end) return requestAnimationFrame(tick);
     play(false);
-    go(player.at + by, performance.now());
   }
 
-  // To where a side has just done its frame `index`; -1 is the beginning.
-  function goTo(side, index) {
-    const frame = index < 0 ? null : side.film.frames[index];
-    if (!frame) return go(0, performance.now());
-    go(byTime() ? player.times.indexOf(frame.t) + 1 : Math.floor(frame.n / side.film.every) + 1, performance.now());
+  // Until another position is chosen or the peak is played, playing leads from step 0 to the peak.
+  function atPeak() {
+    return player.peak !== null && player.at === after(main, player.peak);
+  }
+
+  function seek(position) {
+    play(false);
+    player.peak = null;
+    go(position, performance.now());
+  }
+
+  const step = (by) => seek(player.at + by);
+
+  // The position after frame `index` of a side; -1 is the beginning.
+  function after(side, index) {
+    const frame = side.film.frames[index];
+    if (!frame) return 0;
+    return byTime() ? player.times.indexOf(frame.t) + 1 : Math.floor(frame.n / side.film.every) + 1;
   }
 
   // ---- choosing a request ----
@@ -291,14 +300,12 @@
     find(".chips", side.node).addEventListener("focusout", () => hover(null));
     find(".strip", side.node).addEventListener("click", (event) => {
       const box = find(".strip", side.node).getBoundingClientRect();
-      play(false);
       const frame = Math.min(Math.floor(((event.clientX - box.left) / box.width) * side.film.frames.length), side.film.frames.length - 1);
-      goTo(side, frame);
+      seek(after(side, frame));
     });
     side.select.addEventListener("change", () => {
-      play(false);
       open();
-      go(Math.min(player.at, player.end), performance.now());
+      seek(player.at);
     });
   }
 
@@ -307,16 +314,13 @@
   playButton.addEventListener("click", () => play(!player.playing));
   find("#player-on").addEventListener("click", () => step(1));
   find("#player-last").addEventListener("click", () => step(Infinity));
-  slider.addEventListener("input", () => {
-    play(false);
-    go(Number(slider.value), performance.now());
-  });
+  slider.addEventListener("input", () => seek(Number(slider.value)));
   for (const input of root.querySelectorAll("[name=player-axis]")) {
     input.addEventListener("change", () => {
       play(false);
       const frame = main.pool.at;
       measure();
-      goTo(main, frame);
+      go(after(main, frame), performance.now());
     });
   }
   root.addEventListener("keydown", (event) => {
@@ -360,11 +364,15 @@
   open();
   // It opens at the fullest moment of that side, which the pictures above show as well.
   const curve = main.curve;
-  goTo(main, curve.reduce((best, one, i) => (one.live >= curve[best].live ? i : best), 0));
+  player.peak = curve.reduce((best, one, i) => (one.live >= curve[best].live ? i : best), 0);
+  go(after(main, player.peak), performance.now());
 
   // For the tests and the benchmark.
   pagedkv.player = {
-    go: (position) => go(position, performance.now()),
+    go: (position) => {
+      player.peak = null;
+      go(position, performance.now());
+    },
     play, speeds: SPEEDS, state: player,
     counters: () => sides.map((side) => ({ arm: side.film.arm, step: (side.pool.frame() || { n: null }).n, ...side.pool.counters() })),
   };

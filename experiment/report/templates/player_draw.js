@@ -68,13 +68,14 @@ pagedkv.Canvas = class {
     const read = (name) => style.getPropertyValue("--" + name).trim();
     this.theme = {
       paper: read("paper"), free: read("sheet"), rule: read("rule"), ink: read("ink"),
-      soft: read("soft"), cached: read("cached"), engine: read("engine"), accent: read("accent"),
-      padding: read("padding"), dark: style.colorScheme === "dark",
+      soft: read("soft"), engine: read("engine"), accent: read("accent"),
+      dark: style.colorScheme === "dark",
     };
     this.paints.clear();
   }
 
-  // A colour with its mark, as a pattern; `kind` is live, ended or padding.
+  // A colour with its mark, as a pattern. `kind` is live, held or ended, in the request's colour, or
+  // padding or cached, in grey.
   paint(request, kind) {
     const turn = Math.floor(request / pagedkv.COLOURS.length);
     const colour = request % pagedkv.COLOURS.length;
@@ -90,16 +91,17 @@ pagedkv.Canvas = class {
     const c = image.getContext("2d");
     c.fillStyle = this.theme.free;
     c.fillRect(0, 0, 8, 8);
-    c.globalAlpha = { live: 1, held: 0.22, ended: 0.3, padding: 0.3 }[kind];
-    c.fillStyle = kind === "padding" ? this.theme.padding : pagedkv.COLOURS[colour];
+    c.globalAlpha = { live: 1, held: 0.22, ended: 0.3, padding: 0.3, cached: 0.65 }[kind];
+    c.fillStyle = ["padding", "cached"].includes(kind) ? this.theme.soft : pagedkv.COLOURS[colour];
     c.fillRect(0, 0, 8, 8);
     c.globalAlpha = { live: 0.5, held: 0.35 }[kind] || 0.75;
-    c.strokeStyle = kind === "live" ? "#fff" : this.theme.soft;
+    c.strokeStyle = { live: "#fff", cached: this.theme.paper }[kind] || this.theme.soft;
     c.lineWidth = kind === "live" ? 1.6 : 1;
     c.beginPath();
     if (kind === "live") pagedkv.TILES[tile](c);
     if (kind === "held") { c.strokeStyle = pagedkv.COLOURS[colour]; pagedkv.TILES[1](c); }
     if (kind === "ended") { c.moveTo(0, 0); c.lineTo(8, 8); c.moveTo(8, 0); c.lineTo(0, 8); }
+    if (kind === "cached") pagedkv.TILES[2](c);
     if (kind === "padding") { c.rect(1, 1, 1, 1); c.rect(5, 5, 1, 1); }
     c.stroke();
     return this.context.createPattern(image, "repeat");
@@ -170,8 +172,7 @@ pagedkv.Canvas = class {
     if (owner === null) {
       const kept = pool.cached.has(block);
       const engine = block < pool.film.engine;
-      this.area(whole, kept ? this.theme.cached : engine ? this.theme.engine : this.theme.free);
-      if (kept) this.stripes(whole);
+      this.area(whole, kept ? this.paint(0, "cached") : engine ? this.theme.engine : this.theme.free);
     } else {
       const [padding, filled, alive] = pool.part(block);
       this.area(whole, this.theme.paper, 0);
@@ -205,15 +206,6 @@ pagedkv.Canvas = class {
   fill(x, y, width, height, paint) {
     this.context.fillStyle = paint;
     this.context.fillRect(x, y, width, height);
-  }
-
-  stripes(pieces) {
-    if (this.rowHeight < 8) return;
-    for (const [x, y, width] of pieces) {
-      for (let at = x + 3; at < x + width - 3; at += 6) {
-        this.fill(at, y + 2, 1, this.rowHeight - this.gap - 4, this.theme.paper);
-      }
-    }
   }
 
   overlay(block, whole, owners, faded) {
