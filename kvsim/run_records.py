@@ -114,7 +114,7 @@ def read_request_records(path: Path) -> tuple[list[RequestRecord], tuple[Rejecti
     records: list[RequestRecord] = []
     refused: dict[str, list[Any]] = {}
     with opened(path) as (_, stream):
-        for number, row in jsonl_rows(stream, path):
+        for place, row in jsonl_rows(stream, path):
             if row is None:
                 continue
             try:
@@ -122,7 +122,7 @@ def read_request_records(path: Path) -> tuple[list[RequestRecord], tuple[Rejecti
                     raise row
                 records.append(_record(row))
             except BadRowError as error:
-                refused.setdefault(error.reason, [0, number, error.value])[0] += 1
+                refused.setdefault(error.reason, [0, place.line, error.value])[0] += 1
     if not records:
         raise TraceError("nothing_accepted", file=str(path), reasons=", ".join(refused))
     return records, tuple(Rejection(reason, *found) for reason, found in refused.items())

@@ -45,12 +45,37 @@ def trace_message(error: TraceError) -> Message:
         params["why"] = (
             message("error.os.packed").model_dump() if damaged else os_reason(cause)  # type: ignore[arg-type]
         )
-    if "reason" in params:
+    if "line" in params:
+        place = (params.pop(name, None) for name in ("line", "entry", "column"))
+        params["place"] = place_message(*place).model_dump()
+    if params.get("reason") == "output_tokens_needed":
+        code = "output_tokens_needed"
+    elif "reason" in params:
         params["why"] = reason_message(str(params["reason"])).model_dump()
         params["value"] = str(params.get("value", ""))[:60] or None
-    if code == "nothing_accepted" and "line" not in params:
+    if code == "near_format" and params["only_clock"]:
+        code = "near_clock"
+    if code == "nothing_accepted" and "place" not in params:
         return message("error.trace.no_records", **params)
     return message(f"error.trace.{code}", **params)
+
+
+def place_message(line: int, entry: int | None = None, column: int | None = None) -> Message:
+    """Where in a file; see :class:`kvsim.traces.types.Place`."""
+    if entry is not None:
+        return message("trace_place.entry", entry=entry, line=line)
+    if column is not None:
+        return message("trace_place.column", line=line, column=column)
+    return message("trace_place.line", line=line)
+
+
+def rejected_message(rejection: Mapping[str, Any]) -> Message:
+    """How many rows were not accepted for one reason, and where the first one is."""
+    place = place_message(rejection["first_line"], rejection.get("first_entry"))
+    return message(
+        "sim.fact.rejected_value", count=rejection["count"], place=place.model_dump(),
+        why=reason_message(rejection["reason"]).model_dump(), value=rejection["first_value"][:60],
+    )  # fmt: skip
 
 
 def reason_message(reason: str) -> Message:

@@ -12,7 +12,7 @@ from kvsim.gpus import GPUS, GPUFacts, UnknownGPUError, find_gpu
 from kvsim.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
 from kvsim.sim_config import SIM_POLICIES, PolicyName
 from kvsim.traces import PRESETS
-from kvsim.traces.formats import FORMATS
+from kvsim.traces.formats import FORMATS, Format
 
 LISTS = ("models", "gpus", "policies", "presets", "formats")
 DEFAULT_POLICIES: tuple[PolicyName, ...] = ("slabs", "max", "pow2", "oracle", "paged")
@@ -133,9 +133,18 @@ def listing(what: str) -> list[Row]:
             (name, f"{preset.prompt.mean:g}", f"{preset.output.mean:g}")
             for name, preset in PRESETS.items()
         ],
-        "formats": lambda: [(f.name, f.container, f.unit or "") for f in FORMATS.values()],
+        "formats": lambda: [
+            (f.name, f.container, f.unit or "", _columns(f)) for f in FORMATS.values()
+        ],
     }
     return rows[what]()
+
+
+def _columns(format_: Format) -> str | Message:
+    required, optional = ", ".join(format_.keys), ", ".join(format_.optional)
+    if not optional:
+        return required
+    return message("sim.list.optional", required=required, optional=optional)
 
 
 def policy_message(name: str) -> Message:

@@ -126,10 +126,24 @@ def _detect(path: Path, number: int, line: str, sizes: tuple[int, ...] | None) -
         kind, found = "csv", {value.strip() for value in split_csv(line)}
     fitting = [f for f in FORMATS.values() if f.container == kind and found.issuperset(f.keys)]
     if not fitting:
-        raise TraceError("unknown_format", file=str(path), line=number, found=line[:80])
+        raise _unknown(path, number, line, kind, found)
     if fitting[0].name == "mooncake" and (sizes is None or sizes != (512,)):
         return FORMATS["timed-trace"]
     return fitting[0]
+
+
+def _unknown(path: Path, number: int, line: str, kind: str, found: set[str]) -> TraceError:
+    """Names the format that lacks the fewest keys, where at least half of them are there."""
+    lacking = {f.name: [key for key in f.keys if key not in found] for f in FORMATS.values()
+               if f.container == kind}  # fmt: skip
+    name = min(lacking, key=lambda each: len(lacking[each]) / len(FORMATS[each].keys))
+    near, missing = FORMATS[name], lacking[name]
+    if 2 * len(missing) > len(near.keys):
+        return TraceError("unknown_format", file=str(path), line=number, found=line[:80])
+    return TraceError(
+        "near_format", file=str(path), line=number, format=name, missing=", ".join(missing),
+        only_clock=missing == [near.clock],
+    )  # fmt: skip
 
 
 def _check_first(format_: Format, path: Path, number: int, line: str) -> None:

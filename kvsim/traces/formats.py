@@ -2,6 +2,8 @@
 
 | name | rows | time | prompt blocks |
 |---|---|---|---|
+| plain | ``arrival,prompt_tokens,output_tokens``, CSV | s | - |
+| plain-lengths | the same without ``arrival``, CSV | none | - |
 | azure | Azure LLM inference 2023 and 2024, CSV | dates | - |
 | burstgpt | BurstGPT, CSV of 6 or 8 columns | s | - |
 | vidur | Vidur, CSV | s | - |
@@ -19,9 +21,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Literal
 
-from kvsim.traces.parse import BadRowError, Raw, date_time, hash_ids, name_of, scaled_time, tokens
+from kvsim.traces.parse import (
+    BadRowError,
+    Raw,
+    date_time,
+    has_fraction,
+    hash_ids,
+    name_of,
+    scaled_time,
+    tokens,
+)
 
 Row = Mapping[str, Any]
 Turns = Literal["first", "all"]
@@ -39,6 +51,7 @@ class Reading:
         output_tokens: for prompts whose row names no output length.
         turns: of a ShareGPT conversation: ``first`` takes its first two turns as vLLM's
             benchmark does, ``all`` makes a request of every answer, after all that came before.
+        fractions: whether a time in ms, us or ns had a fraction.
     """
 
     unit: str | None = None
@@ -46,7 +59,19 @@ class Reading:
     count_tokens: Callable[[str], int] | None = None
     output_tokens: int | None = None
     turns: Turns = "first"
+    fractions: bool = False
     ignored: Counter[str] = field(default_factory=Counter)
+
+    def time(self, value: object) -> int:
+        """A time in ``unit`` as nanoseconds.
+
+        Raises:
+            BadRowError: it is missing or no number.
+        """
+        assert self.unit is not None
+        found = scaled_time(value, self.unit)
+        self.fractions = self.fractions or (self.unit != "s" and has_fraction(value))
+        return found
 
 
 Parser = Callable[[Row, Reading], Iterator[Raw]]
@@ -59,17 +84,29 @@ class Format:
     Attributes:
         container: ``csv`` with a header, ``jsonl``, or ``json``: one list.
         keys: columns or keys that a row must have to be recognised.
+        clock: the one of ``keys`` that holds times; None: no clock.
         unit: of its times; None: no clock, or (``declare_unit``) it must be declared.
+        optional: columns or keys that are read where they are there.
     """
 
     name: str
     container: Literal["csv", "jsonl", "json"]
     keys: tuple[str, ...]
     parse: Parser
+    clock: str | None = None
     unit: str | None = None
     block_size: int | None = None
     declare_unit: bool = False
     texts: bool = False
+    optional: tuple[str, ...] = ()
+
+
+def _plain(row: Row, reading: Reading) -> Iterator[Raw]:
+    yield Raw(
+        reading.time(row["arrival"]) if reading.unit else None,
+        tokens(row["prompt_tokens"], "prompt"),
+        tokens(row["output_tokens"], "output"),
+    )
 
 
 def _azure(row: Row, _: Reading) -> Iterator[Raw]:
@@ -82,7 +119,7 @@ def _azure(row: Row, _: Reading) -> Iterator[Raw]:
 
 def _burstgpt(row: Row, reading: Reading) -> Iterator[Raw]:
     yield Raw(
-        scaled_time(row["Timestamp"], reading.unit or "s"),
+        reading.time(row["Timestamp"]),
         tokens(row["Request tokens"], "prompt"),
         tokens(row["Response tokens"], "output"),
         chat=name_of(row, "Session ID"),
@@ -91,14 +128,13 @@ def _burstgpt(row: Row, reading: Reading) -> Iterator[Raw]:
 
 def _vidur(row: Row, reading: Reading) -> Iterator[Raw]:
     yield Raw(
-        scaled_time(row["arrived_at"], reading.unit or "s"),
+        reading.time(row["arrived_at"]),
         tokens(row["num_prefill_tokens"], "prompt"),
         tokens(row["num_decode_tokens"], "output"),
     )
 
 
 def _hashed(row: Row, reading: Reading) -> Iterator[Raw]:
-    assert reading.unit is not None
     prompt = tokens(row.get("input_length"), "prompt")
     ids = hash_ids(row.get("hash_ids"))
     if ids is not None and reading.block_size:
@@ -106,7 +142,7 @@ def _hashed(row: Row, reading: Reading) -> Iterator[Raw]:
         if len(ids) not in (full, full + bool(rest)):
             raise BadRowError("hash_ids_not_of_that_length", f"{len(ids)} for {prompt}")
     yield Raw(
-        scaled_time(row.get("timestamp"), reading.unit),
+        reading.time(row.get("timestamp")),
         prompt,
         tokens(row.get("output_length"), "output"),
         ids,
@@ -116,19 +152,30 @@ def _hashed(row: Row, reading: Reading) -> Iterator[Raw]:
     )
 
 
+def _bailian(row: Row, reading: Reading) -> Iterator[Raw]:
+    """Ids of this format tell the content of one block each: they are chained over the prefix."""
+    for raw in _hashed(row, reading):
+        yield raw if raw.hash_ids is None else raw._replace(hash_ids=_chained(raw.hash_ids))
+
+
+def _chained(ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Ids that are equal where all up to there are equal, in 64 bits."""
+    return tuple(accumulate(ids, lambda prefix, each: hash((prefix, each)), initial=0))[1:]
+
+
 def _llmservingsim(row: Row, reading: Reading) -> Iterator[Raw]:
-    return _tokenised(row, "arrival_time_ns", reading.unit or "ns")
+    return _tokenised(row, "arrival_time_ns", reading)
 
 
 def _recorded_run(row: Row, reading: Reading) -> Iterator[Raw]:
-    return _tokenised(row, "arrival_time", reading.unit or "s")
+    return _tokenised(row, "arrival_time", reading)
 
 
-def _tokenised(row: Row, clock: str, unit: str) -> Iterator[Raw]:
+def _tokenised(row: Row, clock: str, reading: Reading) -> Iterator[Raw]:
     if "sub_requests" in row:
         raise BadRowError("sub_requests_not_supported")
     yield Raw(
-        scaled_time(row.get(clock), unit),
+        reading.time(row.get(clock)),
         tokens(row.get("input_toks"), "prompt"),
         tokens(row.get("output_toks"), "output"),
     )
@@ -160,6 +207,8 @@ def _prompts(row: Row, reading: Reading) -> Iterator[Raw]:
     prompt = _text_tokens(row, "prompt", reading)
     given = next((row[key] for key in _OUTPUT_KEYS if row.get(key) is not None), None)
     output = reading.output_tokens if given is None else given
+    if output is None:
+        raise BadRowError("output_tokens_needed")
     yield Raw(None, tokens(prompt, "prompt"), tokens(output, "output"))
 
 
@@ -178,20 +227,46 @@ def _turn(value: object) -> int | None:
 _TOKENISED = ("input_toks", "output_toks")
 _LENGTHS = ("timestamp", "input_length", "output_length")
 _BURST = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type")
+_CHATS = ("chat_id", "parent_chat_id", "turn")
 FORMATS = {
     each.name: each
     for each in (
-        Format("azure", "csv", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _azure, "date"),
-        Format("burstgpt", "csv", _BURST, _burstgpt, "s"),
         Format(
-            "vidur", "csv", ("arrived_at", "num_prefill_tokens", "num_decode_tokens"), _vidur, "s"
+            "plain", "csv", ("arrival", "prompt_tokens", "output_tokens"), _plain, "arrival", "s"
         ),
-        Format("qwen-bailian", "jsonl", (*_LENGTHS, "chat_id", "turn"), _hashed, "s", 16),
-        Format("mooncake", "jsonl", _LENGTHS, _hashed, "ms", 512),
-        Format("timed-trace", "jsonl", _LENGTHS, _hashed, declare_unit=True),
-        Format("llmservingsim", "jsonl", (*_TOKENISED, "arrival_time_ns"), _llmservingsim, "ns"),
-        Format("recorded-run", "jsonl", (*_TOKENISED, "arrival_time"), _recorded_run, "s"),
-        Format("prompts", "jsonl", ("prompt",), _prompts, texts=True),
-        Format("sharegpt", "json", ("conversations",), _sharegpt, texts=True),
+        Format("plain-lengths", "csv", ("prompt_tokens", "output_tokens"), _plain),
+        Format(
+            "azure", "csv", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _azure,
+            "TIMESTAMP", "date",
+        ),
+        Format(
+            "burstgpt", "csv", _BURST, _burstgpt, "Timestamp", "s", optional=("Session ID",)
+        ),
+        Format(
+            "vidur", "csv", ("arrived_at", "num_prefill_tokens", "num_decode_tokens"), _vidur,
+            "arrived_at", "s",
+        ),
+        Format(
+            "qwen-bailian", "jsonl", (*_LENGTHS, "chat_id", "turn"), _bailian, "timestamp", "s",
+            16, optional=("hash_ids", "parent_chat_id"),
+        ),
+        Format(
+            "mooncake", "jsonl", _LENGTHS, _hashed, "timestamp", "ms", 512,
+            optional=("hash_ids", *_CHATS),
+        ),
+        Format(
+            "timed-trace", "jsonl", _LENGTHS, _hashed, "timestamp", declare_unit=True,
+            optional=("hash_ids", *_CHATS),
+        ),
+        Format(
+            "llmservingsim", "jsonl", (*_TOKENISED, "arrival_time_ns"), _llmservingsim,
+            "arrival_time_ns", "ns",
+        ),
+        Format(
+            "recorded-run", "jsonl", (*_TOKENISED, "arrival_time"), _recorded_run,
+            "arrival_time", "s",
+        ),
+        Format("prompts", "jsonl", ("prompt",), _prompts, texts=True, optional=_OUTPUT_KEYS),
+        Format("sharegpt", "json", ("conversations",), _sharegpt, texts=True, optional=("id",)),
     )
-}
+}  # fmt: skip

@@ -11,8 +11,20 @@ from typing import IO
 from kvsim.traces.detect import identify
 from kvsim.traces.formats import Reading, Turns
 from kvsim.traces.parse import BadRowError, Raw
-from kvsim.traces.rows import Numbered, csv_rows, json_list_rows, jsonl_rows, opened
-from kvsim.traces.types import Policy, Rejection, TraceError, TraceInfo, TraceRequest
+from kvsim.traces.rows import Placed, csv_rows, json_list_rows, jsonl_rows, opened
+from kvsim.traces.types import (
+    NANOSECONDS,
+    Place,
+    Policy,
+    Rejection,
+    TraceError,
+    TraceInfo,
+    TraceRequest,
+    UnitDoubt,
+)
+
+# Requests a second, or seconds a request, beyond which a unit of time is implausible.
+_MOST_RATE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +95,9 @@ class _Pass:
             turns=self.options.turns,
         )
         self.rows = self.accepted = 0
-        self.unread = False
+        self.unread = 0
         self.rejected: Counter[str] = Counter()
-        self.first: dict[str, tuple[int, str]] = {}
+        self.first: dict[str, tuple[Place, str]] = {}
         self.origin: int | None = None
         self.latest = 0
         self.bytes: int | None = None
@@ -93,7 +105,13 @@ class _Pass:
 
     def info(self) -> TraceInfo:
         kind = self.kind
-        rejected = (Rejection(r, n, *self.first[r]) for r, n in self.rejected.items())
+        first = self.first
+        rejected = (
+            Rejection(
+                reason, count, first[reason][0].line, first[reason][1], first[reason][0].entry
+            )
+            for reason, count in self.rejected.items()
+        )
         return TraceInfo(
             name=self.path.name,
             format=kind.format.name,
@@ -111,30 +129,54 @@ class _Pass:
             sha256=self.sha256,
             origin_ns=self.origin,
             span_ns=self.latest - self.origin if self.origin is not None else None,
+            unit_doubt=self._unit_doubt(),
         )
+
+    def _unit_doubt(self) -> UnitDoubt | None:
+        if self.kind.unit in (None, "date") or self.origin is None:
+            return None
+        if self.reading.fractions:
+            return "fractions"
+        span, gaps = self.latest - self.origin, self.accepted - 1
+        if gaps * NANOSECONDS > _MOST_RATE * span > 0:
+            return "fast"
+        return "slow" if gaps and span > _MOST_RATE * gaps * NANOSECONDS else None
 
     def requests(self) -> Iterator[TraceRequest]:
         with opened(self.path) as (hashed, stream):
             rows = self._rows(stream)
             try:
-                for number, row in rows:
+                for place, row in rows:
                     if row is None:
                         self.reading.ignored["blank_lines"] += 1
                     elif self.accepted == self.options.limit:
-                        self.unread = True
+                        self.unread += 1 + self._count(rows)
                         break
                     else:
-                        yield from self._row(number, row)
+                        yield from self._row(place, row)
             except GeneratorExit:
-                # Whoever took the requests wants no more of them; the file is still this one.
-                self.unread = self.unread or _anything(rows)
+                # No more requests are wanted; the rest of the file is still counted and hashed.
+                self.unread += self._count(rows)
                 raise
             finally:
                 self.sha256 = hashed.drain()
                 self.bytes = hashed.passed
         self._check_end()
 
-    def _rows(self, stream: IO[bytes]) -> Iterator[Numbered]:
+    def _count(self, rows: Iterator[Placed]) -> int:
+        """The rows that are left; a damaged rest counts as one."""
+        count = 0
+        try:
+            for _, row in rows:
+                if row is None:
+                    self.reading.ignored["blank_lines"] += 1
+                else:
+                    count += 1
+        except TraceError:
+            count += 1
+        return count
+
+    def _rows(self, stream: IO[bytes]) -> Iterator[Placed]:
         format_ = self.kind.format
         if format_.container == "csv":
             return csv_rows(stream, self.path, format_.keys, format_.name)
@@ -142,7 +184,7 @@ class _Pass:
             return json_list_rows(stream, self.path)
         return jsonl_rows(stream, self.path)
 
-    def _row(self, number: int, row: object) -> Iterator[TraceRequest]:
+    def _row(self, place: Place, row: object) -> Iterator[TraceRequest]:
         self.rows += 1
         try:
             if isinstance(row, BadRowError):
@@ -151,11 +193,11 @@ class _Pass:
             # A row is taken whole or not at all.
             for raw in list(self.kind.format.parse(row, self.reading)):
                 if self.accepted == self.options.limit:
-                    self.unread = True
+                    self.unread += 1
                     return
                 yield self._accept(raw)
         except BadRowError as error:
-            self._reject(number, error)
+            self._reject(place, error)
 
     def _accept(self, raw: Raw) -> TraceRequest:
         time = raw.time_ns or 0
@@ -175,28 +217,22 @@ class _Pass:
         self.accepted += 1
         return request
 
-    def _reject(self, number: int, error: BadRowError) -> None:
+    def _reject(self, place: Place, error: BadRowError) -> None:
         if self.options.policy == "strict":
             raise TraceError(
-                "bad_row", file=str(self.path), line=number, reason=error.reason, value=error.value
-            ) from error
+                "bad_row", file=str(self.path), reason=error.reason, value=error.value,
+                **place.params(),
+            ) from error  # fmt: skip
         self.rejected[error.reason] += 1
-        self.first.setdefault(error.reason, (number, error.value))
+        self.first.setdefault(error.reason, (place, error.value))
 
     def _check_end(self) -> None:
         if self.accepted:
             return
         if not self.rows or not self.first:
             raise TraceError("empty", file=str(self.path))
-        reason, (line, value) = next(iter(self.first.items()))
+        reason, (place, value) = next(iter(self.first.items()))
         raise TraceError(
-            "nothing_accepted", file=str(self.path), line=line, rows=self.rows,
-            reason=reason, value=value,
+            "nothing_accepted", file=str(self.path), rows=self.rows, reason=reason, value=value,
+            **place.params(),
         )  # fmt: skip
-
-
-def _anything(rows: Iterator[Numbered]) -> bool:
-    try:
-        return any(row is not None for _, row in rows)
-    except TraceError:
-        return True

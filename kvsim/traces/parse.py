@@ -77,6 +77,14 @@ def scaled_time(value: object, unit: str) -> int:
     return int((number * UNITS[unit]).to_integral_value())
 
 
+def has_fraction(value: object) -> bool:
+    """Whether a number is not whole."""
+    if isinstance(value, int):
+        return False
+    number = _decimal(value)
+    return number is not None and number != number.to_integral_value()
+
+
 def date_time(value: str) -> int:
     """A date and time with up to nine fractional digits as nanoseconds since 1970, UTC.
 

@@ -4,7 +4,8 @@ file ─► Hashed ─► (gzip) ─► lines ─► CSV by the header │ JSON 
           │                             └── (line number, row or reason against it)
           └─ sha256 of the bytes as they lie on the disk
 
-A row is an object, or the reason why it is none, or None for a blank line.
+A row is an object, or the reason why it is none, or None for a blank line. Every byte belongs to
+a row or to white space between rows: what follows a list is an error, and never left out.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from kvsim.traces.parse import BadRowError
-from kvsim.traces.types import TraceError
+from kvsim.traces.types import Place, TraceError
 
-Numbered = tuple[int, "dict[str, Any] | BadRowError | None"]
+Placed = tuple[Place, "dict[str, Any] | BadRowError | None"]
 _CHUNK = 1 << 16
 _SHOWN = 80  # bytes of a row that cannot be read
 # Of a line, or of an element of a list: none that is a request comes near it.
@@ -40,6 +41,7 @@ MAX_BLANK_LINES = 1_000_000
 MAX_BLANK_CHARS = 64 << 20
 _MOST_SPACE = 16
 _SPACE = re.compile(r"[ \t\r\n]*")
+_BEHIND_VALUE = frozenset(" \t\r\n,]")
 _SIGN = re.compile(rb"[!-~]")  # whatever a row is, it has one of these
 # What gzip makes two hundred times smaller is no trace: of rows with numbers it makes a tenth.
 MAX_UNPACKED = 64 << 20
@@ -141,33 +143,43 @@ def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | None]]:
         yield number, None
 
 
-def csv_rows(stream: IO[bytes], path: Path, keys: Sequence[str], name: str) -> Iterator[Numbered]:
+def _texts(stream: IO[bytes], path: Path) -> Iterator[tuple[int, str | BadRowError | None]]:
+    """Numbered lines as texts without white space around them; None stands for a blank one.
+
+    Raises:
+        TraceError: ``blank``.
+    """
+    for number, data in lines(stream, path):
+        if data is None:
+            yield number, BadRowError("row_too_long")
+            continue
+        try:
+            line = data.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+        except UnicodeDecodeError:
+            yield number, BadRowError("not_utf8")
+        else:
+            yield number, line or None
+
+
+def csv_rows(stream: IO[bytes], path: Path, keys: Sequence[str], name: str) -> Iterator[Placed]:
     """Rows under the header of the first line; None stands for a blank line.
 
     Raises:
         TraceError: ``empty``, ``blank``, or ``other_format``: the header has not all of ``keys``.
     """
     header: list[str] | None = None
-    for number, data in lines(stream, path):
-        if data is None:
-            yield number, BadRowError("row_too_long")
-            continue
-        try:
-            line = data.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
-        except UnicodeDecodeError:
-            yield number, BadRowError("not_utf8")
-            continue
-        if not line.strip():
-            yield number, None
+    for number, line in _texts(stream, path):
+        if not isinstance(line, str):
+            yield Place(number), line
             continue
         values = split_csv(line)
         if header is None:
             header = [value.strip() for value in values]
             require_keys(header, path, number, keys, name)
         elif len(values) != len(header):
-            yield number, BadRowError("columns", len(values))
+            yield Place(number), BadRowError("columns", len(values))
         else:
-            yield number, dict(zip(header, map(str.strip, values), strict=True))
+            yield Place(number), dict(zip(header, map(str.strip, values), strict=True))
     if header is None:
         raise TraceError("empty", file=str(path))
 
@@ -202,28 +214,26 @@ def require_keys(
         )
 
 
-def jsonl_rows(stream: IO[bytes], path: Path) -> Iterator[Numbered]:
+def jsonl_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
     """An object in each line; None stands for a blank line.
 
     Raises:
         TraceError: ``blank``.
     """
-    for number, data in lines(stream, path):
-        if data is None:
-            yield number, BadRowError("row_too_long")
-            continue
-        if not data.strip():
-            yield number, None
+    for number, line in _texts(stream, path):
+        place = Place(number)
+        if not isinstance(line, str):
+            yield place, line
             continue
         try:
-            row = load_json(data.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except UnicodeDecodeError:
-            yield number, BadRowError("not_utf8")
-        except (ValueError, RecursionError):
-            yield number, BadRowError("not_json", data[:_SHOWN].decode(errors="replace").strip())
+            row = load_json(line)
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, json.JSONDecodeError):
+                place = Place(number, column=error.colno)
+            yield place, BadRowError("not_json", line[:_SHOWN])
         else:
             good = isinstance(row, dict)
-            yield number, row if good else BadRowError("not_an_object", type(row).__name__)
+            yield place, row if good else BadRowError("not_an_object", type(row).__name__)
 
 
 def _no_constant(name: str) -> Any:
@@ -245,33 +255,45 @@ def load_json(text: str) -> Any:
         raise ValueError("a number without bounds") from error
 
 
-def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Numbered]:
-    """Objects of one JSON list, without holding the list; numbered by the line they begin in.
+def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
+    """Objects of one JSON list, without holding the list, with the lines they begin in.
 
     Raises:
         TraceError: ``not_json``: after a broken element nothing can be told apart any more;
-            ``blank``; ``empty``; ``other_format``: not a list.
+            ``content_after_list``; ``blank``; ``empty``; ``other_format``: not a list.
     """
     text = _Text(stream, path)
     if not text.skip():
         raise TraceError("empty", file=str(path))
     if text.take() != "[":
-        raise TraceError("other_format", file=str(path), line=text.line, format="json list")
-    first = True
+        raise TraceError("other_format", file=str(path), format="json list", missing="[",
+                         **text.place.params())  # fmt: skip
+    entry = 0
     while text.skip() and text.peek() != "]":
-        if not first and text.take() != ",":
-            raise TraceError("not_json", file=str(path), line=text.line, detail="no comma")
+        if entry and text.take() != ",":
+            raise text.error("not_json", detail="no comma")
         text.skip()
-        line, value = text.value()
-        first = False
+        entry += 1
+        line = text.place.line
+        value = text.value()
         good = isinstance(value, dict)
-        yield line, value if good else BadRowError("not_an_object", type(value).__name__)
+        yield (
+            Place(line, entry),
+            value if good else BadRowError("not_an_object", type(value).__name__),
+        )
     if not text.skip():
-        raise TraceError("not_json", file=str(path), line=text.line, detail="the list has no end")
+        raise text.error("not_json", detail="the list has no end")
+    text.take()
+    if text.skip():
+        raise text.error("content_after_list")
 
 
 class _Text:
-    """A window over a long text: what was taken is let go."""
+    """A window over a long text: what was taken is let go.
+
+    Attributes:
+        place: line and column of the next character.
+    """
 
     def __init__(self, stream: IO[bytes], path: Path) -> None:
         self._stream, self._path = stream, path
@@ -280,7 +302,15 @@ class _Text:
         self._at = 0
         self._ended = False
         self._blank = self._held = 0  # characters of white space, and of values
-        self.line = 1
+        self._line = self._column = 1
+
+    @property
+    def place(self) -> Place:
+        return Place(self._line, column=self._column)
+
+    def error(self, code: str, **params: object) -> TraceError:
+        """An error at the next character."""
+        return TraceError(code, file=str(self._path), **self.place.params(), **params)
 
     def _more(self, size: int) -> bool:
         if self._ended:
@@ -290,20 +320,28 @@ class _Text:
         try:
             self._text = self._text[self._at :] + self._decoder.decode(data, self._ended)
         except UnicodeDecodeError as error:
-            raise TraceError("not_utf8", file=str(self._path), line=self.line) from error
+            raise self.error("not_utf8") from error
         self._at = 0
         return True
+
+    def _move(self, end: int) -> None:
+        newlines = self._text.count("\n", self._at, end)
+        self._line += newlines
+        if newlines:
+            self._column = end - self._text.rindex("\n", self._at, end)
+        else:
+            self._column += end - self._at
+        self._at = end
 
     def skip(self) -> bool:
         """Move to the next character that is no white space; False at the end."""
         while True:
             space = _SPACE.match(self._text, self._at)
             assert space is not None
-            self.line += self._text.count("\n", self._at, space.end())
             self._blank += space.end() - self._at
-            self._at = space.end()
+            self._move(space.end())
             if self._blank > MAX_BLANK_CHARS + _MOST_SPACE * self._held:
-                raise TraceError("blank", file=str(self._path), line=self.line)
+                raise self.error("blank")
             if self._at < len(self._text):
                 return True
             if not self._more(_CHUNK):
@@ -313,26 +351,32 @@ class _Text:
         return self._text[self._at]
 
     def take(self) -> str:
-        self._at += 1
+        self._move(self._at + 1)
         return self._text[self._at - 1]
 
-    def value(self) -> tuple[int, Any]:
-        """The next JSON value and the line in which it begins."""
+    def value(self) -> Any:
+        """The next JSON value.
+
+        Raises:
+            TraceError: ``not_json``, with the place of the fault.
+        """
         size = _CHUNK
         while True:
+            # Half a value looks like a broken one, or like a shorter number, until more is read;
+            # twice as much each time keeps this linear.
+            short = len(self._text) - self._at <= MAX_ROW_BYTES
             try:
                 value, end = _DECODER.raw_decode(self._text, self._at)
             except (ValueError, RecursionError, InvalidOperation) as error:
-                # Half a value looks like a broken one; twice as much each time keeps this linear.
-                short = len(self._text) - self._at <= MAX_ROW_BYTES
                 if short and isinstance(error, ValueError) and self._more(size):
                     size *= 2
                     continue
-                raise TraceError(
-                    "not_json", file=str(self._path), line=self.line, detail=str(error)[:80]
-                ) from error
-            line = self.line
-            self.line += self._text.count("\n", self._at, end)
+                if isinstance(error, json.JSONDecodeError):
+                    self._move(error.pos)
+                raise self.error("not_json", detail=str(error)[:80]) from error
+            if short and self._text[end : end + 1] not in _BEHIND_VALUE and self._more(size):
+                size *= 2
+                continue
             self._held += end - self._at
-            self._at = end
-            return line, value
+            self._move(end)
+            return value

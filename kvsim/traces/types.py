@@ -17,19 +17,21 @@ NANOSECONDS = 1_000_000_000
 
 Policy = Literal["strict", "skip"]
 Source = Literal["declared", "detected", "format", "none"]
+UnitDoubt = Literal["fractions", "fast", "slow"]
 
 
 # Every code of a TraceError, and every reason against a row: keys for a translation.
 ERROR_CODES = (
-    "bad_block_size", "bad_row", "blank", "block_size_needed", "clock_too_long", "empty",
-    "no_clock", "no_such_format", "no_such_unit", "not_json", "not_utf8", "nothing_accepted",
-    "other_format", "tokens_needed", "too_many", "unit_needed", "unknown_format", "unpacks",
-    "unreadable",
+    "bad_block_size", "bad_row", "blank", "block_size_needed", "clock_too_long",
+    "content_after_list", "empty", "near_format", "no_clock", "no_such_format", "no_such_unit",
+    "not_json", "not_utf8", "nothing_accepted", "other_format", "tokens_needed", "too_many",
+    "unit_needed", "unknown_format", "unpacks", "unreadable",
 )  # fmt: skip
 REASONS = (
     "clock_backwards", "columns", "conversations_missing", "hash_ids_not_a_list",
     "hash_ids_not_of_that_length", "no_duration", "not_an_object", "not_json", "not_utf8",
-    "output_missing", "output_not_a_number", "output_not_positive", "output_too_large",
+    "output_missing", "output_not_a_number", "output_not_positive", "output_tokens_needed",
+    "output_too_large",
     "prompt_missing", "prompt_not_a_number", "prompt_not_positive", "prompt_too_large",
     "row_too_long", "sub_requests_not_supported", "text_missing", "time_missing",
     "time_not_a_date", "time_not_a_number", "too_few_turns",
@@ -45,7 +47,7 @@ class TraceError(Exception):
 
     Attributes:
         code: what is wrong, one of :data:`ERROR_CODES`.
-        params: its numbers and names; ``file`` and ``line`` (from 1) where there is one.
+        params: its numbers and names; ``file``, and what is known of the :class:`Place`.
     """
 
     def __init__(self, code: str, **params: object) -> None:
@@ -93,6 +95,24 @@ class TraceRequest(NamedTuple):
         return self.arrival_ns / NANOSECONDS
 
 
+class Place(NamedTuple):
+    """Where in a file; all count from 1.
+
+    Attributes:
+        line: the only one where all of a list stands in one line.
+        entry: of a JSON list.
+        column: of the fault, in characters.
+    """
+
+    line: int
+    entry: int | None = None
+    column: int | None = None
+
+    def params(self) -> dict[str, int]:
+        """What is known of it, as parameters of a :class:`TraceError`."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """Rows that were not accepted for one reason: how many, and where the first one stands."""
@@ -101,6 +121,7 @@ class Rejection:
     count: int
     first_line: int
     first_value: str
+    first_entry: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +141,13 @@ class TraceInfo:
         format: see :data:`kvsim.traces.formats.FORMATS`; ``generated`` for drawn ones.
         unit: of the file's times; None where the format has no clock.
         block_size: tokens in a block of ``hash_ids``; None without them.
-        rows: data rows read (header and blank lines are none).
+        rows: data rows read, those rejected included (header and blank lines are none).
         accepted: requests handed out.
-        unread_rows: whether rows were left after the limit that was asked for.
+        unread_rows: rows after the limit that was asked for, and one that was used in part; from a
+            damage on, the rest of a list counts as one. With ``rows`` they are all of the file.
+        unit_doubt: why the unit is implausible: times in ms, us or ns have fractions
+            (``fractions``), or requests come faster than 1,000 a second (``fast``) or more slowly
+            than one in 1,000 seconds (``slow``).
         ignored: parts of accepted rows that were not used, by name.
         sha256: of the file's bytes, or of the numbers drawn; None until the end was reached.
         origin_ns: what was subtracted from every time; since the epoch for dates.
@@ -140,13 +165,14 @@ class TraceInfo:
     block_size_source: Source
     rows: int = 0
     accepted: int = 0
-    unread_rows: bool = False
+    unread_rows: int = 0
     rejected: tuple[Rejection, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     bytes: int | None = None
     sha256: str | None = None
     origin_ns: int | None = None
     span_ns: int | None = None
+    unit_doubt: UnitDoubt | None = None
     seed: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     edits: tuple[Edit, ...] = ()

@@ -182,13 +182,22 @@ def test_what_unpacks_to_hundreds_of_times_its_size_is_no_trace(
     assert (caught.value.code, caught.value.params["times"]) == ("unpacks", 200)
 
 
+def _is_error_of_a_text(node: ast.AST, name: str) -> bool:
+    called = node.func if isinstance(node, ast.Call) else None
+    return name == "TraceError" and isinstance(called, ast.Attribute) and called.attr == "error"
+
+
 def first_arguments(name: str) -> set[str]:
     """The literal codes with which the sources raise ``name``."""
     found = set()
     for path in [*SOURCES.glob("traces/*.py"), SOURCES / "run_records.py"]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name:
+            named = isinstance(node, ast.Call) and getattr(node.func, "id", "") == name
+            if named or _is_error_of_a_text(node, name):
+                assert isinstance(node, ast.Call)
                 first = node.args[0]
+                if isinstance(first, ast.Name):  # of the helper that makes it
+                    continue
                 if isinstance(first, ast.JoinedStr):
                     (_, rest) = first.values
                     assert isinstance(rest, ast.Constant)

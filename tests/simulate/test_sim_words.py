@@ -197,7 +197,7 @@ def test_what_is_skipped_edited_and_refused_is_printed(
     data = simulated(tmp_path / "out", *MODEL, *words)
     printed = " ".join(capsys.readouterr().out.split())
     for part in (
-        "61 read, 1 rejected, 100 requests simulated", "first in line 4: -4", "1 blank lines",
+        "61 read, 1 rejected, 100 requests simulated", "first: line 4, -4", "1 blank lines",
         "repeated to 100 requests", "3 times as many", "ms (as given)", "16 tokens (as given)",
         "1 requests were refused: 2,099 slots are needed, the maximum length is 2,048",
     ):  # fmt: skip

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiment.i18n import DASH
-from experiment.messages import message
 from experiment.report.simulation.console import SimulationConsole
+from experiment.simulate.errors import rejected_message
 
 Data = Mapping[str, Any]
 _SECONDS = "_s"
@@ -25,9 +25,7 @@ def show_calibration(data: Data, lang: str, ascii_only: bool) -> None:
         out.paragraph(t("calibrate.of_requests", name=data["source"], requests=data["requests"],
                         single=data["single_token"]))  # fmt: skip
         for each in data["rejected"]:
-            why = message(f"trace_reason.{each['reason']}").model_dump()
-            out.warn(message("sim.fact.rejected_value", count=each["count"], why=why,
-                             line=each["first_line"], value=each["first_value"][:60]))  # fmt: skip
+            out.warn(rejected_message(each))
     out.line(t("calibrate.sha256", sha256=data["sha256"]), "dim")
     _coefficients(out, data)
     for name, errors in data["errors"].items():

@@ -243,7 +243,9 @@ def show_list(
     out = ConsoleReporter(lang, ascii_only)
     t = out.t
     heads = t(f"sim.list.{what}").split("|")
-    table = out.table(*heads, right=() if what == "policies" else tuple(range(1, len(heads))))
+    table = out.table(
+        *heads, right=() if what in ("policies", "formats") else tuple(range(1, len(heads)))
+    )
     for row in rows:
         texts = (value if isinstance(value, str) else t.message(value) for value in row)
         table.add_row(*(text or DASH for text in texts))

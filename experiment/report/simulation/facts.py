@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from experiment.messages import Message, message
+from experiment.simulate.errors import rejected_message
 
 Fact = tuple[Message, Message | str]
 Data = Mapping[str, Any]
@@ -48,6 +49,9 @@ def _kind(trace: Data) -> Iterator[Fact]:
     elif trace["format"] != "generated":
         source = message(f"sim.source.{trace['unit_source']}").model_dump()
         yield _said("unit", unit=trace["unit"], source=source)
+    if doubt := trace.get("unit_doubt"):
+        value = message(f"sim.fact.doubt_{doubt}_value", unit=trace["unit"])
+        yield _fact("unit_doubt", value)
     if trace["block_size"] is not None:
         source = message(f"sim.source.{trace['block_size_source']}").model_dump()
         yield _said("hash_blocks", size=trace["block_size"], source=source)
@@ -78,9 +82,7 @@ def _edits(trace: Data) -> Iterator[Fact]:
 def _left_out(data: Data) -> Iterator[Fact]:
     trace = data["trace"]
     for each in trace["rejected"]:
-        why = message(f"trace_reason.{each['reason']}").model_dump()
-        yield _said("rejected", count=each["count"], why=why, line=each["first_line"],
-                    value=each["first_value"][:60])  # fmt: skip
+        yield _fact("rejected", rejected_message(each))
     for name, count in trace["ignored"].items():
         yield _fact("ignored", message(f"sim.ignored.{name}", count=count))
     if trace["unread_rows"]:
