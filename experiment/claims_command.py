@@ -33,7 +33,7 @@ from experiment.foreign import check_inside, evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, Message, UserError, message
 from experiment.os_errors import os_reason, writing
-from experiment.privacy import without_names
+from experiment.privacy import cleaned_json, without_names
 from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record
 from experiment.shipped import CONFIGS
 from experiment.words import make_parser, parse
@@ -275,7 +275,7 @@ def _believed(run: Kept | Message) -> Found | Message:
 
 def _as_recorded(told: _Told) -> _Told:
     """A record keeps no path of the person's home."""
-    return type(told).model_validate_json(without_names(told.model_dump_json()))
+    return type(told).model_validate_json(cleaned_json(told.model_dump_json(), without_names))
 
 
 def _config(name: str, options: argparse.Namespace) -> Config:

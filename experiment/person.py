@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 
 # Words of programs and machines, of paths, of accounts that are nobody's own, of any text.
-_COMMON = frozenset(
+COMMON = frozenset(
     re.findall(
         r"\S+",
         """
@@ -36,6 +36,7 @@ _COMMON = frozenset(
     result results report reports logs log plots runs config configs docs doc prompts traces trace
     experiment experiments kvsim bench sweep engine gpu gpus cpu cuda nvidia ai ml nlp llm llms
     vllm torch transformers huggingface hf gpt2 gpt pagedkv research lab labs group team public
+    password secret changeme postgres mysql redis
     private site-packages dist-packages text plain json html token tokens block blocks step steps
     request requests second seconds and or not no yes he she it is us his her on off in to of at
     by ms ns kb mb gb tb am pm
@@ -94,5 +95,5 @@ def with_names(path: str) -> str:
 
 def _own(names: Iterable[str]) -> list[str]:
     """Names that tell who or what it is, each once."""
-    kept = (name for name in names if len(name) >= _LEAST and name.lower() not in _COMMON)
+    kept = (name for name in names if len(name) >= _LEAST and name.lower() not in COMMON)
     return list(dict.fromkeys(kept))

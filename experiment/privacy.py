@@ -1,11 +1,15 @@
 """What a record does not keep: the home directory, names, secrets of the environment.
 
-A record may be sent on. Its events and its logs are cleaned where they are written:
+A record may be sent on. The texts in its events are cleaned before they are encoded, so that
+numbers and encoded bytes stay as they are; logs of processes are cleaned as a whole:
 
     home directory       ~
     user and host name   $USER $HOST    as whole parts of paths (see :mod:`experiment.person`)
                          <user> <host>  as words of logs and failures, which libraries write
-    secret variables     ***    values of HF_TOKEN, API_KEY and the like, 6 signs and longer
+    secret variables     ***    values of HF_TOKEN, API_KEY and the like, of 6 characters or more
+
+Values that consist of up to three common words (``password``, ``float32``) are no secrets:
+replacing them would make a record unreadable.
 """
 
 from __future__ import annotations
@@ -15,14 +19,17 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiment.person import ROOTED, host_names, marks, part_of_path, user_names
+from experiment.i18n import catalogue
+from experiment.person import COMMON, ROOTED, host_names, marks, part_of_path, user_names
 from kvsim.whole_files import whole_file
 
 _SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_?KEY)(_|$)")
 _LEAST = 6  # shorter values are found in any text
+_FEW_WORDS = re.compile(r"[a-z]{2,}(?:[-_. ]?(?:[a-z]{2,}|\d{1,2})){0,2}")
 _LEAST_WORD = 4  # shorter names are words of any log
 _PIECE = 1 << 20
 # A text that is looked for, the pattern of where it counts, and what stands for it.
@@ -31,7 +38,8 @@ Told = tuple[str, str, str]
 
 def cleaner() -> Callable[[str], str]:
     """Takes the home directory, names in paths and secrets, as set now, out of texts."""
-    return _without([*((s, re.escape(s), "***") for s in _secrets(os.environ)), *_places()])
+    secrets = [(text, _pattern(text), "***") for text in _secrets(os.environ)]
+    return _without([*secrets, *_places()])
 
 
 def without_names(text: str) -> str:
@@ -50,16 +58,28 @@ def without_words(value: Any) -> Any:
     For what libraries say when they fail: a host that could not be reached, whose file it is.
     """
     names = _names()
+    if names is None:
+        return value
+    return in_values(value, lambda text: names.sub(_by_kind, without_names(text)))
 
-    def told(value: Any) -> Any:
-        if isinstance(value, str):
-            return names.sub(_by_kind, without_names(value)) if names else value
-        if isinstance(value, Mapping):
-            # A message within a message is found by its key.
-            return {k: each if k == "key" else told(each) for k, each in value.items()}
-        return [told(each) for each in value] if isinstance(value, list | tuple) else value
 
-    return told(value)
+def in_values(value: Any, clean: Callable[[str], str]) -> Any:
+    """``value`` with ``clean`` applied to its texts, however deep; all else stays.
+
+    Keys of mappings stay, and so does what a mapping holds under ``key``, which names a message.
+    """
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {k: each if k == "key" else in_values(each, clean) for k, each in value.items()}
+    return [in_values(each, clean) for each in value] if isinstance(value, list | tuple) else value
+
+
+def cleaned_json(text: str, clean: Callable[[str], str]) -> str:
+    """A JSON text with ``clean`` applied to its values that are texts; see :func:`in_values`."""
+    if clean(text) == text:  # nearly always, and faster than looking at each value
+        return text
+    return json.dumps(in_values(json.loads(text), clean), ensure_ascii=False, separators=(",", ":"))
 
 
 def clean_log(path: Path) -> None:
@@ -133,9 +153,26 @@ def _places() -> list[Told]:
 def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Their values as they are and as JSON writes them, the longest first."""
     found = {value for name, value in environ.items() if _SECRET.search(name.upper())}
-    found = {value for value in found if len(value) >= _LEAST}
+    found = {value for value in found if len(value) >= _LEAST and not _is_common(value)}
     found |= {json.dumps(value, ensure_ascii=False)[1:-1] for value in found}
     return tuple(sorted(found, key=len, reverse=True))
+
+
+def _pattern(secret: str) -> str:
+    """A number counts where no digit stands beside it."""
+    return rf"(?<!\d){secret}(?!\d)" if secret.isdigit() else re.escape(secret)
+
+
+def _is_common(value: str) -> bool:
+    """Whether it consists of a few words that are in this program's own texts and names."""
+    words = re.findall(r"[a-z]+", value.lower())
+    return _FEW_WORDS.fullmatch(value.lower()) is not None and _vocabulary().issuperset(words)
+
+
+@cache
+def _vocabulary() -> frozenset[str]:
+    texts = catalogue("en")
+    return COMMON | frozenset(re.findall(r"[a-z]+", " ".join([*texts, *texts.values()]).lower()))
 
 
 def _names() -> re.Pattern[str] | None:

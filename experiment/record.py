@@ -35,7 +35,7 @@ from experiment.joined import joined
 from experiment.locks import DRAWING_S, held, lock
 from experiment.messages import ExitCode, UserError, message, user_error
 from experiment.os_errors import os_reason
-from experiment.privacy import cleaner, without_words
+from experiment.privacy import cleaned_json, cleaner, without_words
 from kvsim.whole_files import PART, write_whole
 
 EVENTS_FILE = "events.jsonl"
@@ -110,7 +110,7 @@ class EventLog:
         if isinstance(event, ArmFailed):
             params = without_words(event.reason.params)
             event = event.model_copy(update={"reason": message(event.reason.key, **params)})
-        self._append((self._clean(encode(event)) + "\n").encode())
+        self._append((cleaned_json(encode(event), self._clean) + "\n").encode())
 
     def _append(self, line: bytes) -> None:
         with self._lock:

@@ -6,7 +6,6 @@ not the same is refused by name, before anything is written into the run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -38,7 +37,7 @@ from experiment.locks import is_locked
 from experiment.log_cells import cell_at
 from experiment.messages import ExitCode, Message, UserError, message, user_error
 from experiment.os_errors import os_reason
-from experiment.privacy import without_names, without_private
+from experiment.privacy import in_values, without_names, without_private
 from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.scratch import PACKAGES
 
@@ -123,7 +122,7 @@ class Resumption:
         if old_workload is not None:
             before = old_workload.model_dump(mode="json", exclude={"t_ns"})
             # A path in a prompt, or a secret, is not in the log as it was given.
-            now = json.loads(without_private(workload.model_dump_json(exclude={"t_ns"})))
+            now = in_values(workload.model_dump(mode="json", exclude={"t_ns"}), without_private)
             keys = [name for name in before if before[name] != now[name]]
             if keys:
                 self._refuse("requests", what=", ".join(keys))
@@ -226,8 +225,7 @@ def config_of(record: Record) -> Config:
 
 def as_recorded(config: Config) -> dict[str, Any]:
     """A config as the first line of a log holds it."""
-    data = json.loads(without_names(config.model_dump_json()))
-    assert isinstance(data, dict)
+    data: dict[str, Any] = in_values(config.model_dump(mode="json"), without_names)
     return data
 
 

@@ -13,7 +13,7 @@ from experiment.bench.rows import Row
 from experiment.foreign import MAX_JSON_BYTES, read_bounded
 from experiment.messages import ExitCode, Message, user_error
 from experiment.os_errors import writing
-from experiment.privacy import without_private
+from experiment.privacy import in_values, without_private
 from experiment.record import write_atomic
 from experiment.room import Room
 
@@ -86,8 +86,9 @@ def write_data(directory: Path, data: BenchData) -> Path:
         UserError: it cannot be written.
     """
     path = directory / (WAITING_FILE if data.waiting else FILE)
-    text = json.dumps(data.model_dump(mode="json"), ensure_ascii=False, indent=1, allow_nan=False)
-    text = without_private(text)  # a model may lie in somebody's home, a reason may name a path
+    # A model may lie in a home, a reason may name a path.
+    clean = in_values(data.model_dump(mode="json"), without_private)
+    text = json.dumps(clean, ensure_ascii=False, indent=1, allow_nan=False)
     with writing(path, ExitCode.UNWRITABLE):
         write_atomic(path, text + "\n")
     return path

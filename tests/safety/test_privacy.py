@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from event_makers import head
+from hypothesis import given
+from hypothesis import strategies as st
 
 from experiment.bench import run as bench_run
 from experiment.bench.data import BenchData, LeftOut, write_data
 from experiment.cli import main
 from experiment.config import make_config
-from experiment.events import ArmFailed
+from experiment.events import ArmFailed, ModelPrepared
 from experiment.foreign import given_path
 from experiment.messages import ExitCode, message
 from experiment.model.builtin import build_model
-from experiment.privacy import clean_log, without_names, without_private
+from experiment.privacy import clean_log, cleaner, in_values, without_names, without_private
 from experiment.record import EVENTS_FILE, EventLog, read_record
 from experiment.resume import as_recorded
 
@@ -261,3 +266,69 @@ def test_a_log_is_cleaned_and_otherwise_the_same(
 
 def test_the_record_of_the_run_is_whole(run_directory: Path) -> None:
     assert read_record(run_directory).damaged_lines == 0
+
+
+def test_a_numeric_secret_leaves_numbers_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPT-2 has 124,439,808 parameters, which a password may be, too."""
+    monkeypatch.setenv("DB_PASSWORD", "124439808")
+    begun, prepared, _ = head()
+    prepared = prepared.model_copy(update={"parameters": 124_439_808})
+    failed = ArmFailed(
+        arm="paged", reason=message("failure.exception", error="124439808!", n=124439808)
+    )
+    config = {"x": 124439808, "y": "124439808", "z": "91244398080"}
+    with EventLog(tmp_path) as log:
+        for event in (begun.model_copy(update={"config": config}), prepared, failed):
+            log.write(event)
+    record = read_record(tmp_path, own=True)
+    assert record.damaged_lines == 0
+    assert record.of(ModelPrepared) == [prepared]
+    assert record.of(ArmFailed)[0].reason.params == {"error": "***!", "n": 124_439_808}
+    assert record.started.config == {"x": 124439808, "y": "***", "z": "91244398080"}
+
+
+@pytest.mark.parametrize("value", ["paged", "password", "float32", "request_done", "12345", "en"])
+def test_a_common_word_and_a_short_number_are_no_secrets(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", value)
+    assert without_private(f"the arm {value} ended") == f"the arm {value} ended"
+
+
+TEXTS = st.text(
+    st.sampled_from('qjxz01 "\\/\n\t') | st.characters(exclude_categories=["Cs"]), max_size=30
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abc"), inner, max_size=4),
+)
+
+
+@given(VALUES, st.text('qjxz0 "\\\n', min_size=6, max_size=9), st.integers(10**5, 10**8))
+def test_redacting_changes_texts_alone(value: Any, word: str, number: int) -> None:
+    digits = str(number)
+    value = [value, f"x{word}x", f"a {digits}", number, {"n": number, "t": digits}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("A_TOKEN", word)
+        patch.setenv("B_PASSWORD", digits)
+        found = in_values(value, cleaner())
+    assert skeleton(found) == skeleton(value)
+    for text in texts_of(found):
+        assert word not in text
+        assert not re.search(rf"(?<!\d){digits}(?!\d)", text)
+
+
+def skeleton(value: Any) -> Any:
+    """A value without the content of its texts."""
+    if isinstance(value, dict):
+        return {key: skeleton(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [skeleton(each) for each in value]
+    return "" if isinstance(value, str) else (type(value), repr(value))
+
+
+def texts_of(value: Any) -> list[str]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [value] if isinstance(value, str) else [t for each in inner for t in texts_of(each)]
