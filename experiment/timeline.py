@@ -6,12 +6,15 @@ it, so that a log that contradicts itself is noticed.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+
 from experiment.arm_events import ArmEvents
 from experiment.events import Keyframe, PoolReserved, Step
 from experiment.messages import Message, message
 from experiment.results import SlotFigures, StepRow
 from kvsim.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
-from kvsim.step import OpKind, StepPlan, plan_from_json
+from kvsim.step import GIVES_BACK, OpKind, StepPlan, plan_from_json
 
 
 def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
@@ -23,7 +26,7 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
         return [], None
     shape = pool_shape(events.pool)
     ledger = Ledger(shape)
-    final = _final_lengths(events.steps)
+    stays = _stays(events.steps)
     returns = Returns()
     rows: list[StepRow] = []
     for index, step in enumerate(events.steps):
@@ -33,6 +36,9 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
             _check_keyframe(ledger, events.keyframes.get(plan.step))
         except (ReplayError, ValueError) as error:
             return rows, message("problem.replay", step=index, error=str(error))
+        for op in plan.ops:
+            if op.request is not None and op.kind in GIVES_BACK:
+                stays[op.request].popleft()
         unwritten = counts[SlotState.UNWRITTEN]
         rows.append(
             StepRow(
@@ -45,7 +51,7 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
                 preempted=len(plan.preempted),
                 witness=step.written_slots,
                 written=ledger.written_slots,
-                never_written=min(_never_written(ledger, final[index]), unwritten),
+                never_written=min(_never_written(ledger, stays), unwritten),
                 shared=ledger.shared_blocks,
                 copied=_blocks_of(plan, OpKind.COPY),
                 swapped=_blocks_of(plan, OpKind.SWAP_OUT, OpKind.SWAP_IN),
@@ -125,38 +131,43 @@ def _figures(counts: SlotCounts) -> SlotFigures:
     )
 
 
-def _final_lengths(steps: list[Step]) -> list[dict[int, int]]:
-    """For each step, the positions that each request will have written before it lets go.
+def _stays(steps: Iterable[Step]) -> Mapping[int, deque[int]]:
+    """Positions that each request has written by the end of each of its stays in the pool.
 
-    A preempted request starts again, so its stays are counted one by one, backwards.
+    A stay ends when the request gives its blocks back. A preempted request comes back: another
+    stay. The last stay may still be open.
     """
-    final: dict[int, int] = {}
-    table: list[dict[int, int]] = []
-    for step in reversed(steps):
+    stays: defaultdict[int, deque[int]] = defaultdict(deque)
+    written: dict[int, int] = {}
+    for step in steps:
         try:
             plan = plan_from_json(step.plan)
         except ValueError:
-            table.append({})
             continue
-        for chunk in plan.chunks:
-            final[chunk.request] = max(final.get(chunk.request, 0), chunk.start + chunk.count)
-        table.append(dict(final))
-        # Before this plan, whoever is freed in it was in an earlier stay.
         for op in plan.ops:
-            if op.request is not None and op.kind.value == "free":
-                final.pop(op.request, None)
-    return table[::-1]
+            if op.request is not None and op.kind in GIVES_BACK:
+                stays[op.request].append(written.pop(op.request, 0))
+            elif op.request is not None:
+                written.setdefault(op.request, 0)
+        for chunk in plan.chunks:
+            written[chunk.request] = chunk.start + chunk.count
+    for request, count in written.items():
+        stays[request].append(count)
+    return stays
 
 
 def _blocks_of(plan: StepPlan, *kinds: OpKind) -> int:
     return sum(len(op.blocks) for op in plan.ops if op.kind in kinds)
 
 
-def _never_written(ledger: Ledger, final: dict[int, int]) -> int:
-    """Slots that are handed out now and will be given back without ever being written."""
+def _never_written(ledger: Ledger, stays: Mapping[int, deque[int]]) -> int:
+    """Slots that are handed out now and will be given back without ever being written.
+
+    The first of a request's ``stays`` is the present one.
+    """
     size = ledger.shape.block_size
     return sum(
-        max(0, len(h.table) * size - h.padding - final.get(request, h.written))
+        max(0, len(h.table) * size - h.padding - max(h.written, stays[request][0]))
         for request, h in ledger.holders.items()
         if not h.finished
     )

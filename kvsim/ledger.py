@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvsim.slots import PoolShape, SlotCounts, SlotState, count_slots
-from kvsim.step import BlockOp, Chunk, FinishReason, OpKind, StepPlan
+from kvsim.step import GIVES_BACK, BlockOp, Chunk, FinishReason, OpKind, StepPlan
 
 __all__ = [
     "Holder",
@@ -27,9 +27,6 @@ __all__ = [
     "SlotState",
     "replay",
 ]
-
-
-_GIVES_BACK = (OpKind.FREE, OpKind.SWAP_OUT)
 
 
 class ReplayError(Exception):
@@ -75,6 +72,7 @@ class Ledger:
         # Blocks with more than one owner.
         self.shared_blocks = 0
         self._sums = dict.fromkeys(SlotState, 0)
+        self._written = 0  # slots of owned blocks that hold something
         # Different blocks that requests hold, and entries of their tables: more, if some share.
         self.owned_blocks = 0
         self.table_entries = 0
@@ -96,7 +94,7 @@ class Ledger:
             self._apply_op(op)
         for request in plan.preempted:
             self._require(request not in self.holders, f"request {request} preempted, keeps blocks")
-            gave = any(op.request == request and op.kind in _GIVES_BACK for op in plan.ops)
+            gave = any(op.request == request and op.kind in GIVES_BACK for op in plan.ops)
             self._require(gave, f"request {request} preempted, holds nothing")
         for chunk in plan.chunks:
             self._apply_chunk(chunk)
@@ -109,8 +107,7 @@ class Ledger:
     @property
     def written_slots(self) -> int:
         """Slots that hold something: what a count over poisoned tensors must find."""
-        # A block without an owner is filled by nobody.
-        return sum(self._filled) + len(self.cached) * self.shape.block_size
+        return self._written + len(self.cached) * self.shape.block_size
 
     def tables(self) -> dict[int, tuple[int, ...]]:
         """Block table of every request that holds blocks."""
@@ -324,6 +321,7 @@ class Ledger:
                 self._sums[SlotState.UNWRITTEN] += sign * (self.shape.block_size - full)
             else:
                 self._sums[SlotState.FINISHED] += sign * (self.shape.block_size - pads)
+        self._written += filled - self._filled[block]
         self._padding[block], self._filled[block], self._alive[block] = padding, filled, alive
 
     def _fill(self, block: int) -> tuple[int, int, bool]:

@@ -32,6 +32,9 @@ class OpKind(StrEnum):
     SWAP_IN = "swap_in"  # host blocks `sources` move to device `blocks`, behind shared ones
 
 
+GIVES_BACK = (OpKind.FREE, OpKind.SWAP_OUT)  # a request's stay in the pool ends
+
+
 class FinishReason(StrEnum):
     """Why a request ended."""
 

@@ -28,7 +28,7 @@ from experiment.engine.step_inputs import StepInputs
 from experiment.engine.swap import Transfers, transfers_for
 from experiment.memory.tensors import storage_bytes
 from kvsim.geometry import KVGeometry
-from kvsim.step import BlockOp, OpKind, StepPlan
+from kvsim.step import GIVES_BACK, BlockOp, OpKind, StepPlan
 
 Scatter = Callable[[torch.Tensor, StepInputs, torch.Tensor, torch.Tensor], None]
 
@@ -167,7 +167,7 @@ class KVPool:
                 kept[:, :, list(op.blocks)] = kept[:, :, list(op.sources)]
             for block in op.sources:
                 self._owners[block] -= 1
-        if op.kind in (OpKind.FREE, OpKind.SWAP_OUT):
+        if op.kind in GIVES_BACK:
             for block in op.blocks:
                 self._owners[block] -= 1
             gone = [b for b in op.blocks if not self._owners[b] and b not in op.cached]

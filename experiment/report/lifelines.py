@@ -16,7 +16,7 @@ from typing import Literal
 from experiment.arm_events import ArmEvents, arms_of
 from experiment.events import Step
 from experiment.record import Record
-from kvsim.step import OpKind, StepPlan, plan_from_json
+from kvsim.step import GIVES_BACK, OpKind, StepPlan, plan_from_json
 
 Phase = Literal["queued", "prefill", "decode", "preempted", "held"]
 PHASES: tuple[Phase, ...] = ("queued", "prefill", "decode", "preempted", "held")
@@ -102,7 +102,7 @@ class _Reader:
             self._ended.add(finish.request)
             if finish.request in self._open:
                 self._enter(finish.request, "held", begun)
-        freed = [op.request for op in plan.ops if op.kind in (OpKind.FREE, OpKind.SWAP_OUT)]
+        freed = [op.request for op in plan.ops if op.kind in GIVES_BACK]
         for request in freed:
             if request is not None and request in self._ended:
                 self._close(request, begun)
