@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from experiment.events_base import EventBase
+from experiment.events_base import EventBase, share_fields_set
 from experiment.events_engine import (
     CacheMoved,
     CacheQuantized,
@@ -364,7 +364,6 @@ Event = Annotated[
 TRANSIENT = (Progress, ModelDirectory, CellPrepared, TurnAwaited)
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
-_GIVEN: dict[frozenset[str], set[str]] = {}
 
 
 def encode(event: BaseModel) -> str:
@@ -378,8 +377,4 @@ def decode(line: str | bytes) -> Event:
     Raises:
         ValueError: not an event of this schema.
     """
-    event = _EVENT.validate_json(line)
-    # Which fields were given is a set of each event's own, larger than all that is in them.
-    given = event.model_fields_set
-    object.__setattr__(event, "__pydantic_fields_set__", _GIVEN.setdefault(frozenset(given), given))
-    return event
+    return share_fields_set(_EVENT.validate_json(line))

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T", bound=BaseModel)
+_GIVEN: dict[frozenset[str], set[str]] = {}
 
 
 class EventBase(BaseModel):
@@ -13,3 +17,13 @@ class EventBase(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     t_ns: int = Field(default_factory=time.monotonic_ns)
+
+
+def share_fields_set(model: T) -> T:
+    """Let models with the same fields set share one ``model_fields_set``; returns the model.
+
+    Pydantic gives each a set of its own, larger than all that is in the model.
+    """
+    given = model.model_fields_set
+    object.__setattr__(model, "__pydantic_fields_set__", _GIVEN.setdefault(frozenset(given), given))
+    return model

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from experiment.arm_events import ArmEvents
 from experiment.events import Keyframe, PoolReserved, Step
+from experiment.events_base import share_fields_set
 from experiment.messages import Message, message
 from experiment.results import SlotFigures, StepRow
 from kvsim.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
@@ -40,27 +41,26 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
             if op.request is not None and op.kind in GIVES_BACK:
                 stays[op.request].popleft()
         unwritten = counts[SlotState.UNWRITTEN]
-        rows.append(
-            StepRow(
-                step=plan.step,
-                t_ns=step.t_ns,
-                started_ns=step.started_ns,
-                tokens=plan.tokens,
-                running=_running(ledger, plan),
-                waiting=plan.waiting,
-                preempted=len(plan.preempted),
-                witness=step.written_slots,
-                written=ledger.written_slots,
-                never_written=min(_never_written(ledger, stays), unwritten),
-                shared=ledger.shared_blocks,
-                copied=_blocks_of(plan, OpKind.COPY),
-                swapped=_blocks_of(plan, OpKind.SWAP_OUT, OpKind.SWAP_IN),
-                held_blocks=ledger.owned_blocks,
-                table_entries=ledger.table_entries,
-                found_late=returns.found_late(plan),
-                **_figures(counts).model_dump(),
-            )
+        row = StepRow(
+            step=plan.step,
+            t_ns=step.t_ns,
+            started_ns=step.started_ns,
+            tokens=plan.tokens,
+            running=_running(ledger, plan),
+            waiting=plan.waiting,
+            preempted=len(plan.preempted),
+            witness=step.written_slots,
+            written=ledger.written_slots,
+            never_written=min(_never_written(ledger, stays), unwritten),
+            shared=ledger.shared_blocks,
+            copied=_blocks_of(plan, OpKind.COPY),
+            swapped=_blocks_of(plan, OpKind.SWAP_OUT, OpKind.SWAP_IN),
+            held_blocks=ledger.owned_blocks,
+            table_entries=ledger.table_entries,
+            found_late=returns.found_late(plan),
+            **_figures(counts).model_dump(),
         )
+        rows.append(share_fields_set(row))
     return rows, None
 
 

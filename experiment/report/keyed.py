@@ -44,7 +44,7 @@ from experiment.report.series import Series
 from experiment.report.simulation.figures import Unit
 from experiment.report.simulation.writing import written
 from experiment.resolved import resolved_config
-from experiment.results import Results
+from experiment.results import Results, StepRow
 
 _NAMES = ("arm", "channel", "claim", "part", "request", "id", "policy")
 _SEGMENT = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
@@ -180,7 +180,7 @@ def document(record: Record, results: Results, series: Sequence[Series]) -> dict
         "results": results.model_dump(mode="json"),
         "model": model.model_dump(mode="json") | slot if model else None,
         "workload": workload.model_dump(mode="json") if workload else None,
-        "steps": {one.arm: {row.step: row.model_dump() for row in one.rows} for one in series},
+        "steps": {one.arm: {row.step: row for row in one.rows} for one in series},
         "shares": {one.arm: [row.utilisation for row in one.rows if row.running] for one in series},
         "pools": pools(record),
         "moments": moments(record),
@@ -288,6 +288,8 @@ def _entry(value: Any, name: str) -> Any:
     """A field, or the entry of a list by its place."""
     if isinstance(value, Mapping):
         return value.get(name)
+    if isinstance(value, StepRow):
+        return getattr(value, name, None)
     if isinstance(value, list | tuple) and name.isdigit() and int(name) < len(value):
         return value[int(name)]
     return None
