@@ -61,7 +61,7 @@ FULL_experiments-2 := $(EXPERIMENTS) -k "$(SECOND)"
 FULL_experiments-3 := $(EXPERIMENTS) -k "not ($(FIRST) or $(SECOND))"
 FULL_commands := tests/full/test_documented_commands.py
 FULL_leaks := tests/full/test_leaks.py
-FULL_load := tests/full/test_load.py
+FULL_load := tests/full/test_load.py tests/safety/test_long_logs.py
 FULL_faults := tests/faults/test_broken_arms.py
 .PHONY: test-full
 test-full: $(VENV)/.ready-dev
