@@ -87,9 +87,13 @@ def paged_arm(tokens: dict[int, list[int]] | None = None) -> list[Event]:
 
 
 def arm_events(
-    arm: str, shape: PoolShape, plans: Iterable[StepPlan], tokens: dict[int, list[int]]
+    arm: str,
+    shape: PoolShape,
+    plans: Iterable[StepPlan],
+    tokens: dict[int, list[int]],
+    every: int = 1,
 ) -> list[Event]:
-    """An arm that runs these plans, a picture at every step, each step a second long."""
+    """An arm that runs these plans, a picture ``every`` so many steps, each step a second long."""
     events: list[Event] = [
         ArmStarted(arm=arm, pid=1),
         PoolReserved(
@@ -107,6 +111,8 @@ def arm_events(
                 plan=plan_to_json(plan), written_slots=ledger.written_slots,
             )
         )  # fmt: skip
+        if index % every:
+            continue
         events.append(
             Keyframe(
                 arm=arm,
