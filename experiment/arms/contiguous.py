@@ -141,7 +141,7 @@ def _generate_static(
     tensors = [tensor for pair in layers for tensor in pair]
     shape = PoolShape(rows, task.workload.max_length, task.geometry.bytes_per_token)
     run.pool_reserved(shape, lambda: tensors, lambda: unwritten_bytes(tensors))
-    _reset(cache, layers, len(first))
+    reset_cache(cache, layers, len(first))
     _compute_before(run, model, first, cache)
     for _ in run.repeats():
         planner = StaticBatchPlanner(rows, task.workload.max_length)
@@ -192,7 +192,7 @@ def _run_batches(
     left = len(run.task.workload.requests)
     for batch, waiting in batches(clock):
         with run.paused():  # what marks unwritten slots is no work of this arm
-            _reset(cache, layers, len(batch))
+            reset_cache(cache, layers, len(batch))
         left -= len(batch)
         hook = StaticHook(run, clock, planner, batch, layers, waiting)
         _generate(model, batch, cache, hook)
@@ -218,7 +218,7 @@ def _reserve(model: Any, rows: int, run: ArmRun) -> Any:
     return cache
 
 
-def _reset(cache: Any, layers: Sequence[tuple[torch.Tensor, torch.Tensor]], rows: int) -> None:
+def reset_cache(cache: Any, layers: Sequence[tuple[torch.Tensor, torch.Tensor]], rows: int) -> None:
     """Make the cache as new for ``rows`` requests; a smaller last batch uses the first slabs."""
     cache.reset()  # Transformers knows what each kind of layer keeps beside keys and values
     for layer, (keys, values) in zip(cache.layers, layers, strict=True):
