@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment.messages import UserError, user_error
@@ -70,10 +69,9 @@ def load_tokenizer(directory: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False
         )
-        # Without any of its files Transformers makes some tokenizers with an empty vocabulary.
-        files = set(tokenizer.vocab_files_names.values())
-        if files and not any(Path(directory, file).is_file() for file in files):
-            raise FileNotFoundError(", ".join(sorted(files)))
+        # Without its files Transformers makes some tokenizers with special tokens alone.
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):
+            raise ValueError("the vocabulary is empty")
     return tokenizer
 
 
