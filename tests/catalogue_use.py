@@ -69,7 +69,8 @@ class Sources:
     def _say(self, text: str) -> None:
         self.literal.add(text)
         if len(text) < 60:
-            self.words |= {text, as_word(text)}
+            # Of an arm such as contiguous.batch its mode too.
+            self.words |= {text, as_word(text), text.rpartition(".")[2]}
 
     def _python(self, tree: ast.Module) -> None:
         for node in ast.walk(tree):
