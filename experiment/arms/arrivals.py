@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 
 from experiment.arms.base import ArmRun
 from experiment.arrival_clock import ArrivalClock
@@ -30,19 +31,24 @@ def in_order(parts: Sequence[Sequence[WorkloadRequest]], clock: ArrivalClock) ->
 def as_they_come(
     requests: Sequence[WorkloadRequest], rows: int, max_length: int, clock: ArrivalClock
 ) -> Iterator[Batch]:
-    """Batches of who is there when the one before has ended, at most ``rows`` of them.
+    """Batches of the requests that are there when the one before has ended, ``rows`` at most.
 
-    Padded to the longest prompt, all rows must stay within ``max_length``.
+    Padded to the longest prompt, all rows of a batch stay within ``max_length``.
     """
     queue = list(requests)
     while queue:
         clock.wait_for(queue[0])
-        batch: list[WorkloadRequest] = []
-        while len(batch) < min(rows, len(queue)) and clock.arrived(queue[len(batch)]):
-            wider = [*batch, queue[len(batch)]]
-            longest = max(len(one.token_ids) for one in wider)
-            if final_tokens(longest, max(one.max_new_tokens for one in wider)) > max_length:
-                break
-            batch = wider
+        arrived = list(takewhile(clock.arrived, queue[:rows]))
+        batch = arrived[: fitting(arrived, rows, max_length)]
         del queue[: len(batch)]
         yield batch, sum(map(clock.arrived, queue))
+
+
+def fitting(requests: Sequence[WorkloadRequest], rows: int, max_length: int) -> int:
+    """How many of the first ``rows`` requests fit beside each other in slabs of ``max_length``."""
+    longest = last = 0
+    for count, one in enumerate(requests[:rows]):
+        longest, last = max(longest, len(one.token_ids)), max(last, one.max_new_tokens)
+        if final_tokens(longest, last) > max_length:
+            return count
+    return min(rows, len(requests))

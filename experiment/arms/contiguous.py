@@ -27,7 +27,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from experiment.arms.arrivals import Batches, as_they_come, clock_of, in_order
+from experiment.arms.arrivals import Batches, as_they_come, clock_of, fitting, in_order
 from experiment.arms.base import ArmRun
 from experiment.arms.choice import choice
 from experiment.arms.contiguous_hooks import (
@@ -61,22 +61,15 @@ def run_sequential(run: ArmRun) -> None:
 
 
 def run_batch(run: ArmRun) -> None:
-    """Padded batches of as many requests as the budget holds slabs and may run at a time."""
+    """Padded batches of as many requests as the budget holds slabs and may run at a time.
+
+    Of the arm ``contiguous.compiled`` Transformers compiles the decoding steps, off the clock.
+    """
     task, requests = run.task, run.task.workload.requests
     rows = min(task.slabs, len(requests), task.config.engine.max_num_seqs)
-    parts, length = _parts(requests, rows), task.workload.max_length
-    if not task.config.workload.arrivals:
-        _run_static(run, rows, lambda clock: in_order(parts, clock), parts[0])
-        return
-    _run_static(run, rows, lambda clock: as_they_come(requests, rows, length, clock), parts[0])
-
-
-def run_compiled(run: ArmRun) -> None:
-    """Padded batches whose decoding steps Transformers compiles, before the clock begins."""
-    task, requests = run.task, run.task.workload.requests
-    rows = min(task.slabs, len(requests), task.config.engine.max_num_seqs)
-    parts = _parts(requests, rows)
-    _run_static(run, rows, lambda clock: in_order(parts, clock), parts[0])
+    length = task.workload.max_length
+    first = requests[: fitting(requests, rows, length)]
+    _run_static(run, rows, lambda clock: as_they_come(requests, rows, length, clock), first)
 
 
 def run_growing(run: ArmRun) -> None:
@@ -148,38 +141,37 @@ def _generate_static(
     tensors = [tensor for pair in layers for tensor in pair]
     shape = PoolShape(rows, task.workload.max_length, task.geometry.bytes_per_token)
     run.pool_reserved(shape, lambda: tensors, lambda: unwritten_bytes(tensors))
-    _reset(cache, layers, len(first), refill=False)
-    used = _compute_before(run, model, first, cache)
-    for repeat in run.repeats():
+    reset_cache(cache, layers, len(first))
+    _compute_before(run, model, first, cache)
+    for _ in run.repeats():
         planner = StaticBatchPlanner(rows, task.workload.max_length)
-        _run_batches(run, model, batches, planner, cache, layers, used or repeat > 0)
+        _run_batches(run, model, batches, planner, cache, layers)
 
 
-def _compute_before(run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> bool:
-    """A prompt step of a batch and some that decode, of which nothing is kept; whether any ran.
+def _compute_before(run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> None:
+    """Compute a batch's prompt step and some decoding steps, and keep nothing of them.
 
     Transformers compiles in them, where it does.
     """
     arm, began = run.task.arm, time.perf_counter()
     if arm == _COMPILED_ARM:
         with run.paused():
-            _generate_first(arm, model, batch, cache, _WARM_UP)
+            _generate_first(run, model, batch, cache, _WARM_UP)
             run.synchronize()
         run.emit(ModelCompiled(arm=arm, seconds=time.perf_counter() - began))
-        return True
-    if not run.computes_before:
-        return False
-    with first_run(run, [len(each.token_ids) for each in batch]):
-        _generate_first(arm, model, batch, cache, NEW_TOKENS)
-    return True
+    elif run.computes_before:
+        with first_run(run, [len(each.token_ids) for each in batch]):
+            _generate_first(run, model, batch, cache, NEW_TOKENS)
 
 
 @torch.inference_mode()
 def _generate_first(
-    arm: str, model: Any, batch: Sequence[WorkloadRequest], cache: Any, new_tokens: int
+    run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], cache: Any, new_tokens: int
 ) -> None:
-    short = [each.model_copy(update={"max_new_tokens": new_tokens}) for each in batch]
-    model.generate(**_arguments(model, short, cache), **_compiling(arm))
+    # As many as fit behind the longest prompt: the last token's K and V are never written.
+    room = run.task.workload.max_length + 1 - max(len(each.token_ids) for each in batch)
+    short = [each.model_copy(update={"max_new_tokens": min(new_tokens, room)}) for each in batch]
+    model.generate(**_arguments(model, short, cache), **_compiling(run.task.arm))
 
 
 def _compiling(arm: str) -> dict[str, Any]:
@@ -193,16 +185,15 @@ def _run_batches(
     planner: StaticBatchPlanner,
     cache: Any,
     layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
-    used: bool,
 ) -> None:
-    """Every batch once; ``used``: the cache holds something already."""
+    """Every batch once."""
     run.begin_generation()
     clock = clock_of(run)
     left = len(run.task.workload.requests)
     for batch, waiting in batches(clock):
         with run.paused():  # what marks unwritten slots is no work of this arm
-            _reset(cache, layers, len(batch), refill=used)
-        used, left = True, left - len(batch)
+            reset_cache(cache, layers, len(batch))
+        left -= len(batch)
         hook = StaticHook(run, clock, planner, batch, layers, waiting)
         _generate(model, batch, cache, hook)
         if not left:
@@ -227,19 +218,16 @@ def _reserve(model: Any, rows: int, run: ArmRun) -> Any:
     return cache
 
 
-def _reset(
-    cache: Any, layers: Sequence[tuple[torch.Tensor, torch.Tensor]], rows: int, refill: bool
-) -> None:
-    """Make the cache empty for ``rows`` requests; a smaller last batch uses the first slabs."""
+def reset_cache(cache: Any, layers: Sequence[tuple[torch.Tensor, torch.Tensor]], rows: int) -> None:
+    """Make the cache as new for ``rows`` requests; a smaller last batch uses the first slabs."""
+    cache.reset()  # Transformers knows what each kind of layer keeps beside keys and values
     for layer, (keys, values) in zip(cache.layers, layers, strict=True):
-        layer.cumulative_length.zero_()
         # A view would be another tensor to compiled code, which knows the cache by its address.
         whole = rows == keys.shape[0]
         layer.keys, layer.values = (keys, values) if whole else (keys[:rows], values[:rows])
         layer.batch_size = rows
-        if refill:
-            keys.fill_(UNWRITTEN)
-            values.fill_(UNWRITTEN)
+        keys.fill_(UNWRITTEN)
+        values.fill_(UNWRITTEN)
 
 
 @torch.inference_mode()

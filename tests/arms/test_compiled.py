@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import CompileConfig
+from transformers import Cache, CompileConfig, StaticLayer
 
 from experiment.arms import contiguous
 from experiment.arms.registry import ARMS
@@ -46,20 +46,17 @@ class Recorder(torch.nn.Linear):
 
 def fake_run(arm: str) -> Any:
     events: list[Any] = []
-    workload = SimpleNamespace(sampling=SamplingConfig())
+    workload = SimpleNamespace(sampling=SamplingConfig(), max_length=32)
     return SimpleNamespace(
         task=SimpleNamespace(arm=arm, workload=workload), computes_before=True,
         paused=nullcontext, synchronize=lambda: None, emit=events.append, events=events,
     )  # fmt: skip
 
 
-def cache_of(rows: int) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
-    pairs = [(torch.zeros(rows, 1, 8, 2), torch.zeros(rows, 1, 8, 2)) for _ in range(2)]
-    layers = [
-        SimpleNamespace(keys=k, values=v, cumulative_length=torch.tensor([5]), batch_size=0)
-        for k, v in pairs
-    ]
-    return SimpleNamespace(layers=layers), pairs
+def cache_of(rows: int) -> tuple[Cache, list[tuple[torch.Tensor, torch.Tensor]]]:
+    cache = Cache(layers=[StaticLayer(8), StaticLayer(8)])
+    cache.early_initialization(rows, 1, 2, torch.float32, torch.device("cpu"))
+    return cache, [(layer.keys, layer.values) for layer in cache.layers]
 
 
 @pytest.mark.parametrize("arm", ["contiguous.batch", ARM])
@@ -78,7 +75,7 @@ def test_generate_is_told_whether_to_compile(arm: str) -> None:
 def test_compiling_takes_a_few_steps_of_the_same_shape_before_the_clock() -> None:
     model, run = Recorder(), fake_run(ARM)
     cache, _ = cache_of(2)
-    assert contiguous._compute_before(run, model, REQUESTS, cache)
+    contiguous._compute_before(run, model, REQUESTS, cache)
     (told,) = model.calls
     assert told["disable_compile"] is False
     assert isinstance(told["compile_config"], CompileConfig)
@@ -93,7 +90,7 @@ def test_compiling_takes_a_few_steps_of_the_same_shape_before_the_clock() -> Non
 def test_others_compute_as_many_tokens_as_ours_before_the_clock_and_compile_nothing() -> None:
     model, run = Recorder(), fake_run("contiguous.batch")
     cache, _ = cache_of(2)
-    assert contiguous._compute_before(run, model, REQUESTS, cache)
+    contiguous._compute_before(run, model, REQUESTS, cache)
     (told,) = model.calls
     assert told["disable_compile"] is True
     assert (told["input_ids"].shape, told["max_new_tokens"]) == ((2, 5), NEW_TOKENS)
@@ -105,17 +102,17 @@ def test_others_compute_as_many_tokens_as_ours_before_the_clock_and_compile_noth
 def test_the_first_repeat_of_an_experiment_warms_up_so_nothing_is_computed_before() -> None:
     model, run = Recorder(), fake_run("contiguous.batch")
     run.computes_before = False
-    assert not contiguous._compute_before(run, model, REQUESTS, cache_of(2)[0])
+    contiguous._compute_before(run, model, REQUESTS, cache_of(2)[0])
     assert (model.calls, run.events) == ([], [])
 
 
 def test_compiled_code_finds_the_cache_where_it_was() -> None:
     cache, layers = cache_of(3)
-    contiguous._reset(cache, layers, 3, refill=True)
+    contiguous.reset_cache(cache, layers, 3)
     assert all(one.keys is pair[0] for one, pair in zip(cache.layers, layers, strict=True))
     assert all(one.values is pair[1] for one, pair in zip(cache.layers, layers, strict=True))
     assert float(layers[0][0][0, 0, 0, 0]) == contiguous.UNWRITTEN
-    contiguous._reset(cache, layers, 2, refill=False)
+    contiguous.reset_cache(cache, layers, 2)
     assert cache.layers[0].keys.shape[0] == cache.layers[0].batch_size == 2
 
 
