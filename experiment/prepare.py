@@ -25,8 +25,12 @@ from experiment.kv_dtype import Capability, cache_geometry, check_kv_dtype
 from experiment.launch import check_room
 from experiment.messages import Message, UserError, message, user_error
 from experiment.model.checks import check_model, read_model_config
-from experiment.model.facts import describe
-from experiment.model.load import load_tokenizer, reading_tokenizer
+from experiment.model.facts import build_empty, describe
+from experiment.model.load import (
+    as_text,
+    optional_tokenizer,
+    reading_tokenizer,
+)
 from experiment.model.precision import slow_on_cpu
 from experiment.model.source import Source, check_files, find_model, use_plain_http
 from experiment.wire import Wire, leave, serve
@@ -40,7 +44,7 @@ from experiment.workload import (
     make_workload,
     with_arrivals,
 )
-from kvsim.geometry import KVGeometry
+from kvsim.geometry import KVGeometry, geometry_from_config
 
 # Arms that are handed all requests before they begin; none of those that there are.
 ALL_AT_ONCE: tuple[str, ...] = ()
@@ -66,29 +70,29 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     wire.emit(model)
     wire.emit(ModelDirectory(path=str(directory)))
     wire.emit(Progress(task=message("prepare.workload"), done=0, total=len(prompts)))
-    requests = _requests(config, prompts, model, directory)
+    requests = _requests(config, prompts, model, _tokenizer(wire, config, directory))
     wire.emit(_workload(config, requests, model, arms))
 
 
 def libraries() -> None:
-    """Import what counting the model's parameters needs; nothing else here takes as long."""
-    import torch  # noqa: F401
-    import transformers.modeling_utils  # noqa: F401
+    """Import what the model is probed with; nothing else here takes as long."""
+    import experiment.engine.model_runner  # noqa: F401
 
 
 def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
     """The workload of each cell; arms that cannot work within it are named beside it."""
-    models: dict[object, tuple[ModelPrepared, Path]] = {}
+    models: dict[object, tuple[ModelPrepared, Path, Any | None]] = {}
     for index, cell in enumerate(task["cells"]):
         config = Config.model_validate(cell["config"])
         arms = _that_run(cell["arms"], task["device"])
         prompts = choose_prompts(config)
         check_prompts(prompts)
-        key = (config.model, config.cache.max_length)
+        key = (config.model, config.cache.max_length, bool(config.workload.lengths))
         if key not in models:
-            models[key] = prepare_model(wire, config, task["device"])
-        model, directory = models[key]
-        requests = _requests(config, prompts, model, directory)
+            model, directory = prepare_model(wire, config, task["device"])
+            models[key] = (model, directory, _tokenizer(wire, config, directory))
+        model, directory, tokenizer = models[key]
+        requests = _requests(config, prompts, model, tokenizer)
         wire.emit(
             CellPrepared(
                 index=index,
@@ -154,31 +158,38 @@ def _check_device(config: Config, arms: Sequence[str], device: str) -> None:
     check_kv_dtype(config.cache.kv_dtype, arms, device, capability)
 
 
+def _tokenizer(wire: Wire, config: Config, directory: Path) -> Any | None:
+    """The model's tokenizer; None where there is none and token ids are drawn.
+
+    Raises:
+        UserError: there is none, and the prompts are texts.
+    """
+    tokenizer, name = optional_tokenizer(str(directory)), config.model.name
+    if tokenizer is None and not config.workload.lengths:
+        raise user_error("error.model.no_tokenizer", path=name)
+    if tokenizer is None:
+        wire.emit(Notice(text=message("prepare.no_tokenizer", path=name)))
+    return tokenizer
+
+
 def _requests(
-    config: Config, prompts: Sequence[str], model: ModelPrepared, directory: Path
+    config: Config, prompts: Sequence[str], model: ModelPrepared, tokenizer: Any | None
 ) -> list[WorkloadRequest]:
-    """The requests of the workload, when they arrive and how urgent they are."""
-    return with_arrivals(config, _texts_or_lengths(config, prompts, model, directory))
+    """The requests of the workload, when they arrive and how urgent they are.
 
-
-def _texts_or_lengths(
-    config: Config, prompts: Sequence[str], model: ModelPrepared, directory: Path
-) -> list[WorkloadRequest]:
-    """Requests of given lengths where the config gives them, of texts otherwise."""
+    Their lengths are those of the config where it gives any, those of texts otherwise.
+    """
     check_stop_tokens(config.sampling.stop_token_ids, model.vocab_size)
-    tokenizer = load_tokenizer(str(directory))
-
-    def decode(ids: list[int]) -> str:
-        with reading_tokenizer(str(directory)):
-            return str(tokenizer.decode(ids))
+    if config.workload.lengths:
+        drawn = drawn_requests(config, model.vocab_size, lambda ids: as_text(tokenizer, ids))
+        return with_arrivals(config, drawn)
+    assert tokenizer is not None
 
     def encode(text: str) -> list[int]:
-        with reading_tokenizer(str(directory)):
+        with reading_tokenizer(tokenizer.name_or_path):
             return [int(token) for token in tokenizer(text)["input_ids"]]
 
-    if config.workload.lengths:
-        return drawn_requests(config, model.vocab_size, decode)
-    return make_requests(
+    made = make_requests(
         prompts,
         encode,
         model.vocab_size,
@@ -186,6 +197,7 @@ def _texts_or_lengths(
         config.cache.max_length,
         config.sampling.n,
     )
+    return with_arrivals(config, made)
 
 
 def _workload(
@@ -211,17 +223,36 @@ def prepare_model(wire: Wire, config: Config, device: str) -> tuple[ModelPrepare
         UserError: no such model, a refused one, or weights that cannot be read.
     """
     name = config.model.name
+    accepted: list[tuple[Any, Any]] = []
 
     def accept(directory: Path) -> None:
         check_files(directory)
-        check_model(read_model_config(directory, name), name, config.cache.max_length)
+        model_config = read_model_config(directory, name)
+        check_model(model_config, name, config.cache.max_length)
+        accepted.append((model_config, _probed(model_config, name)))
 
     source: Source = find_model(config, wire.emit, accept)
-    model_config = read_model_config(source.directory, name)
-    model = describe(source, config, model_config, device, wire.emit)
+    model = describe(source, config, *accepted[-1], device, wire.emit)
     if device == "cpu" and slow_on_cpu(model.dtype):
         wire.emit(Notice(text=message("prepare.slow_dtype", dtype=model.dtype)))
     return model, source.directory
+
+
+def _probed(model_config: Any, name: str) -> Any:
+    """The model of a config without its weights.
+
+    Raises:
+        UserError: it cannot be built, or the paged engine cannot run its attention.
+    """
+    from experiment.engine.attention import ATTENTION, UnsupportedModelError
+    from experiment.engine.model_runner import probe
+
+    built = build_empty(model_config, name, ATTENTION)
+    try:
+        probe(built, geometry_from_config(model_config.to_dict(), element_bytes=1))
+    except UnsupportedModelError as error:
+        raise error.refusal(name) from error
+    return built
 
 
 if __name__ == "__main__":

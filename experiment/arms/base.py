@@ -41,7 +41,7 @@ from experiment.memory.tensors import (
     trim,
 )
 from experiment.messages import message
-from experiment.model.load import load_model, load_tokenizer
+from experiment.model.load import as_text, load_model, optional_tokenizer
 from experiment.pace import MAX_REQUEST_MARKS
 from experiment.request_times import RequestTimes
 from experiment.thread_record import thread_facts, usable_cores
@@ -117,7 +117,7 @@ class ArmRun:
         begin = self.now()
         task = self.task
         model = load_model(task.directory, task.model.dtype, task.device, attention)
-        self._tokenizer = load_tokenizer(task.directory)
+        self._tokenizer = optional_tokenizer(task.directory)
         self.synchronize()
         self._load_s = (self.now() - begin) / 1e9
         (check or _first_token)(model)
@@ -251,7 +251,7 @@ class ArmRun:
         The others are measured, and a reading lengthens what follows it.
         """
         with self.paused():
-            text = self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+            text = as_text(self._tokenizer, tokens)
             step, began = self._last_step, self._began
             self._wire.emit(times.event(self.task.arm, step, request, reason, tokens, text, began))
         if not self._repeat and self._marked_requests < MAX_REQUEST_MARKS:

@@ -122,9 +122,9 @@ def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
     try:
         # Before the weights are touched: what was packed wrongly must not be its own measure.
         expected = plain_logits(model)
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, MemoryError):
         raise
-    except (RuntimeError, IndexError):
+    except Exception:
         expected = None  # the probe finds out what is the matter with the model as it is
     else:
         _pack(model, run)
@@ -133,9 +133,7 @@ def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
         with _valid_logits(run):
             probe(model, task.geometry, kernel=_kernel(run), expected=expected)
     except UnsupportedModelError as error:
-        raise user_error(
-            "error.model_attention", model=task.model.name, feature=error.feature
-        ) from error
+        raise error.refusal(task.model.name) from error
     if _kv_dtype(run) is not None:
         _measure_kv_error(model, run, block_size)
 

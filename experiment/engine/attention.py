@@ -17,8 +17,11 @@ from transformers import AttentionInterface
 from experiment.engine.kernels import FUSED, Kernel
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.step_inputs import StepInputs
+from experiment.messages import UserError, user_error
 
 ATTENTION = "pagedkv"
+# The feature of a model that does not call what is registered under that name.
+NO_INTERFACE = "attention_interface"
 # Arguments of Transformers' interface that change nothing for a packed causal step.
 _HARMLESS = frozenset(
     {"position_ids", "use_cache", "cache_position", "is_causal", "output_attentions"}
@@ -31,6 +34,12 @@ class UnsupportedModelError(Exception):
     def __init__(self, feature: str) -> None:
         super().__init__(feature)
         self.feature = feature
+
+    def refusal(self, model: str) -> UserError:
+        """The same for a person, who called the model so."""
+        if self.feature in (NO_INTERFACE, "paged_step"):
+            return user_error("error.model.attention_interface", model=model)
+        return user_error("error.model.attention", model=model, feature=self.feature)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from experiment.engine.attention import ATTENTION, PagedStep, UnsupportedModelError
+from experiment.engine.attention import (
+    ATTENTION,
+    NO_INTERFACE,
+    PagedStep,
+    UnsupportedModelError,
+)
 from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.decode_graphs import Capture, DecodeGraphs, padded_sizes
 from experiment.engine.kernels import KERNELS, Kernel, numba_scatter, triton_module
@@ -51,7 +56,7 @@ class ModelRunner:
         if isinstance(inputs, StaticInputs):
             assert self.graphs is not None
             return _checked(inputs, self.graphs.replay(inputs))
-        return self._forward(inputs, PagedStep(self.pool, inputs, self.kernel))
+        return _checked(inputs, self.forward(inputs, PagedStep(self.pool, inputs, self.kernel)))
 
     def capture_decoding(self, most: int, max_length: int, capture: Capture) -> DecodeGraphs:
         """Capture decoding steps of up to ``most`` requests, none longer than ``max_length``.
@@ -64,17 +69,15 @@ class ModelRunner:
         """
 
         def forward(inputs: StepInputs) -> torch.Tensor:
-            return self._unchecked(inputs, PagedStep(self.pool, inputs, self.kernel))
+            return self.forward(inputs, PagedStep(self.pool, inputs, self.kernel))
 
         buffers = StaticBuffers(most, max_length, self.pool.block_size, self.pool.kv.device)
         with torch.inference_mode():
             self.graphs = DecodeGraphs(forward, buffers, padded_sizes(most), capture)
         return self.graphs
 
-    def _forward(self, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
-        return _checked(inputs, self._unchecked(inputs, step))
-
-    def _unchecked(self, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
+    def forward(self, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
+        """Run the packed step, whatever its logits: [requests that sample, vocabulary]."""
         with on_rows(self._last, inputs.sampled_rows, inputs.input_ids.shape[1]):
             output = self.model(
                 input_ids=inputs.input_ids,
@@ -112,10 +115,14 @@ def probe(
     ``expected`` are the :func:`plain_logits` of the model before anything of it was changed; else
     they are those of the model as it is, which say nothing of its weights.
 
+    A model on torch's device ``meta`` has no logits to compare; nothing is said of one that needs
+    data to run at all, as some mixtures of experts do.
+
     Raises:
         UnsupportedModelError: a layer does not call our function exactly once, passes an
             argument that we do not implement, has keys of another shape than its config says,
-            or the logits differ.
+            fails with it, or the logits differ.
+        InvalidLogitsError: NaN or infinity among the logits.
     """
     parameter = next(model.parameters())
     pool = KVPool(geometry, 3, 4, parameter.dtype, parameter.device)
@@ -125,13 +132,20 @@ def probe(
     inputs = build_inputs(plan, {0: prompt}, {0: [2, 0]}, pool.block_size, parameter.device)
     step = PagedStep(pool, inputs, KERNELS[kernel])
     try:
-        ours = ModelRunner(model, pool, kernel)._forward(inputs, step)
-    except torch.OutOfMemoryError:
+        ours = ModelRunner(model, pool, kernel).forward(inputs, step)
+    except (torch.OutOfMemoryError, MemoryError, UnsupportedModelError):
         raise
     except (RuntimeError, IndexError) as error:
+        if parameter.is_meta:
+            return
         raise UnsupportedModelError("kv_shape") from error
+    except Exception as error:  # whatever a model makes of the arguments that it is not given
+        raise UnsupportedModelError(NO_INTERFACE) from error
     if sorted(step.calls) != list(range(geometry.layers)):
-        raise UnsupportedModelError("attention_interface")
+        raise UnsupportedModelError(NO_INTERFACE)
+    if parameter.is_meta:
+        return
+    ours = _checked(inputs, ours)
     theirs = plain_logits(model) if expected is None else expected
     limit = tolerance or (1e-4 if parameter.dtype == torch.float32 else 3e-2)
     # Said so that NaN on either side is no agreement.

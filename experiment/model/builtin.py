@@ -1,6 +1,7 @@
 """Models with random weights, built once and kept in the user's cache directory.
 
     <cache>/models/gpt2-r1-seed0-range0.08/
+    <cache>/models/config-5f0c…-r1-seed0-range0.08/     of a directory that has no weights
         model.safetensors, config.json, generation_config.json, tokenizer files
         manifest.json         sha256 of every other file; written last
 
@@ -25,15 +26,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import platformdirs
+import psutil
 
 from experiment.foreign import MAX_JSON_BYTES, given_path, parse_json, read_bounded
 from experiment.locks import abandoned, hold
 from experiment.messages import UserError, user_error
+from experiment.model.digest import weights_sha256
+from experiment.model.hub import SMALL_FILES
 from experiment.model.load import one_line, quieten
 from experiment.model.tokenizer import END_OF_TEXT, gpt2_tokenizer
 from kvsim.digest import file_sha256
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PretrainedConfig
 
 RECIPE_VERSION = 1  # raise it when the same name, seed and range would give other weights
@@ -124,24 +129,31 @@ def cache_root() -> Path:
     return root.absolute() / "models"
 
 
-def model_directory(recipe: str, seed: int, init_range: float) -> Path:
+def model_directory(recipe: str | Path, seed: int, init_range: float) -> Path:
     """Name the place of a built model, whether or not it is there."""
-    return cache_root() / f"{recipe}-r{RECIPE_VERSION}-seed{seed}-range{init_range:g}"
+    name = recipe if isinstance(recipe, str) else f"config-{weights_sha256(_files(recipe))[:16]}"
+    return cache_root() / f"{name}-r{RECIPE_VERSION}-seed{seed}-range{init_range:g}"
+
+
+def _files(directory: Path) -> list[Path]:
+    """Config and tokenizer of a model's directory."""
+    return [directory / name for name in SMALL_FILES if (directory / name).is_file()]
 
 
 def build_model(
-    recipe: str, seed: int, init_range: float, building: Callable[[], None] = lambda: None
+    recipe: str | Path, seed: int, init_range: float, building: Callable[[], None] = lambda: None
 ) -> Path:
     """Build a model with random weights in fp32, unless it is there and whole.
 
     Args:
-        recipe: a name in ``RECIPES``.
+        recipe: a name in ``RECIPES``, or a directory with a config.json and perhaps a tokenizer.
         seed: of torch's generator; the same seed gives the same bytes.
         init_range: standard deviation of the weights, as Transformers' ``initializer_range``.
         building: called before the work, when there is work.
 
     Raises:
-        UserError: the cache directory cannot be written, or the vocabulary is missing.
+        UserError: the cache directory cannot be written, the vocabulary is missing, or the weights
+            do not fit into memory or onto the disk.
     """
     from safetensors import SafetensorError
 
@@ -184,22 +196,39 @@ def recorded_sha256(place: Path) -> str:
     return str(manifest["files"]["model.safetensors"])
 
 
-def _write_model(work: Path, recipe: str, seed: int, init_range: float) -> None:
+def _write_model(work: Path, recipe: str | Path, seed: int, init_range: float) -> None:
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     quieten()
-    config = RECIPES[recipe]()
+    if isinstance(recipe, Path):
+        config = AutoConfig.from_pretrained(recipe, local_files_only=True, trust_remote_code=False)
+    else:
+        config = RECIPES[recipe]()
     # Before construction: Transformers' own initialisation reads it, residual scaling included.
     config.initializer_range = init_range
+    with torch.device("meta"):
+        _check_room(AutoModelForCausalLM.from_config(config), str(recipe), work)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.save_pretrained(work)
+    model.save_pretrained(work, max_shard_size=1 << 50)  # one file, whatever its size
     model.generation_config.save_pretrained(work)
-    gpt2_tokenizer().save_pretrained(work)
+    if isinstance(recipe, Path):
+        for file in _files(recipe):
+            if file.name != "config.json":  # that was saved with the model
+                shutil.copy(file, work)
+    else:
+        gpt2_tokenizer().save_pretrained(work)
     files = {path.name: file_sha256(path) for path in sorted(work.iterdir())}
     (work / MANIFEST).write_text(json.dumps({"files": files}, indent=2), encoding="utf-8")
+
+
+def _check_room(built: nn.Module, name: str, work: Path) -> None:
+    needed = 4 * sum(parameter.numel() for parameter in built.parameters())
+    free = min(psutil.virtual_memory().available, shutil.disk_usage(work).free)
+    if needed > free:
+        raise user_error("error.model.no_room", model=name, needed=needed, free=free)
 
 
 def _put_in_place(work: Path, place: Path) -> None:

@@ -26,7 +26,12 @@ _REPORT_EVERY = 1 << 26  # bytes
 
 
 def describe(
-    source: Source, run: Config, model: Any, device: str, emit: Callable[[Event], None]
+    source: Source,
+    run: Config,
+    model: Any,
+    built: nn.Module,
+    device: str,
+    emit: Callable[[Event], None],
 ) -> ModelPrepared:
     """Put together what the run's model is.
 
@@ -34,6 +39,7 @@ def describe(
         source: where the weights are.
         run: the run.
         model: the Transformers config of the weights.
+        built: the model of that config, from :func:`build_empty`.
         device: ``cpu`` or ``cuda``.
         emit: is sent progress while the weights are read.
 
@@ -42,7 +48,6 @@ def describe(
     """
     values = model.to_dict()
     files = weight_files(source.directory)
-    built = build_empty(model, run.model.name)
     check_tensors(files, source.directory, built)
     dtype = resolve_dtype(run.model.dtype, device)
     geometry = geometry_from_config(values, ELEMENT_BYTES[dtype])
@@ -70,21 +75,37 @@ def describe(
     )
 
 
-def build_empty(config: Any, name: str) -> nn.Module:
+def build_empty(config: Any, name: str, attention: str) -> nn.Module:
     """The model of a Transformers config, built without memory: names and shapes alone.
 
+    Args:
+        config: the config.
+        name: what the person called the model.
+        attention: a name that Transformers' attention interface knows.
+
     Raises:
-        UserError: the config describes no model that can be built.
+        UserError: the config describes no model that can be built, or none with that attention.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
-    try:
+    def build(attention: str) -> nn.Module:
         with torch.device("meta"):
-            built: nn.Module = AutoModelForCausalLM.from_config(config)
+            built: nn.Module = AutoModelForCausalLM.from_config(
+                config, attn_implementation=attention
+            )
+        return built.eval()
+
+    try:
+        return build(attention)
     except Exception as error:  # whatever the author of a kind of model chose
-        raise user_error("error.model.unbuildable", model=name, detail=one_line(error)) from error
-    return built
+        try:
+            build("eager")
+        except Exception as other:
+            detail = one_line(other)
+            raise user_error("error.model.unbuildable", model=name, detail=detail) from other
+        # It picks its attention from a table of its own.
+        raise user_error("error.model.attention_interface", model=name) from error
 
 
 def eos_token_id(directory: Path, values: dict[str, Any], name: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +66,33 @@ def load_tokenizer(directory: str) -> Any:
 
     quieten()
     with reading_tokenizer(directory):
-        return AutoTokenizer.from_pretrained(
+        tokenizer = AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False
         )
+        # Without its files Transformers makes some tokenizers with special tokens alone.
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):
+            raise ValueError("the vocabulary is empty")
+    return tokenizer
+
+
+def optional_tokenizer(directory: str) -> Any | None:
+    """The prepared tokenizer; None where there is no usable one."""
+    try:
+        return load_tokenizer(directory)
+    except UserError:
+        return None
+
+
+def as_text(tokenizer: Any | None, token_ids: Sequence[int]) -> str:
+    """Decode tokens for people to read; without a tokenizer these are the ids.
+
+    Raises:
+        UserError: the tokenizer is of no use.
+    """
+    if tokenizer is None:
+        return " ".join(map(str, token_ids))
+    with reading_tokenizer(tokenizer.name_or_path):
+        return str(tokenizer.decode(token_ids, clean_up_tokenization_spaces=False))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Where the weights of a run come from.
 
 a directory ─► built in (tiny-...) ─► local Hugging Face cache ─► hub ─► GPT-2 at random
+└────► its weights, or random ones where it has a config alone
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,6 +31,8 @@ from experiment.model.hub import (
 from experiment.os_errors import os_reason
 
 GPT2_NAMES = ("gpt2", "openai-community/gpt2")
+# Endings of the files that models of other programs, or of older versions, have their weights in.
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx")
 Emit = Callable[[Event], None]
 Accept = Callable[[Path], None]
 
@@ -57,9 +61,7 @@ def find_model(config: Config, emit: Emit, accept: Accept = lambda _: None) -> S
     if local is not None:
         # The config first: a model that is refused anyway needs no weights.
         source = _accepted(Source(local, "local"), accept)
-        if not weight_files(local):
-            raise user_error("error.model.no_safetensors", model=name)
-        return source
+        return _random(local, config, emit) if _without_weights(local) else source
     if name in ALWAYS_RANDOM:
         return _accepted(_random(name, config, emit), accept)
     cached = _cached(name)
@@ -103,6 +105,10 @@ def text_warning(config: Config) -> Message | None:
     None where trained weights are at hand, or may be.
     """
     name = config.model.name
+    with suppress(UserError):  # said when it is loaded
+        local = _local(name)
+        if local is not None:
+            return message("model.random_text") if _without_weights(local) else None
     if name in ALWAYS_RANDOM:
         return message("model.random_text")
     if name not in GPT2_NAMES or _cached(name) is not None:
@@ -176,9 +182,22 @@ def _offline(config: Config, emit: Emit, tried: Message) -> Source:
     return _random("gpt2", config, emit)
 
 
-def _random(recipe: str, config: Config, emit: Emit) -> Source:
+def _without_weights(directory: Path) -> bool:
+    """Whether a directory holds a config and no weights at all, in whatever format.
+
+    Raises:
+        UserError: there are some, but none that can be loaded.
+    """
+    if weight_files(directory):
+        return False
+    if any(path.name == INDEX or path.suffix in _WEIGHTS for path in directory.glob("*")):
+        raise user_error("error.model.no_safetensors", model=str(directory))
+    return True
+
+
+def _random(recipe: str | Path, config: Config, emit: Emit) -> Source:
     def building() -> None:
-        emit(Progress(task=message("prepare.build", model=recipe), done=0))
+        emit(Progress(task=message("prepare.build", model=str(recipe)), done=0))
 
     directory = build_model(recipe, config.run.seed, config.model.init_range, building)
     return Source(directory, "random")
