@@ -161,7 +161,7 @@ def _latencies(found: Found, arm: str, base: str | None) -> list[tuple[CellResul
 
 def _way(arm: str | None) -> object:
     """How an arm runs requests, as a part of a sentence."""
-    name = "one_by_one" if arm is None else arm.removeprefix("contiguous.")
+    name = {None: "one_by_one", "contiguous.batch": "batch"}.get(arm, arm)
     return detail(_NAME, f"way_{name}").model_dump()
 
 

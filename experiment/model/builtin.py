@@ -201,8 +201,10 @@ def _write_model(work: Path, recipe: str | Path, seed: int, init_range: float) -
     from transformers import AutoConfig, AutoModelForCausalLM
 
     quieten()
-    given = isinstance(recipe, Path)
-    config = AutoConfig.from_pretrained(recipe) if given else RECIPES[str(recipe)]()
+    if isinstance(recipe, Path):
+        config = AutoConfig.from_pretrained(recipe, local_files_only=True, trust_remote_code=False)
+    else:
+        config = RECIPES[recipe]()
     # Before construction: Transformers' own initialisation reads it, residual scaling included.
     config.initializer_range = init_range
     with torch.device("meta"):
@@ -212,11 +214,12 @@ def _write_model(work: Path, recipe: str | Path, seed: int, init_range: float) -
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.save_pretrained(work, max_shard_size=1 << 50)  # one file, whatever its size
     model.generation_config.save_pretrained(work)
-    if not given:
+    if isinstance(recipe, Path):
+        for file in _files(recipe):
+            if file.name != "config.json":  # that was saved with the model
+                shutil.copy(file, work)
+    else:
         gpt2_tokenizer().save_pretrained(work)
-    for file in _files(Path(recipe)) if given else ():
-        if file.name != "config.json":
-            shutil.copy(file, work)
     files = {path.name: file_sha256(path) for path in sorted(work.iterdir())}
     (work / MANIFEST).write_text(json.dumps({"files": files}, indent=2), encoding="utf-8")
 

@@ -13,6 +13,7 @@ from transformers import (
     Gemma2Config,
     GptOssConfig,
     MistralConfig,
+    MptConfig,
     PretrainedConfig,
 )
 
@@ -63,8 +64,17 @@ def test_a_model_that_asks_for_more_than_the_engine_does_is_refused(
     assert refusal(build(config), shape) in features
 
 
-def test_a_model_that_takes_the_name_and_never_calls_us_is_refused() -> None:
-    config = BloomConfig(vocab_size=97, hidden_size=32, n_layer=2, n_head=4)
+@pytest.mark.parametrize(
+    "config",
+    [
+        BloomConfig(vocab_size=97, hidden_size=32, n_layer=2, n_head=4),
+        MptConfig(vocab_size=97, d_model=32, n_layers=2, n_heads=4),  # fails: it needs a mask
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_a_model_that_takes_the_name_and_never_calls_us_is_refused(
+    config: PretrainedConfig,
+) -> None:
     shape = geometry_from_config(config.to_dict(), 4)
     assert refusal(build(config), shape) == "attention_interface"
 

@@ -34,6 +34,7 @@ ALLOWED = {
     ("experiment/model/builtin.py", "_work_directory", "tempfile.mkdtemp"): "beside its place",
     ("experiment/locks.py", "abandoned", "os.open"): "a directory, to lock it",
     ("experiment/model/builtin.py", "_write_model", "save_pretrained"): "into that",
+    ("experiment/model/builtin.py", "_write_model", "shutil.copy"): "into that",
     ("experiment/model/builtin.py", "_write_model", "write_text"): "into that, last",
     ("experiment/model/builtin.py", "_put_in_place", "rename"): "to its place",
     # Files that a profiler writes itself; the record names one when it is whole.
