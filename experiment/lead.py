@@ -24,7 +24,7 @@ from experiment.experiments.base import Cell, Experiment, cell_config, planned_c
 from experiment.experiments.busy import busy_notice
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
-from experiment.launch import Prepared, adapt, refuse
+from experiment.launch import Prepared, refuse
 from experiment.messages import Message
 from experiment.noise import kept_busy
 from experiment.record import EVENTS_FILE, read_record
@@ -62,12 +62,12 @@ def lead(
     """
     spec = find_experiment(config.experiment.name or "")
     cells = planned_cells(spec, config)
-    configs, notices = _configs(config, cells, environment)
+    configs = [cell_config(config, cell) for cell in cells]
     for each in configs:
         refused = refuse(each, environment)
         if refused is not None:
             return session.refuse(refused)
-    for notice in (*spec.notices(config), *notices):
+    for notice in spec.notices(config):
         session.emit(Notice(text=notice))
     live = ExperimentConsole(console)
     values = [dict(cell.values) for cell in cells]
@@ -115,18 +115,6 @@ def _spared(spec: Experiment, session: Session, cell: Cell) -> dict[str, Message
         return {}
     (session.directory / EVENTS_FILE).stat()  # taken away, it is no run to be read
     return spec.spared(cell, cells_of(read_record(session.directory, own=True)))
-
-
-def _configs(
-    config: Config, cells: Sequence[Cell], environment: Environment
-) -> tuple[list[Config], list[Message]]:
-    """The config of each cell as this machine can run it; what was changed is said once."""
-    configs, notices = [], []
-    for cell in cells:
-        mine, adapted = adapt(cell_config(config, cell), environment.device)
-        configs.append(mine)
-        notices += [notice for notice in adapted if notice not in notices]
-    return configs, notices
 
 
 def opening(

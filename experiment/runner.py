@@ -174,7 +174,7 @@ class Session:
     ) -> Prepared | ArmFailed:
         """Fetch or build the model, turn prompts into requests."""
         task = {
-            "config": config.model_dump(mode="json"),
+            "config": _as_given(config),
             "device": environment.device,
             "prompts": prompts,
             "arms": list(config.arm_names),
@@ -190,7 +190,7 @@ class Session:
         self, cells: Sequence[tuple[Config, Sequence[str]]], environment: Environment
     ) -> list[PreparedCell] | ArmFailed:
         """What each cell of an experiment is given: a config and the arms that run in it."""
-        tasks = [{"config": c.model_dump(mode="json"), "arms": list(arms)} for c, arms in cells]
+        tasks = [{"config": _as_given(c), "arms": list(arms)} for c, arms in cells]
         task = {"cells": tasks, "device": environment.device}
         seen: list[Event] = []
         end = self._run("prepare", PREPARATION, task, _PREPARE_TIMEOUT_S, None, seen=seen)
@@ -385,6 +385,11 @@ class Session:
         last[ArmFailed] = event
         self.emit(event)
         return event
+
+
+def _as_given(config: Config) -> dict[str, Any]:
+    """What is not set stays so: the preparation may choose it."""
+    return config.model_dump(mode="json", exclude_unset=True)
 
 
 def _variables(config: Config | None, launch: Launch | None) -> dict[str, str]:

@@ -33,7 +33,7 @@ from experiment.environment import Environment, busy_note, others_now
 from experiment.events import ArmFailed, Notice, RunFinished, RunResumed, RunStarted
 from experiment.experiments.evaluate import picture
 from experiment.interrupts import Interrupts, answer
-from experiment.launch import Prepared, adapt, refuse
+from experiment.launch import Prepared, refuse
 from experiment.lead import check_experiment, lead
 from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message
@@ -276,9 +276,6 @@ def _stages(
     if config.experiment.name is not None:
         gate = partial(_gate, console, options)
         return lead(session, console, config, environment, gate, resumption)
-    config, adapted = adapt(config, environment.device)
-    for notice in adapted:
-        session.emit(Notice(text=notice))
     console.section("section.model")
     console.begin_task("progress.prepare")
     arms = list(config.arm_names) if resumption is None else [a for _, a in resumption.missing]
