@@ -10,6 +10,7 @@ from typing import Any
 
 from experiment.analysis import arm_results
 from experiment.checksums import is_measured
+from experiment.differences import differences
 from experiment.events import (
     EnvironmentProbed,
     ModelPrepared,
@@ -52,6 +53,7 @@ def evaluate(record: Record) -> Results:
         notes=_notes(record),
         quantized=quantized_caches(record, arms),
         kernels=kernel_facts(record),
+        differences=differences(record, arms),
         environment=environment.environment if environment else None,
     )
     return results.model_copy(

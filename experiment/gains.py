@@ -2,14 +2,15 @@
 
     one by one ─batching─► padded batch ─scheduling and kernels─► slabs ─paging─► paged ─► vLLM
 
-Only the step from slabs to blocks is paging's: those two arms differ in nothing else. Where a rung
-is missing, the step over it mixes several things and says so.
+Only the step from slabs to blocks is paging's: those two arms differ in nothing else, as long as
+their logs say so. Where they do not, or a rung is missing, the step mixes several things.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from experiment.differences import products_differ
 from experiment.messages import Message
 from experiment.noise import BUSY_CORES
 from experiment.results import ArmResult, Gain, StepName
@@ -23,15 +24,18 @@ def gains(arms: list[ArmResult]) -> list[Gain]:
     """A row for each rung that finished with a rate; none where there are fewer than two."""
     by_name = {arm.arm: arm for arm in arms if arm.status == "finished" and arm.tokens_per_s}
     found: list[Gain] = []
-    below: tuple[int, float] | None = None
+    below: tuple[int, ArmResult, float] | None = None
     for index, name in enumerate(_RUNGS):
         arm = by_name.get(name)
         if arm is None or arm.tokens_per_s is None:
             continue
-        factor = step = None
+        factor = step = differ = None
         if below is not None:
-            factor = arm.tokens_per_s / below[1]
-            step = _STEPS[below[0]] if index == below[0] + 1 else "mixed"
+            place, other, rate = below
+            factor, differ = arm.tokens_per_s / rate, products_differ(arm, other)
+            step = _STEPS[place] if index == place + 1 else "mixed"
+            if step == "paging" and differ:
+                step = "mixed"
         found.append(
             Gain(
                 arm=name,
@@ -39,9 +43,10 @@ def gains(arms: list[ArmResult]) -> list[Gain]:
                 mean_running=arm.mean_running,
                 factor=factor,
                 step=step,
+                products_differ=differ,
             )
         )
-        below = index, arm.tokens_per_s
+        below = index, arm, arm.tokens_per_s
     return found if len(found) > 1 else []
 
 

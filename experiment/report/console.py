@@ -151,7 +151,7 @@ class ConsoleReporter:
         """The comparison, what was seen, and where it was written."""
         self.end_task()
         if results.experiment is not None:
-            show_experiment(self, results.experiment, files)
+            show_experiment(self, results.experiment, results.differences, files)
             return
         show_results(self, results, files)
 

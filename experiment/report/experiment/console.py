@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 _VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 
 
-def show_experiment(out: ConsoleReporter, result: ExperimentResult, files: list[str]) -> None:
+def show_experiment(
+    out: ConsoleReporter, result: ExperimentResult, differences: list[Message], files: list[str]
+) -> None:
     """Everything that follows the last arm."""
     out.section("section.experiment_result", title=out.t.message(title(result.name)))
     _show_table(out, result)
@@ -45,6 +47,8 @@ def show_experiment(out: ConsoleReporter, result: ExperimentResult, files: list[
         out.paragraph(out.t.message(problem), "bold red")
     for note in result.notes:
         out.paragraph(out.t("console.note", text=out.t.message(note)), "yellow")
+    for text in differences:
+        out.paragraph(out.t.message(text), "dim")
     out.section("section.seen")
     for finding in result.findings:
         _show_finding(out, result, finding)
