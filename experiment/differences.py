@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from experiment.events import KernelChosen
@@ -39,22 +40,29 @@ def differences(record: Record, arms: list[ArmResult]) -> list[Message]:
     kernels = {chosen.arm: chosen.kernel for chosen in record.of(KernelChosen)}
     names = {arm.arm for arm in finished}
     return [
-        *(message("differs.engine", arm=_name(arm), kernel=kernels.get(arm.arm)) for arm in ours),
-        *(_products(arm) for arm in ours),
+        *_grouped((arm, message("differs.engine", kernel=kernels.get(arm.arm))) for arm in ours),
+        *_grouped((arm, _products(arm)) for arm in ours),
         *(message(f"differs.{arm}") for arm in _OTHERS if arm in names),
     ]
+
+
+def _grouped(found: Iterable[tuple[ArmResult, Message]]) -> list[Message]:
+    """Each sentence once, with the names of all arms that it is true of."""
+    names: dict[str, dict[str, Any]] = {}
+    for arm, text in found:
+        key, name = text.model_dump_json(), arm_message(arm.arm).model_dump()
+        both = {"one": names.get(key), "other": name}
+        names[key] = message("experiments.and", **both).model_dump() if key in names else name
+    texts = ((Message.model_validate_json(key), name) for key, name in names.items())
+    return [message(text.key, arm=name, **text.params) for text, name in texts]
 
 
 def _products(arm: ArmResult) -> Message:
     facts = arm.packing
     if facts is None:
-        return message("differs.products_unknown", arm=_name(arm))
+        return message("differs.products_unknown")
     if products_of(arm) == "transformers":
         reason = facts["reason"] or message("packing.none").model_dump()
-        return message("differs.products_same", arm=_name(arm), reason=reason)
+        return message("differs.products_same", reason=reason)
     told = {name: facts[name] for name in ("layers", "embeddings", "fused", "bytes")}
-    return message("differs.products_packed", arm=_name(arm), **told)
-
-
-def _name(arm: ArmResult) -> dict[str, Any]:
-    return arm_message(arm.arm).model_dump()
+    return message("differs.products_packed", **told)
