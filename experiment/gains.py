@@ -8,11 +8,12 @@ their logs say so. Where they do not, or a rung is missing, the step mixes sever
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from experiment.differences import products_differ
 from experiment.messages import Message
-from experiment.noise import BUSY_CORES
+from experiment.noise import is_busy
 from experiment.results import ArmResult, Gain, StepName
 
 BUSY = "experiments.busy"  # why a factor is not known: a message
@@ -50,13 +51,21 @@ def gains(arms: list[ArmResult]) -> list[Gain]:
     return found if len(found) > 1 else []
 
 
-def disturbed(arms: Iterable[ArmResult]) -> list[str]:
-    """Arms beside which other programs kept cores busy while they generated, in the mean."""
-    return [
-        arm.arm
-        for arm in arms
-        if arm.watch is not None and (arm.watch.others_cores or 0.0) > BUSY_CORES
-    ]
+def disturbed(arms: Iterable[ArmResult], environment: Mapping[str, Any] | None) -> list[str]:
+    """Arms beside which other programs kept cores busy while they generated, in the mean.
+
+    Where no sample says so, what was seen before the run decides, which ``environment`` holds.
+    """
+    before = cores_before(environment)
+    seen = {arm.arm: arm.watch.others_cores if arm.watch else None for arm in arms}
+    return [arm for arm, cores in seen.items() if is_busy(before if cores is None else cores)]
+
+
+def cores_before(environment: Mapping[str, Any] | None) -> float | None:
+    """Cores that other programs kept busy before a run, by the environment in its log."""
+    load = (environment or {}).get("load") or {}
+    cores: float | None = load.get("others_cores")
+    return cores
 
 
 def told_apart(found: list[Gain], busy: Collection[str], why: Message) -> list[Gain]:

@@ -21,12 +21,10 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.experiments.base import Cell, Experiment, cell_config, planned_cells
-from experiment.experiments.busy import busy_notice
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
 from experiment.launch import Prepared, refuse
 from experiment.messages import Message
-from experiment.noise import kept_busy
 from experiment.record import EVENTS_FILE, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
@@ -156,9 +154,6 @@ def _begin_cell(
             turns.run()
             now = {"t_ns": time.monotonic_ns()}
             session.emit(started.model_copy(update=now))  # the log goes on with this cell
-        cores = kept_busy()
-        if cores is not None:
-            session.emit(busy_notice(started, arm, cores))
         live.begin(started, arm)
         course = session.arm_course(arm, config, environment, given.prepared, started.index)
         turns.add((started.index, arm), course)

@@ -32,7 +32,7 @@ def throughput(results: Results, margin: float | None = None) -> Claim:
         if products_differ(slabs, paged):
             text = message("claim.throughput.unlike")
             return Claim(id="throughput", verdict="untested", text=text)
-        if disturbed((slabs, paged)):
+        if disturbed((slabs, paged), results.environment):
             text = message("claim.throughput.busy")
             return Claim(id="throughput", verdict="untested", text=text)
         return _paging_alone(slabs, paged, _margin(slabs, paged) if margin is None else margin)

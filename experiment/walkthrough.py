@@ -13,7 +13,6 @@ import errno
 import os
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from experiment.compare.facts import read_side, side_of
 from experiment.config import Config, group_of
 from experiment.directories import make_run_directory
 from experiment.drawing import draw
-from experiment.environment import Environment, busy_note, others_now
+from experiment.environment import Environment
 from experiment.events import ArmFailed, Notice, RunFinished, RunResumed, RunStarted
 from experiment.experiments.evaluate import picture
 from experiment.interrupts import Interrupts, answer
@@ -40,6 +39,7 @@ from experiment.messages import ExitCode, UserError, message
 from experiment.model.source import text_warning
 from experiment.os_errors import disk_errors, unwritable, writing
 from experiment.privacy import without_names
+from experiment.quiet import may_ask, others_before
 from experiment.record import EVENTS_FILE, EventLog
 from experiment.report.console import ConsoleReporter
 from experiment.resume import Resumption, as_recorded, read_resumption
@@ -255,8 +255,9 @@ def _stages(
     if warning is not None:
         console.warn(warning)  # on the first screen; the record has it with the model
     console.section("section.environment")
+    asks = may_ask(options.yes) and not options.quiet
+    others = others_before(console.warn, console.ask if asks else None)
     console.begin_task("progress.environment")
-    others = others_now()  # before any process of ours works
     session.start_preparation()
     with contextlib.suppress(RuntimeError):  # no thread more: it is imported in its turn
         threading.Thread(target=_import_late, daemon=True).start()
@@ -266,8 +267,8 @@ def _stages(
         return environment
     if resumption is not None:
         resumption.check_machine(environment)
-    if environment.load.busy:
-        session.emit(Notice(text=busy_note(environment.load)))
+    if environment.load.busy and others is None:
+        session.emit(Notice(text=message("note.busy", load=environment.load.average)))
     if config.run.cuda_history and environment.device != "cuda":
         session.emit(Notice(text=message("usage.history_without_cuda")))
     refused = refuse(config, environment)
@@ -336,10 +337,10 @@ def _gate(console: ConsoleReporter, options: RunOptions) -> None:
     Raises:
         _LeaveError: q was pressed.
     """
-    if options.yes or os.environ.get("CI") or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not may_ask(options.yes):
         return
     console.console.print()
-    console.console.print(console.t("gate.continue"), end=" ")
+    console.ask(message("gate.continue"))
     said = answer(input)
     if said.strip().lower() == "q":
         raise _LeaveError

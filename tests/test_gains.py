@@ -89,16 +89,24 @@ def test_the_order_of_the_run_does_not_matter_and_an_arm_without_a_rate_is_no_ru
 
 
 @pytest.mark.parametrize(
-    ("cores", "expected"), [(None, []), (0.0, []), (BUSY_CORES, []), (0.3, ["paged"])]
-)
+    ("cores", "before", "expected"),
+    [
+        (None, None, []), (0.0, None, []), (BUSY_CORES, None, []), (0.3, None, ["paged"]),
+        # What was seen before the run decides where no sample says what went on while it generated.
+        (None, 0.3, ["paged", "none"]), (0.1, 0.3, ["none"]),
+    ],
+)  # fmt: skip
 def test_an_arm_beside_which_others_kept_a_core_busy_is_disturbed(
-    cores: float | None, expected: list[str]
+    cores: float | None, before: float | None, expected: list[str]
 ) -> None:
     arm = finished_arm("paged", 9.0)
     assert arm.watch is not None
     watched = arm.watch.model_copy(update={"others_cores": cores})
     one = arm.model_copy(update={"watch": watched})
-    assert disturbed([one, arm.model_copy(update={"watch": None})]) == expected
+    none = arm.model_copy(update={"arm": "none", "watch": None})
+    assert disturbed([one, none], {"load": {"others_cores": before}}) == expected
+    if before is None:
+        assert disturbed([one, none], None) == expected
 
 
 def test_a_factor_of_an_arm_that_began_on_a_busy_machine_is_not_told() -> None:

@@ -21,7 +21,7 @@ sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent), str(HERE)]
 
 import event_makers  # noqa: E402
 
-from experiment import runner, walkthrough  # noqa: E402
+from experiment import noise, runner, walkthrough  # noqa: E402
 from experiment.cli import main  # noqa: E402
 from experiment.environment import Environment  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
@@ -39,10 +39,12 @@ def arrange(told: dict[str, Any]) -> None:
         if told["hang_in"] == stage:
             session._run(stage, "scripted_arm", {"arm": stage, "script": "hang at once"}, 600, None)
 
-    def probe(session: runner.Session, *_: object) -> Environment:
+    def probe(session: runner.Session, _: str, cores: float | None = None) -> Environment:
         stop_in(session, "environment")
-        session.emit(EnvironmentProbed(environment=told["environment"]))
-        return Environment.model_validate(told["environment"])
+        load = told["environment"]["load"] | {"others_cores": cores}
+        found = told["environment"] | {"load": load}
+        session.emit(EnvironmentProbed(environment=found))
+        return Environment.model_validate(found)
 
     def prepare(session: runner.Session, *_: object) -> Prepared:
         stop_in(session, "prepare")
@@ -77,6 +79,8 @@ def arrange(told: dict[str, Any]) -> None:
         if signal_in == place:
             setattr(runner.Session, method, and_ends)
 
+    others = list(told["others"])
+    noise.others_cores = lambda: others.pop(0) if len(others) > 1 else others[0]
     if told["hang_in"] == "between":
         walkthrough._gate = lambda *_: time.sleep(600)
 
