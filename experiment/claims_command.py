@@ -296,7 +296,7 @@ def _run(config: Config, out: Path, options: argparse.Namespace, t: Translator) 
 
     how = RunOptions(
         lang=t.lang, yes=True, quiet=True, ascii=options.ascii, out=out,
-        command=tuple(sys.argv[1:]),
+        command=tuple(sys.argv[1:]), nested=True,
     )  # fmt: skip
     try:
         return run(config, how)

@@ -50,7 +50,10 @@ from experiment.workload import check_prompts, choose_prompts
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a run is shown and where it is written; nothing here changes what is measured."""
+    """How a run is shown and where it is written; nothing here changes what is measured.
+
+    ``nested``: by a command that has said already whether other programs keep cores busy.
+    """
 
     lang: str
     yes: bool
@@ -59,6 +62,7 @@ class RunOptions:
     out: Path | None
     command: tuple[str, ...]
     checks: Checks = NO_CHECKS
+    nested: bool = False
 
 
 class _LeaveError(Exception):
@@ -255,8 +259,8 @@ def _stages(
     if warning is not None:
         console.warn(warning)  # on the first screen; the record has it with the model
     console.section("section.environment")
-    asks = may_ask(options.yes) and not options.quiet
-    others = others_before(console.warn, console.ask if asks else None)
+    warn = partial(console.warn, always=not options.nested)
+    others = others_before(warn, console.ask if may_ask(options.yes) else None)
     console.begin_task("progress.environment")
     session.start_preparation()
     with contextlib.suppress(RuntimeError):  # no thread more: it is imported in its turn

@@ -329,9 +329,10 @@ class ConsoleReporter:
             amount=amount,
         )
 
-    def warn(self, text: Message) -> None:
-        """Print a note that a person should not miss."""
-        self.line(self.t("console.note", text=self.t.message(text)), "yellow")
+    def warn(self, text: Message, *, always: bool = False) -> None:
+        """Print a note that a person should not miss; ``always``: also where only results are."""
+        if always or not self.quiet:
+            self.paragraph(self.t("console.note", text=self.t.message(text)), "yellow")
 
     def ask(self, question: Message) -> None:
         """Print a question; the answer is typed behind it."""

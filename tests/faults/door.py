@@ -79,8 +79,6 @@ def arrange(told: dict[str, Any]) -> None:
         if signal_in == place:
             setattr(runner.Session, method, and_ends)
 
-    others = list(told["others"])
-    noise.others_cores = lambda: others.pop(0) if len(others) > 1 else others[0]
     if told["hang_in"] == "between":
         walkthrough._gate = lambda *_: time.sleep(600)
 
@@ -93,6 +91,11 @@ def arrange(told: dict[str, Any]) -> None:
     runner.Session.prepare_cells = prepare_cells  # type: ignore[method-assign, assignment]
     runner.Session.measure_limits = lambda *_: None  # type: ignore[method-assign, assignment]
     runner.plan_launch = plan  # type: ignore[assignment]
+
+
+def let_others_work(cores: list[float]) -> None:
+    """Other programs keep so many cores busy, look by look; the last one stays."""
+    noise.others_cores = lambda: cores.pop(0) if len(cores) > 1 else cores[0]
 
 
 def end_before_there_is_a_log() -> None:
@@ -140,6 +143,7 @@ def make_the_clock_jump() -> None:
 if __name__ == "__main__":
     given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     arrange(given)
+    let_others_work(given["others"])
     if given["signal_in"] == "drawing begins":
         end_as_drawing_begins()
     if given["signal_in"] == "the directory":

@@ -38,7 +38,7 @@ def notes(out: Path) -> list[str]:
     return [note["key"] for note in told if "busy" in note["key"]]
 
 
-@pytest.mark.parametrize("words", [("--yes",), CAPACITY])
+@pytest.mark.parametrize("words", [("--yes",), ("--yes", "--quiet"), CAPACITY])
 def test_a_run_says_it_once_and_its_report_in_one_sentence(
     start: Starter, words: tuple[str, ...]
 ) -> None:
