@@ -112,6 +112,7 @@ def arm_result(
         mean_request_s=_mean_service(events.requests),
         moved_bytes=sum(move.bytes for move in events.moved) if events.moved else None,
         quantization=_facts(events.quantized),
+        packing=_facts(events.packed),
         mapping=_facts(events.mapping),
         prefix_cache=_facts(events.prefix),
         memory=memory_rows(events.readings),

@@ -34,6 +34,7 @@ from experiment.i18n import Translator
 from experiment.messages import ExitCode, Message, UserError, message
 from experiment.os_errors import os_reason, writing
 from experiment.privacy import cleaned_json, without_names
+from experiment.quiet import may_ask, others_before
 from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record
 from experiment.shipped import CONFIGS
 from experiment.words import make_parser, parse
@@ -76,6 +77,7 @@ def _judge_all(
     names = tuple(configs)
     places: dict[str, Path] = {}
     read = Reader()
+    looked = False
     for number, name in enumerate(names, 1):
         place, there, unused = find_place(directory, name, configs[name], read)
         places[name] = place
@@ -84,6 +86,9 @@ def _judge_all(
         if there:
             console.used(name, place, number, len(names))
             continue
+        if not looked:
+            others_before(console.warn, console.ask if may_ask(options.yes) else None)
+            looked = True
         console.begin(name, number, len(names))
         ended = _run(configs[name], place, options, t)
         if ended in ExitCode.ENDED:
@@ -291,7 +296,7 @@ def _run(config: Config, out: Path, options: argparse.Namespace, t: Translator) 
 
     how = RunOptions(
         lang=t.lang, yes=True, quiet=True, ascii=options.ascii, out=out,
-        command=tuple(sys.argv[1:]),
+        command=tuple(sys.argv[1:]), nested=True,
     )  # fmt: skip
     try:
         return run(config, how)
@@ -343,7 +348,6 @@ def claim_row(one: Judged, places: Mapping[str, Path]) -> dict[str, object]:
 def _parser(t: Translator) -> argparse.ArgumentParser:
     parser = make_parser(t, "claims")
     parser.add_argument("--quick", action="store_true", help=t("help.quick"))
-    # Nothing is asked here; a script that says so to every command need not make an exception.
     parser.add_argument("--yes", "-y", action="store_true", help=t("help.claims_yes"))
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help=t("help.set"))
     parser.add_argument("--out", metavar="DIR", help=t("help.claims_out"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from experiment.analysis import arm_results
 from experiment.checksums import is_measured
+from experiment.differences import differences
 from experiment.events import (
     EnvironmentProbed,
     ModelPrepared,
@@ -20,9 +21,10 @@ from experiment.events import (
     TokenMargin,
     WorkloadReady,
 )
-from experiment.gains import BUSY, disturbed, gains, told_apart
+from experiment.gains import BUSY, cores_before, disturbed, gains, told_apart
 from experiment.kernel_facts import kernel_facts
 from experiment.messages import Message, arm_message, message
+from experiment.noise import BUSY_BEFORE, is_busy
 from experiment.record import Record
 from experiment.results import ArmResult, Claim, Margin, Results, TokenComparison
 from experiment.sampling import SamplingConfig
@@ -38,6 +40,7 @@ def evaluate(record: Record) -> Results:
     """Compute every result of a run from its log."""
     arms = arm_results(record)
     environment = record.first(EnvironmentProbed)
+    machine = environment.environment if environment else None
     finished = record.of(RunFinished)
     results = Results(
         status=finished[-1].status if finished else "failed",
@@ -47,12 +50,13 @@ def evaluate(record: Record) -> Results:
         ],
         headline=message("headline.none"),
         claims=[],
-        gains=told_apart(gains(arms), disturbed(arms), message(BUSY)),
+        gains=told_apart(gains(arms), disturbed(arms, machine), message(BUSY)),
         fairness=_fairness(record),
-        notes=_notes(record),
+        notes=_notes(record, cores_before(machine)),
         quantized=quantized_caches(record, arms),
         kernels=kernel_facts(record),
-        environment=environment.environment if environment else None,
+        differences=differences(record, arms),
+        environment=machine,
     )
     return results.model_copy(
         update={
@@ -290,10 +294,12 @@ def _precision(record: Record, dtype: str) -> Message:
     return message("fairness.kv_dtype", dtype=dtype, kv_dtype=small)
 
 
-def _notes(record: Record) -> list[Message]:
+def _notes(record: Record, others: float | None) -> list[Message]:
     model = record.first(ModelPrepared)
     notes = list(model.notes) if model else []
-    notes += [notice.text for notice in record.of(Notice)]
+    if is_busy(others):
+        notes.append(message(BUSY_BEFORE, cores=others))
+    notes += [n.text for n in record.of(Notice) if n.text.key != BUSY_BEFORE]  # older logs have it
     notes += [_resumed(event) for event in record.of(RunResumed)]
     return notes + reading_notes(record)
 

@@ -9,7 +9,6 @@ torch. Nothing here holds a user name, a host name, a path or a value of an envi
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from experiment.events import Channel, Scope
 from experiment.i18n import format_bytes
 from experiment.messages import Message, message, user_error
-from experiment.noise import BUSY_CORES, least_busy, load_average
+from experiment.noise import is_busy
 
 MIN_PYTHON = (3, 11)
 MIN_TRANSFORMERS = 5
@@ -90,9 +89,9 @@ class RamFacts(_Facts):
 class LoadFacts(_Facts):
     """Load average of a minute, the whole machine's; None where the system keeps none.
 
-    The average may be of what has ended: a run, or what started it. So it accuses nobody alone:
-    where it is high, ``others_cores`` are those that other programs kept busy when somebody looked,
-    and ``busy`` goes by them. None: nobody looked, or nobody could tell.
+    The average may be of what has ended, so a high one alone is not evidence: ``others_cores`` are
+    those that other programs kept busy before any process of the run worked, and ``busy`` goes by
+    them. None: unknown.
     """
 
     average: float | None
@@ -240,27 +239,12 @@ def load_facts(
     Args:
         others_cores: see :class:`LoadFacts`.
     """
-    seen = None if others_cores is None else others_cores > BUSY_CORES
+    seen = None if others_cores is None else is_busy(others_cores)
     if average is None or not cores:
         return LoadFacts(average=average, per_core=None, busy=seen, others_cores=others_cores)
     per_core = average / cores
     busy = per_core > BUSY_LOAD_PER_CORE if seen is None else seen
     return LoadFacts(average=average, per_core=per_core, busy=busy, others_cores=others_cores)
-
-
-def others_now() -> float | None:
-    """Look who else works where the load average says that somebody did; else None.
-
-    Call it while none of ours works.
-    """
-    return least_busy() if load_facts(load_average(), os.cpu_count()).busy else None
-
-
-def busy_note(load: LoadFacts) -> Message:
-    """That others work; the load average alone says so where nobody could look."""
-    if load.others_cores is None:
-        return message("note.busy", load=load.average)
-    return message("note.busy_now", cores=load.others_cores)
 
 
 def requirements(machine: Machine) -> tuple[Requirement, ...]:

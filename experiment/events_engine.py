@@ -101,8 +101,9 @@ class WeightsPacked(EventBase):
     ``layers`` were packed in ``seconds``, ``kept`` linear layers stay as they were loaded, because
     another module needs their weight; activations of ``fused`` layers are computed with them, and
     products of few rows in ``few_rows`` layers are by the engine's own compiled code.
-    ``huge_bytes`` of the packed weights lie on huge pages, None where the system has none.
-    ``reason`` says why none is packed.
+    ``embeddings`` read their rows from packed weights, and ``gelus`` were replaced by PyTorch's.
+    The packed weights take ``bytes``, of which ``huge_bytes`` lie on huge pages (None where the
+    system has none). ``reason`` says why none is packed. What older logs do not hold is None.
     """
 
     event: Literal["weights_packed"] = "weights_packed"
@@ -111,7 +112,10 @@ class WeightsPacked(EventBase):
     kept: int
     fused: int
     few_rows: int = 0
+    embeddings: int | None = None
+    gelus: int | None = None
     seconds: float | None
+    bytes: int | None = None
     huge_bytes: int | None = None
     reason: Message | None = None
 

@@ -1,17 +1,14 @@
 """Texts on what the paged engine ran on, for console and page alike.
 
 On the CPU there is nothing to choose that a reader could change; only that the compiled kernel
-could not be had or weights not be packed, which should work there, is told.
+could not be had, which should work there, is told. :mod:`experiment.differences` has the rest.
 """
 
 from __future__ import annotations
 
-from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, WeightsPacked
+from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
 from experiment.messages import Message, arm_message, message
 from experiment.record import Record
-
-# Nobody asked for it, and the machine is one on which it should work.
-_FELL_BACK = ("packing.no_onednn", "packing.fails", "packing.wrong")
 
 
 def kernel_facts(record: Record) -> list[Message]:
@@ -26,17 +23,7 @@ def kernel_facts(record: Record) -> list[Message]:
         found.append(_kernel(chosen))
         if ready := graphs.get(chosen.arm):
             found.append(_graphs(ready, used.get(chosen.arm)))
-    found += [_not_packed(event) for event in record.of(WeightsPacked) if _fell_back(event)]
     return found
-
-
-def _fell_back(packed: WeightsPacked) -> bool:
-    return packed.reason is not None and packed.reason.key in _FELL_BACK
-
-
-def _not_packed(packed: WeightsPacked) -> Message:
-    reason = packed.reason.model_dump() if packed.reason else None
-    return message("packing.told", arm=arm_message(packed.arm), reason=reason)
 
 
 def _kernel(chosen: KernelChosen) -> Message:

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -77,26 +78,20 @@ def plan_launch(
     Raises:
         UserError: it cannot work within what this run gives it.
     """
-    if config.sampling.beam_width > 1 and arm not in ENGINE_ARMS:
-        return message("skip.beams")
-    if arm == COMPILED and device != "cuda":
-        return message("skip.compiled")  # Transformers would leave the model as it is
-    if arm == VLLM:
-        python = find_vllm(config)
-        if isinstance(python, Message):
-            return python
-        if device == "cpu" and prepared.model.head_dim not in CPU_HEAD_SIZES:
-            sizes = ", ".join(map(str, CPU_HEAD_SIZES))
-            return message("skip.vllm_head_size", size=prepared.model.head_dim, choices=sizes)
-        check_room(arm, config, device, prepared.model, prepared.workload)
-        task = _vllm_task(config, device, prepared, logs)
-        return Launch("experiment.vllm_arm", task, python, _vllm_variables(config))
+    why = skipped(arm, config, device, prepared.model.head_dim)
+    if why is not None:
+        return why
     if arm == TRANSFORMERS_PAGED and not _ends_by_length(prepared.workload):
         return message("skip.no_stops")
-    if arm == TRANSFORMERS_PAGED and config.cache.block_size < TRANSFORMERS_LEAST:
-        size = config.cache.block_size
+    size = prepared.workload.block_size
+    if arm == TRANSFORMERS_PAGED and size < TRANSFORMERS_LEAST:
         return message("skip.transformers_block", size=size, least=TRANSFORMERS_LEAST)
-    check_room(arm, config, device, prepared.model, prepared.workload)
+    check_room(arm, device, prepared.model, prepared.workload)
+    if arm == VLLM:
+        python = find_vllm(config)
+        assert isinstance(python, str)
+        task = _vllm_task(config, device, prepared, logs)
+        return Launch("experiment.vllm_arm", task, python, _vllm_variables(config))
     task = {
         "arm": arm,
         "config": config.model_dump(mode="json"),
@@ -107,6 +102,23 @@ def plan_launch(
         "logs": str(logs),
     }
     return Launch(ARM, task)
+
+
+def skipped(arm: str, config: Config, device: str, head_dim: int | None = None) -> Message | None:
+    """Why an arm does not run, whatever its requests are. ``head_dim`` None: not known yet."""
+    if config.sampling.beam_width > 1 and arm not in ENGINE_ARMS:
+        return message("skip.beams")
+    if arm == COMPILED and device != "cuda":
+        return message("skip.compiled")  # Transformers would leave the model as it is
+    if arm != VLLM:
+        return None
+    python = find_vllm(config)
+    if isinstance(python, Message):
+        return python
+    if head_dim is not None and device == "cpu" and head_dim not in CPU_HEAD_SIZES:
+        sizes = ", ".join(map(str, CPU_HEAD_SIZES))
+        return message("skip.vllm_head_size", size=head_dim, choices=sizes)
+    return None
 
 
 def _ends_by_length(workload: WorkloadReady) -> bool:
@@ -160,16 +172,19 @@ def _asks_for_remote_code(value: object) -> bool:
     return isinstance(value, list) and any(map(_asks_for_remote_code, value))
 
 
-def adapt(config: Config, device: str) -> tuple[Config, list[Message]]:
-    """Change what vLLM on the CPU needs otherwise; notices say what was changed, or differs.
+def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, list[Message]]:
+    """Give all arms a block size that vLLM has on the CPU, unless the config names one.
 
-    All arms are given a block size that vLLM has, unless the person gave one. Without a C++
-    compiler the model is not compiled.
+    Args:
+        arms: those that run; one that is skipped changes nothing for the others.
+
+    Returns:
+        The config, and notices on what was changed or differs.
     """
-    if VLLM not in config.arm_names or device != "cpu" or isinstance(find_vllm(config), Message):
+    if VLLM not in arms or device != "cpu":
         return config, []
     notices = []
-    size, wanted = config.cache.block_size, vllm_block_size(config, device)
+    size, wanted = config.cache.block_size, vllm_block_size(config.cache.block_size, device)
     if size != wanted and "block_size" in config.cache.model_fields_set:
         notices.append(message("note.vllm_block_size", size=wanted, given=size))
     elif size != wanted:
@@ -177,15 +192,12 @@ def adapt(config: Config, device: str) -> tuple[Config, list[Message]]:
         config = config.model_copy(update={"cache": cache})
         notices.append(message("note.block_size_everywhere", size=wanted))
     if not config.vllm.enforce_eager and not has_compiler():
-        eager = config.vllm.model_copy(update={"enforce_eager": True})
-        config = config.model_copy(update={"vllm": eager})
         notices.append(message("note.vllm_eager"))
     return config, notices
 
 
-def vllm_block_size(config: Config, device: str) -> int:
-    """Slots in a block of the vLLM arm."""
-    size = config.cache.block_size
+def vllm_block_size(size: int, device: str) -> int:
+    """Slots in a block of the vLLM arm, where the other arms have ``size``."""
     return cpu_block_size(size) if device == "cpu" else size
 
 
@@ -203,9 +215,7 @@ def _too_large(config: Config, environment: Environment) -> Message | None:
     return message("error.vllm_budget", budget=budget, total=total)
 
 
-def check_room(
-    arm: str, config: Config, device: str, model: ModelPrepared, workload: WorkloadReady
-) -> None:
+def check_room(arm: str, device: str, model: ModelPrepared, workload: WorkloadReady) -> None:
     """Refuse what another engine would refuse after half a minute of loading.
 
     Both keep blocks for themselves: vLLM the null block, Transformers the trash.
@@ -215,7 +225,7 @@ def check_room(
     """
     geometry = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
     if arm == VLLM:
-        size = vllm_block_size(config, device)
+        size = vllm_block_size(workload.block_size, device)
         capacity = vllm_capacity(geometry, workload.budget_bytes, size, workload.max_length)
         if not capacity.starts:
             blocks = capacity.blocks_per_request + NULL_BLOCKS
@@ -263,10 +273,11 @@ def _watermark(config: Config, size: int, prepared: Prepared) -> dict[str, float
 
 
 def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> dict[str, Any]:
-    size = vllm_block_size(config, device)
+    size = vllm_block_size(prepared.workload.block_size, device)
+    compiles = device != "cpu" or has_compiler()
     limits = {
         "enable_prefix_caching": config.engine.prefix_caching,
-        "enforce_eager": config.vllm.enforce_eager,
+        "enforce_eager": config.vllm.enforce_eager or not compiles,
         "max_num_batched_tokens": config.engine.max_num_batched_tokens,
         "max_num_seqs": config.engine.max_num_seqs,
         "pipeline_parallel_size": config.vllm.pipeline_parallel_size,

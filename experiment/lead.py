@@ -21,12 +21,10 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.experiments.base import Cell, Experiment, cell_config, planned_cells
-from experiment.experiments.busy import busy_notice
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
-from experiment.launch import Prepared, adapt, refuse
+from experiment.launch import Prepared, refuse
 from experiment.messages import Message
-from experiment.noise import kept_busy
 from experiment.record import EVENTS_FILE, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
@@ -62,12 +60,12 @@ def lead(
     """
     spec = find_experiment(config.experiment.name or "")
     cells = planned_cells(spec, config)
-    configs, notices = _configs(config, cells, environment)
+    configs = [cell_config(config, cell) for cell in cells]
     for each in configs:
         refused = refuse(each, environment)
         if refused is not None:
             return session.refuse(refused)
-    for notice in (*spec.notices(config), *notices):
+    for notice in spec.notices(config):
         session.emit(Notice(text=notice))
     live = ExperimentConsole(console)
     values = [dict(cell.values) for cell in cells]
@@ -117,18 +115,6 @@ def _spared(spec: Experiment, session: Session, cell: Cell) -> dict[str, Message
     return spec.spared(cell, cells_of(read_record(session.directory, own=True)))
 
 
-def _configs(
-    config: Config, cells: Sequence[Cell], environment: Environment
-) -> tuple[list[Config], list[Message]]:
-    """The config of each cell as this machine can run it; what was changed is said once."""
-    configs, notices = [], []
-    for cell in cells:
-        mine, adapted = adapt(cell_config(config, cell), environment.device)
-        configs.append(mine)
-        notices += [notice for notice in adapted if notice not in notices]
-    return configs, notices
-
-
 def opening(
     index: int, cells: Sequence[Cell], config: Config, prepared: Prepared
 ) -> tuple[CellStarted, list[ModelPrepared | WorkloadReady | ArmSkipped]]:
@@ -168,9 +154,6 @@ def _begin_cell(
             turns.run()
             now = {"t_ns": time.monotonic_ns()}
             session.emit(started.model_copy(update=now))  # the log goes on with this cell
-        cores = kept_busy()
-        if cores is not None:
-            session.emit(busy_notice(started, arm, cores))
         live.begin(started, arm)
         course = session.arm_course(arm, config, environment, given.prepared, started.index)
         turns.add((started.index, arm), course)

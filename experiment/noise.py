@@ -14,6 +14,7 @@ import psutil
 
 # Above this, an arm with as many threads as cores shares one of them for much of the time.
 BUSY_CORES = 0.25
+BUSY_BEFORE = "note.busy_now"  # the message that others were busy before the run
 _WATCHED_S = 0.4
 _LOOKS = 3
 # Of the times that the system keeps: in these it does nothing, or another system has the core, or
@@ -46,7 +47,21 @@ def kept_busy() -> float | None:
     None: there are none, or nobody knows.
     """
     least = least_busy()
-    return None if least is None or least <= BUSY_CORES else least
+    return least if is_busy(least) else None
+
+
+def is_busy(cores: float | None) -> bool:
+    """Whether so many cores, kept busy by other programs, disturb an arm; not where unknown."""
+    return cores is not None and cores > BUSY_CORES
+
+
+def wait_until_quiet() -> float | None:
+    """Look until a row of looks finds nobody busy; returns what the last one saw."""
+    quiet, cores = 0, None
+    while quiet < _LOOKS:
+        cores = others_cores()
+        quiet = 0 if is_busy(cores) else quiet + 1
+    return cores
 
 
 def least_busy() -> float | None:
@@ -57,8 +72,9 @@ def least_busy() -> float | None:
     least = None
     for _ in range(_LOOKS):
         cores = others_cores()
-        if cores is None or cores <= BUSY_CORES:
+        if not is_busy(cores):
             return cores
+        assert cores is not None
         least = cores if least is None else min(least, cores)
     return least
 

@@ -7,7 +7,7 @@ and notices, then ModelPrepared, ModelDirectory and WorkloadReady. Of an experim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.kv_dtype import Capability, cache_geometry, check_kv_dtype
-from experiment.launch import check_room
+from experiment.launch import adapt, check_room, skipped
 from experiment.messages import Message, UserError, message, user_error
 from experiment.model.checks import check_model, read_model_config
 from experiment.model.facts import build_empty, describe
@@ -35,7 +35,6 @@ from experiment.model.precision import slow_on_cpu
 from experiment.model.source import Source, check_files, find_model, use_plain_http
 from experiment.wire import Wire, leave, serve
 from experiment.workload import (
-    COMPILED,
     check_prompts,
     check_stop_tokens,
     choose_prompts,
@@ -62,11 +61,14 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     if "cells" in task:
         _prepare_cells(wire, task)
         return
-    config = Config.model_validate(task["config"])
+    config, device = Config.model_validate(task["config"]), task["device"]
     prompts = task["prompts"] if "prompts" in task else choose_prompts(config)
-    arms = _that_run(task["arms"], task["device"])
-    _check(config, prompts, arms, task["device"])
-    model, directory = prepare_model(wire, config, task["device"])
+    arms = _that_run(config, task["arms"], device)
+    _check(config, prompts, arms, device)
+    model, directory = prepare_model(wire, config, device)
+    arms = _that_run(config, arms, device, model.head_dim)
+    config, notices = adapt(config, arms, device)
+    _tell(wire, notices)
     wire.emit(model)
     wire.emit(ModelDirectory(path=str(directory)))
     wire.emit(Progress(task=message("prepare.workload"), done=0, total=len(prompts)))
@@ -82,16 +84,22 @@ def libraries() -> None:
 def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
     """The workload of each cell; arms that cannot work within it are named beside it."""
     models: dict[object, tuple[ModelPrepared, Path, Any | None]] = {}
+    told: list[Message] = []
+    device = task["device"]
     for index, cell in enumerate(task["cells"]):
         config = Config.model_validate(cell["config"])
-        arms = _that_run(cell["arms"], task["device"])
         prompts = choose_prompts(config)
         check_prompts(prompts)
         key = (config.model, config.cache.max_length, bool(config.workload.lengths))
         if key not in models:
-            model, directory = prepare_model(wire, config, task["device"])
+            model, directory = prepare_model(wire, config, device)
             models[key] = (model, directory, _tokenizer(wire, config, directory))
         model, directory, tokenizer = models[key]
+        arms = _that_run(config, cell["arms"], device, model.head_dim)
+        config, notices = adapt(config, arms, device)
+        notices = [notice for notice in notices if notice not in told]
+        _tell(wire, notices)
+        told += notices
         requests = _requests(config, prompts, model, tokenizer)
         wire.emit(
             CellPrepared(
@@ -99,7 +107,7 @@ def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
                 path=str(directory),
                 model=model,
                 workload=_workload(config, requests, model, [a for a in arms if a == "vllm"]),
-                refused=_refused(config, requests, model, arms, task["device"]),
+                refused=_refused(config, requests, model, arms, device),
             )
         )
         wire.emit(
@@ -121,16 +129,23 @@ def _refused(
             _check_arm(config, arm)
             _check_device(config, [arm], device)
             workload = _workload(config, requests, model, [arm])
-            check_room(arm, config, device, model, workload)
+            check_room(arm, device, model, workload)
         except UserError as error:
             refused[arm] = error.text
     return refused
 
 
-def _that_run(names: Sequence[str], device: str) -> tuple[str, ...]:
-    """Arms of these groups; one that is skipped on this device asks nothing of the budget."""
+def _that_run(
+    config: Config, names: Sequence[str], device: str, head_dim: int | None = None
+) -> tuple[str, ...]:
+    """Arms of these groups; one that is skipped asks nothing of the budget or of the blocks."""
     arms = expand_arms(names)
-    return tuple(arm for arm in arms if arm != COMPILED or device == "cuda")
+    return tuple(arm for arm in arms if skipped(arm, config, device, head_dim) is None)
+
+
+def _tell(wire: Wire, notices: Iterable[Message]) -> None:
+    for notice in notices:
+        wire.emit(Notice(text=notice))
 
 
 def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: str) -> None:

@@ -47,6 +47,8 @@ _ABOVE_TORCH = (
     Channel.CUDA_MEM_GET_INFO,
 )
 _AT_ONCE = (Channel.TENSORS, Channel.POISON)  # read as they are; the others as a change
+# Another process that shares pages moves these as it starts or ends; RSS counts each page whole.
+_BY_SHARERS = (Channel.USS, Channel.PSS)
 
 
 def reconcile(
@@ -90,7 +92,15 @@ def _reserved_rows(readings: Sequence[Reading], expected: int) -> list[ChannelFi
             reason = reason or (before.reason if before else None)
         slack = held if channel in _ABOVE_TORCH else 0
         rows.append(_row(channel, size, expected, reason, slack))
-    return rows
+    resident = any(row.channel == Channel.RSS and row.agrees for row in rows)
+    return [_without_sharers(row) if resident else row for row in rows]
+
+
+def _without_sharers(row: ChannelFigure) -> ChannelFigure:
+    """Do not judge a difference that is not one of resident pages: the sharers have changed."""
+    if row.channel not in _BY_SHARERS or row.agrees is not False:
+        return row
+    return row.model_copy(update={"agrees": None, "reason": message("reconcile.sharers")})
 
 
 def _allocator_growth(readings: Sequence[Reading]) -> int:
@@ -181,7 +191,7 @@ def _sentence(rows: Sequence[ChannelFigure]) -> Message:
         return message("reconcile.differ", **about)
     if len(judged) == 1:
         return message("reconcile.alone", **about)
-    if any(row.bytes is not None and row.agrees is None for row in rows):
+    if any(row.bytes is not None and row.allowed_bytes is None for row in rows):
         return message("reconcile.agree_small", n=len(judged), limit=JUDGED_FROM_BYTES)
     return message("reconcile.agree", n=len(judged), **about)
 

@@ -245,7 +245,8 @@ class ArmResult(_Result):
     ``fits`` is how many requests like those of the workload the budget holds at the same time
     with this arm's way of allocating, ``fits_plain`` the same in the model's own precision.
     ``kv_dtype`` is None where that is what the cache holds; ``scale_bytes`` are those of a block
-    beside its slots. ``problems`` are contradictions found while replaying. ``simulator`` is None
+    beside its slots. ``packing`` is what :class:`experiment.events.WeightsPacked` says, None where
+    the log holds none. ``problems`` are contradictions found while replaying. ``simulator`` is None
     for arms that the simulator does not stand for.
     """
 
@@ -273,6 +274,7 @@ class ArmResult(_Result):
     scale_bytes: int = 0
     kv_dtype: str | None = None
     quantization: dict[str, int | float | str] | None = None
+    packing: dict[str, Any] | None = None
     requests: list[RequestResult]
     new_tokens: int | None
     import_s: float | None
@@ -385,6 +387,7 @@ class Gain(_Result):
     """A rung of the ladder of arms; ``factor`` is its rate over that of the rung below.
 
     ``step`` names what differs between the two, see :mod:`experiment.gains`; None at the lowest.
+    ``products_differ``: whether matrix products do; None: unknown, or the lowest.
     ``reason`` says why there is no factor: either arm ran on a busy machine, or the repeats of an
     experiment do not tell the two apart.
     """
@@ -394,7 +397,21 @@ class Gain(_Result):
     mean_running: float | None
     factor: float | None
     step: StepName | None
+    products_differ: bool | None = None
     reason: Message | None = None
+
+    @property
+    def differing(self) -> list[str]:
+        """Keys of what differs from the rung below; none of the lowest."""
+        if self.step is None:
+            return []
+        products = {True: ["gains.products"], False: [], None: ["gains.products_unknown"]}
+        return [f"gains.step_{self.step}", *products[self.products_differ]]
+
+    @property
+    def products_unseparated(self) -> bool:
+        """Whether the factor holds matrix products and other things that are not told apart."""
+        return self.products_differ is True and self.step in ("engine", "mixed")
 
 
 class Results(_Result):
@@ -410,6 +427,7 @@ class Results(_Result):
     notes: list[Message]
     quantized: list[Message] = []
     kernels: list[Message] = []
+    differences: list[Message] = []
     environment: dict[str, Any] | None
     experiment: ExperimentResult | None = None
 

@@ -47,6 +47,7 @@ from experiment.turns import Course, alone
 Listener = Callable[[Event], None]
 PREPARATION = "experiment.prepare"
 LOOPS = ("loops", "experiment.compile_loops")
+_AS_GIVEN: Any = {"mode": "json", "exclude_unset": True}  # the preparation chooses what is unset
 _PREPARE_TIMEOUT_S = 4 * 3600.0  # a large model over a slow line
 _PROBE_TIMEOUT_S = 300.0
 
@@ -174,7 +175,7 @@ class Session:
     ) -> Prepared | ArmFailed:
         """Fetch or build the model, turn prompts into requests."""
         task = {
-            "config": config.model_dump(mode="json"),
+            "config": config.model_dump(**_AS_GIVEN),
             "device": environment.device,
             "prompts": prompts,
             "arms": list(config.arm_names),
@@ -190,7 +191,7 @@ class Session:
         self, cells: Sequence[tuple[Config, Sequence[str]]], environment: Environment
     ) -> list[PreparedCell] | ArmFailed:
         """What each cell of an experiment is given: a config and the arms that run in it."""
-        tasks = [{"config": c.model_dump(mode="json"), "arms": list(arms)} for c, arms in cells]
+        tasks = [{"config": c.model_dump(**_AS_GIVEN), "arms": list(arms)} for c, arms in cells]
         task = {"cells": tasks, "device": environment.device}
         seen: list[Event] = []
         end = self._run("prepare", PREPARATION, task, _PREPARE_TIMEOUT_S, None, seen=seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiment.config import MARGINS, percent_of
+from experiment.differences import products_differ
 from experiment.gains import disturbed
 from experiment.messages import message
 from experiment.results import ArmResult, Claim, Results
@@ -11,6 +12,12 @@ from experiment.results import ArmResult, Claim, Results
 _SHORT_S = 1.0
 # Without more requests at a time than this a faster run with blocks is chance, not paging.
 _MORE = 1.05
+# What the paged arm and one of Transformers' differ in; by whether matrix products are among it.
+_KINDS = {
+    True: "differs.kinds_products",
+    False: "differs.kinds",
+    None: "differs.kinds_unknown",
+}
 _CONTIGUOUS = ("contiguous.batch", "contiguous.sequential")
 
 
@@ -22,7 +29,10 @@ def throughput(results: Results, margin: float | None = None) -> Claim:
     slabs = results.arm("slabs")
     contiguous, paged = contiguous_and_paged(results)
     if slabs is not None and paged is not None:
-        if disturbed((slabs, paged)):
+        if products_differ(slabs, paged):
+            text = message("claim.throughput.unlike")
+            return Claim(id="throughput", verdict="untested", text=text)
+        if disturbed((slabs, paged), results.environment):
             text = message("claim.throughput.busy")
             return Claim(id="throughput", verdict="untested", text=text)
         return _paging_alone(slabs, paged, _margin(slabs, paged) if margin is None else margin)
@@ -33,6 +43,7 @@ def throughput(results: Results, margin: float | None = None) -> Claim:
         "paged": paged.tokens_per_s,
         "batch_factor": _factor(paged, contiguous),
         "sequential_factor": _factor(paged, sequential),
+        "kinds": message(_KINDS[products_differ(paged, contiguous)]).model_dump(),
     }
     key = (
         "claim.throughput.mixed"

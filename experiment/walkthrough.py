@@ -13,7 +13,6 @@ import errno
 import os
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,17 +28,18 @@ from experiment.compare.facts import read_side, side_of
 from experiment.config import Config, group_of
 from experiment.directories import make_run_directory
 from experiment.drawing import draw
-from experiment.environment import Environment, busy_note, others_now
+from experiment.environment import Environment
 from experiment.events import ArmFailed, Notice, RunFinished, RunResumed, RunStarted
 from experiment.experiments.evaluate import picture
 from experiment.interrupts import Interrupts, answer
-from experiment.launch import Prepared, adapt, refuse
+from experiment.launch import Prepared, refuse
 from experiment.lead import check_experiment, lead
 from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message
 from experiment.model.source import text_warning
 from experiment.os_errors import disk_errors, unwritable, writing
 from experiment.privacy import without_names
+from experiment.quiet import may_ask, others_before
 from experiment.record import EVENTS_FILE, EventLog
 from experiment.report.console import ConsoleReporter
 from experiment.resume import Resumption, as_recorded, read_resumption
@@ -50,7 +50,10 @@ from experiment.workload import check_prompts, choose_prompts
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a run is shown and where it is written; nothing here changes what is measured."""
+    """How a run is shown and where it is written; nothing here changes what is measured.
+
+    ``nested``: by a command that has said already whether other programs keep cores busy.
+    """
 
     lang: str
     yes: bool
@@ -59,6 +62,7 @@ class RunOptions:
     out: Path | None
     command: tuple[str, ...]
     checks: Checks = NO_CHECKS
+    nested: bool = False
 
 
 class _LeaveError(Exception):
@@ -255,8 +259,9 @@ def _stages(
     if warning is not None:
         console.warn(warning)  # on the first screen; the record has it with the model
     console.section("section.environment")
+    warn = partial(console.warn, always=not options.nested)
+    others = others_before(warn, console.ask if may_ask(options.yes) else None)
     console.begin_task("progress.environment")
-    others = others_now()  # before any process of ours works
     session.start_preparation()
     with contextlib.suppress(RuntimeError):  # no thread more: it is imported in its turn
         threading.Thread(target=_import_late, daemon=True).start()
@@ -266,8 +271,8 @@ def _stages(
         return environment
     if resumption is not None:
         resumption.check_machine(environment)
-    if environment.load.busy:
-        session.emit(Notice(text=busy_note(environment.load)))
+    if environment.load.busy and others is None:
+        session.emit(Notice(text=message("note.busy", load=environment.load.average)))
     if config.run.cuda_history and environment.device != "cuda":
         session.emit(Notice(text=message("usage.history_without_cuda")))
     refused = refuse(config, environment)
@@ -276,9 +281,6 @@ def _stages(
     if config.experiment.name is not None:
         gate = partial(_gate, console, options)
         return lead(session, console, config, environment, gate, resumption)
-    config, adapted = adapt(config, environment.device)
-    for notice in adapted:
-        session.emit(Notice(text=notice))
     console.section("section.model")
     console.begin_task("progress.prepare")
     arms = list(config.arm_names) if resumption is None else [a for _, a in resumption.missing]
@@ -339,10 +341,10 @@ def _gate(console: ConsoleReporter, options: RunOptions) -> None:
     Raises:
         _LeaveError: q was pressed.
     """
-    if options.yes or os.environ.get("CI") or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not may_ask(options.yes):
         return
     console.console.print()
-    console.console.print(console.t("gate.continue"), end=" ")
+    console.ask(message("gate.continue"))
     said = answer(input)
     if said.strip().lower() == "q":
         raise _LeaveError

@@ -188,6 +188,13 @@ def test_throughput_against_one_arm_says_so() -> None:
     assert (found.verdict, found.text.key) == ("not_shown", "claim.throughput.mixed_one")
 
 
+def test_a_log_that_does_not_say_what_was_packed_leaves_it_unknown() -> None:
+    """As logs of before: no claim that matrix products are the same, or are not."""
+    results = evaluate(record(whole_run()))
+    assert "differs.products_unknown" in {text.key for text in results.differences}
+    assert results.gains[-1].products_differ is None
+
+
 def test_fairness_needs_a_model_and_a_workload() -> None:
     keys = [line.key for line in evaluate(record(whole_run())).fairness]
     assert "fairness.weights" in keys

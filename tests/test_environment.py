@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from made_up_machine import cuda_machine, machine
 
-from experiment import environment
 from experiment.environment import (
     Environment,
     NvmlFacts,
@@ -18,7 +17,6 @@ from experiment.environment import (
     PythonFacts,
     RamFacts,
     Requirement,
-    busy_note,
     load_facts,
     requirements,
 )
@@ -131,28 +129,6 @@ def test_a_load_average_accuses_nobody_whom_a_look_clears() -> None:
     found = requirement("quiet_now", load=seen)
     assert (found.found, found.verdict) == ("1.50 / 8", "warn")
     assert found.advice == message("requirement.advice.quiet")
-
-
-def test_the_note_names_who_was_seen_and_the_average_only_where_nobody_looked() -> None:
-    assert busy_note(load_facts(6.0, 8, 1.5)) == message("note.busy_now", cores=1.5)
-    assert busy_note(load_facts(6.0, 8)) == message("note.busy", load=6.0)
-
-
-@pytest.mark.parametrize(("average", "looks"), [(0.0, 0), (1e6, 1), (None, 0)])
-def test_only_a_high_average_asks_for_a_look(
-    monkeypatch: pytest.MonkeyPatch, average: float | None, looks: int
-) -> None:
-    """It takes time, and a quiet minute needs none."""
-    asked = []
-    monkeypatch.setattr(environment, "load_average", lambda: average)
-
-    def look() -> float:
-        asked.append(1)
-        return 0.125
-
-    monkeypatch.setattr(environment, "least_busy", look)
-    assert environment.others_now() == (0.125 if looks else None)
-    assert len(asked) == looks
 
 
 def test_a_gpu_that_torch_cannot_use_is_named_with_the_reason() -> None:

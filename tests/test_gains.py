@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from event_makers import BATCH, record, whole_run
 
 from experiment.analysis import arm_results
+from experiment.conclusions import evaluate
 from experiment.gains import disturbed, gains, told_apart
 from experiment.messages import message
 from experiment.noise import BUSY_CORES
 from experiment.results import ArmResult, Gain
+from experiment.throughput_claim import throughput
+
+PACKED = {"layers": 9, "kept": 0, "fused": 2, "few_rows": 9, "embeddings": 1, "gelus": 0,
+          "bytes": 4096, "reason": None}  # fmt: skip
+PLAIN = dict.fromkeys(PACKED, 0) | {"reason": message("packing.off").model_dump()}
 
 
-def finished_arm(name: str, rate: float | None) -> ArmResult:
+def finished_arm(name: str, rate: float | None, packing: dict[str, Any] | None = None) -> ArmResult:
     some = arm_results(record(whole_run()))[0]
     assert (some.arm, some.status) == (BATCH, "finished")
-    return some.model_copy(update={"arm": name, "tokens_per_s": rate})
+    return some.model_copy(update={"arm": name, "tokens_per_s": rate, "packing": packing})
 
 
 def steps(*rates: tuple[str, float | None]) -> list[tuple[str, str | None, float | None]]:
@@ -37,6 +45,33 @@ def test_only_the_step_from_slabs_to_blocks_is_called_paging() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("slabs", "paged", "found"),
+    [
+        (PLAIN, PLAIN, [("engine", False), ("paging", False)]),
+        (PACKED, PACKED, [("engine", True), ("paging", False)]),
+        (PACKED, PLAIN, [("engine", True), ("mixed", True)]),
+        (PACKED, PACKED | {"few_rows": 0}, [("engine", True), ("mixed", True)]),
+        (None, None, [("engine", None), ("paging", None)]),
+    ],
+)
+def test_matrix_products_are_named_by_what_each_arm_packed(
+    slabs: dict[str, Any] | None, paged: dict[str, Any] | None, found: list[tuple[str, bool | None]]
+) -> None:
+    """Between slabs and blocks they are the same, or the step is none of paging alone."""
+    arms = [
+        finished_arm(BATCH, 10.0), finished_arm("slabs", 20.0, slabs),
+        finished_arm("paged", 40.0, paged), finished_arm("vllm", 80.0),
+    ]  # fmt: skip
+    _, *above, other = gains(arms)
+    assert [(gain.step, gain.products_differ) for gain in above] == found
+    assert other.products_differ is (None if paged is None else True)
+    apart = any("gains.products" in gain.differing for gain in above)
+    assert apart is any(differ is True for _, differ in found)
+    claim = throughput(evaluate(record(whole_run())).model_copy(update={"arms": arms}))
+    assert (claim.text.key == "claim.throughput.unlike") is (found[-1][0] == "mixed")
+
+
 @pytest.mark.parametrize("missing", ["slabs", "paged"])
 def test_a_step_over_a_missing_rung_is_called_mixed(missing: str) -> None:
     whole = (("contiguous.batch", 30.0), ("slabs", 60.0), ("paged", 90.0), ("vllm", 180.0))
@@ -54,16 +89,24 @@ def test_the_order_of_the_run_does_not_matter_and_an_arm_without_a_rate_is_no_ru
 
 
 @pytest.mark.parametrize(
-    ("cores", "expected"), [(None, []), (0.0, []), (BUSY_CORES, []), (0.3, ["paged"])]
-)
+    ("cores", "before", "expected"),
+    [
+        (None, None, []), (0.0, None, []), (BUSY_CORES, None, []), (0.3, None, ["paged"]),
+        # What was seen before the run decides where no sample says what went on while it generated.
+        (None, 0.3, ["paged", "none"]), (0.1, 0.3, ["none"]),
+    ],
+)  # fmt: skip
 def test_an_arm_beside_which_others_kept_a_core_busy_is_disturbed(
-    cores: float | None, expected: list[str]
+    cores: float | None, before: float | None, expected: list[str]
 ) -> None:
     arm = finished_arm("paged", 9.0)
     assert arm.watch is not None
     watched = arm.watch.model_copy(update={"others_cores": cores})
     one = arm.model_copy(update={"watch": watched})
-    assert disturbed([one, arm.model_copy(update={"watch": None})]) == expected
+    none = arm.model_copy(update={"arm": "none", "watch": None})
+    assert disturbed([one, none], {"load": {"others_cores": before}}) == expected
+    if before is None:
+        assert disturbed([one, none], None) == expected
 
 
 def test_a_factor_of_an_arm_that_began_on_a_busy_machine_is_not_told() -> None:

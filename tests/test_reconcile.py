@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 from experiment.engine.kv_pool import KVPool
 from experiment.events import Channel, HighWaterReset, Reading, Scope, Stage
+from experiment.memory.process_tree import ProcessTree
 from experiment.memory.tensors import storage_bytes
 from experiment.messages import Message, message
 from experiment.reconcile import reconcile
@@ -64,6 +69,81 @@ def test_a_process_that_grew_by_something_else_is_called_a_difference() -> None:
 
 def test_a_count_that_is_one_slot_off_is_a_difference() -> None:
     assert figure(arm(counted=KV - 73_728), Channel.POISON)[1] is False
+
+
+_SHARER = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+sum(pages[at] for at in range(0, len(pages), 4096))
+if len(sys.argv) > 2:
+    print(flush=True)
+    sys.stdin.readline()
+    pool = mmap.mmap(-1, int(sys.argv[2]), mmap.MAP_PRIVATE)
+    for at in range(0, int(sys.argv[3]), 4096):
+        pool[at] = 1
+print(flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PSS exists on Linux alone")
+@pytest.mark.parametrize(("missing", "others"), [(0, 1), (0, 2), (20 * MIB, 1)])
+def test_a_process_that_shared_pages_and_ended_is_no_disagreement(
+    missing: int, others: int, tmp_path: Path
+) -> None:
+    """An arm and other processes map a file. One of them ends while the arm takes its pool.
+
+    A pool of which pages are missing is reported all the same.
+    """
+    shared = tmp_path / "library"
+    shared.write_bytes(bytes(96 * MIB))
+    words = [sys.executable, "-c", _SHARER, str(shared)]
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*more: int) -> subprocess.Popen[str]:
+        command = [*words, *map(str, more)]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8"))
+        assert started[-1].stdout is not None
+        assert started[-1].stdout.readline()
+        return started[-1]
+
+    try:
+        neighbours = [start() for _ in range(others)]
+        arm = start(KV, KV - missing)
+        tree = ProcessTree(arm.pid)
+
+        def look(stage: Stage) -> list[Reading]:
+            details = tree.details()
+            sizes = {Channel.RSS: tree.rss(), Channel.USS: details.uss, Channel.PSS: details.pss}
+            return [reading(channel, stage, size.bytes) for channel, size in sizes.items()]
+
+        readings = [reading(Channel.FORMULA, Stage.CACHE_READY, KV), *look(Stage.LOADED)]
+        neighbours[0].kill()
+        neighbours[0].wait()
+        assert arm.stdin is not None
+        assert arm.stdout is not None
+        arm.stdin.write("\n")
+        arm.stdin.flush()
+        assert arm.stdout.readline()
+        readings += look(Stage.CACHE_READY)
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+    found = reconcile(readings, [], None)
+    assert found is not None
+    pss = next(row for row in found.rows if row.channel == Channel.PSS.value)
+    assert found.agree is (missing == 0)
+    if missing:
+        assert figure(found, Channel.RSS)[1] is False
+        assert found.text.key == "reconcile.differ"
+    else:
+        assert (pss.agrees, pss.reason) == (None, message("reconcile.sharers"))
+        assert pss.difference is not None
+        assert pss.difference > 0.1
+        assert found.text.key != "reconcile.agree_small"
 
 
 def test_what_could_not_be_read_is_neither_equal_nor_zero() -> None:

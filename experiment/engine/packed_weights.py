@@ -55,7 +55,10 @@ class Packing:
     kept: int = 0
     fused: int = 0
     few_rows: int = 0
+    embeddings: int = 0
+    gelus: int = 0
     seconds: float | None = None
+    bytes: int = 0
     huge_bytes: int | None = None
     reason: Message | None = None
 
@@ -88,9 +91,20 @@ def pack_weights(model: torch.nn.Module) -> Packing:
             kept += len(linear)
         del weight_users, linear  # else the weight would live until the next one is packed
     _leave_the_file(model)
-    fused, huge = fuse_activations(model), onto_huge_pages(_spans(model))
-    ours = sum(isinstance(m, PackedLinear) and m.few_rows is not None for m in model.modules())
-    return Packing(layers, kept, fused, ours, time.perf_counter() - began, huge)
+    (fused, gelus), spans = fuse_activations(model), _spans(model)
+    return Packing(
+        layers=layers,
+        kept=kept,
+        fused=fused,
+        few_rows=sum(
+            isinstance(m, PackedLinear) and m.few_rows is not None for m in model.modules()
+        ),
+        embeddings=sum(isinstance(module, PackedEmbedding) for module in model.modules()),
+        gelus=gelus,
+        bytes=sum(end - begin for begin, end in spans),
+        huge_bytes=onto_huge_pages(spans),
+        seconds=time.perf_counter() - began,
+    )
 
 
 def _spans(model: torch.nn.Module) -> set[tuple[int, int]]:

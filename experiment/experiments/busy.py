@@ -1,11 +1,12 @@
-"""Other programs that were busy: a look around before an arm begins, and all the while it runs.
+"""Arms beside which other programs kept cores busy: while each measured repeat ran.
 
-    look   arm a: warm-up, repeats     quiet: 100, 101, 102
-    look   arm b: warm-up, repeats     busy:   60,  61,  62     no verdict on a against b
+    usage of an arm, every 250 ms     others   0.0 0.1 0.0 | 1.2 1.0 1.1 | 0.0 0.0 0.1
+                                               repeat 1      repeat 2      repeat 3
+                                                             no verdict on a time of this arm
 
-Where repeats of an arm follow each other, what slows all of them alike none shows; where arms take
-turns, it may meet more turns of one than of another. Who comes in the middle is not there at the
-look, so an arm whose measured repeats were not left alone counts as disturbed, too.
+Where repeats of an arm follow each other, what slows all of them alike shows in none; where arms
+take turns, it may meet more turns of one than of another. An arm of which no repeat was sampled is
+judged by what was seen before the run began.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from experiment.events import (
     ArmStarted,
-    CellStarted,
+    EnvironmentProbed,
     Event,
     Notice,
     RepeatFinished,
@@ -25,8 +26,10 @@ from experiment.events import (
     TurnStarted,
     Usage,
 )
-from experiment.messages import Message, arm_message, message
-from experiment.noise import BUSY_CORES
+from experiment.experiments.results import BUSY_NOTE
+from experiment.gains import cores_before
+from experiment.messages import Message, message
+from experiment.noise import is_busy
 
 if TYPE_CHECKING:
     from experiment.experiments.measured import CellEvents
@@ -36,32 +39,35 @@ _ARM = "experiments.note.busy_arm"
 _LONG = 10**9
 
 
-def busy_notice(cell: CellStarted, arm: str, cores: float) -> Notice:
-    """What is written down before an arm begins, where others keep so many cores busy."""
-    name = arm_message(arm).model_dump()
-    return Notice(arm=arm, text=message(_ARM, cell=cell.index + 1, arm=name, cores=cores))
-
-
-def is_busy(event: Event) -> bool:
-    """Whether it is such a notice; of a run they are told as one."""
+def is_old_notice(event: Event) -> bool:
+    """Whether it says that others were busy as an arm began; older logs have one for each arm."""
     return isinstance(event, Notice) and event.text.key == _ARM
 
 
-def others_cores(events: Iterable[Event]) -> dict[str, float]:
-    """Cores that other programs kept busy as an arm of a cell began or while it ran, by arm.
+def cell_others(cell: CellEvents) -> dict[str, float]:
+    """See :func:`others_cores`."""
+    return others_cores((*cell.before, *cell.events))
 
-    The larger of the two. Of an arm that is not there nobody saw any.
+
+def others_cores(events: Iterable[Event]) -> dict[str, float]:
+    """Cores that other programs kept busy while an arm ran, by arm; arms left alone are not in.
+
+    Where an older log says what was seen as the arm began, the larger of the two.
     """
     seen: dict[str, float] = {}
+    before: float | None = None
     ran: defaultdict[str, _Ran] = defaultdict(_Ran)
     for event in events:
-        if isinstance(event, Notice) and is_busy(event) and event.arm is not None:
+        if isinstance(event, Notice) and is_old_notice(event) and event.arm is not None:
             seen[event.arm] = event.text.params["cores"]
+        elif isinstance(event, EnvironmentProbed):
+            before = cores_before(event.environment)
         elif isinstance(event, Step | Usage | TurnStarted | RepeatFinished):
             ran[event.arm].take(event)
     for arm, each in ran.items():
         cores = each.others_cores()
-        if cores is not None and cores > BUSY_CORES:
+        cores = before if cores is None else cores
+        if cores is not None and is_busy(cores):
             seen[arm] = max(cores, seen.get(arm, 0.0))
     return seen
 
@@ -119,8 +125,8 @@ class _Ran:
 
 def busy_note(cells: Sequence[CellEvents]) -> list[Message]:
     """All of them as one note, if there are any."""
-    seen = [cores for cell in cells for cores in others_cores(cell.events).values()]
+    seen = [cores for cell in cells for cores in cell_others(cell).values()]
     if not seen:
         return []
     began = sum(isinstance(event, ArmStarted) for cell in cells for event in cell.events)
-    return [message("experiments.note.busy", n=len(seen), of=began, cores=max(seen))]
+    return [message(BUSY_NOTE, n=len(seen), of=began, cores=max(seen))]

@@ -13,7 +13,7 @@ from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.arenas import ArenaForetold
 from experiment.experiments.base import Cell, Experiment, ascending
-from experiment.experiments.busy import busy_note, others_cores
+from experiment.experiments.busy import busy_note, cell_others
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
 from experiment.experiments.foretold import (
     OTHER_ENGINES,
@@ -38,6 +38,7 @@ from experiment.experiments.time_notes import time_notes
 from experiment.foreign import evaluating
 from experiment.gains import gains
 from experiment.messages import Message, arm_message, message
+from experiment.noise import BUSY_BEFORE
 from experiment.record import Record
 from experiment.results import Results, StepRow
 from kvsim.arena import FITS, Fit
@@ -76,6 +77,7 @@ def _picture(record: Record) -> tuple[Record, Results]:
         update={
             "gains": repeated_gains(seen, cells[place], result.cells[place], config),
             "fairness": [_of_turns(text, result) for text in results.fairness],
+            "notes": [note for note in results.notes if note.key != BUSY_BEFORE],
             "experiment": result,
             "headline": _headline(result),
             "status": _status(record, result),
@@ -199,7 +201,7 @@ def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
         outputs=_outputs(first) if first else [],
         plans=_plans(arm),
         problems=_arm_problems(figures, arm),
-        others_cores=others_cores(cell.events).get(arm.result.arm),
+        others_cores=cell_others(cell).get(arm.result.arm),
         turns=cell.group(arm.result.arm),
     )
 

@@ -40,7 +40,7 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.experiments.base import Cell, cell_config
-from experiment.experiments.busy import is_busy
+from experiment.experiments.busy import is_old_notice
 from experiment.log_cells import cell_at
 from experiment.messages import Message
 from experiment.record import Record
@@ -80,7 +80,7 @@ class CellEvents:
             elif isinstance(event, ArmFinished):
                 told = times.get(event.arm, event.generate_s)
                 chosen.append(event.model_copy(update={"generate_s": told}))
-            elif is_busy(event):
+            elif is_old_notice(event):
                 continue  # the experiment says it, of all arms at once
             elif not isinstance(event, _REPEATED) or seen[event.arm] == repeat:
                 chosen.append(event)

@@ -21,7 +21,8 @@ Better = Literal["more", "less"]
 Verdict = Literal["shown", "not_shown", "untested"]
 # What a run was given to begin with: that kvsim says the same shows nothing.
 GIVEN = frozenset(("blocks", "usable_blocks", "block_slots", "usable_slots"))
-_NOISY = ("experiments.note.busy", "experiments.note.noisy")
+BUSY_NOTE = "experiments.note.busy"
+_NOISY = (BUSY_NOTE, "experiments.note.noisy")
 
 
 class _Result(BaseModel):

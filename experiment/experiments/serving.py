@@ -26,7 +26,7 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.base import DRAW, Cell, Experiment, cell_of, draw_terms, drawn_lengths
-from experiment.experiments.busy import others_cores
+from experiment.experiments.busy import cell_others
 from experiment.experiments.found import Found
 from experiment.experiments.load import (
     Bore,
@@ -127,7 +127,7 @@ def _saturated(cell: CellEvents, before: Sequence[CellEvents]) -> dict[str, Mess
     rate = float(cell.started.values["rate"])
     why = message("experiments.serving.saturated", rate=rate)
     found: dict[str, Message] = {}
-    slowed, lower = others_cores(cell.events), _slowest(before)
+    slowed, lower = cell_others(cell), _slowest(before)
     for arm in measure(cell):
         name, reason = arm.result.arm, arm.result.reason
         if reason is not None and reason.key == why.key:

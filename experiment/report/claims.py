@@ -21,6 +21,7 @@ class ClaimsConsole:
     def __init__(self, lang: str, ascii_only: bool) -> None:
         self._out = ConsoleReporter(lang, ascii_only)
         self.t = self._out.t
+        self.warn, self.ask = self._out.warn, self._out.ask
 
     def begin(self, name: str, number: int, of: int) -> None:
         """An experiment begins."""

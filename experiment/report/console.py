@@ -151,7 +151,7 @@ class ConsoleReporter:
         """The comparison, what was seen, and where it was written."""
         self.end_task()
         if results.experiment is not None:
-            show_experiment(self, results.experiment, files)
+            show_experiment(self, results, results.experiment, files)
             return
         show_results(self, results, files)
 
@@ -329,9 +329,14 @@ class ConsoleReporter:
             amount=amount,
         )
 
-    def warn(self, text: Message) -> None:
-        """Print a note that a person should not miss."""
-        self.line(self.t("console.note", text=self.t.message(text)), "yellow")
+    def warn(self, text: Message, *, always: bool = False) -> None:
+        """Print a note that a person should not miss; ``always``: also where only results are."""
+        if always or not self.quiet:
+            self.paragraph(self.t("console.note", text=self.t.message(text)), "yellow")
+
+    def ask(self, question: Message) -> None:
+        """Print a question; the answer is typed behind it."""
+        self.console.print(self.t.message(question), end=" ")
 
     def _name(self, arm: str) -> str:
         return arm_name(self.t, arm)

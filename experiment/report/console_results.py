@@ -49,7 +49,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
             out.line(out.t("console.reserved_equal", n=results.equal_reserved), "dim")
     _show_gains(out, results)
     _show_tokens(out, results)
-    for text in (*results.quantized, *results.kernels):
+    for text in (*results.quantized, *results.kernels, *results.differences):
         out.paragraph(out.t.message(text))
     _show_prefix_cache(out, results)
     _show_engines(out, results)
@@ -128,6 +128,8 @@ def _end_gains(out: ConsoleReporter, results: Results) -> None:
     reasons = {gain.reason.key: gain.reason for gain in results.gains if gain.reason is not None}
     for reason in reasons.values():
         out.line(out.t("console.note", text=out.t.message(reason)), "yellow")
+    if any(gain.products_unseparated for gain in results.gains):
+        out.line(out.t("gains.not_separated"), "dim")
     out.line(out.t("gains.repeated" if results.repeated else "gains.once"), "dim")
 
 
@@ -136,7 +138,7 @@ def _gain_cells(out: ConsoleReporter, gain: Gain) -> list[str]:
         f"{gain.tokens_per_s:,.1f}",
         DASH if gain.mean_running is None else f"{gain.mean_running:.2f}",
         _factor(gain),
-        "" if gain.step is None else out.t(f"gains.step_{gain.step}"),
+        out.t("gains.listed").join(map(out.t, gain.differing)),
     ]
 
 

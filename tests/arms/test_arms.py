@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from arm_runs import Run
+from transformers.pytorch_utils import Conv1D
 
 from experiment.arms.base import ArmRun
 from experiment.events import (
@@ -22,7 +23,9 @@ from experiment.events import (
     Step,
     TokenMapping,
 )
+from experiment.model.load import load_model
 from experiment.results import ArmResult
+from experiment.runner import Prepared
 from experiment.throughput_claim import throughput
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
@@ -281,3 +284,23 @@ def test_packed_weights_are_the_same_and_the_filling_of_their_panels(worked_exam
     found = weights(worked_example)
     assert found["contiguous.batch"] < found["paged"]
     assert found["paged"] < 1.02 * found["contiguous.batch"]
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch is without oneDNN")
+@pytest.mark.parametrize("packs", [True, False])
+def test_replaced_layers_are_named_by_what_the_arm_did(
+    packs: bool, worked_example: Run, crowded: Run, prepared: Prepared
+) -> None:
+    results = (worked_example if packs else crowded).results
+    (products,) = [text for text in results.differences if text.key.startswith("differs.products")]
+    if packs:
+        plain = load_model(prepared.directory, "float32", "cpu", "sdpa")
+        layers = [m for m in plain.modules() if type(m) in (torch.nn.Linear, Conv1D)]
+        assert products.key == "differs.products_packed"
+        assert (products.params["layers"], products.params["embeddings"]) == (len(layers), 1)
+        assert products.params["bytes"] >= 4 * sum(m.weight.numel() for m in layers)
+    else:
+        assert products.key == "differs.products_same"
+    _, *above = results.gains
+    ours = next(gain for gain in above if gain.arm in ("slabs", "paged"))
+    assert ours.products_differ is packs

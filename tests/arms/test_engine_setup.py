@@ -22,7 +22,7 @@ from experiment.config import Config
 from experiment.engine import kernels
 from experiment.engine.attention import UnsupportedModelError
 from experiment.engine.decode_graphs import DecodeCounts
-from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, WeightsPacked
+from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
 from experiment.i18n import LANGUAGES, Translator
 from experiment.kernel_facts import kernel_facts
 from experiment.messages import Message, UserError, message
@@ -188,17 +188,6 @@ def test_a_cpu_without_the_compiled_kernel_says_why(
     assert kernel == "torch"
     (text,) = kernel_facts(record(run.events))
     assert "NumPy 2.3" in Translator(lang).message(text)
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_weights_that_could_not_be_packed_are_told_where_they_should_be(lang: str) -> None:
-    def packed(reason: Message | None) -> WeightsPacked:
-        return WeightsPacked(arm="paged", layers=0, kept=0, fused=0, seconds=None, reason=reason)
-
-    silent = [packed(None), packed(message("packing.kind")), packed(message("packing.off"))]
-    assert kernel_facts(record(silent)) == []
-    (text,) = kernel_facts(record([packed(message("packing.fails", detail="no such op"))]))
-    assert "no such op" in Translator(lang).message(text)
 
 
 class Allocator:

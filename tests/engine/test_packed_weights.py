@@ -351,6 +351,13 @@ def test_what_was_packed_and_how_long_it_took_is_told() -> None:
     assert (done.layers, done.kept, done.reason) == (2 * 7, 1, None)  # Gemma's table scales rows
     assert done.seconds is not None
     assert done.seconds > 0
+    assert done.bytes > 0
+    assert done.embeddings == 0
+    tied = build(LlamaConfig(**GROUPED, tie_word_embeddings=True))
+    floats = {id(p): p.numel() for p in tied.parameters() if p.dim() == 2}
+    done = pack_weights(tied)
+    assert (done.embeddings, done.kept) == (1, 0)
+    assert done.bytes >= 4 * sum(floats.values())  # the last panel is filled up
     other = pack_weights(layer("linear", 8, 8).to(torch.bfloat16))
     assert other.reason is not None
     assert other.reason.key == "packing.kind"

@@ -8,10 +8,12 @@ from statistics import median
 from typing import Any
 
 from experiment.config_reading import load_config
+from experiment.events import CellStarted, Notice
 from experiment.experiments.found import Found
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import CellArm, CellResult, FigureValue, Finding, Number
 from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import arm_message, message
 from experiment.shipped import CONFIGS
 
 Figures = Mapping[str, Number | Sequence[Number]]
@@ -93,3 +95,9 @@ def budget(mean: float, rates: Sequence[float], peak: int = 4, preemptions: int 
 
 
 SLABS = budget(4.0, [100, 101, 102])
+
+
+def busy_notice(cell: CellStarted, arm: str, cores: float) -> Notice:
+    """What older logs hold before an arm that began while others kept cores busy."""
+    told = {"cell": cell.index + 1, "arm": arm_message(arm).model_dump(), "cores": cores}
+    return Notice(arm=arm, text=message("experiments.note.busy_arm", **told))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from in_process import Ran, slabs_and_paged
+from made_up import busy_notice
 
 from experiment import lead, noise
 from experiment.compare.facts import read_side
@@ -28,7 +29,7 @@ from experiment.events import (
 from experiment.experiments import busy
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
-from experiment.i18n import LANGUAGES, Translator
+from experiment.i18n import Translator
 from experiment.joined import joined
 from experiment.messages import message
 from experiment.record import EVENTS_FILE, Record, read_record
@@ -95,9 +96,6 @@ class Told:
     def end(self) -> None: ...
 
 
-CONFIG = make_config({"experiment": {"name": "capacity"}})
-
-
 def begun_cell(told: Told, config: Config, device: str = "cpu") -> None:
     """Of a cell whose arms are slabs and blocks, as it is led."""
     started = CellStarted(index=1, of=2, values={}, overrides={}, arms=["slabs", "paged"])
@@ -123,28 +121,12 @@ def test_arms_take_turns_where_they_may(
     changes: dict[str, Any], device: str, room: bool, order: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(lead, "kept_busy", lambda: None)
     if not room:
         monkeypatch.setattr(Turns, "has_room", lambda self, more: not self._courses)
     told = Told(repeats=1)
     begun_cell(told, make_config({"experiment": {"name": "capacity", **changes}}), device)
     assert told.order == order
     assert [type(event) for event in told.events] == ([] if room else [CellStarted])
-
-
-def test_an_arm_is_looked_at_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    cores = [None, 1.5]
-    monkeypatch.setattr(lead, "kept_busy", lambda: cores.pop(0))
-    told = Told()
-    begun_cell(told, CONFIG)
-    assert told.order == ["slabs", "notice", "paged"]
-    (notice,) = told.events
-    assert isinstance(notice, Notice)
-    assert busy.is_busy(notice)
-    for lang in LANGUAGES:
-        text = Translator(lang).message(notice.text)
-        assert "1.50" in text
-        assert "{" not in text
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +144,7 @@ def with_notices(quiet: Ran, place: Path, cores: Mapping[str, float]) -> Record:
         event = json.loads(line)
         if event["event"] == "arm_started" and event["arm"] in cores:
             arm = event["arm"]
-            lines.append(encode(busy.busy_notice(started, arm, cores[arm])))
+            lines.append(encode(busy_notice(started, arm, cores[arm])))
         lines.append(line)
     (place / EVENTS_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
     return read_record(place)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from in_process import Ran, slabs_and_paged
+from made_up import busy_notice
 
 from experiment.events import (
     CellStarted,
+    EnvironmentProbed,
     Event,
     RepeatFinished,
     Step,
@@ -17,7 +19,7 @@ from experiment.events import (
     Usage,
     encode,
 )
-from experiment.experiments.busy import busy_notice, others_cores
+from experiment.experiments.busy import others_cores
 from experiment.experiments.evaluate import picture
 from experiment.experiments.results import ExperimentResult
 from experiment.noise import BUSY_CORES
@@ -160,6 +162,22 @@ def test_of_its_beginning_and_its_repeats_the_larger_counts(began: float, expect
     assert others_cores(events) == {"paged": expected}
     assert others_cores(events[:1]) == {"paged": began}
     assert others_cores([events[0], *told([QUIET, QUIET])]) == {"paged": began}
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([QUIET, QUIET], {}),
+        ([QUIET, [None] * 8], {"paged": 0.75}),
+        ([QUIET, LOADED], {"paged": 0.375}),
+    ],
+    ids=["left alone", "not sampled", "disturbed"],
+)
+def test_what_was_seen_before_the_run_decides_where_no_repeat_was_sampled(
+    samples: list[list[float | None]], expected: dict[str, float]
+) -> None:
+    probed = EnvironmentProbed(environment={"load": {"others_cores": 0.75}})
+    assert others_cores([probed, *told(samples)]) == expected
 
 
 def test_arms_are_told_apart_and_what_lies_between_repeats_is_left_out() -> None:

@@ -303,7 +303,7 @@ def test_the_gravest_failure_is_the_one_that_is_told(
     monkeypatch.setattr("experiment.claims_command._run", ended)
     configs = {name: tiny_config(name) for name in needed()[: len(codes)]}
     console = ClaimsConsole("en", ascii_only=False)
-    assert _judge_all(configs, tmp_path, argparse.Namespace(), console) == code
+    assert _judge_all(configs, tmp_path, argparse.Namespace(yes=True), console) == code
     assert len(places) == ran
     assert (tmp_path / "claims.json").exists() == (ran == len(codes))
 
@@ -319,7 +319,7 @@ def test_a_run_that_it_has_just_made_is_judged_whatever_reading_takes(
 
     monkeypatch.setattr("experiment.claims_command._run", ended)
     console, configs = ClaimsConsole("en", ascii_only=False), {"capacity": capacity.config}
-    assert _judge_all(configs, tmp_path, argparse.Namespace(), console) == 0
+    assert _judge_all(configs, tmp_path, argparse.Namespace(yes=True), console) == 0
     rows = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))["claims"]
     told = {row["claim"]: row["verdict"] for row in rows}
     assert told["at_once"] == told["saved"] == "shown"

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from in_process import Ran, run, tiny_config
-from made_up import below
+from made_up import below, busy_notice
 
 from experiment.config import Config
 from experiment.config_reading import load_config
@@ -21,7 +21,6 @@ from experiment.events import (
     encode,
 )
 from experiment.experiments.base import Cell, cell_config
-from experiment.experiments.busy import busy_notice
 from experiment.experiments.capacity import CAPACITY
 from experiment.experiments.load import KEEPS_UP, LATER, in_time, kept_up, later_tokens
 from experiment.experiments.measured import Measured, cells_of, measure

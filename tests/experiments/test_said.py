@@ -76,7 +76,7 @@ def test_a_table_does_not_call_counts_the_same_that_are_not(
     page = report_html(ran.shown, ran.results.model_copy(update={"experiment": apart}), "en")
     for result, key in ((ran.result, "table_note"), (apart, "table_note_apart")):
         for lang in LANGUAGES:
-            show_experiment(ConsoleReporter(lang), result, [])
+            show_experiment(ConsoleReporter(lang), ran.results, result, [])
             printed = "".join(capsys.readouterr().out.split())
             text = Translator(lang)(f"experiments.{key}")
             assert "".join(text.split()) in printed

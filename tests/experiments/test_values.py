@@ -46,7 +46,7 @@ def test_shapes_of_ones_own_are_shown_by_their_names(
         assert "chat " in shapes
         assert "chat" in chat
         assert "steps" in steps
-        show_experiment(ConsoleReporter(lang), ran.result, [])
+        show_experiment(ConsoleReporter(lang), ran.results, ran.result, [])
         printed, listed = capsys.readouterr().out, markdown(ran.results, lang)
         for shape in ("chat", "steps"):
             title = t("experiments.lengths.own", shape=shape)

@@ -21,7 +21,7 @@ sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent), str(HERE)]
 
 import event_makers  # noqa: E402
 
-from experiment import runner, walkthrough  # noqa: E402
+from experiment import noise, runner, walkthrough  # noqa: E402
 from experiment.cli import main  # noqa: E402
 from experiment.environment import Environment  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
@@ -39,10 +39,12 @@ def arrange(told: dict[str, Any]) -> None:
         if told["hang_in"] == stage:
             session._run(stage, "scripted_arm", {"arm": stage, "script": "hang at once"}, 600, None)
 
-    def probe(session: runner.Session, *_: object) -> Environment:
+    def probe(session: runner.Session, _: str, cores: float | None = None) -> Environment:
         stop_in(session, "environment")
-        session.emit(EnvironmentProbed(environment=told["environment"]))
-        return Environment.model_validate(told["environment"])
+        load = told["environment"]["load"] | {"others_cores": cores}
+        found = told["environment"] | {"load": load}
+        session.emit(EnvironmentProbed(environment=found))
+        return Environment.model_validate(found)
 
     def prepare(session: runner.Session, *_: object) -> Prepared:
         stop_in(session, "prepare")
@@ -91,6 +93,11 @@ def arrange(told: dict[str, Any]) -> None:
     runner.plan_launch = plan  # type: ignore[assignment]
 
 
+def let_others_work(cores: list[float]) -> None:
+    """Other programs keep so many cores busy, look by look; the last one stays."""
+    noise.others_cores = lambda: cores.pop(0) if len(cores) > 1 else cores[0]
+
+
 def end_before_there_is_a_log() -> None:
     """Send SIGTERM to ourselves once there is a directory, and nothing in it."""
     opened = walkthrough._log
@@ -136,6 +143,7 @@ def make_the_clock_jump() -> None:
 if __name__ == "__main__":
     given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     arrange(given)
+    let_others_work(given["others"])
     if given["signal_in"] == "drawing begins":
         end_as_drawing_begins()
     if given["signal_in"] == "the directory":

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,17 +180,20 @@ class Starter:
         hang_in: str = "",
         signal_in: str = "",
         clock_jumps: bool = False,
+        others: Sequence[float] = (0.0,),
         out: Path | None = None,
         **options: Any,
     ) -> Program:
         """Start a run of two arms into ``out``, go on with one, or give a command of its own.
 
+        ``others`` are cores that other programs keep busy, look by look; the last one stays.
         ``options`` are Popen's.
         """
         told = self.place / f"told-{len(self.started)}.json"
         data = {"environment": environment or self.environment, "scripts": scripts or {},
                 "pause_s": pause_s, "model": model or {}, "note": str(self.note),
-                "hang_in": hang_in, "signal_in": signal_in, "clock_jumps": clock_jumps}  # fmt: skip
+                "hang_in": hang_in, "signal_in": signal_in, "clock_jumps": clock_jumps,
+                "others": list(others)}  # fmt: skip
         told.write_text(json.dumps(data), encoding="utf-8")
         out = out or self.place / "out"
         given = (

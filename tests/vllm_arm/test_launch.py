@@ -66,34 +66,40 @@ def test_an_interpreter_that_is_not_there_is_refused(environment: Environment) -
     )
 
 
-def test_without_a_block_size_of_yours_every_arm_takes_one_that_vllm_has(python: str) -> None:
-    given = {"run": {"arms": ["paged", "vllm"], "vllm_python": python}}
-    changed, notices = adapt(Config.model_validate(given), "cpu")
-    assert changed.cache.block_size == vllm_block_size(changed, "cpu") == 32
-    assert notices == [message("note.block_size_everywhere", size=32)]
-    assert adapt(Config.model_validate(given), "cuda")[0].cache.block_size == 16
+def test_without_a_block_size_of_yours_every_arm_takes_one_that_vllm_has() -> None:
+    arms = ("paged", "vllm")
+    changed, notices = adapt(Config(), arms, "cpu")
+    assert changed.cache.block_size == vllm_block_size(changed.cache.block_size, "cpu") == 32
+    assert notices[0] == message("note.block_size_everywhere", size=32)
+    assert adapt(Config(), arms, "cuda")[0].cache.block_size == 16
 
 
-def test_your_block_size_stays_and_the_difference_is_told(python: str) -> None:
-    given = {"cache": {"block_size": 40}, "run": {"arms": ["vllm"], "vllm_python": python}}
-    changed, notices = adapt(Config.model_validate(given), "cpu")
-    assert (changed.cache.block_size, vllm_block_size(changed, "cpu")) == (40, 64)
-    assert notices == [message("note.vllm_block_size", size=64, given=40)]
+def test_your_block_size_stays_and_the_difference_is_told() -> None:
+    given = Config.model_validate({"cache": {"block_size": 40}})
+    changed, notices = adapt(given, ("vllm",), "cpu")
+    size = changed.cache.block_size
+    assert (size, vllm_block_size(size, "cpu")) == (40, 64)
+    assert notices[0] == message("note.vllm_block_size", size=64, given=40)
 
 
 def test_without_vllm_nothing_is_changed() -> None:
-    assert adapt(Config(), "cpu") == (Config(), [])
+    assert adapt(Config(), ("paged",), "cpu") == (Config(), [])
 
 
 def test_without_a_compiler_the_model_is_not_compiled(
-    python: str, monkeypatch: pytest.MonkeyPatch
+    python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = asked(python, vllm={"enforce_eager": False})
-    assert not adapt(given, "cpu")[0].vllm.enforce_eager
+
+    def eager() -> bool:
+        launch = plan_launch("vllm", given, "cpu", invented(tmp_path), tmp_path)
+        assert isinstance(launch, Launch)
+        return bool(launch.task["arguments"]["enforce_eager"])
+
+    monkeypatch.setattr("experiment.launch.has_compiler", lambda: True)
+    assert (eager(), adapt(given, ("vllm",), "cpu")[1]) == (False, [])
     monkeypatch.setattr("experiment.launch.has_compiler", lambda: False)
-    changed, notices = adapt(given, "cpu")
-    assert changed.vllm.enforce_eager
-    assert notices == [message("note.vllm_eager")]
+    assert (eager(), adapt(given, ("vllm",), "cpu")[1]) == (True, [message("note.vllm_eager")])
 
 
 def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path: Path) -> None:

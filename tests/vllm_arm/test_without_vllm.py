@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from vllm_runs import pretender
 
 from experiment.cli import main
 from experiment.i18n import Translator
@@ -24,6 +25,22 @@ def test_a_run_without_vllm_says_how_to_get_it_and_ends_well(
     found = {arm["arm"]: arm["status"] for arm in run["results"]["arms"]}
     assert found == {"paged": "finished", "vllm": "skipped"}
     assert run["config"]["cache"]["block_size"] == 16  # nobody runs who needs another
+
+
+def test_a_vllm_that_is_skipped_changes_nothing_for_the_others(
+    directory: Path, tmp_path: Path
+) -> None:
+    """Its attention on the CPU is not compiled for tiny-gpt2's heads of 16."""
+    python = str(pretender(tmp_path / "python", ""))
+    words = (*WORDS, "--max-new-tokens", "2", "--prompt", "Hello", "--max-length", "512")
+    arms = ("--arms", "paged,vllm", "--vllm-python", python, "--out", str(directory))
+    assert main([*words, *arms]) == ExitCode.OK
+    run = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+    paged, vllm = run["results"]["arms"]
+    assert vllm["reason"]["key"] == "skip.vllm_head_size"
+    assert (paged["block_size"], run["config"]["cache"]["block_size"]) == (16, 16)
+    assert paged["budget_bytes"] == 512 * paged["slot_bytes"]  # no room for a null block
+    assert "note.block_size_everywhere" not in {note["key"] for note in run["results"]["notes"]}
 
 
 def test_more_ranks_than_there_are_gpus_are_refused_before_anything_loads(

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from experiment.experiments.registry import figure_name
-from experiment.experiments.results import ExperimentResult, Finding
+from experiment.experiments.results import BUSY_NOTE, ExperimentResult, Finding
+from experiment.gains import cores_before
 from experiment.i18n import DASH
 from experiment.messages import Message
+from experiment.noise import is_busy
 from experiment.report.arm_tables import Line, show_arms
 from experiment.report.experiment.words import (
     Entry,
@@ -28,11 +30,14 @@ from experiment.report.texts import arm_name
 
 if TYPE_CHECKING:
     from experiment.report.console import ConsoleReporter
+    from experiment.results import Results
 
 _VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 
 
-def show_experiment(out: ConsoleReporter, result: ExperimentResult, files: list[str]) -> None:
+def show_experiment(
+    out: ConsoleReporter, results: Results, result: ExperimentResult, files: list[str]
+) -> None:
     """Everything that follows the last arm."""
     out.section("section.experiment_result", title=out.t.message(title(result.name)))
     _show_table(out, result)
@@ -43,8 +48,13 @@ def show_experiment(out: ConsoleReporter, result: ExperimentResult, files: list[
         out.paragraph(out.t("experiments.foretold", exact=exact, of=foretold), style)
     for problem in result.problems:
         out.paragraph(out.t.message(problem), "bold red")
+    said = is_busy(cores_before(results.environment))  # as the command began
     for note in result.notes:
+        if said and note.key == BUSY_NOTE:
+            continue
         out.paragraph(out.t("console.note", text=out.t.message(note)), "yellow")
+    for text in results.differences:
+        out.paragraph(out.t.message(text), "dim")
     out.section("section.seen")
     for finding in result.findings:
         _show_finding(out, result, finding)
