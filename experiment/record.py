@@ -40,9 +40,16 @@ from kvsim.whole_files import PART, write_whole
 
 EVENTS_FILE = "events.jsonl"
 RUN_FILE = "run.json"
-CSV_ENCODING = "utf-8-sig"  # spreadsheets take a file without the mark for a local encoding
 T = TypeVar("T")
 _DIGITS = 10  # no system has process ids as long as that
+
+
+def csv_encoding() -> str:
+    """Encoding of CSV files: plain UTF-8, or with the mark that Excel needs to recognise it.
+
+    ``PAGEDKV_CSV_BOM=1`` asks for the mark.
+    """
+    return "utf-8-sig" if os.environ.get("PAGEDKV_CSV_BOM", "") not in ("", "0") else "utf-8"
 
 
 class EventLog:

@@ -176,11 +176,20 @@ def _write(path: Path, rows: list[dict[str, Any]], asked: argparse.Namespace) ->
     write_whole(path, f"{text}\n".encode())
 
 
+def _file(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"{path} is a directory; name a file, e.g. {path / 'sim.json'}"
+        )
+    return path
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kvsim.bench", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--traces", type=Path, default=Path("../shared/traces"))
-    parser.add_argument("--out", type=Path, default=Path("reports/bench/sim.json"))
+    parser.add_argument("--out", type=_file, default=Path("reports/bench/sim.json"))
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--policy", nargs="+", choices=POLICIES, default=list(POLICIES[:2]))

@@ -78,7 +78,7 @@ def test_claims_are_printed_and_written(
     data = json.loads((tmp_path / "paper.json").read_text(encoding="utf-8"))
     assert data["seeds"] == [0, 1]
     assert [claim["id"] for claim in data["claims"]] == [claim.id for claim in closed()]
-    with (tmp_path / "paper.csv").open(encoding="utf-8-sig", newline="") as file:
+    with (tmp_path / "paper.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == [claim.id for claim in closed()]
     assert rows[0]["verdict"] == "holds"

@@ -39,6 +39,16 @@ def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (directory / "cells").iterdir()}
 
 
+@pytest.mark.parametrize("asked", ["0", "1"])
+def test_the_mark_of_excel_is_written_where_it_is_asked_for(
+    config: Path, tmp_path: Path, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEDKV_CSV_BOM", asked)
+    assert main(["sweep", str(config), "--out", str(tmp_path), "--workers", "1"]) == ExitCode.OK
+    table = (tmp_path / "summary.csv").read_bytes()
+    assert table.startswith(b"\xef\xbb\xbf") == (asked == "1")
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_a_grid_becomes_cells_and_a_summary(
     config: Path, lang: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -46,7 +56,7 @@ def test_a_grid_becomes_cells_and_a_summary(
     out = tmp_path / "out"
     words = ["sweep", str(config), "--lang", lang, "--out", str(out), "--workers", "1"]
     assert main(words) == ExitCode.OK
-    with (out / "summary.csv").open(encoding="utf-8-sig", newline="") as file:
+    with (out / "summary.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 6
     assert {row["error"] for row in rows if row["budget_bytes"] == "1024"} == {"pool_too_small"}

@@ -18,7 +18,7 @@ from experiment.compare.results import Better, Figure
 from experiment.foreign import check_inside
 from experiment.messages import Message, message
 from experiment.os_errors import os_reason
-from experiment.record import CSV_ENCODING, Record, write_atomic
+from experiment.record import Record, csv_encoding, write_atomic
 from experiment.report.ci_benchmark import FILES, benchmark_json
 from experiment.report.experiment.frame import experiment_frame
 from experiment.report.frames import readings_frame, summary_frame, timeline_frame, to_csv
@@ -97,14 +97,14 @@ def _files(record: Record, results: Results, lang: str) -> Iterator[_File]:
     series = cache(lambda: all_series(record))  # replays the log: once, and only when drawing
     figures = cache(lambda: figures_of(results).values())
     yield _File("report.html", lambda: report_html(record, results, lang, series()))
-    yield _File("summary.csv", lambda: to_csv(summary_frame(results)), CSV_ENCODING)
+    yield _File("summary.csv", lambda: to_csv(summary_frame(results)), csv_encoding())
     found = results.experiment
     if found is not None:
-        yield _File("experiment.csv", lambda: to_csv(experiment_frame(found)), CSV_ENCODING)
+        yield _File("experiment.csv", lambda: to_csv(experiment_frame(found)), csv_encoding())
     for better, name in FILES.items():
         yield _File(name, partial(_benchmark, figures, better))
-    yield _File("timeline.csv", lambda: to_csv(timeline_frame(series())), CSV_ENCODING)
-    yield _File("readings.csv", lambda: to_csv(readings_frame(record, results)), CSV_ENCODING)
+    yield _File("timeline.csv", lambda: to_csv(timeline_frame(series())), csv_encoding())
+    yield _File("readings.csv", lambda: to_csv(readings_frame(record, results)), csv_encoding())
     for name, draw in draw_plots(series, results, lang):
         yield _File(f"plots/{name}", draw)
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from experiment.locks import DRAWING_S, held, turn
 from experiment.messages import ExitCode
 from experiment.os_errors import writing
-from experiment.record import CSV_ENCODING, write_atomic
+from experiment.record import csv_encoding, write_atomic
 from experiment.report.bilingual import Bilingual
 from experiment.report.embed import safe_json
 from experiment.report.html import page_assets, templates
@@ -61,7 +61,7 @@ def write_listed(directory: Path, texts: Mapping[str, str], lang: str) -> list[P
         directory.mkdir(parents=True, exist_ok=True)
     with writing(directory, ExitCode.UNWRITABLE), held(directory, DRAWING_S):
         for name, text in texts.items():
-            encoding = CSV_ENCODING if name.endswith(".csv") else "utf-8"
+            encoding = csv_encoding() if name.endswith(".csv") else "utf-8"
             write_atomic(directory / name, text, encoding)
         index = write_index(directory, lang)
     return [*(directory / name for name in texts), *([index] if index else [])]

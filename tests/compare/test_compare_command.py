@@ -44,7 +44,7 @@ def test_two_runs_are_shown_and_written(
     assert "100.0 %" in printed
     data = Comparison.model_validate_json((out / "compare.json").read_text(encoding="utf-8"))
     assert data.count("better") > 0
-    rows = list(csv.DictReader((out / "compare.csv").open(encoding="utf-8-sig")))
+    rows = list(csv.DictReader((out / "compare.csv").open(encoding="utf-8")))
     assert [row["id"] for row in rows] == [row.id for row in data.rows]
     wasted = next(row for row in rows if row["id"] == "paged/wasted_slots")
     assert (wasted["left"], wasted["right"], wasted["verdict"]) == ("2", "0", "better")

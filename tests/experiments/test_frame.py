@@ -234,7 +234,7 @@ def test_the_result_is_told_in_either_language(
 def test_every_file_is_written_and_holds_the_experiment(capacity: Ran) -> None:
     write_reports(capacity.shown, capacity.results, "en")
     directory = capacity.record.directory
-    table = (directory / "experiment.csv").read_text(encoding="utf-8-sig").splitlines()
+    table = (directory / "experiment.csv").read_text(encoding="utf-8").splitlines()
     cells, arms = len(capacity.result.cells), len(ALL_ARMS)
     assert len(table) == 1 + cells * arms * len(capacity.result.figures)
     page = (directory / "report.html").read_text(encoding="utf-8")

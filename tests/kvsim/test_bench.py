@@ -32,3 +32,12 @@ def test_without_traces_it_says_what_is_missing(
 ) -> None:
     assert main(["--traces", str(tmp_path)]) == 2
     assert "--traces" in capsys.readouterr().err
+
+
+def test_a_directory_is_no_file_to_write_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--out", str(tmp_path)])
+    assert ended.value.code == 2
+    assert str(tmp_path) in capsys.readouterr().err

@@ -28,8 +28,7 @@ NAMES = {
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    assert path.read_bytes().startswith(b"\xef\xbb\xbf")  # spreadsheets need the mark
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

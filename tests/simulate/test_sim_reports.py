@@ -34,7 +34,7 @@ def record(directory: Path) -> dict[str, Any]:
 
 
 def table(directory: Path, name: str) -> list[dict[str, str]]:
-    text = (directory / name).read_text(encoding="utf-8-sig")
+    text = (directory / name).read_text(encoding="utf-8")
     return list(csv.DictReader(io.StringIO(text)))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiment.record import CSV_ENCODING, write_atomic
+from experiment.record import csv_encoding, write_atomic
 from experiment.report.simulation.page import simulation_html
 from experiment.report.simulation.tables import tables_of
 
@@ -24,5 +24,5 @@ def write_reports(directory: Path, data: Mapping[str, Any], lang: str) -> list[P
     page = directory / "report.html"
     write_atomic(page, simulation_html(data, tables, lang))
     for name, text in tables.items():
-        write_atomic(directory / name, text, CSV_ENCODING)
+        write_atomic(directory / name, text, csv_encoding())
     return [page, *(directory / name for name in tables)]
