@@ -69,8 +69,7 @@ class Sources:
     def _say(self, text: str) -> None:
         self.literal.add(text)
         if len(text) < 60:
-            # Of an arm such as contiguous.batch its mode too.
-            self.words |= {text, as_word(text), text.rpartition(".")[2]}
+            self.words |= {text, as_word(text)}
 
     def _python(self, tree: ast.Module) -> None:
         for node in ast.walk(tree):
