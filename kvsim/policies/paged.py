@@ -1,4 +1,4 @@
-"""Blocks on demand: the engine's own pool and scheduler, stepped as a cohort.
+"""Blocks on demand, by fast paths that tests hold equal to the engine's scheduler and pool.
 
 arrivals ──► scheduler ──► work of a step ──► clock, ledger (kvsim.tally)
          as many as it can admit              or several quiet steps at once
