@@ -32,7 +32,7 @@ from experiment.offspring import (
     runs,
     session_members,
 )
-from experiment.privacy import clean_log
+from experiment.privacy import clean_log, without_private
 from experiment.scratch import OwnPackages, make_scratch, remove_scratch
 from experiment.shared_memory import remember_others, remove_segments, segments_of
 
@@ -326,8 +326,10 @@ class Child:
                 try:
                     event = decode(line)
                 except ValueError:
+                    # Redacted before it is cut: half a secret would not be found later.
+                    text = without_private(os.fsdecode(line))[:1000]
                     with contextlib.suppress(OSError):  # the disk is full; events go on
-                        self._log.write(b"not an event: " + line[:1000] + b"\n")
+                        self._log.write(b"not an event: " + os.fsencode(text) + b"\n")
                         self._log.flush()
                     continue
                 self._queue.put(event)

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from experiment.events import ArmFailed, Event, StageEntered, TurnAwaited, encode
 from experiment.messages import ExitCode, Message, UserError, message
+from experiment.privacy import without_private
 
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
@@ -100,7 +101,9 @@ def serve(
         if type(error).__name__ == "OutOfMemoryError" or _says_no_memory(error):
             reason = message("failure.out_of_memory")
         else:
-            reason = message("failure.exception", error=f"{type(error).__name__}: {error}"[:500])
+            # Redacted before it is cut: half a secret would not be found later.
+            text = without_private(f"{type(error).__name__}: {error}")[:500]
+            reason = message("failure.exception", error=text)
         return _fail(wire, arm, reason, ExitCode.INCOMPLETE)
     return ExitCode.OK
 

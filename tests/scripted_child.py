@@ -32,6 +32,13 @@ def rubbish(wire: Wire) -> None:
     say(wire, n=1)
 
 
+def secrets(wire: Wire) -> None:
+    """A line that is no event and an error, each longer than what is kept, a secret at the cut."""
+    secret = os.environ["HF_TOKEN"]
+    os.write(wire._out.fileno(), f"{'x' * 960}{secret}\n".encode())
+    raise RuntimeError("y" * 460 + secret)
+
+
 def two_words(wire: Wire) -> None:
     say(wire, n=1)
     say(wire, n=2)
@@ -208,6 +215,7 @@ def run_out_of_memory(wire: Wire) -> None:
 
 SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "rubbish": rubbish,
+    "secrets": secrets,
     "two_words": two_words,
     "exit_7": exit_7,
     "kill_itself": kill_itself,

@@ -75,6 +75,18 @@ def test_rubbish_lands_in_the_log_and_events_go_on(start: Start, log_path: Path)
     assert b"a library prints to stdout" in log
 
 
+def test_no_secret_is_left_of_what_is_cut(
+    start: Start, log_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "zq" * 40)
+    with start("secrets") as child:
+        events = list(child.events())
+    failed = [event for event in events if isinstance(event, ArmFailed)]
+    assert "zq" not in failed[0].reason.params["error"]
+    assert b"not an event" in log_path.read_bytes()
+    assert b"zq" not in log_path.read_bytes()
+
+
 def test_events_go_on_where_the_disk_is_too_full_for_rubbish(start: Start) -> None:
     with start("rubbish") as child:
         kept, child._log = child._log, FULL.open("wb")

@@ -11,6 +11,7 @@ from typing import Any
 
 from experiment.events import ArmStarted
 from experiment.messages import ExitCode, UserError, message
+from experiment.privacy import without_private
 from experiment.thread_record import thread_facts, usable_cores
 from experiment.vllm_arm.failures import explain, is_out_of_memory
 from experiment.vllm_arm.task import VllmTask
@@ -45,7 +46,7 @@ def main(wire: Wire, data: dict[str, Any]) -> None:
             raise UserError(gone, ExitCode.INCOMPLETE) from error
         if is_out_of_memory(why):
             raise MemoryError(why) from error
-        reason = message("failure.exception", error=why[:500])
+        reason = message("failure.exception", error=without_private(why)[:500])
         raise UserError(reason, ExitCode.INCOMPLETE) from error
 
 

@@ -11,7 +11,7 @@ import torch
 
 from experiment.events import Notice
 from experiment.messages import message
-from experiment.privacy import without_names
+from experiment.privacy import without_private
 from experiment.vllm_arm.task import VllmTask
 from experiment.wire import Wire
 
@@ -25,7 +25,8 @@ def decoder(wire: Wire, task: VllmTask) -> Callable[[list[int]], str]:
             task.directory, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # the text is for the reader's eyes alone: tokens are compared
-        wire.emit(Notice(text=message("note.vllm_no_text", detail=str(error)[:200])))
+        detail = without_private(str(error))[:200]
+        wire.emit(Notice(text=message("note.vllm_no_text", detail=detail)))
         return lambda _: ""
     return lambda tokens: str(tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
 
@@ -50,4 +51,4 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return without_names(str(value))[:300]
+    return without_private(str(value))[:300]
