@@ -66,12 +66,13 @@ def without_words(value: Any) -> Any:
 def in_values(value: Any, clean: Callable[[str], str]) -> Any:
     """``value`` with ``clean`` applied to its texts, however deep; all else stays.
 
-    Keys of mappings stay, and so does what a mapping holds under ``key``, which names a message.
+    Keys of mappings stay, and so does the ``key`` of a message.
     """
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
-        return {k: each if k == "key" else in_values(each, clean) for k, each in value.items()}
+        kept = "key" if value.keys() == {"key", "params"} else None
+        return {k: each if k == kept else in_values(each, clean) for k, each in value.items()}
     return [in_values(each, clean) for each in value] if isinstance(value, list | tuple) else value
 
 

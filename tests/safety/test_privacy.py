@@ -309,7 +309,7 @@ VALUES = st.recursive(
 @given(VALUES, st.text('qjxz0 "\\\n', min_size=6, max_size=9), st.integers(10**5, 10**8))
 def test_redacting_changes_texts_alone(value: Any, word: str, number: int) -> None:
     digits = str(number)
-    value = [value, f"x{word}x", f"a {digits}", number, {"n": number, "t": digits}]
+    value = [value, f"x{word}x", f"a {digits}", number, {"n": number, "t": digits, "key": word}]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("A_TOKEN", word)
         patch.setenv("B_PASSWORD", digits)
