@@ -23,6 +23,7 @@ from rich.console import Console
 from sample import make_record
 from test_engine_facts import engine, step
 
+import experiment
 from experiment.cli import main
 from experiment.conclusions import evaluate
 from experiment.events import Check, RunFinished
@@ -221,3 +222,10 @@ def test_where_columns_have_no_room_rows_are_blocks() -> None:
         "  what differs: scheduling, kernels",
         "",
     ]
+
+
+def test_no_console_builds_a_table_of_its_own() -> None:
+    """``console_pool`` sets a picture and its bars beside each other, which is no table."""
+    package = Path(experiment.__file__).parent
+    of_rich = {path.name for path in package.rglob("*.py") if "rich.table" in path.read_text()}
+    assert of_rich == {"console_pool.py"}
