@@ -61,10 +61,13 @@ def _lines(text: str, width: int) -> Iterator[tuple[int, int]]:
 
 
 def _cut(text: str, begin: int, width: int) -> int:
-    """End of a line that takes as much as it can of a word that is too long."""
+    """End of a line that takes as much as it can of a word that is too long.
+
+    It does not end with a hyphen, which would look like one that was added.
+    """
     end = begin + 1
     while end < len(text) and cell_len(text[begin : end + 1]) <= width:
         end += 1
-    while end > begin + 1 and text[end : end + 1] in _CLOSING:
+    while end > begin + 1 and (text[end : end + 1] in _CLOSING or text[end - 1] == "-"):
         end -= 1
     return end

@@ -79,7 +79,8 @@ def printed(lang: str, folder: Path) -> Iterator[Callable[[], object]]:
     for environment in (cpu_environment(), cuda_environment()):
         yield lambda environment=environment: show_environment(out, environment)
     for name in EXPERIMENTS:
-        results = SimpleNamespace(experiment=full_experiment(name, "full"))
+        results = SimpleNamespace(experiment=full_experiment(name, "full"), environment={},
+                                  differences=[])  # fmt: skip
         yield lambda results=results: out.show_results(results, [])  # type: ignore[arg-type]
     yield lambda: ClaimsConsole(lang, False).show(full_claims(), [])
     yield lambda: PaperConsole(lang).show(full_paper())

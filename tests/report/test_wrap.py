@@ -36,7 +36,7 @@ def test_english_breaks_at_spaces() -> None:
 
 
 def test_a_word_is_broken_only_where_it_fits_no_line_and_no_line_begins_with_its_mark() -> None:
-    assert wrap("路径 /data/runs，见下", 9) == "路径\n/data/ru\nns，见下"
+    assert wrap("路径 /data/runs，见下", 9) == "路径\n/data/run\ns，见下"
     assert wrap("a /12345678/x", 12) == "a\n/12345678/x"
 
 
