@@ -10,6 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from experiment.record import csv_encoding
+
 # Signs that mean something in HTML or script, and those that no HTML page may hold.
 _UNSAFE = re.compile("[<>&\u007f-\u009f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
@@ -23,4 +25,6 @@ def safe_json(data: Any) -> Markup:
 
 def packed(text: str) -> str:
     """A table as the script of the page unpacks it: gzip in base64, a fifth of the text or less."""
-    return base64.b64encode(gzip.compress(text.encode(errors="replace"), mtime=0)).decode()
+    return base64.b64encode(
+        gzip.compress(text.encode(csv_encoding(), errors="replace"), mtime=0)
+    ).decode()

@@ -70,7 +70,7 @@
       return sign.charCodeAt(0);
     });
     var stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return new Response(stream).text();
+    return new Response(stream).blob(); // as bytes, a byte-order mark included
   }
 
   function offer(name, type, text) {
@@ -95,11 +95,8 @@
     // Browsers from before 2023 cannot unpack them; the files lie beside the page.
     if (!window.DecompressionStream) return;
     Object.keys(data.tables).forEach(function (name) {
-      // The mark at the front lets spreadsheets read the file as UTF-8.
       offer(name, "text/csv;charset=utf-8", function () {
-        return unpacked(data.tables[name]).then(function (table) {
-          return "\ufeff" + table;
-        });
+        return unpacked(data.tables[name]);
       });
     });
   }
