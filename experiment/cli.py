@@ -19,12 +19,12 @@ from typing import Any
 from experiment.config_reading import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator, detect_language
 from experiment.interrupts import Interrupts
-from experiment.messages import ExitCode, UserError, user_error
+from experiment.messages import ExitCode, UserError, unknown, user_error
 from experiment.os_errors import os_reason, unwritable
 from experiment.room import counted
-from experiment.shipped import find_config, program
+from experiment.shipped import config_names, find_config, program
 from experiment.streams import readers_may_go, stand_in_for_closed
-from experiment.words import attribute, make_parser, parse, unknown
+from experiment.words import attribute, make_parser, parse
 
 Command = Callable[[list[str], Translator], int]
 # Where each command is done; a module is imported when its command is given.
@@ -123,15 +123,19 @@ def _check_words(words: Sequence[str]) -> None:
 
 def _dispatch(words: list[str], t: Translator) -> int:
     command = words.pop(0) if words and not words[0].startswith("-") else "run"
+    if command in config_names():
+        sweep = command.startswith("sweep-")
+        words = [command, *words] if sweep else ["--config", command, *words]
+        command = "sweep" if sweep else "run"
     if command not in COMMANDS:
-        raise unknown("error.unknown_command", command, COMMANDS)
+        raise unknown("command", command, (*COMMANDS, *config_names(), "--help"))
     module, _, name = _COMMANDS[command].partition(":")
     handler: Command = getattr(import_module(module), name)
     return handler(words, t)
 
 
 def _run(words: list[str], t: Translator) -> int:
-    options = parse(_run_parser(t), words, COMMANDS)
+    options = parse(_run_parser(t), words, (*COMMANDS, *config_names()))
     from experiment.compare.checks import read_checks
     from experiment.menu import choose, chosen_words, list_experiments
     from experiment.walkthrough import RunOptions, resume, run

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
@@ -18,8 +17,9 @@ from pydantic import (
     ValidationError,
 )
 
-from experiment.messages import UserError, message, user_error
+from experiment.messages import UserError, message, shown, unknown, user_error
 from experiment.sampling import SamplingConfig, Section, Value
+from experiment.sizes import parse_bytes, size_error
 
 ARM_GROUPS = {
     "contiguous": ("contiguous.sequential", "contiguous.batch", "contiguous.growing"),
@@ -33,21 +33,6 @@ SINGLE_ARMS = {"contiguous.compiled": "contiguous"}
 KNOWN_ARMS = frozenset((*(arm for arms in ARM_GROUPS.values() for arm in arms), *SINGLE_ARMS))
 # Below it, Transformers' logits divided by it are infinite in half precision.
 MIN_TEMPERATURE = 0.01
-_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([KMGT]?i?B?)\s*", re.IGNORECASE)
-_UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40, "KI": 10, "MI": 20, "GI": 30}
-_UNITS |= {"K": 10, "M": 20, "G": 30, "T": 40, "TI": 40}
-
-
-def parse_bytes(text: str) -> int:
-    """Bytes of ``144MiB``, ``1.5 GiB`` or ``4096``. A lone K, M, G is binary, as in KiB.
-
-    Raises:
-        ValueError: not a size; decimal KB, MB and GB are refused because they are mistaken for KiB.
-    """
-    match = _SIZE.fullmatch(text)
-    if match is None or match[2].upper() not in _UNITS:
-        raise ValueError(text)
-    return int(float(match[1]) * 2 ** _UNITS[match[2].upper()])
 
 
 def _budget(value: Any) -> Any:
@@ -58,6 +43,8 @@ def _budget(value: Any) -> Any:
     return value
 
 
+# Keys whose values are sizes.
+SIZES = ("cache.budget", "engine.swap_space")
 Size = Annotated[int, BeforeValidator(_budget)]
 
 
@@ -265,8 +252,7 @@ def expand_arms(names: Iterable[str]) -> tuple[str, ...]:
     arms: list[str] = []
     for name in names:
         if name not in ARM_GROUPS and name not in KNOWN_ARMS:
-            choices = sorted({*ARM_GROUPS, *KNOWN_ARMS})
-            raise user_error("error.unknown_arm", arm=name, choices=", ".join(choices))
+            raise unknown("arm", name, sorted({*ARM_GROUPS, *KNOWN_ARMS}))
         arms += [arm for arm in ARM_GROUPS.get(name, (name,)) if arm not in arms]
     if not arms:
         raise user_error("error.no_arms")
@@ -315,10 +301,7 @@ def config_keys() -> tuple[str, ...]:
 
 def unknown_key(key: str) -> UserError:
     """That there is no such key, with the nearest one that there is."""
-    near = difflib.get_close_matches(key, config_keys(), n=1, cutoff=0.5)
-    if near:
-        return user_error("error.unknown_key_near", config_key=key, near=near[0])
-    return user_error("error.unknown_key", config_key=key, choices=", ".join(config_keys()))
+    return unknown("key", key, config_keys())
 
 
 def _check_sampling(config: Config) -> None:
@@ -374,8 +357,8 @@ def _explain(error: ValidationError) -> UserError:
                 value=shown(first["input"]),
                 limit=limits[name],
             )
-    if key in ("cache.budget", "engine.swap_space"):
-        return user_error("error.not_a_size", config_key=key, value=shown(first["input"]))
+    if key in SIZES:
+        return size_error(key, first["input"])
     if first["type"] == "string_too_short":
         return user_error("error.empty", config_key=key)
     kind = _KINDS.get(first["type"].partition("_")[0])
@@ -384,12 +367,3 @@ def _explain(error: ValidationError) -> UserError:
     return user_error(
         "error.not_a_kind", config_key=key, value=shown(first["input"]), kind=message(kind)
     )
-
-
-def shown(value: Any) -> str:
-    """A value of a config as far as a message quotes it."""
-    try:
-        text = str(value)
-    except ValueError:  # thousands of digits, which Python does not write
-        text = hex(value)
-    return text if len(text) <= 60 else text[:57] + "..."

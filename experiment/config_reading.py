@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiment.config import Config, make_config, put_over, unknown_key
+from experiment.config import SIZES, Config, make_config, put_over, unknown_key
 from experiment.foreign import read_bounded
 from experiment.messages import user_error
+from experiment.sizes import lacks_unit, size_error
 
 MAX_CONFIG_BYTES = 1 << 20
 _LONG_NUMBER = re.compile(r"0[xob][0-9a-fA-F_]{1000}")
@@ -26,6 +27,11 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> Config:
     _make_quick(data, overrides.get("experiment.size"))
     for key, value in overrides.items():
         _put(data, key, value)
+    for key in SIZES:
+        section, _, name = key.partition(".")
+        table = data.get(section)
+        if isinstance(table, dict) and lacks_unit(table.get(name)):
+            raise size_error(key, table[name])
     return make_config(data)
 
 

@@ -6,9 +6,12 @@ language turns it into a sentence, so that an old run can be read in the other l
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+
+from kvsim.near import nearest
 
 _LONG, _LONG_LIST, _HEAD = 400, 2000, 120
 
@@ -70,3 +73,34 @@ def _shortened(value: Any) -> Any:
 def user_error(key: str, **params: Any) -> UserError:
     """Short form of :class:`UserError` with the usage exit code."""
     return UserError(message(key, **params))
+
+
+def shown(value: Any) -> str:
+    """A value of a config as far as a message quotes it."""
+    try:
+        text = str(value)
+    except ValueError:  # thousands of digits, which Python does not write
+        text = hex(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def unknown(
+    kind: str,
+    name: str,
+    known: Collection[str],
+    *,
+    near: Collection[str] | None = None,
+    see: str | None = None,
+) -> UserError:
+    """That there is nothing of that name, with the nearest that there is.
+
+    ``kind`` is a name of ``error.what``. ``near`` are the nearest where the caller knows better.
+    ``see`` is the option that lists all; without it they stand in the line.
+    """
+    params = {"kind": message(f"error.what.{kind}"), "name": name}
+    near = nearest(name, known) if near is None else near
+    if near:
+        return user_error("error.unknown_near", near=", ".join(near), **params)
+    if see:
+        return user_error("error.unknown_see", see=see, **params)
+    return user_error("error.unknown", choices=", ".join(known), **params)

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from experiment.config import parse_bytes
 from experiment.messages import user_error
+from experiment.sizes import parse_bytes, size_error
 
 VARIABLE = "PAGEDKV_MEMORY"
 _USUAL = 1 << 30
@@ -58,7 +58,7 @@ def allowed() -> int:
     try:
         return parse_bytes(named) if named else _USUAL
     except ValueError as error:
-        raise user_error("error.bad_size", name=VARIABLE, value=named) from error
+        raise size_error(VARIABLE, named) from error
 
 
 def weight(text: bytes, signs: Mapping[bytes, int] = EVENT) -> int:

@@ -65,7 +65,7 @@ def selfcheck(lang: str, ascii_only: bool) -> int:
         checks: list[Check] = []
         for device in ("cpu", "cuda") if environment.device == "cuda" else ("cpu",):
             checks += _Examination(environment, device).run(log)
-    _show(console, checks)
+    show_checks(console, checks)
     judged = [check for check in checks if check.passed is not None]
     return ExitCode.OK if judged and all(c.passed for c in judged) else ExitCode.INCOMPLETE
 
@@ -175,7 +175,8 @@ def _raise_failure(event: Event) -> None:
         raise UserError(event.reason, event.exit_code or ExitCode.INCOMPLETE)
 
 
-def _show(console: ConsoleReporter, checks: list[Check]) -> None:
+def show_checks(console: ConsoleReporter, checks: list[Check]) -> None:
+    """Print each check with its verdict, and how many failed."""
     t = console.t
     table = console.table(t("selfcheck.check"), t("console.verdict"))
     for check in checks:

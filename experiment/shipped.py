@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import experiment
+from experiment.messages import unknown
+from kvsim.near import nearest
 
 _PACKAGE = Path(experiment.__file__).resolve().parent
 _INSIDE = _PACKAGE / "configs"
@@ -18,15 +20,31 @@ DOOR = _PACKAGE.parent / "run_experiment.py"
 COMMAND = "pagedkv"
 
 
-def find_config(name: str) -> Path:
-    """The file of that name; where there is none, ``configs/NAME.toml`` is the one that we ship.
+def config_names() -> tuple[str, ...]:
+    """Names of the configs that come with the program: of runs, and of sweeps (``sweep-...``)."""
+    names = sorted(path.stem for path in CONFIGS.glob("*.toml"))
+    return tuple(name for name in names if not name.startswith("gate-"))
 
-    So a documented command works in any working directory.
+
+def find_config(name: str) -> Path:
+    """The file of that name; where there is none, the config that we ship under it.
+
+    ``quick`` and ``configs/quick.toml`` are ours in any working directory.
+
+    Raises:
+        UserError: there is neither, and one that we ship has nearly that name.
     """
     path = Path(name)
+    if path.is_file():
+        return path
+    if name in config_names():
+        return CONFIGS / f"{name}.toml"
     shipped = CONFIGS / path.name
-    ours = not path.exists() and path.parent == Path("configs") and shipped.is_file()
-    return shipped if ours else path
+    if path.parent == Path("configs") and shipped.is_file():
+        return shipped
+    if not path.exists() and (near := nearest(path.stem, config_names())):
+        raise unknown("config", name, near, near=near)
+    return path
 
 
 def program() -> tuple[str, ...]:

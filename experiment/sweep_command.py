@@ -9,22 +9,24 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiment.config import parse_bytes, shown
 from experiment.config_reading import parse_assignment, read_toml
 from experiment.directories import shared_directory
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing
-from experiment.messages import ExitCode, user_error
+from experiment.messages import ExitCode, shown, unknown, user_error
 from experiment.os_errors import writing
 from experiment.record import EVENTS_FILE, remove_parts
 from experiment.shipped import find_config
 from experiment.simulate.names import unknown_gpu, unknown_model
 from experiment.simulate.record import SIM_FILE
+from experiment.simulate.words import help_of, shows_list
+from experiment.sizes import parse_bytes, size_error
 from experiment.words import make_parser, parse
 from kvsim.gpus import UnknownGPUError
 from kvsim.models import UnknownModelError
 from kvsim.sweep import Cell, Done, Store, SweepError, cells_summary, expand
+from kvsim.sweep.grid import AXES
 from kvsim.traces import PRESETS
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ def sweep(words: list[str], t: Translator) -> int:
         UserError: the grid does not make cells, or nobody can compute them.
     """
     options = parse(_parser(t), words, ())
+    if shows_list(options, t):
+        return ExitCode.OK
     if options.config is None and not options.set:
         raise user_error("error.sweep.no_config")
     workers = _workers(options.workers)
@@ -110,7 +114,7 @@ def _bytes(value: Any) -> int:
     try:
         return parse_bytes(str(value))
     except ValueError as error:
-        raise user_error("error.not_a_size", config_key=_BUDGET, value=shown(value)) from error
+        raise size_error(_BUDGET, value) from error
 
 
 def _expand(grid: Mapping[str, Any]) -> list[Cell]:
@@ -121,8 +125,8 @@ def _expand(grid: Mapping[str, Any]) -> list[Cell]:
         if "value" in params:  # of a file: any kind of object
             params["value"] = shown(params["value"])
         if error.code == "unknown_axis":
-            known = [_BUDGET if name == _BYTES else name for name in params["known"]]  # type: ignore[attr-defined]
-            params["known"] = ", ".join(known)
+            known = [_BUDGET if name == _BYTES else name for name in AXES]
+            raise unknown("axis", str(params["axis"]), known) from error
         if error.code == "no_file":
             params["known"] = ", ".join(PRESETS)
         code = error.code
@@ -163,4 +167,5 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
     add("--out", metavar="DIR", help=t("help.sweep_out"))
     add("--workers", metavar="N", help=t("help.workers"))
     add("--ray", metavar="ADDRESS", help=t("help.ray"))
+    add("--list", metavar="WHAT", help=help_of(t, "--list"))
     return parser

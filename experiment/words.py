@@ -7,13 +7,12 @@ wrong with it.
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import experiment
 from experiment.i18n import Translator
-from experiment.messages import UserError, user_error
+from experiment.messages import unknown, user_error
 from experiment.shipped import program
 
 
@@ -71,6 +70,25 @@ def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
     return Formatter
 
 
+# Options of vLLM and its benchmarks, and what they are here: the first that the command has.
+_VLLM = {
+    "tp": ("--gpus",),
+    "tensor-parallel-size": ("--gpus",),
+    "num-gpus": ("--gpus",),
+    "max-model-len": ("--max-length",),
+    "kv-cache-dtype": ("--kv-dtype",),
+    "kv-cache-memory-bytes": ("--kv-budget",),
+    "max-tokens": ("--max-new-tokens", "--new-tokens"),
+    "input-len": ("--prompt-tokens",),
+    "random-input-len": ("--prompt-tokens",),
+    "output-len": ("--max-new-tokens", "--new-tokens"),
+    "random-output-len": ("--new-tokens",),
+    "request-rate": ("--rate",),
+    "num-prompts": ("--requests",),
+    "dataset-path": ("--trace", "--prompts"),
+}
+
+
 def parse(
     parser: argparse.ArgumentParser, words: Sequence[str], commands: Sequence[str]
 ) -> argparse.Namespace:
@@ -85,21 +103,16 @@ def parse(
         # All values are texts, so what is left to be wrong is their number.
         raise user_error("error.flag_value", flag=error.argument_name or " ".join(words)) from error
     if rest:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        if rest[0].startswith("-"):
-            raise unknown("error.unknown_flag", rest[0].split("=")[0], flags)
+        word = rest[0].split("=")[0]
+        if word.startswith("-"):
+            flags = [flag for action in parser._actions for flag in action.option_strings]
+            ours = _VLLM.get(word.lstrip("-").replace("_", "-"), ())
+            near = [flag for flag in ours if flag in flags][:1] or None
+            raise unknown("option", word, flags, near=near, see="--help")
         if rest[0] in commands:
             raise user_error("error.command_first", program=_program(), word=rest[0])
         raise user_error("error.stray_word", word=rest[0])
     return options
-
-
-def unknown(key: str, word: str, known: Sequence[str]) -> UserError:
-    """The error that names the nearest right word, or all of them."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    if near:
-        return user_error(key + "_near", word=word, near=near[0])
-    return user_error(key, word=word, choices=", ".join(known))
 
 
 def attribute(flag: str) -> str:

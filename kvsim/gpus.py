@@ -8,10 +8,12 @@ The link is PCIe with 16 lanes, one way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
+
+from kvsim.near import nearest
 
 MIB = 1 << 20
 _PCIE3, _PCIE4, _PCIE5 = 15.75e9, 31.5e9, 63.0e9
@@ -78,16 +80,45 @@ GPUS: Mapping[str, GPUFacts] = MappingProxyType(
 )
 
 
+# What drivers and clouds call them, where that is more than the maker and the name above.
+_ALSO = {
+    "v100-16gb": ("v100-sxm2-16gb",),
+    "v100-32gb": ("v100-sxm2-32gb",),
+    "a100-40gb": ("a100-sxm4-40gb", "a100-sxm-40gb", "a100-pcie-40gb"),
+    "a100-80gb": ("a100-sxm4-80gb", "a100-sxm-80gb"),
+    "h100": ("h100-80gb-hbm3", "h100-80gb", "h100-sxm", "h100-sxm5"),
+    "h200": ("h200-sxm",),
+    "mi300x": ("mi300x-oam",),
+}
+_MAKERS = frozenset(("nvidia", "amd", "geforce", "tesla", "instinct"))
+_LISTED = re.compile(r"GPU \d+: | \(UUID: .*", re.IGNORECASE)  # a line of nvidia-smi -L
+
+
+def _parts(name: str) -> list[str]:
+    parts = re.split(r"[\s_-]+", _LISTED.sub("", name).strip().lower())
+    return [part for part in parts if part not in _MAKERS]
+
+
+_BY_PARTS = {
+    frozenset(_parts(each)): name for name in GPUS for each in (name, *_ALSO.get(name, ()))
+}
+
+
 def find_gpu(name: str) -> GPUFacts:
-    """A GPU by its name; capitals, blanks and a maker's name in front do not matter.
+    """A GPU by its name here, or as NVML and nvidia-smi print it; capitals do not matter.
 
     Raises:
-        UnknownGPUError: with names that are close.
+        UnknownGPUError: with those of its family, or names that are close.
     """
-    wanted = "-".join(name.lower().replace("_", " ").replace("-", " ").split())
-    for maker in ("nvidia-", "amd-", "geforce-", "instinct-"):
-        wanted = wanted.removeprefix(maker)
-    if wanted in GPUS:
-        return GPUS[wanted]
-    longer = [each for each in GPUS if each.startswith(f"{wanted}-")]
-    raise UnknownGPUError(name, tuple(longer or get_close_matches(wanted, GPUS, 3, 0.4)))
+    parts = _parts(name)
+    wanted = frozenset(parts)
+    if wanted in _BY_PARTS:
+        return GPUS[_BY_PARTS[wanted]]
+    family = [each for each in GPUS if _chip(each) in wanted]
+    family.sort(key=lambda each: -len(wanted.intersection(_parts(each))))
+    raise UnknownGPUError(name, tuple(family) or nearest("-".join(parts), GPUS, 3))
+
+
+def _chip(name: str) -> str:
+    """The part that no other kind of GPU has: ``4090`` of ``rtx-4090``."""
+    return next((part for part in _parts(name) if re.search(r"\d", part)), name)

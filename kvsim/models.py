@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
 from kvsim.geometry import KVGeometry, geometry_from_config
 from kvsim.model_table import ROWS
+from kvsim.near import nearest
 
 ELEMENT_BYTES = {"float8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 
@@ -126,4 +126,4 @@ def find_model(name: str) -> ModelFacts:
     for refused, reason in REFUSED.items():
         if short == refused or short.startswith(f"{refused}-"):
             raise UnknownModelError(name, (), reason)
-    raise UnknownModelError(name, tuple(get_close_matches(short, MODELS, 3, 0.5)))
+    raise UnknownModelError(name, nearest(short, MODELS, 3))

@@ -14,8 +14,11 @@ import pytest
 
 import experiment
 from experiment.cli import COMMANDS, main
+from experiment.config import Config
+from experiment.config_reading import load_config
 from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import ExitCode
+from experiment.shipped import CONFIGS, config_names
 
 ROOT = Path(__file__).parent.parent
 DOOR = ROOT / "run_experiment.py"
@@ -93,6 +96,85 @@ def test_wrong_input_ends_in_one_line_of_the_language(
 
 def test_a_wrong_flag_names_the_nearest_right_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--block-size" in complaint(capsys, "--blok-size", "16", "--lang", "en")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("word", ["--foo", "--dry-run", "-xyz"])
+def test_no_option_is_suggested_for_one_like_no_other(
+    command: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = complaint(capsys, command, word, "3", "--lang", "en")
+    assert set(re.findall(r"--?[a-z][\w-]*", line)) == {word, "--help"}
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (("plan", "--tp", "2"), "--gpus"),
+        (("calibrate", "--tensor-parallel-size=2"), "--gpus"),
+        (("simulate", "--max-model-len", "9"), "--max-length"),
+        (("plan", "--max-tokens", "9"), "--new-tokens"),
+        (("run", "--max-tokens", "9"), "--max-new-tokens"),
+        (("simulate", "--request_rate", "9"), "--rate"),
+        (("bench", "--worklods", "A"), "--workloads"),
+        (("--set", "block_size=8"), "cache.block_size"),
+        (("capcity",), "capacity"),
+        (("plna",), "plan"),
+        (("help",), "--help"),
+        (("--config", "configs/capcity.toml"), "capacity"),
+        (("--config", "quick.toml"), "quick"),
+        (("run", "capacity"), "capacity"),
+    ],
+)
+def test_the_right_word_is_named(
+    words: tuple[str, ...], near: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = complaint(capsys, *words, "--lang", "en")
+    assert near in re.findall(r"[\w.-]+", line)
+
+
+BARE = {
+    "run": ("--kv-budget", "4"),
+    "key": ("--set", "cache.budget=4"),
+    "swap": ("--set", "engine.swap_space=4"),
+    "quick config": ("capacity", "--quick", "--kv-budget", "4"),
+    "plan": ("plan", "--model", "opt-13b", "--gpu", "h100", "--prompt-tokens", "9",
+             "--new-tokens", "9", "--kv-budget", "4"),
+    "overhead": ("plan", "--model", "opt-13b", "--gpu", "h100", "--prompt-tokens", "9",
+                 "--new-tokens", "9", "--overhead", "4"),
+    "simulate": ("simulate", "--model", "opt-13b", "--gpu", "h100", "--trace", "alpaca-like",
+                 "--budgets", "8GiB,4"),
+    "host": ("simulate", "--model", "opt-13b", "--gpu", "h100", "--trace", "alpaca-like",
+             "--preemption", "swap", "--swap-space", "4"),
+    "sweep": ("sweep", "sweep-rate", "--set", "kv_budget=[4]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_a_size_that_lacks_its_unit_is_asked_for_with_one(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for lang in LANGUAGES:
+        line = complaint(capsys, *BARE[name], "--lang", lang)
+        assert "4GiB" in line
+        assert "4MiB" in line
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_a_shipped_config_is_run_by_its_name_alone(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if name.startswith("sweep-"):
+        for words in ((name,), ("sweep", name)):
+            assert "--workers" in complaint(capsys, *words, "--workers", "0", "--lang", "en")
+        return
+    ran: list[Config] = []
+    monkeypatch.setattr("experiment.walkthrough.run", lambda config, _: ran.append(config) or 0)
+    for words in ((name,), ("--config", name), ("--config", f"configs/{name}.toml")):
+        assert main([*words, "--yes", "--lang", "en"]) == ExitCode.OK
+    assert ran == [load_config(CONFIGS / f"{name}.toml", {})] * 3
 
 
 def test_a_wrong_language_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,8 @@ from experiment import cli, words
 from experiment.config import Config, config_keys
 from experiment.config_reading import load_config
 from experiment.i18n import Translator
-from experiment.messages import ExitCode
-from experiment.shipped import CONFIGS, find_config
+from experiment.messages import ExitCode, UserError
+from experiment.shipped import CONFIGS, config_names, find_config
 from experiment.simulate.names import gpu_of, model_of, policies_of
 from experiment.sweep_command import _expand, _grid
 
@@ -69,6 +69,7 @@ def test_there_are_commands_to_look_at() -> None:
 def test_the_program_takes_every_documented_command(given: list[str]) -> None:
     options = parsed(given).options
     command = given[0] if given and not given[0].startswith("-") else "run"
+    command = "run" if command in config_names() else command
     if command == "run":
         if (options.config or "").startswith("kv/"):
             return  # a reader's own file
@@ -135,7 +136,9 @@ def test_a_shipped_config_is_found_from_any_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert find_config("configs/quick.toml") == CONFIGS / "quick.toml"
-    assert find_config("quick.toml") == Path("quick.toml")
+    assert find_config("quick") == CONFIGS / "quick.toml"
+    with pytest.raises(UserError):
+        find_config("quick.toml")
     own = tmp_path / "configs" / "quick.toml"
     own.parent.mkdir()
     own.write_text("", encoding="utf-8")

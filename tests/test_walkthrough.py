@@ -36,7 +36,7 @@ QUICK = ROOT / "configs" / "quick.toml"
 HAN = re.compile(r"[\u4e00-\u9fff]")
 SENTENCE = re.compile(r"(?:\b[A-Za-z]{2,}\b[ ,]+){3,}[A-Za-z]{2,}")
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-NAMES = re.compile(r"Hugging Face Transformers|GPT2LMHeadModel|contiguous,slabs,paged")
+NAMES = re.compile(r"(?:Hugging Face )?Transformers|GPT2LMHeadModel|contiguous,slabs,paged")
 
 
 def start(*words: str, **options: object) -> subprocess.Popen[str]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiment.messages import user_error
+from experiment.messages import unknown
 from experiment.wire import Wire, leave, serve
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def main(wire: Wire, task_data: dict[str, Any]) -> None:
         torch.set_num_threads(task.config.run.threads)
     torch.manual_seed(task.config.run.seed)
     if task.arm not in ARMS:
-        raise user_error("error.unknown_arm", arm=task.arm, choices=", ".join(ARMS))
+        raise unknown("arm", task.arm, ARMS)
     run = ArmRun(wire, task, import_s=wire.import_s)
     run.emit_started(os.getpid())
     with cuda_history(_history_path(task), run.emit):

@@ -11,7 +11,6 @@ limits is refused: it could not fail.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +21,9 @@ from typing import Any, Literal
 from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
 from experiment.compare.sides import is_finite, same, why_not_comparable
-from experiment.config import shown
 from experiment.config_reading import read_toml
-from experiment.messages import Message, message, user_error
-from experiment.words import unknown
+from experiment.messages import Message, message, shown, unknown, user_error
+from kvsim.near import nearest
 
 Bound = Literal["max", "min", "equal"]
 BOUNDS: tuple[Bound, ...] = ("max", "min", "equal")
@@ -119,7 +117,7 @@ def _limits(pattern: str, table: Any) -> Iterator[Limit]:
         raise user_error("error.gate.no_table", id=pattern)
     for bound, value in table.items():
         if bound not in BOUNDS:
-            raise unknown("error.unknown_bound", bound, BOUNDS)
+            raise unknown("bound", bound, BOUNDS)
         yield _limit(pattern, bound, value)
 
 
@@ -139,7 +137,7 @@ def _judge(limit: Limit, side: Side, baseline: Side | None) -> Iterator[Judged]:
     ids = list(dict.fromkeys((*side.figures, *(baseline.figures if baseline else ()))))
     fitting = [name for name in ids if _fits(limit.pattern, name)]
     if not fitting:
-        near = difflib.get_close_matches(limit.pattern, ids, n=1, cutoff=0.5)
+        near = nearest(limit.pattern, ids)
         key = "compare.gate.reason.nothing_near" if near else "compare.gate.reason.nothing"
         why = message(key, near=near[0]) if near else message(key)
         yield Judged(limit, limit.pattern, None, None, "unknown", why)

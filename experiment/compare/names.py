@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from experiment.compare.metrics import METRICS
 from experiment.compare.results import Better, Kind, Unit
 from experiment.experiments.figures import FIGURES
-from experiment.messages import user_error
-from experiment.words import unknown
+from experiment.messages import unknown, user_error
 
 _PARTS, _CELL_PARTS = 2, 4
 
@@ -42,6 +41,6 @@ def named(figure_id: str) -> Named:
     *place, arm, metric = parts
     known: Collection[str] = FIGURES if place else METRICS
     if metric not in known:
-        raise unknown("error.unknown_metric", metric, sorted(known))
+        raise unknown("metric", metric, sorted(known))
     found = FIGURES[metric].info if place else METRICS[metric]
     return Named("/".join(place), arm, metric, found.unit, found.kind, found.better)

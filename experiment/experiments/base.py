@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-from experiment.config import ARM_GROUPS, Config, make_config, put_over, shown
+from experiment.config import ARM_GROUPS, Config, make_config, put_over
 from experiment.experiments.found import Found
 from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, message, user_error
+from experiment.messages import Message, message, shown, user_error
 from experiment.workload import check_size
+from kvsim.near import nearest
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.generate import PRESETS, Generated, from_preset
 from kvsim.vllm_capacity import CPU_BLOCK_MULTIPLE
@@ -161,7 +161,7 @@ def _check_options(experiment: Experiment, config: Config) -> None:
         if option in known:
             continue
         told = {"name": experiment.name, "option": option}
-        near = difflib.get_close_matches(option, known, n=1, cutoff=0.9)
+        near = nearest(option, known)
         if near:
             raise user_error("error.experiment_option_near", near=near[0], **told)
         if not experiment.options:

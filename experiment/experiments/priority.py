@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiment.config import Config, shown
+from experiment.config import Config
 from experiment.experiments.alike import nothing_gained, place
 from experiment.experiments.base import Cell, Experiment, contiguous, in_turn
 from experiment.experiments.classes import PATIENT, URGENT
@@ -23,7 +23,7 @@ from experiment.experiments.found import (
     untested,
 )
 from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, arm_message, user_error
+from experiment.messages import Message, arm_message, shown, user_error
 
 _NAME = "priority"
 

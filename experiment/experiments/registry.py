@@ -18,7 +18,7 @@ from experiment.experiments.prefix import PREFIX
 from experiment.experiments.priority import PRIORITY
 from experiment.experiments.quantised import QUANTISED
 from experiment.experiments.serving import SERVING
-from experiment.messages import Message, message, user_error
+from experiment.messages import Message, message, unknown
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each
@@ -56,5 +56,5 @@ def find_experiment(name: str) -> Experiment:
         UserError: there is none.
     """
     if name not in EXPERIMENTS:
-        raise user_error("error.unknown_experiment", name=name, choices=", ".join(EXPERIMENTS))
+        raise unknown("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]

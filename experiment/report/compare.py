@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
 from experiment.compare.gate import Judged, tally
@@ -22,9 +21,9 @@ from experiment.report.compare_words import (
 )
 from experiment.report.parts_console import PartsConsole
 from experiment.report.simulation.writing import written
+from experiment.report.table import Table
 from experiment.report.texts import arm_name, preview
 from experiment.report.values import setting
-from experiment.report.wrap import Words
 
 _STYLES = {"better": "green", "worse": "bold red", "differs": "yellow", "unknown": "yellow",
            "passed": "green", "failed": "bold red", "not_comparable": "yellow"}  # fmt: skip
@@ -61,9 +60,8 @@ class CompareConsole(PartsConsole):
         t = self.t
         self.console.print()
         self.console.print(Text(t("compare.gate.title"), style="bold cyan"))
-        table = Table(box=self.box, pad_edge=False)
-        for name in ("figure", "limit", "allowed", "value", "verdict"):
-            table.add_column(t(f"compare.gate.column_{name}"), overflow="fold")
+        names = ("figure", "limit", "allowed", "value", "verdict")
+        table = Table(t, *(t(f"compare.gate.column_{name}") for name in names))
         for one in judged:
             unit: Unit = one.figure.unit if one.figure else "count"
             text = t(f"compare.gate.{one.verdict}")
@@ -71,7 +69,7 @@ class CompareConsole(PartsConsole):
                 text = t("compare.gate.because", verdict=text, reason=t.message(one.reason))
             bound = t(f"compare.gate.bound_{one.limit.bound}", value=one.limit.text)
             table.add_row(
-                Text(readable(one.id)), bound,
+                one.id, bound,
                 exact(one.allowed, unit), exact(one.figure.value if one.figure else None, unit),
                 Text(text, style=_STYLES[one.verdict]),
             )  # fmt: skip
@@ -100,37 +98,31 @@ class CompareConsole(PartsConsole):
         if not comparison.differences:
             self.console.print(self.t("compare.no_differences"))
             return
-        table = Table(box=self.box, pad_edge=False)
-        for name in ("difference", "left", "right"):
-            table.add_column(self.t(f"compare.{name}"), overflow="fold")
+        heads = (self.t(f"compare.{name}") for name in ("difference", "left", "right"))
+        table = Table(self.t, *heads)
         for one in comparison.differences:
             label = f"{self.t(f'compare.group.{one.group}')} {one.name}"
-            values = [
-                Text(preview(setting(value), _VALUE_WIDTH)) for value in (one.left, one.right)
-            ]
-            table.add_row(Words(label), *values)
+            values = (preview(setting(value), _VALUE_WIDTH) for value in (one.left, one.right))
+            table.add_row(label, *values)
         self.console.print(table)
 
     def _figures(self, comparison: Comparison) -> None:
         rows = [r for r in comparison.rows if self.everything or not _is_plain(r)]
         if not rows:
             return
-        table = Table(box=self.box, pad_edge=False)
-        table.add_column(self.t("compare.figure"), overflow="fold")
-        for name in ("left", "right", "change"):
-            table.add_column(self.t(f"compare.{name}"), justify="right", overflow="fold")
-        table.add_column(self.t("compare.verdict_column"), overflow="fold")
+        heads = ("figure", "left", "right", "change", "verdict_column")
+        table = Table(self.t, *(self.t(f"compare.{head}") for head in heads), right=(1, 2, 3))
         before: tuple[str, str] | None = None
         for row in rows:
             where = (row.figure.place, row.figure.arm)
             if where != before:
                 before = where
-                table.add_row(Words(self._where(row.figure), "bold"))
+                table.add_row(self._where(row.figure), style="bold")
             unit = row.figure.unit
             table.add_row(
-                Words(self.t.message(title(row.figure))), _value(row.left, unit),
+                self.t.message(title(row.figure)), _value(row.left, unit),
                 _value(row.right, unit), change_text(row),
-                Words(self.t.message(verdict(row)), _STYLES.get(row.verdict, "dim")),
+                Text(self.t.message(verdict(row)), _STYLES.get(row.verdict, "dim")),
             )  # fmt: skip
         self.console.print(table)
         left_out = comparison.count("same") if not self.everything else 0

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.padding import Padding
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from experiment.arm_events import PREPARATION
@@ -42,9 +39,10 @@ from experiment.report.console_results import show_results
 from experiment.report.display import Shown
 from experiment.report.experiment.console import show_experiment
 from experiment.report.sharing import sampling_message
+from experiment.report.table import Table
 from experiment.report.terminal import terminal
 from experiment.report.texts import arm_name, preview, translator
-from experiment.report.wrap import wrap
+from experiment.report.wrap import fold
 from experiment.results import Results
 
 _PROMPT_CHARACTERS = 44
@@ -63,7 +61,6 @@ class ConsoleReporter:
         self.t: Translator = translator(lang, ascii_only)
         self.console = terminal(ascii_only)
         self.quiet = quiet
-        self.box = box.ASCII2 if ascii_only else box.ROUNDED
         self._rule = "-" if ascii_only else "─"
         self._memory = MemoryLines(self)
         self._times: list[float] = []
@@ -162,23 +159,29 @@ class ConsoleReporter:
 
     def paragraph(self, text: str | Text, style: str = "", indent: int = 0) -> None:
         """Print text, broken where its language breaks lines."""
-        if isinstance(text, str):
-            text = Text(wrap(text, self.console.width - indent), style=style)
-        self.console.print(Padding(text, (0, 0, 0, indent), expand=False))
+        text = Text(text, style) if isinstance(text, str) else text
+        lines = fold(text, self.console.width - indent)
+        self.console.print(Text("\n").join(Text(" " * indent) + line for line in lines))
 
     def path(self, name: str) -> None:
         """Print a path whole, whatever the width: a terminal that folds it lets it be copied."""
         self.console.print(Text(f"  {name}"), soft_wrap=True)
 
-    def table(self, *headers: str, right: tuple[int, ...] = ()) -> Table:
-        """An empty table in the house style; columns in ``right`` hold numbers."""
-        table = Table(box=self.box, header_style="bold", show_edge=True)
-        for index, header in enumerate(headers):
-            numeric = index in right
-            table.add_column(
-                header, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold"
-            )
-        return table
+    def table(self, *headers: str, right: Container[int] = ()) -> Table:
+        """An empty table; columns in ``right`` hold numbers."""
+        return Table(self.t, *headers, right=right)
+
+    def figures(
+        self,
+        title: str,
+        heads: Sequence[str],
+        rows: Iterable[tuple[str | Text, Sequence[str | Text]]],
+    ) -> None:
+        """Print a table of labels and figures; without figures, a label is a heading."""
+        table = self.table(title, *heads, right=range(1, len(heads) + 1))
+        for label, cells in rows:
+            table.add_row(label, *cells)
+        self.console.print(table)
 
     def _on_run_started(self, event: RunStarted) -> None:
         self._memory.started = event
@@ -229,7 +232,7 @@ class ConsoleReporter:
         for request in (samples[0] for samples in event.samples()):
             table.add_row(
                 str(request.id),
-                Text(preview(request.prompt, _PROMPT_CHARACTERS)),
+                preview(request.prompt, _PROMPT_CHARACTERS),
                 f"{len(request.prompt):,}",
                 f"{len(request.token_ids):,}",
                 f"{request.max_new_tokens:,}",

@@ -99,9 +99,8 @@ class MemoryLines:
             for index, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
             for room in [max(0, width - cell_len(cell))]
         ]
-        # A terminal that is too narrow goes on below; a size is never cut off.
-        line = Text("  ").join([Text(), *parts])
-        self._out.console.print(Text.assemble(line, style=style), soft_wrap=True)
+        # Where it is too narrow, the line goes on below; a size is never cut off.
+        self._out.paragraph(Text.assemble(Text("  ").join([Text(), *parts]), style=style))
 
 
 def _size(reading: Reading | None) -> str:

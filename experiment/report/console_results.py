@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -10,7 +10,6 @@ from rich.text import Text
 from experiment.i18n import DASH, format_bytes
 from experiment.messages import Message
 from experiment.reconcile import ALLOWED
-from experiment.report.arm_tables import Line, show_arms
 from experiment.report.block_events import counted, happened, has_blocks
 from experiment.report.engine_facts import engine_facts, margin_text
 from experiment.report.sharing import explanations
@@ -30,8 +29,8 @@ from kvsim.prefix import PrefixStats
 if TYPE_CHECKING:
     from experiment.report.console import ConsoleReporter
 
+_Row = tuple[str | Text, Sequence[str | Text]]
 _VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
-_NARROW = 70  # cells of a console; with fewer, a table of words is a list
 _NOT_WHOLE = ("left", "interrupted", "incomplete", "failed")
 
 
@@ -88,13 +87,17 @@ def _show_comparison(out: ConsoleReporter, results: Results) -> None:
     for key in events:
         counts = [counted(arm, key) for arm in results.arms]
         lines.append(_row(out.t(f"console.{key}"), *map(_count, counts)))
-    show_arms(out, out.t("console.figure"), [arm.arm for arm in results.arms], lines)
+    out.figures(out.t("console.figure"), _names(out, results.arms), lines)
     if events and not all(has_blocks(arm.arm) for arm in results.arms):
         out.line(out.t("report.no_blocks"), "dim")
 
 
-def _row(label: str, *cells: str) -> Line:
-    return Line(Text(label), [Text(cell) for cell in cells])
+def _row(label: str, *cells: str) -> _Row:
+    return label, cells
+
+
+def _names(out: ConsoleReporter, arms: list[ArmResult]) -> list[str]:
+    return [arm_name(out.t, arm.arm) for arm in arms]
 
 
 def _show_gains(out: ConsoleReporter, results: Results) -> None:
@@ -102,29 +105,11 @@ def _show_gains(out: ConsoleReporter, results: Results) -> None:
     if not results.gains or out.quiet:
         return
     heads = ("arm", "tokens_per_s", "running", "factor", "step")
-    if out.console.width < _NARROW:
-        _list_gains(out, results, heads)
-        return
     table = out.table(*(out.t(f"gains.{head}") for head in heads), right=(1, 2, 3))
     for gain in results.gains:
         table.add_row(arm_name(out.t, gain.arm), *_gain_cells(out, gain))
     out.console.print(table)
-    _end_gains(out, results)
-
-
-def _list_gains(out: ConsoleReporter, results: Results, heads: tuple[str, ...]) -> None:
-    """The same where five columns have no room: an arm, and its figures below it."""
-    for gain in results.gains:
-        out.line(arm_name(out.t, gain.arm), "bold")
-        for head, cell in zip(heads[1:], _gain_cells(out, gain), strict=True):
-            if cell:
-                text = out.t("console.problem", arm=out.t(f"gains.{head}"), text=cell)
-                out.line(text, indent=2)
-    _end_gains(out, results)
-
-
-def _end_gains(out: ConsoleReporter, results: Results) -> None:
-    """What to know of the factors, and once why some are missing."""
+    # What to know of the factors, and once why some are missing.
     reasons = {gain.reason.key: gain.reason for gain in results.gains if gain.reason is not None}
     for reason in reasons.values():
         out.line(out.t("console.note", text=out.t.message(reason)), "yellow")
@@ -190,17 +175,17 @@ def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
     if not arms or out.quiet:
         return
     found = [arm.reconciliation for arm in arms if arm.reconciliation is not None]
-    lines = [_row(out.t("channel.formula"), *(_expected_cell(out, r) for r in found))]
+    lines: list[_Row] = [_row(out.t("channel.formula"), *(_expected_cell(out, r) for r in found))]
     for channel in dict.fromkeys(row.channel for r in found for row in r.rows):
         figures = [next((row for row in r.rows if row.channel == channel), None) for r in found]
         if any(figure is not None and figure.bytes is not None for figure in figures):
             cells = (_channel_cell(out, figure) for figure in figures)
             lines.append(_row(out.t(f"channel.{channel}"), *cells))
-    lines.append(Line(Text(out.t("reconcile.parts"), style="bold")))
+    lines.append((Text(out.t("reconcile.parts"), style="bold"), ()))
     for part in dict.fromkeys(part.part for r in found for part in r.parts):
         sizes = [next((p.bytes for p in r.parts if p.part == part), None) for r in found]
         lines.append(_row(out.t(f"reconcile.{part}"), *(format_bytes(size) for size in sizes)))
-    show_arms(out, out.t("reconcile.title"), [arm.arm for arm in arms], lines)
+    out.figures(out.t("reconcile.title"), _names(out, arms), lines)
     out.line(out.t.message(ALLOWED), "dim")
     silent = [(out.t(f"channel.{row.channel}"), row.reason) for one in found for row in one.rows
               if row.bytes is None]  # fmt: skip
@@ -216,7 +201,7 @@ def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
 
 def _show_watched(out: ConsoleReporter, arms: list[ArmResult]) -> None:
     """How steady memory was, how busy the machine, what looking cost."""
-    lines: list[Line] = []
+    lines: list[_Row] = []
     unknown: list[tuple[str, Message | None]] = []
     for key in WATCHED:
         figures = [watched_figure(key, arm) for arm in arms]
@@ -224,8 +209,7 @@ def _show_watched(out: ConsoleReporter, arms: list[ArmResult]) -> None:
         unknown += [(label, figure.reason) for figure in figures if figure.value is None]
         if any(figure.value is not None for figure in figures):
             lines.append(_row(*_watched_row(out, label, figures)))
-    out.console.print()
-    show_arms(out, out.t("watch.title"), [arm.arm for arm in arms], lines)
+    out.figures(out.t("watch.title"), _names(out, arms), lines)
     _show_reasons(out, unknown)
 
 

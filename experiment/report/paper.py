@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import JustifyMethod
-from rich.table import Table
 from rich.text import Text
 
 from experiment.i18n import DASH
@@ -22,7 +20,7 @@ from experiment.messages import Message, message
 from experiment.report.keyed import Said
 from experiment.report.parts_console import Advance, PartsConsole
 from experiment.report.sourced import Teller, joined, told
-from experiment.report.wrap import Words
+from experiment.report.table import Table
 
 Data = Mapping[str, Any]
 _STYLES = {"holds": "green", "fails": "bold red", "not_judged": "dim"}
@@ -55,18 +53,15 @@ class PaperConsole(PartsConsole):
         seeds = data["seeds"]
         self.console.print(Text(t("paper.title"), style="bold cyan"))
         self.console.print(Text(t("paper.about", n=len(seeds)), style="dim"))
-        table = Table(box=self.box, pad_edge=False)
-        for name in ("claim", "paper", "ours", "tolerance", "verdict"):
-            right = name in ("paper", "ours", "tolerance")
-            justify: JustifyMethod = "right" if right else "left"
-            table.add_column(t(f"paper.column_{name}"), justify=justify, overflow="fold")
+        names = ("claim", "paper", "ours", "tolerance", "verdict")
+        table = Table(t, *(t(f"paper.column_{name}") for name in names), right=(1, 2, 3))
         source = None
         for claim in data["claims"]:
             if claim["source"] != source:
                 source = claim["source"]
-                table.add_row(Words(place_in_paper(k, claim), "bold"))
+                table.add_row(place_in_paper(k, claim), style="bold")
             *cells, verdict = claim_cells(k, claim)
-            table.add_row(*map(Words, cells), Words(verdict, _STYLES[claim["verdict"]]))
+            table.add_row(*cells, Text(verdict, _STYLES[claim["verdict"]]))
         self.console.print(table)
         self.console.print(Text(t("paper.marks"), style="dim"))
         self._lists(k, data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich import box
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from experiment.report.display import showing
@@ -21,7 +20,6 @@ class PartsConsole:
     def __init__(self, lang: str, ascii_only: bool = False) -> None:
         self.t = translator(lang, ascii_only)
         self.console = terminal(ascii_only)
-        self.box = box.ASCII2 if ascii_only else box.SIMPLE_HEAD
 
     @contextmanager
     def bar(self, text: str, total: int) -> Iterator[Advance]:

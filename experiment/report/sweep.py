@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from experiment.i18n import DASH
@@ -30,7 +29,7 @@ from experiment.report.sweep_page import (
     sweep_html,
     varied,
 )
-from experiment.report.wrap import Words
+from experiment.report.table import Table
 
 # Of a large grid the console shows the beginning.
 _MOST_ROWS = 40
@@ -84,21 +83,19 @@ class SweepConsole(PartsConsole):
 
     def _table(self, rows: Sequence[Row]) -> Table:
         differ = varied(rows)
-        table = Table(box=self.box, pad_edge=False)
-        table.add_column(self.t("sweep.column_settings"), overflow="fold")
-        for name in ("live", "running", "preemptions", "latency", "rate"):
-            table.add_column(self.t(f"sweep.column_{name}"), justify="right", overflow="fold")
+        names = ("settings", "live", "running", "preemptions", "latency", "rate")
+        heads = (self.t(f"sweep.column_{name}") for name in names)
+        table = Table(self.t, *heads, right=range(1, len(names)))
         for row in rows:
             given = [
                 f"{name} {setting(name, row[name])}" for name in differ if row[name] is not None
             ]
             what = ", ".join(given) or row["id"]
             if row["error"] is not None:
-                why = Text(self.t.message(refusal(row)), style="yellow")
-                table.add_row(Text(what) + Text("\n") + why)
+                table.add_row(what, Text(self.t.message(refusal(row)), style="yellow"))
                 continue
             table.add_row(
-                Words(what),
+                what,
                 _value(row["live_percent"], 1, " %"),
                 _value(row["running_busy_mean"], 2),
                 _value(row["preemptions"], 0),

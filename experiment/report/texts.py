@@ -9,7 +9,7 @@ from experiment.events import RunStarted
 from experiment.i18n import Translator
 from experiment.messages import arm_message
 
-_ASCII = str.maketrans({"—": "-", "·": "-", "×": "x", "→": "->", "…": "...", "÷": "/", "≥": ">=",
+ASCII = str.maketrans({"—": "-", "·": "-", "×": "x", "→": "->", "…": "...", "÷": "/", "≥": ">=",
                         "≤": "<=",
                         "−": "-", "“": '"', "”": '"', "µ": "u", "⁹": "^9"})  # fmt: skip
 
@@ -19,7 +19,7 @@ class AsciiTranslator(Translator):
 
     def __call__(self, key: str, **params: object) -> str:
         """Render a text, signs made plain."""
-        return super().__call__(key, **params).translate(_ASCII)
+        return super().__call__(key, **params).translate(ASCII)
 
 
 def translator(lang: str, ascii_only: bool) -> Translator:
@@ -30,12 +30,14 @@ def translator(lang: str, ascii_only: bool) -> Translator:
 class AsciiFile:
     """A text stream that writes the signs of our own texts as plain ones."""
 
+    encoding = "ascii"  # rich draws lines of plain signs, too
+
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
         """Write ``text``, signs made plain."""
-        return self._stream.write(text.translate(_ASCII))
+        return self._stream.write(text.translate(ASCII))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

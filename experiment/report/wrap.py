@@ -3,61 +3,71 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
 from rich.text import Text
 
-# No line begins with these: closing marks stay with what they close.
-_CLOSING = "，。；：！？、）」』】》”’％%"
-_OPENING = "（「『【《“‘"
-_PIECES = re.compile(
-    rf"[{_OPENING}]*(?:[\u2e80-\ufaff\uff00-\uffef]|[^\s\u2e80-\ufaff\uff00-\uffef]+)[{_CLOSING}]*|\s+"
-)
+# Closing marks stay with what they close. After a Chinese character, so do those of ASCII.
+_CLOSING = frozenset("，。；：！？、）」』】》〉”’％…)]%")
+_MARKS = rf"(?:[{re.escape(''.join(sorted(_CLOSING)))}]|[.,:;!?](?!\w))*"
+_CHINESE = "\u2e80-\ufaff\uff00-\uffef"
+_PIECE = re.compile(rf"[（「『【《〈“‘]*(?:[{_CHINESE}]|[^\s{_CHINESE}]+){_MARKS}")
 
-# A number and its unit stay on one line.
-_UNIT = re.compile(r"(?<=\d) (?=%|s\b|B\b|[KMG]iB\b)")
-_GLUE = "\x01"
+# A number and its unit stay on one line, and so do both ends of a range.
+_UNIT = r"(?:[%×]|(?:[KMGT]i?B|B|[mµun]?s|\w+/s)\b)"
+_GLUED = re.compile(
+    rf"(?<=\d) (?={_UNIT})|(?<=[\w%]) (?=(?:…|\.\.\.) [-\d])|(?<=[\w%] …) (?=[-\d])"
+    r"|(?<=[\w%] \.\.\.) (?=[-\d])|(?<=±) (?=\d)|(?<=[\d%]) (?=± )"
+)
 
 
 def wrap(text: str, width: int) -> str:
-    """Break ``text`` into lines of at most ``width`` cells, between Chinese characters too."""
-    lines: list[str] = []
-    for paragraph in _UNIT.sub(_GLUE, text).split("\n"):
-        line = ""
-        for piece in _PIECES.findall(paragraph):
-            if _cells(line) + _cells(piece.rstrip()) > width and line.strip():
-                lines.append(line.rstrip())
-                line = piece.lstrip()
-            else:
-                line += piece
-        lines.append(line.rstrip())
-    return "\n".join(lines).replace(_GLUE, " ")
+    """Break ``text`` into lines of at most ``width`` cells, between Chinese characters too.
 
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """A cell of words in a table: broken like other texts, and never cut off.
-
-    rich takes a Chinese sentence for one word, and ends a word that finds no room with dots.
+    A word is broken only where it is wider than a whole line.
     """
-
-    text: str
-    style: str = ""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(wrap(self.text, options.max_width), style=self.style, overflow="fold")
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        lines = _UNIT.sub(_GLUE, self.text).split("\n")
-        pieces = [piece.strip() for line in lines for piece in _PIECES.findall(line)]
-        longest = max(map(_cells, lines), default=0)
-        return Measurement(max(map(_cells, pieces), default=0), longest).with_maximum(
-            options.max_width
-        )
+    return "\n".join(text[begin:end] for begin, end in _lines(text, width))
 
 
-def _cells(text: str) -> int:
-    return cell_len(text.replace(_GLUE, " "))
+def fold(text: Text, width: int) -> list[Text]:
+    """The lines of text with styles, broken in the same places."""
+    return [text[begin:end] for begin, end in _lines(text.plain, width)]
+
+
+def longest_word(text: str, width: int) -> int:
+    """Cells of the longest part of ``text`` that is not broken in lines of ``width`` cells."""
+    words = map(cell_len, _PIECE.findall(_GLUED.sub("_", text)))
+    return max((cells for cells in words if cells <= width), default=0)
+
+
+def _lines(text: str, width: int) -> Iterator[tuple[int, int]]:
+    """Where each line begins and ends, without the spaces between two lines."""
+    at = 0
+    for part in _GLUED.sub("_", text).split("\n"):
+        begin = end = 0
+        for piece in _PIECE.finditer(part):
+            if cell_len(part[begin : piece.end()]) > width:
+                if end > begin:
+                    yield at + begin, at + end
+                begin = piece.start()
+            while cell_len(part[begin : piece.end()]) > width:
+                end = _cut(part, begin, width)
+                yield at + begin, at + end
+                begin = end
+            end = piece.end()
+        yield at + begin, at + end
+        at += len(part) + 1
+
+
+def _cut(text: str, begin: int, width: int) -> int:
+    """End of a line that takes as much as it can of a word that is too long.
+
+    It does not end with a hyphen, which would look like one that was added.
+    """
+    end = begin + 1
+    while end < len(text) and cell_len(text[begin : end + 1]) <= width:
+        end += 1
+    while end > begin + 1 and (text[end : end + 1] in _CLOSING or text[end - 1] == "-"):
+        end -= 1
+    return end

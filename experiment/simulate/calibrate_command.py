@@ -14,7 +14,6 @@ from experiment.record import EVENTS_FILE
 from experiment.simulate import words
 from experiment.simulate.errors import said
 from experiment.simulate.latency_file import latency_to_json, write_latency
-from experiment.simulate.names import gpu_of, model_of
 from experiment.simulate.recorded import is_run, requests_file, step_records
 from experiment.simulate.setup import Memory
 from experiment.simulate.values import choice, whole
@@ -34,6 +33,8 @@ def calibrate(arguments: list[str], t: Translator) -> int:
         UserError: a word does not fit, or there is no record to fit to.
     """
     options = parse(_parser(t), arguments, ())
+    if words.shows_list(options, t):
+        return ExitCode.OK
     if not options.source:
         raise user_error("error.needs_run", command="calibrate")
     check_replaceable(options.out, "latency", "--out")
@@ -53,7 +54,7 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
     parser.add_argument(
         "source", nargs="?", metavar="RUN|FILE", help=t("help.sim.calibrate_source")
     )
-    words.add(parser, t, {flag: words.MODEL[flag] for flag in _MODEL})
+    words.add(parser, t, {flag: words.MODEL[flag] for flag in (*_MODEL, "--list")})
     words.add(parser, t, {"--arm": "ARM", "--folds": "N"})
     parser.add_argument("--out", metavar="FILE", help=t("help.sim.calibrate_out"))
     return parser
@@ -69,13 +70,13 @@ def _of_run(path: Path, options: argparse.Namespace, folds: int) -> dict[str, An
         raise _too_few(path, len(records), folds)
     fitted: Calibration[Roofline] | Calibration[LinearLatency]
     if options.model or options.gpu:
+        model, gpu = words.model_and_gpu(options)
         memory = Memory(
             gpus=whole("--gpus", options.gpus) or 1,
             dtype=choice("--dtype", options.dtype, words.DTYPES),
         )
-        model = model_of(options.model)
         memory.geometry(model)
-        ideal = memory.roofline(model, gpu_of(options.gpu))
+        ideal = memory.roofline(model, gpu)
         assert isinstance(ideal, Roofline)
         fitted = calibrate_roofline(records, ideal, folds)
     else:
@@ -94,10 +95,10 @@ def _of_run(path: Path, options: argparse.Namespace, folds: int) -> dict[str, An
 
 def _of_requests(path: Path, options: argparse.Namespace, folds: int) -> dict[str, Any]:
     """Requests with their times: a step's costs from what went on beside each."""
-    for flag in (*_MODEL, "--arm"):
-        if getattr(options, flag[2:]) is not None:
-            raise user_error("error.sim.run_only", flag=flag)
     path = requests_file(path)
+    unused = [flag for flag in (*_MODEL, "--arm") if getattr(options, flag[2:]) is not None]
+    if unused:
+        raise user_error("error.sim.run_only", flags=", ".join(unused), path=str(path))
     with said():
         records, rejected = read_request_records(path)
     several = sum(record.output_tokens > 1 for record in records)

@@ -20,7 +20,7 @@ from experiment.os_errors import writing
 from experiment.privacy import without_private
 from experiment.simulate import words
 from experiment.simulate.latency_file import read_latency
-from experiment.simulate.names import gpu_of, listing, model_of, policies_of, refused_models
+from experiment.simulate.names import policies_of
 from experiment.simulate.record import (
     SCHEMA_VERSION,
     SIM_FILE,
@@ -45,12 +45,7 @@ def simulate(arguments: list[str], t: Translator) -> int:
         UserError: a word, the trace, the model or the memory does not fit.
     """
     options = parse(_parser(t), arguments, ())
-    if options.list is not None:
-        from experiment.report.simulation.console import show_list
-
-        rows = listing(options.list)
-        notes = refused_models() if options.list == "models" else []
-        show_list(options.list, rows, notes, t.lang, options.ascii)
+    if words.shows_list(options, t):
         return ExitCode.OK
     question = _question(options)
     from experiment.report.simulation.console import SimulationConsole
@@ -98,14 +93,14 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
     parser.add_argument("--skip-bad-rows", action="store_true", help=t("help.sim.skip_bad_rows"))
     words.add(parser, t, words.MODEL)
     words.add(parser, t, {"--policy": "NAME,..."} | words.LIMITS | words.SWEEPS)
-    words.add(parser, t, {"--out": "DIR", "--list": "WHAT"})
+    words.add(parser, t, {"--out": "DIR"})
     parser.add_argument("--quiet", "-q", action="store_true", help=t("help.quiet"))
     return parser
 
 
 def _question(options: argparse.Namespace) -> Question:
     """Everything that can be wrong before a simulation begins is found here."""
-    model, gpu = model_of(options.model), gpu_of(options.gpu)
+    model, gpu = words.model_and_gpu(options, "--trace")
     memory = words.memory_of(options)
     limit = length_limit(model, whole("--max-length", options.max_length))
     setup = _setup(options, model, gpu, memory, limit)
@@ -151,6 +146,7 @@ def _setup(
         gpu=gpu,
         gpus=memory.gpus,
         geometry=geometry,
+        dtype=memory.dtype_of(model),
         kv_dtype=memory.kv_dtype_of(model),
         budget=memory.kv(model, gpu),
         block_size=whole("--block-size", options.block_size) or 16,

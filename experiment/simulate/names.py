@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable
 
 from experiment.i18n import format_bytes
-from experiment.messages import Message, UserError, message, user_error
+from experiment.messages import Message, UserError, message, unknown, user_error
 from kvsim.geometry import UnsupportedGeometryError
 from kvsim.gpus import GPUS, GPUFacts, UnknownGPUError, find_gpu
 from kvsim.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
@@ -18,28 +17,24 @@ LISTS = ("models", "gpus", "policies", "presets", "formats")
 DEFAULT_POLICIES: tuple[PolicyName, ...] = ("slabs", "max", "pow2", "oracle", "paged")
 
 
-def model_of(name: str | None) -> ModelFacts:
+def model_of(name: str) -> ModelFacts:
     """A model of the catalogue whose cache can be counted.
 
     Raises:
-        UserError: none was named, there is none of that name, or its cache is of another kind.
+        UserError: there is none of that name, or its cache is of another kind.
     """
-    if not name:
-        raise user_error("error.sim.needs", flag="--model", list="models")
     try:
         return find_model(name)
     except UnknownModelError as error:
         raise unknown_model(error) from error
 
 
-def gpu_of(name: str | None) -> GPUFacts:
+def gpu_of(name: str) -> GPUFacts:
     """A GPU of the catalogue.
 
     Raises:
-        UserError: none was named, or there is none of that name.
+        UserError: there is none of that name.
     """
-    if not name:
-        raise user_error("error.sim.needs", flag="--gpu", list="gpus")
     try:
         return find_gpu(name)
     except UnknownGPUError as error:
@@ -64,8 +59,7 @@ def policies_of(text: str | None) -> tuple[PolicyName, ...]:
         elif name in SIM_POLICIES:
             found.append(name)
         else:
-            near = get_close_matches(name, SIM_POLICIES, 3, 0.5)
-            raise _unknown("policy", name, near, "policies")
+            raise unknown("policy", name, SIM_POLICIES, see="--list policies")
     return tuple(dict.fromkeys(found))
 
 
@@ -76,7 +70,7 @@ def format_of(name: str | None) -> str | None:
         UserError: no such format.
     """
     if name is not None and name not in FORMATS:
-        raise _unknown("format", name, get_close_matches(name, FORMATS, 3, 0.5), "formats")
+        raise unknown("format", name, FORMATS, see="--list formats")
     return name
 
 
@@ -85,30 +79,23 @@ def unknown_model(error: UnknownModelError) -> UserError:
     if error.reason is not None:
         why = message(f"geometry.{error.reason}").model_dump()
         return user_error("error.sim.model_refused", model=error.name, why=why)
-    return _unknown("model", error.name, error.close, "models")
+    return unknown("model", error.name, (), near=error.close, see="--list models")
 
 
 def unknown_gpu(error: UnknownGPUError) -> UserError:
     """No GPU of that name."""
-    return _unknown("gpu", error.name, error.close, "gpus")
+    return unknown("gpu", error.name, (), near=error.close, see="--list gpus")
 
 
 def unknown_trace(name: str) -> UserError:
     """Neither a file nor a preset."""
-    near = get_close_matches(name, PRESETS, 3, 0.5)
-    return _unknown("trace", name, near, "presets")
+    return unknown("trace", name, PRESETS, see="--list presets")
 
 
 def geometry_error(model: str, error: UnsupportedGeometryError) -> UserError:
     """A model whose cache the formulas do not describe."""
     why = message(f"geometry.{error.reason}").model_dump()
     return user_error("error.sim.model_refused", model=model, why=why)
-
-
-def _unknown(kind: str, name: str, near: Sequence[str], listed: str) -> UserError:
-    if near:
-        return user_error(f"error.sim.unknown_{kind}_near", name=name, near=", ".join(near))
-    return user_error(f"error.sim.unknown_{kind}", name=name, list=listed)
 
 
 Row = tuple[str | Message, ...]
@@ -121,10 +108,7 @@ def listing(what: str) -> list[Row]:
         UserError: no such list.
     """
     if what not in LISTS:
-        near = get_close_matches(what, LISTS, 1, 0.4)
-        if near:
-            raise user_error("error.sim.unknown_list_near", name=what, near=near[0])
-        raise user_error("error.sim.unknown_list", name=what, choices=", ".join(LISTS))
+        raise unknown("list", what, LISTS)
     rows: dict[str, Callable[[], list[Row]]] = {
         "models": _models,
         "gpus": _gpus,

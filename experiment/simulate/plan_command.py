@@ -18,7 +18,6 @@ from experiment.record import write_atomic
 from experiment.simulate import words
 from experiment.simulate.errors import said
 from experiment.simulate.latency_file import read_latency
-from experiment.simulate.names import gpu_of, model_of
 from experiment.simulate.setup import Memory, Setup
 from experiment.simulate.trace import Loaded, holds_texts, lengths, load
 from experiment.simulate.values import number, whole
@@ -40,8 +39,11 @@ def plan(arguments: list[str], t: Translator) -> int:
         UserError: a word does not fit, or nothing does.
     """
     options = parse(_parser(t), arguments, ())
+    if words.shows_list(options, t):
+        return ExitCode.OK
     check_replaceable(options.out, "plan", "--out")
-    model, gpu = model_of(options.model), gpu_of(options.gpu)
+    lengths_of_all = () if options.trace else ("--prompt-tokens", "--new-tokens")
+    model, gpu = words.model_and_gpu(options, *lengths_of_all)
     memory = words.memory_of(options)
     rate = number("--rate", options.rate, above=0) if options.trace is None else None
     stream = _stream(options, model)
@@ -78,8 +80,6 @@ def _stream(options: argparse.Namespace, model: ModelFacts) -> Loaded | None:
     if options.trace and given:
         raise user_error("error.sim.plan_both")
     if not options.trace:
-        if options.prompt_tokens is None or options.new_tokens is None:
-            raise user_error("error.sim.plan_source")
         for flag in (*words.TRACE, "--skip-bad-rows"):
             if flag != "--rate" and getattr(options, attribute(flag)):
                 raise user_error("error.sim.unused", flag=flag, other="--trace")
@@ -128,6 +128,7 @@ def _setup(
         gpu=question.gpu,
         gpus=question.gpus,
         geometry=found.geometry,
+        dtype=memory.dtype_of(question.model),
         kv_dtype=memory.kv_dtype_of(question.model),
         budget=found.budget,
         block_size=found.block_size,

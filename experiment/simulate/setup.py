@@ -41,6 +41,7 @@ class Setup:
         latency: of a step. ``latency_source``: ``roofline``: a bound; ``file``: calibrated.
         max_length_source: ``declared``; ``longest``: what the longest request needs; ``model``:
             the model has fewer positions than that.
+        dtype: of the weights as they are served; ``kv_dtype``: of keys and values.
         samples: of each request; None: as the trace says.
     """
 
@@ -48,6 +49,7 @@ class Setup:
     gpu: GPUFacts
     gpus: int
     geometry: KVGeometry
+    dtype: str
     kv_dtype: str
     budget: KVBudget
     block_size: int
@@ -123,7 +125,7 @@ class Setup:
                 "source": model.source,
                 "parameters": model.parameters,
                 "active_parameters": model.active_parameters,
-                "dtype": model.dtype,
+                "dtype": self.dtype,
                 "max_positions": model.max_positions,
             },
             "gpu": asdict(gpu),
@@ -160,6 +162,10 @@ class Memory:
     overhead: int | None = None
     dtype: str | None = None
     kv_dtype: str | None = None
+
+    def dtype_of(self, model: ModelFacts) -> str:
+        """What weights are kept in."""
+        return self.dtype or model.serving_dtype
 
     def kv_dtype_of(self, model: ModelFacts) -> str:
         """What K and V are kept in."""

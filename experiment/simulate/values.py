@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from experiment.config import parse_bytes
 from experiment.messages import message, user_error
+from experiment.sizes import parse_bytes, size_error
 
 T = TypeVar("T")
 # One request in eleven days.
@@ -71,7 +71,7 @@ def size(flag: str, text: str | None, least: int = 1) -> int | None:
     try:
         value = parse_bytes(text)
     except ValueError as error:
-        raise user_error("error.sim.not_a_size", flag=flag, value=text) from error
+        raise size_error(flag, text) from error
     if value < least:
         raise user_error("error.limit_ge", config_key=flag, value=text, limit=least)
     return value

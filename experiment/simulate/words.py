@@ -8,11 +8,13 @@ from typing import Literal, cast
 
 from experiment.i18n import Translator
 from experiment.messages import user_error
-from experiment.simulate.names import format_of
+from experiment.simulate.names import format_of, gpu_of, listing, model_of, refused_models
 from experiment.simulate.setup import Limits, Memory
 from experiment.simulate.trace import TraceOptions, read_options
 from experiment.simulate.values import choice, number, rate, size, whole
 from experiment.words import attribute
+from kvsim.gpus import GPUFacts
+from kvsim.models import ModelFacts
 from kvsim.traces.parse import UNITS
 
 TRACE = {
@@ -41,7 +43,9 @@ MODEL = {
     "--max-length": "N",
     "--block-size": "N",
     "--latency": "FILE",
+    "--list": "WHAT",
 }
+_LISTS = {"--model": "models", "--gpu": "gpus", "--trace": "presets"}
 LIMITS = {
     "--max-num-seqs": "N",
     "--max-num-batched-tokens": "N",
@@ -76,14 +80,45 @@ def help_of(t: Translator, flag: str) -> str:
     return t("help.sim." + attribute(flag))
 
 
+def shows_list(options: argparse.Namespace, t: Translator) -> bool:
+    """Whether ``--list`` was given; then the list is printed.
+
+    Raises:
+        UserError: no such list.
+    """
+    if options.list is None:
+        return False
+    from experiment.report.simulation.console import show_list
+
+    notes = refused_models() if options.list == "models" else []
+    show_list(options.list, listing(options.list), notes, t.lang, options.ascii)
+    return True
+
+
+def model_and_gpu(options: argparse.Namespace, *needed: str) -> tuple[ModelFacts, GPUFacts]:
+    """The model and the GPU that were named, where every other option that is ``needed`` is there.
+
+    Raises:
+        UserError: a name is unknown, or options are missing: all of them are named.
+    """
+    model = model_of(options.model) if options.model else None
+    gpu = gpu_of(options.gpu) if options.gpu else None
+    missing = [
+        flag for flag in ("--model", "--gpu", *needed) if not getattr(options, attribute(flag))
+    ]
+    if model is None or gpu is None or missing:
+        flags = [f"{flag} (--list {_LISTS[flag]})" if flag in _LISTS else flag for flag in missing]
+        either = "_lengths" if {"--prompt-tokens", "--new-tokens"} <= {*missing} else ""
+        raise user_error(f"error.sim.needs{either}", flags=", ".join(flags))
+    return model, gpu
+
+
 def trace_of(options: argparse.Namespace, max_length: int | None) -> TraceOptions:
     """The trace that was asked for.
 
     Raises:
         UserError: a value does not fit.
     """
-    if not options.trace:
-        raise user_error("error.sim.needs", flag="--trace", list="presets")
     per_second, factor = rate("--rate", options.rate)
     turns = cast("Literal['first', 'all'] | None", choice("--turns", options.turns, _TURNS))
     read = {

@@ -52,7 +52,7 @@ class SweepError(ValueError):
     """A grid that makes no cells.
 
     Attributes:
-        code: ``unknown_axis``, ``no_values``, ``missing_axis``, ``bad_value``, ``no_file``,
+        code: ``unknown_axis``, ``no_values``, ``missing_axes``, ``bad_value``, ``no_file``,
             ``too_many``, ``no_rate_to_scale``, ``workers_died``, ``no_ray``, ``ray_unreachable``;
             a key for a translation.
         params: its names and values.
@@ -110,9 +110,10 @@ def expand(grid: Mapping[str, Any]) -> list[Cell]:
         kvsim.models.UnknownModelError, kvsim.gpus.UnknownGPUError: no such name.
     """
     axes = {name: _values(name, values) for name, values in grid.items()}
-    for name in _NEEDED:
-        if name not in axes:
-            raise SweepError("missing_axis", axis=name)
+    drawn = any(name in PRESETS for name in axes.get("trace", ()))
+    missing = [name for name in (*_NEEDED, *["requests"] * drawn) if name not in axes]
+    if missing:
+        raise SweepError("missing_axes", axes=", ".join(missing))
     count = math.prod(len(values) for values in axes.values())
     if count > MOST_CELLS:
         raise SweepError("too_many", count=count, most=MOST_CELLS)
@@ -129,7 +130,7 @@ def expand(grid: Mapping[str, Any]) -> list[Cell]:
 
 def _values(name: str, values: Any) -> Sequence[Any]:
     if name not in AXES:
-        raise SweepError("unknown_axis", axis=name, known=AXES)
+        raise SweepError("unknown_axis", axis=name)
     several = list(values) if isinstance(values, list | tuple) else [values]
     if not several:
         raise SweepError("no_values", axis=name)
@@ -181,8 +182,6 @@ def _check(axes: Mapping[str, Sequence[Any]]) -> None:
         if kind not in kinds:
             raise SweepError("bad_value", axis="preemption", value=kind, choices=kinds)
     drawn = [name for name in axes["trace"] if name in PRESETS]
-    if drawn and "requests" not in axes:
-        raise SweepError("missing_axis", axis="requests")
     scaled = [rate for rate in axes.get("rate", ()) if rate_factor(rate) is not None]
     if drawn and scaled:
         raise SweepError("no_rate_to_scale", trace=drawn[0], value=scaled[0])

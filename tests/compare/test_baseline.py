@@ -94,7 +94,7 @@ def made_with(data: dict[str, Any], key: str, value: object) -> dict[str, Any]:
         (lambda d: made_with(d, "experiment.margin", -5), "error.compare.bad_baseline"),
         (lambda d: made_with(d, "sampling.beam_width", "x"), "error.compare.bad_baseline"),
         (lambda d: made_with(d, "run.threads", float("nan")), "error.compare.bad_baseline"),
-        (lambda d: {**d, "figures": {"paged/step": 5}}, "error.unknown_metric_near"),
+        (lambda d: {**d, "figures": {"paged/step": 5}}, "error.unknown_near"),
         (lambda d: {**d, "figures": {"steps": 5}}, "error.compare.id"),
     ],
 )

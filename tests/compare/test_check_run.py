@@ -26,7 +26,7 @@ def test_a_gate_is_judged_by_the_run_of_this_process_whatever_that_takes(
         text = "".join(encode(event) + "\n" for event in events())
         (out / EVENTS_FILE).write_text(text, encoding="utf-8")
         monkeypatch.setattr("experiment.room._LOOK", 1)
-        monkeypatch.setenv("PAGEDKV_MEMORY", "1")
+        monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
         return ExitCode.OK, True
 
     monkeypatch.setattr(walkthrough, "_measure", measure)

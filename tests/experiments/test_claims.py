@@ -200,7 +200,7 @@ def test_a_file_where_a_run_would_lie_is_left_alone(capacity: Ran, tmp_path: Pat
         ("repeat", {"repeat": -3}, "IndexError"),
         ("workload", {"requests": []}, "ValueError"),
         ("cell", {"values": {}}, "StopIteration"),
-        ("run_started", {"config": {}}, "error.unknown_experiment"),
+        ("run_started", {"config": {}}, "error.unknown"),
     ],
 )
 def test_a_log_that_does_not_fit_together_costs_its_own_claims_alone(
@@ -228,7 +228,7 @@ def test_only_a_run_of_its_own_is_read_whatever_that_takes(
 ) -> None:
     path = cut(capacity.record.directory, tmp_path / "capacity", "as it is")
     monkeypatch.setattr("experiment.room._LOOK", 1)
-    monkeypatch.setenv("PAGEDKV_MEMORY", "1")
+    monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
     read = Reader()
     *_, unused = find_place(tmp_path, "capacity", capacity.config, read)
     assert unused[path] == message("error.memory", path=str(path / EVENTS_FILE), limit=1)
@@ -314,7 +314,7 @@ def test_a_run_that_it_has_just_made_is_judged_whatever_reading_takes(
     def ended(_: object, place: Path, *__: object) -> int:
         cut(capacity.record.directory, place, "as it is")
         monkeypatch.setattr("experiment.room._LOOK", 1)
-        monkeypatch.setenv("PAGEDKV_MEMORY", "1")
+        monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
         return 0
 
     monkeypatch.setattr("experiment.claims_command._run", ended)

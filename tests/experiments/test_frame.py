@@ -311,7 +311,7 @@ def test_every_experiment_is_shipped_and_has_its_texts(name: str) -> None:
 def test_an_unknown_experiment_is_refused_by_name() -> None:
     with pytest.raises(UserError) as caught:
         find_experiment("capcity")
-    assert caught.value.text.key == "error.unknown_experiment"
+    assert caught.value.text.params["near"] == "capacity"
 
 
 def test_repeats_and_requests_belong_to_their_cell(capacity: Ran) -> None:

@@ -13,7 +13,7 @@ from in_process import CONFIGS, tiny_config
 
 from experiment import cli, walkthrough
 from experiment.cli import main
-from experiment.config import ROUNDS_ENOUGH, parse_bytes
+from experiment.config import ROUNDS_ENOUGH
 from experiment.config_reading import load_config
 from experiment.events import (
     ArmFinished,
@@ -32,6 +32,7 @@ from experiment.messages import ExitCode
 from experiment.record import Record, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
+from experiment.sizes import parse_bytes
 
 DOOR = CONFIGS.parent / "run_experiment.py"
 HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -100,7 +101,7 @@ def test_the_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["--list-experiments", "--lang", "en"]) == ExitCode.OK
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:-1]] == list(EXPERIMENTS)
-    assert "--config" in lines[-1]
+    assert "--quick" in lines[-1]
 
 
 def wide(text: str) -> str:
@@ -276,7 +277,7 @@ def test_a_whole_experiment_through_the_door(tmp_path: Path) -> None:
             for each in ("33", "2.5", "1", "0", "-3", "true", "'4'")
         ),
         (["--config", "beam.toml", "--set", "sampling.n=2"], "beams_alone"),
-        (["--config", "capacity.toml", "--set", "experiment.name='x'"], "unknown_experiment"),
+        (["--config", "capacity.toml", "--set", "experiment.name='x'"], "unknown"),
     ],
 )
 def test_what_cannot_be_run_is_one_clear_line(

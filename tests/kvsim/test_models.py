@@ -217,6 +217,60 @@ def test_what_weights_are_served_in() -> None:
     assert find_model("deepseek-v3").kv_dtype == "bfloat16"
 
 
+# As NVML and nvidia-smi -L name them.
+PRINTED = {
+    "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA GeForce RTX 5090": "rtx-5090",
+    "Tesla T4": "t4",
+    "Tesla V100-SXM2-16GB": "v100-16gb",
+    "Tesla V100-SXM2-32GB": "v100-32gb",
+    "NVIDIA A10": "a10",
+    "NVIDIA A10G": "a10g",
+    "NVIDIA A100-SXM4-40GB": "a100-40gb",
+    "A100-PCIE-40GB": "a100-40gb",
+    "NVIDIA A100-SXM4-80GB": "a100-80gb",
+    "NVIDIA A100 80GB PCIe": "a100-80gb-pcie",
+    "NVIDIA L4": "l4",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA H100 80GB HBM3": "h100",
+    "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5cb0)": "h100",
+    "NVIDIA H100 PCIe": "h100-pcie",
+    "NVIDIA H200": "h200",
+    "AMD Instinct MI300X": "mi300x",
+    "H100-80GB": "h100",
+}
+# Other GPUs than those of the catalogue, and what comes near them.
+OTHER = {
+    "NVIDIA H100 NVL": ("h100", "h100-pcie"),
+    "NVIDIA GeForce RTX 3090 Ti": ("rtx-3090",),
+    "NVIDIA GeForce RTX 4090 Laptop GPU": ("rtx-4090",),
+    "Tesla V100-PCIE-32GB": ("v100-32gb", "v100-16gb"),
+    "NVIDIA A100-SXM4-40GB MIG 1g.5gb": ("a100-40gb", "a100-80gb", "a100-80gb-pcie"),
+    "4090": ("rtx-4090",),
+    "Quadro K620": (),
+    "NVIDIA": (),
+    "": (),
+}
+
+
+@pytest.mark.parametrize("printed", PRINTED)
+def test_a_gpu_is_found_by_the_name_that_its_driver_prints(printed: str) -> None:
+    assert find_gpu(printed) is GPUS[PRINTED[printed]]
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_makers_capitals_and_signs_do_not_matter(name: str) -> None:
+    assert find_gpu("NVIDIA " + name.upper().replace("-", " ")) is GPUS[name]
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_another_gpu_is_never_taken_for_one_of_the_catalogue(name: str) -> None:
+    with pytest.raises(UnknownGPUError) as unknown:
+        find_gpu(name)
+    assert unknown.value.close == OTHER[name]
+
+
 def test_gpus_are_plausible_and_say_where_from() -> None:
     for gpu in GPUS.values():
         assert 8_000 * MIB <= gpu.memory_bytes <= 512_000 * MIB

@@ -112,7 +112,7 @@ def test_a_grid_that_makes_no_cells_says_why(change: dict[str, Any], code: str) 
 def test_a_needed_axis_is_missed_by_name(axis: str) -> None:
     with pytest.raises(SweepError) as error:
         expand({name: values for name, values in GRID.items() if name != axis})
-    assert (error.value.code, error.value.params["axis"]) == ("missing_axis", axis)
+    assert (error.value.code, error.value.params["axes"]) == ("missing_axes", axis)
 
 
 def test_what_cannot_be_simulated_is_a_result() -> None:

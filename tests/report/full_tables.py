@@ -9,8 +9,14 @@ from experiment.bench.data import BenchData, LeftOut, Round
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
 from experiment.bench.targets import outcomes
+from experiment.config_reading import load_config
+from experiment.experiments.base import planned_cells
 from experiment.experiments.claims import CLAIMS, Judged, Part, Seen
+from experiment.experiments.figures import FIGURES
+from experiment.experiments.registry import EXPERIMENTS
+from experiment.experiments.results import CellArm, CellResult, ExperimentResult, FigureValue
 from experiment.messages import message
+from experiment.shipped import CONFIGS
 from kvsim.paper.claims import Claim, Tolerance
 from kvsim.paper.memory import closed
 from kvsim.paper.parts import result_of
@@ -18,6 +24,9 @@ from kvsim.sweep import AXES
 from kvsim.sweep.summary import MEASURES
 
 _VLLM_CORES = "0,1"
+# Of each unit what takes much room to write on an axis.
+LARGE = {"count": 12_500, "mean": 1_250.0, "share": 0.9, "bytes": 1.3e9, "seconds": 0.45,
+         "rate": 12_500.0}  # fmt: skip
 
 
 def full_claims() -> list[Judged]:
@@ -134,6 +143,35 @@ def _vllm() -> dict[str, Any]:
         },
         "modes": {"A": {"eager": True, "bind": "auto"}},
     }  # fmt: skip
+
+
+def full_experiment(name: str, size: str) -> ExperimentResult:
+    """The shipped cells of an experiment, each arm with figures of some size."""
+    config = load_config(CONFIGS / f"{name}.toml", {"experiment.size": size})
+    spec = EXPERIMENTS[name]
+    figures = [FIGURES[figure] for figure in spec.charts]
+    cells = [
+        CellResult(
+            index=index, values=dict(cell.values), requests=4, max_length=64, block_size=4,
+            budget_bytes=1024,
+            arms=[
+                CellArm(
+                    arm=arm, status="finished", reason=None, repeats=3,
+                    figures={
+                        one.name: FigureValue(value=LARGE[one.unit] * (index + 1) / (place + 1))
+                        for one in figures
+                    },
+                )
+                for place, arm in enumerate(cell.arms or config.arm_names)
+            ],
+        )
+        for index, cell in enumerate(planned_cells(spec, config))
+    ]  # fmt: skip
+    return ExperimentResult(
+        name=name, size=config.experiment.size, repeats=3, cells_planned=len(cells), focus=0,
+        figures=[one.info for one in figures], charts=list(spec.charts), cells=cells, findings=[],
+        problems=[], notes=[], without=[],
+    )  # fmt: skip
 
 
 def full_sweep() -> list[dict[str, Any]]:

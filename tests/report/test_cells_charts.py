@@ -7,22 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from full_tables import full_experiment
 from pages import Opened
 
-from experiment.config_reading import load_config
-from experiment.experiments.base import planned_cells
-from experiment.experiments.figures import FIGURES
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.experiments.results import CellArm, CellResult, ExperimentResult, FigureValue
 from experiment.i18n import LANGUAGES
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment.page import experiment_context
-from experiment.shipped import CONFIGS
 
 CSS = (resources.files("experiment.report") / "templates/report.css").read_text("utf-8")
-# Of each unit what takes much room to write on an axis.
-LARGE = {"count": 12_500, "mean": 1_250.0, "share": 0.9, "bytes": 1.3e9, "seconds": 0.45,
-         "rate": 12_500.0}  # fmt: skip
 # Texts of a drawing that leave it, and pairs of them that lie on each other. A letter's box is
 # higher than the letter: a pixel of it may lie on another one.
 LOST = """svg => {
@@ -41,37 +34,8 @@ LOST = """svg => {
 }"""
 
 
-def made_up(name: str, size: str) -> ExperimentResult:
-    """The shipped cells of an experiment, each arm with figures of some size."""
-    config = load_config(CONFIGS / f"{name}.toml", {"experiment.size": size})
-    spec = EXPERIMENTS[name]
-    figures = [FIGURES[figure] for figure in spec.charts]
-    cells = [
-        CellResult(
-            index=index, values=dict(cell.values), requests=4, max_length=64, block_size=4,
-            budget_bytes=1024,
-            arms=[
-                CellArm(
-                    arm=arm, status="finished", reason=None, repeats=3,
-                    figures={
-                        one.name: FigureValue(value=LARGE[one.unit] * (index + 1) / (place + 1))
-                        for one in figures
-                    },
-                )
-                for place, arm in enumerate(cell.arms or config.arm_names)
-            ],
-        )
-        for index, cell in enumerate(planned_cells(spec, config))
-    ]  # fmt: skip
-    return ExperimentResult(
-        name=name, size=config.experiment.size, repeats=3, cells_planned=len(cells), focus=0,
-        figures=[one.info for one in figures], charts=list(spec.charts), cells=cells, findings=[],
-        problems=[], notes=[], without=[],
-    )  # fmt: skip
-
-
 def page_of(name: str, size: str) -> str:
-    charts = experiment_context(Bilingual("en"), made_up(name, size))["experiment_charts"]
+    charts = experiment_context(Bilingual("en"), full_experiment(name, size))["experiment_charts"]
     assert charts
     drawn = "".join(f"<figure>{chart.picture}</figure>" for chart in charts)
     return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from sample import make_record
 
@@ -15,7 +17,8 @@ from experiment.i18n import LANGUAGES
 from experiment.record import Record
 from experiment.report.console import ConsoleReporter
 
-LINE = re.compile(r"^  \d\d:\d\d:\d\d  ", re.MULTILINE)
+LINE = re.compile(r"^  \d\d:\d\d:\d\d  ")
+SIZE = re.compile(r"\d+(?:\.\d+)? (?:[KMG]i)?B\b")
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +34,15 @@ def memory_lines(record: Record, lang: str, width: int) -> list[str]:
         if not isinstance(event, EnvironmentProbed):  # that of the sample is no whole one
             reporter.handle(event)
     printed = reporter.console.file.getvalue()  # type: ignore[attr-defined]
-    return [line.rstrip() for line in printed.splitlines() if LINE.match(line)]
+    return [line.rstrip() for line in printed.splitlines()]
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_lines_of_memory_keep_every_size_whole(record: Record, lang: str) -> None:
     wide = memory_lines(record, lang, 200)
-    assert len(wide) > 5
-    assert memory_lines(record, lang, 50) == wide
+    sizes = [size for line in wide if LINE.match(line) for size in SIZE.findall(line)]
+    assert len(sizes) > 5
+    narrow = memory_lines(record, lang, 50)
+    assert max(map(cell_len, narrow)) <= 50
+    found = Counter(size for line in narrow for size in SIZE.findall(line))
+    assert not Counter(sizes) - found

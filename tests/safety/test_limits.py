@@ -87,7 +87,7 @@ def test_a_trace_of_more_requests_than_memory_is_allowed_for_is_refused(
     rows = ("2023-11-16 18:17:05,5,3\n" for _ in range(11))
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows), encoding="utf-8")
     words = ["plan", "--trace", str(trace), "--model", "gpt2", "--gpu", "a100-80gb"]
-    monkeypatch.setenv("PAGEDKV_MEMORY", "2560")
+    monkeypatch.setenv("PAGEDKV_MEMORY", "2560B")
     assert "more than 10 requests. Take the first ones with --head" in said(capsys, words)
     assert main([*words, "--head", "10", "--lang", "en"]) == ExitCode.OK
 

@@ -62,6 +62,26 @@ def test_dtype_and_budget_reach_the_arguments(
         assert part in args
 
 
+@pytest.mark.parametrize(
+    ("model", "words", "dtype", "element"),
+    [
+        ("gpt2", (), "float16", 2),  # published in float32
+        ("gpt2", ("--dtype", "float32"), "float32", 4),
+        ("llama-3.1-8b", (), "bfloat16", 2),
+        ("llama-3.1-8b", ("--dtype", "float16"), "float16", 2),
+        ("deepseek-v3", ("--gpu", "h200", "--gpus", "8"), "float8", 1),
+    ],
+)
+def test_weights_are_named_in_the_dtype_that_was_counted(
+    model: str, words: tuple[str, ...], dtype: str, element: int,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    setup = planned(tmp_path, *WORDS, "--model", model, *words)["setup"]
+    assert setup["model"]["dtype"] == dtype
+    assert setup["budget"]["weights"] == find_model(model).parameters * element
+    assert f"weights in {dtype}" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_plan_says_from_which_rate_on_requests_are_preempted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

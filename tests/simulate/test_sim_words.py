@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from experiment.cli import main
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.messages import ExitCode
 from experiment.simulate.errors import reason_message, simulation_message, trace_message
+from experiment.simulate.names import LISTS
 from kvsim.budget import PlanError
 from kvsim.models import REFUSED
 from kvsim.sim_config import SIM_POLICIES, SimulationError
@@ -51,7 +53,7 @@ WRONG = {
     "no trace": (("simulate", *MODEL), "--trace"),
     "no such trace": (("simulate", *MODEL, "--trace", "nothing.csv"), "nothing.csv"),
     "near preset": (("simulate", *MODEL, "--trace", "sharegpt"), "sharegpt-like"),
-    "unknown policy": (("simulate", *MODEL, *DRAWN, "--policy", "pagedd"), "paged+prefix"),
+    "unknown policy": (("simulate", *MODEL, *DRAWN, "--policy", "paged+prefx"), "paged+prefix"),
     "unknown format": (("simulate", *MODEL, "--trace", "zero.csv", "--format", "azur"), "azure"),
     "unknown list": (("simulate", "--list", "model"), "models"),
     "empty file": (("simulate", *MODEL, "--trace", "empty.csv"), "empty.csv"),
@@ -144,6 +146,55 @@ def test_wrong_words_end_in_one_line_of_the_language(
     assert HAN.search(chinese)
     assert not PROSE.search(chinese)
     assert {path.name for path in here.rglob("*")} <= {*FILES, "reports"}
+
+
+LENGTHS = {"--prompt-tokens": "9", "--new-tokens": "9"}
+NEEDED = {
+    "plan": {"--model": "opt-13b", "--gpu": "h100", **LENGTHS},
+    "simulate": {"--model": "opt-13b", "--gpu": "h100", "--trace": "alpaca-like"},
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        (command, given)
+        for command, needed in NEEDED.items()
+        for count in range(len(needed))
+        for given in combinations(needed, count)
+    ],
+)
+def test_all_options_that_are_missing_are_named_at_once(
+    command: str, given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    needed = NEEDED[command]
+    words = [word for flag in given for word in (flag, needed[flag])]
+    assert main([command, *words, "--lang", "en"]) == ExitCode.USAGE
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert {flag for flag in needed if flag in line} == needed.keys() - {*given}
+    assert ("--list models" in line) is ("--model" not in given)
+
+
+def test_what_changes_nothing_for_recorded_requests_is_named_at_once(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["calibrate", "timed.jsonl", "--model", "opt-13b", "--gpu", "h100", "--lang", "en"]
+    assert main(words) == ExitCode.USAGE
+    line = capsys.readouterr().err
+    assert all(part in line for part in ("timed.jsonl", "--model, --gpu"))
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_every_command_that_points_to_a_list_prints_it(
+    what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = []
+    for command in ("simulate", "plan", "calibrate", "sweep"):
+        assert main([command, "--list", what, "--lang", "en"]) == ExitCode.OK
+        printed.append(capsys.readouterr().out)
+    assert len(set(printed)) == 1
+    assert printed[0].strip()
 
 
 def test_every_code_of_kvsim_has_its_text() -> None:

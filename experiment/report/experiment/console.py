@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -12,7 +13,6 @@ from experiment.gains import cores_before
 from experiment.i18n import DASH
 from experiment.messages import Message
 from experiment.noise import is_busy
-from experiment.report.arm_tables import Line, show_arms
 from experiment.report.experiment.words import (
     Entry,
     cell_axis,
@@ -68,16 +68,16 @@ def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:
     if not result.cells:
         return
     t = out.t
-    lines: list[Line] = []
+    rows: list[tuple[Text, Sequence[Text]]] = []
     for group in groups(result):
-        lines.append(
-            Line(Text(t.message(figure_name(result.name, group.info.figure)), style="bold"))
-        )
+        name = figure_name(result.name, group.info.figure)
+        rows.append((Text(t.message(name), style="bold"), ()))
         for label, entries in group.rows:
             shown = t.message(label) if isinstance(label, Message) else label
             cells = [_entry(out, one) for one in entries]
-            lines.append(Line(Text(shown, justify="right"), cells))
-    show_arms(out, t.message(cell_axis(result.cells[0].values)), result.arms, lines)
+            rows.append((Text(shown, justify="right"), cells))
+    names = [arm_name(t, arm) for arm in result.arms]
+    out.figures(t.message(cell_axis(result.cells[0].values)), names, rows)
     out.line(t.message(table_note(result)), "dim")
 
 

@@ -44,10 +44,8 @@ def _coefficients(out: SimulationConsole, data: Data) -> None:
         (out.t(f"calibrate.prefill_{name}"), [_cost(name, value)])
         for name, value in data.get("prefill", {}).items()
     ]
-    out.console.print()
     kind = out.t(f"calibrate.kind_{latency['kind'].lower()}")
-    for table in out.tables(kind, [out.t("calibrate.value")], rows):
-        out.console.print(table)
+    out.figures(kind, [out.t("calibrate.value")], rows)
 
 
 # Of a roofline the facts of model and GPU are not shown: they are given, not found.
@@ -77,9 +75,7 @@ def _errors(out: SimulationConsole, name: str, errors: Data) -> None:
         for on in ("held_out", "forward", "fit", "constant")
         if on in errors
     ]
-    out.console.print()
-    for table in out.tables(t(f"calibrate.errors_{name}"), heads, rows):
-        out.console.print(table)
+    out.figures(t(f"calibrate.errors_{name}"), heads, rows)
     if errors.get("forward", 0) is None:
         out.line(t("calibrate.no_forward"), "dim")
 

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rich.cells import cell_len
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from experiment.i18n import DASH, Translator
@@ -27,7 +25,6 @@ from experiment.report.simulation.figures import GROUPS, Figure, rounding_note
 from experiment.report.simulation.headline import headline
 from experiment.report.simulation.sweeps import Sweep, sweeps_of
 from experiment.report.simulation.writing import written
-from experiment.report.wrap import wrap
 
 Data = Mapping[str, Any]
 Tick = Callable[[int], None]
@@ -52,16 +49,11 @@ class SimulationConsole(ConsoleReporter):
 
     def facts(self, facts: Sequence[Fact]) -> None:
         """Labels and values in two columns; long values are broken."""
-        grid = Table.grid(padding=(0, 2))
-        labels = [self.t.message(label) for label, _ in facts]
-        width = max(cell_len(label) for label in labels)
-        grid.add_column(width=width, no_wrap=True)
-        grid.add_column(overflow="fold")
-        for label, (_, value) in zip(labels, facts, strict=True):
+        table = self.table("", "")
+        for label, value in facts:
             shown = value if isinstance(value, str) else self.t.message(value)
-            wide = self.console.width - width - 2
-            grid.add_row(Text(label, style="dim"), Text(wrap(shown, wide)))
-        self.console.print(grid)
+            table.add_row(Text(self.t.message(label), style="dim"), shown)
+        self.console.print(table)
 
     def show_simulation(self, data: Data, files: Sequence[str]) -> None:
         """What every policy came to, and where it was written."""
@@ -106,9 +98,7 @@ class SimulationConsole(ConsoleReporter):
             for f in shown
         ]
         heads = [cell.policy for cell in cells]
-        self.console.print()
-        for table in self.tables(self.t(f"sim.group.{name}"), heads, rows):
-            self.console.print(table)
+        self.figures(self.t(f"sim.group.{name}"), heads, rows)
         about = f"sim.group.{name}_about"
         if self.t.has(about):
             self.line(self.t(about), "dim")
@@ -124,34 +114,6 @@ class SimulationConsole(ConsoleReporter):
         self.line(self.t("sim.dash", policy=", ".join(dash.policies), names=names,
                          reason=self.t.message(dash.reason)), "dim")  # fmt: skip
 
-    def tables(
-        self, title: str, heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]
-    ) -> Iterator[Table]:
-        """Tables of as many columns as fit beside the labels; the others follow below."""
-        label = min(34, max(cell_len(text) for text in (title, *(row[0] for row in rows))))
-        widths = [
-            max(cell_len(head), *(cell_len(row[1][index]) for row in rows), 6)
-            for index, head in enumerate(heads)
-        ]
-        for columns in _shared_out(widths, self.console.width - label - 4):
-            part = [(text, [values[index] for index in columns]) for text, values in rows]
-            yield self._part(title, label, [heads[index] for index in columns], part)
-
-    def _part(
-        self,
-        title: str,
-        label: int,
-        heads: Sequence[str],
-        rows: Sequence[tuple[str, Sequence[str]]],
-    ) -> Table:
-        table = self.table()
-        table.add_column(wrap(title, label), width=label, overflow="fold")
-        for head in heads:
-            table.add_column(head, justify="right", overflow="fold")
-        for text, values in rows:
-            table.add_row(wrap(text, label), *values)
-        return table
-
     def _sweep(self, sweep: Sweep) -> None:
         title = self.t(f"sim.sweep.{sweep.name}.title")
         self.console.print()
@@ -165,8 +127,7 @@ class SimulationConsole(ConsoleReporter):
             )
             for index, x in enumerate(sweep.axis)
         ]
-        for table in self.tables(self.t(f"sim.sweep.{sweep.name}.axis"), names, rows):
-            self.console.print(table)
+        self.figures(self.t(f"sim.sweep.{sweep.name}.axis"), names, rows)
         self.line(self.t(f"sim.sweep.{sweep.name}.about"), "dim")
         if sweep.mark is not None:
             self.line(self.t("sim.sweep.own"), "dim")
@@ -191,18 +152,6 @@ class SimulationConsole(ConsoleReporter):
         )
         with showing(bar):
             yield Bar(bar, total, self.t)
-
-
-def _shared_out(widths: Sequence[int], room: int) -> list[range]:
-    """Columns in as few tables as fit, and about as many in each."""
-    for tables in range(1, len(widths) + 1):
-        each = -(-len(widths) // tables)
-        parts = [
-            range(begin, min(begin + each, len(widths))) for begin in range(0, len(widths), each)
-        ]
-        if each == 1 or all(sum(widths[i] + 3 for i in part) <= room for part in parts):
-            return parts
-    return []
 
 
 class Bar:

@@ -94,9 +94,7 @@ def _show_policies(out: SimulationConsole, data: Data) -> None:
         (t("plan.row.live"), [written(policies[n]["live"], "share") for n in names]),
         (t("plan.row.rounding"), [written(_rounding(policies[n], plan), "share") for n in names]),
     ]
-    out.console.print()
-    for table in out.tables(t("plan.title"), names, rows):
-        out.console.print(table)
+    out.figures(t("plan.title"), names, rows)
     out.line(t("plan.about"), "dim")
     if note := rounding_note(names):
         out.line(t.message(note), "dim")
@@ -125,10 +123,8 @@ def _show_block_sizes(out: SimulationConsole, data: Data) -> None:
         )
         for demand in plan["block_sizes"]
     ]
-    out.console.print()
     heads = [t("plan.block.waste"), t("plan.block.blocks")]
-    for table in out.tables(t("plan.block.size"), heads, rows):
-        out.console.print(table)
+    out.figures(t("plan.block.size"), heads, rows)
     out.line(t("plan.block.about"), "dim")
 
 

@@ -1,0 +1,50 @@
+"""The names that a word may be a slip for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_LONGEST = 60
+
+
+def nearest(word: str, known: Iterable[str], most: int = 1) -> tuple[str, ...]:
+    """Those of ``known`` that are nearest, where they are really near; often none.
+
+    Near is a name that is the same but for capitals and signs, that begins or ends with the word,
+    that the word begins with, or that is an edit away: one edit in a word of three to seven
+    letters, two in a longer one.
+    """
+    wanted = _plain(word)
+    if not 1 < len(wanted) <= _LONGEST:
+        return ()
+    allowed = (len(wanted) > 2) + (len(wanted) > 7)
+    far: dict[str, int] = {}
+    for name in known:
+        plain = _plain(name)
+        part = plain.startswith(wanted) or f"-{plain}".endswith(f"-{wanted}")
+        if plain == wanted:
+            far[name] = 0
+        elif part or wanted.startswith(f"{plain}-"):
+            far[name] = 1
+        elif len(plain) <= _LONGEST and (edits := _edits(wanted, plain)) <= allowed:
+            far[name] = 1 + edits
+    return tuple([name for name in far if far[name] == min(far.values())][:most])
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_./-]+", "-", name.lower()).strip("-")
+
+
+def _edits(one: str, other: str) -> int:
+    """Letters to insert, delete, replace, or swap with their neighbour."""
+    older: list[int] = []
+    above = list(range(len(other) + 1))
+    for i, a in enumerate(one):
+        row = [i + 1]
+        for j, b in enumerate(other):
+            row.append(min(above[j + 1] + 1, row[j] + 1, above[j] + (a != b)))
+            if i and j and (a, b) == (other[j - 1], one[i - 1]):
+                row[-1] = min(row[-1], older[j - 1] + 1)
+        older, above = above, row
+    return above[-1]
