@@ -21,6 +21,7 @@ from experiment.events import (
     RequestFinished,
     RunFinished,
     StageEntered,
+    Usage,
     encode,
 )
 from experiment.messages import ExitCode
@@ -63,7 +64,8 @@ def test_a_run_that_breaks_off_anywhere_is_drawn_with_what_it_has(
 ) -> None:
     """Killed, and interrupted: then the log has an end."""
     tried = list(moments(whole[:-1]))
-    assert len(tried) >= 17  # and one more where the machine was busy
+    # Usage is sampled by time, so a fast run may have none; every other kind is in each run.
+    assert sum(not isinstance(whole[number - 1], Usage) for number in tried) >= 17
     for number in tried[ended::2]:  # each of them once, in one of the two ways
         events = [*whole[:number], *([RunFinished(status="interrupted")] if ended else [])]
         run = tmp_path / str(number)
