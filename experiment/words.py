@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import experiment
+from experiment.config import config_keys
 from experiment.i18n import Translator
 from experiment.messages import unknown, user_error
 from experiment.shipped import program
@@ -106,8 +107,12 @@ def parse(
         word = rest[0].split("=")[0]
         if word.startswith("-"):
             flags = [flag for action in parser._actions for flag in action.option_strings]
-            ours = _VLLM.get(word.lstrip("-").replace("_", "-"), ())
-            near = [flag for flag in ours if flag in flags][:1] or None
+            name = word.lstrip("-").replace("_", "-")
+            ours = [flag for flag in _VLLM.get(name, ()) if flag in flags]
+            keys = [key for key in config_keys() if key.endswith("." + name.replace("-", "_"))]
+            if "--set" in flags:
+                ours += [f"--set {key}=..." for key in keys]
+            near = ours[:1] or None
             raise unknown("option", word, flags, near=near, see="--help")
         if rest[0] in commands:
             raise user_error("error.command_first", program=_program(), word=rest[0])

@@ -83,6 +83,10 @@ class ModelFacts:
                 return int(self.config[key])
         return None
 
+    def max_length_of(self, longest: int) -> int:
+        """Maximum length that a longest request of so many tokens needs, within the positions."""
+        return min(longest, self.max_positions or longest)
+
     @property
     def query_heads(self) -> int:
         """Heads of a layer, for the arithmetic of attention."""

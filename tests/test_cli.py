@@ -117,6 +117,8 @@ def test_no_option_is_suggested_for_one_like_no_other(
         (("run", "--max-tokens", "9"), "--max-new-tokens"),
         (("simulate", "--request_rate", "9"), "--rate"),
         (("bench", "--worklods", "A"), "--workloads"),
+        (("run", "--temperature", "1"), "sampling.temperature"),
+        (("--max-num-seqs=4",), "engine.max_num_seqs"),
         (("--set", "block_size=8"), "cache.block_size"),
         (("capcity",), "capacity"),
         (("plna",), "plan"),

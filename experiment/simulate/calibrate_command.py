@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from experiment.simulate.latency_file import latency_to_json, write_latency
 from experiment.simulate.recorded import is_run, requests_file, step_records
 from experiment.simulate.setup import Memory
 from experiment.simulate.values import choice, whole
-from experiment.words import make_parser, parse
+from experiment.words import attribute, make_parser, parse
 from kvsim.calibrate import Calibration, calibrate_linear, calibrate_roofline
 from kvsim.digest import file_sha256
 from kvsim.roofline import LinearLatency, Roofline
@@ -69,7 +70,7 @@ def _of_run(path: Path, options: argparse.Namespace, folds: int) -> dict[str, An
     if len(records) < folds:
         raise _too_few(path, len(records), folds)
     fitted: Calibration[Roofline] | Calibration[LinearLatency]
-    if options.model or options.gpu:
+    if _given(options, _MODEL):
         model, gpu = words.model_and_gpu(options)
         memory = Memory(
             gpus=whole("--gpus", options.gpus) or 1,
@@ -96,8 +97,7 @@ def _of_run(path: Path, options: argparse.Namespace, folds: int) -> dict[str, An
 def _of_requests(path: Path, options: argparse.Namespace, folds: int) -> dict[str, Any]:
     """Requests with their times: a step's costs from what went on beside each."""
     path = requests_file(path)
-    unused = [flag for flag in (*_MODEL, "--arm") if getattr(options, flag[2:]) is not None]
-    if unused:
+    if unused := _given(options, (*_MODEL, "--arm")):
         raise user_error("error.sim.run_only", flags=", ".join(unused), path=str(path))
     with said():
         records, rejected = read_request_records(path)
@@ -121,6 +121,10 @@ def _of_requests(path: Path, options: argparse.Namespace, folds: int) -> dict[st
             for name, part in (("decode", fitted.decode), ("prefill", fitted.prefill))
         },
     }
+
+
+def _given(options: argparse.Namespace, flags: Sequence[str]) -> list[str]:
+    return [flag for flag in flags if getattr(options, attribute(flag)) is not None]
 
 
 def _errors(fitted: Any) -> dict[str, Any]:

@@ -102,10 +102,9 @@ class Setup:
 
     def of_longest(self, longest: int) -> Setup:
         """The same with the maximum length of the trace's longest request, prompt and output."""
-        positions = self.model.max_positions
-        if positions is not None and longest > positions:
-            return replace(self, max_length=positions, max_length_source="model")
-        return replace(self, max_length=longest, max_length_source="longest")
+        length = self.model.max_length_of(longest)
+        source = "longest" if length == longest else "model"
+        return replace(self, max_length=length, max_length_source=source)
 
     def with_budget(self, budget_bytes: int) -> Setup:
         """The same with another KV budget."""

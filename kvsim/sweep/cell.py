@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvsim.geometry import UnsupportedGeometryError
-from kvsim.models import ModelFacts, find_model
+from kvsim.models import find_model
 from kvsim.sim_config import SimConfig, SimulationError, catalogue_config
 from kvsim.simulator import simulate
 from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest, rate_factor, trace_sha256
@@ -75,7 +75,10 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _config(cell: Cell, stream: RequestStream) -> SimConfig:
     settings = cell.settings
-    length = settings.get("max_length") or _longest(stream, find_model(settings["model"]))
+    length = settings.get("max_length")
+    if length is None:
+        longest = max((each.prompt_tokens + each.output_tokens for each in stream), default=1)
+        length = find_model(settings["model"]).max_length_of(longest)
     return catalogue_config(
         settings["policy"],
         settings["model"],
@@ -88,12 +91,6 @@ def _config(cell: Cell, stream: RequestStream) -> SimConfig:
         series_points=64,
         **{name: settings[name] for name in SETTINGS if name in settings},
     )
-
-
-def _longest(stream: RequestStream, model: ModelFacts) -> int:
-    """Prompt and output of the longest request, at most the model's positions."""
-    found = max((each.prompt_tokens + each.output_tokens for each in stream), default=1)
-    return min(found, model.max_positions or found)
 
 
 def _stream(cell: Cell, path: Path | None) -> RequestStream:

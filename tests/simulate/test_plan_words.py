@@ -164,3 +164,5 @@ def test_steps_of_our_own_log_are_told_apart(
     assert "arm paged: 3 steps" in " ".join(capsys.readouterr().out.split())
     assert main(["calibrate", str(tmp_path), "--arm", "vllm", "--lang", "en"]) == ExitCode.USAGE
     assert "contiguous.batch, paged" in capsys.readouterr().err
+    assert main(["calibrate", str(tmp_path), "--folds", "2", "--gpus", "2"]) == ExitCode.USAGE
+    assert "--model (--list models), --gpu (--list gpus)" in capsys.readouterr().err
