@@ -164,6 +164,7 @@ def _run(words: list[str], t: Translator) -> int:
         out=Path(options.out) if options.out else None,
         command=command,
         checks=checks,
+        details=options.details,
     )
     config = load_config(path, overrides)
     if options.quick and config.experiment.name is None:
@@ -186,6 +187,7 @@ def _asked_for_nothing(options: argparse.Namespace, overrides: dict[str, Any]) -
 def _render(words: list[str], t: Translator) -> int:
     parser = make_parser(t, "render")
     parser.add_argument("run", nargs="?", metavar="RUN", help=t("help.run_directory"))
+    parser.add_argument("--details", action="store_true", help=t("help.details"))
     options = parse(parser, words, COMMANDS)
     if not options.run:
         raise user_error("error.needs_run", command="render")
@@ -197,7 +199,7 @@ def _render(words: list[str], t: Translator) -> int:
         return render_simulation(Path(options.run), t.lang, options.ascii)
     from experiment.drawing import render
 
-    return render(Path(options.run), t.lang, options.ascii)
+    return render(Path(options.run), t.lang, options.ascii, options.details)
 
 
 def _selfcheck(words: list[str], t: Translator) -> int:
@@ -247,6 +249,7 @@ def _run_parser(t: Translator) -> argparse.ArgumentParser:
     add("--resume", metavar="RUN", help=t("help.resume"))
     add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))
     add("--gate", metavar="FILE", help=t("help.gate"))
+    add("--details", action="store_true", help=t("help.details"))
     add("--quiet", "-q", action="store_true", help=t("help.quiet"))
     return parser
 

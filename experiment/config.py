@@ -146,7 +146,7 @@ class VllmConfig(Section):
 class RunSection(Section):
     """Where and how the arms run."""
 
-    arms: tuple[str, ...] = ("contiguous", "paged")
+    arms: tuple[str, ...] = ("contiguous", "slabs", "paged")
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int | None = Field(None, ge=1, le=4096)
     seed: int = Field(0, ge=0, lt=2**32)

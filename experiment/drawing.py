@@ -13,6 +13,7 @@ from pathlib import Path
 
 from experiment.checksums import checksums, is_measured, measured_files
 from experiment.conclusions import reading_notes
+from experiment.events import CellStarted
 from experiment.experiments.evaluate import picture
 from experiment.foreign import evaluating
 from experiment.locks import DRAWING_S, held, is_locked
@@ -20,6 +21,7 @@ from experiment.messages import ExitCode, UserError, message
 from experiment.os_errors import os_reason
 from experiment.privacy import clean_log
 from experiment.record import EVENTS_FILE, Record, read_record, remove_parts, write_summary
+from experiment.report.brief import BriefReporter
 from experiment.report.console import ConsoleReporter
 from experiment.report.files import ReportError, write_reports
 from experiment.report.index import write_index
@@ -28,15 +30,18 @@ from experiment.resolved import resolved_config
 from experiment.results import Results
 
 
-def render(directory: Path, lang: str, ascii_only: bool) -> int:
+def render(directory: Path, lang: str, ascii_only: bool, details: bool = False) -> int:
     """Draw an old run again, in any language, without running anything.
+
+    ``details``: the console shows every figure.
 
     Raises:
         UserError: there is no run of this schema version, or it contradicts itself.
     """
-    console = ConsoleReporter(lang, ascii_only)
     with held(directory, DRAWING_S):
         record = read_record(directory)
+        full = details or record.first(CellStarted) is not None
+        console = (ConsoleReporter if full else BriefReporter)(lang, ascii_only)
         for note in reading_notes(record):
             console.warn(note)
         drawn = [name for name in record.changed_files if not is_measured(name)]

@@ -41,6 +41,7 @@ from experiment.os_errors import disk_errors, unwritable, writing
 from experiment.privacy import without_names
 from experiment.quiet import may_ask, others_before
 from experiment.record import EVENTS_FILE, EventLog
+from experiment.report.brief import BriefReporter
 from experiment.report.console import ConsoleReporter
 from experiment.resume import Resumption, as_recorded, read_resumption
 from experiment.runner import Session
@@ -63,6 +64,7 @@ class RunOptions:
     command: tuple[str, ...]
     checks: Checks = NO_CHECKS
     nested: bool = False
+    details: bool = False
 
 
 class _LeaveError(Exception):
@@ -81,7 +83,7 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
     check_prompts(prompts)
     check_experiment(config)
     directory = resumption.directory if resumption else make_run_directory(options.out)
-    console = ConsoleReporter(options.lang, options.ascii, options.quiet)
+    console = _console(config, options)
     with Interrupts() as interrupts:
         try:
             code, begun = _measure(
@@ -103,7 +105,7 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
             agrees = draw(directory, console, options.lang, summarise=True, ended=True)
         except KeyboardInterrupt:
             # Another one: a signal in the middle of a print leaves a console that prints no more.
-            anew = ConsoleReporter(options.lang, options.ascii, options.quiet)
+            anew = _console(config, options)
             anew.warn(message("note.not_drawn", path=str(directory)))
             return interrupts.exit_code or ExitCode.INTERRUPTED
         except UserError as error:
@@ -116,6 +118,13 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
         return code
     side = read_side(directory, own=True)
     return check_run(directory, side, options.checks, code, options.lang, options.ascii)
+
+
+def _console(config: Config, options: RunOptions) -> ConsoleReporter:
+    """An experiment is shown in full."""
+    full = options.details or config.experiment.name is not None
+    kind = ConsoleReporter if full else BriefReporter
+    return kind(options.lang, options.ascii, options.quiet)
 
 
 def _measure(
@@ -320,7 +329,7 @@ def _arms(
         if group != previous:
             if previous is not None:
                 try:
-                    _gate(console, options)
+                    _gate(console, options, group)
                 except _LeaveError as left:
                     left.failure = failure
                     raise
@@ -335,8 +344,8 @@ def _arms(
     return failure
 
 
-def _gate(console: ConsoleReporter, options: RunOptions) -> None:
-    """Wait for Enter where a person sits at a terminal; q leaves.
+def _gate(console: ConsoleReporter, options: RunOptions, group: str | None = None) -> None:
+    """Wait for Enter where a person sits at a terminal, before a group of arms; q leaves.
 
     Raises:
         _LeaveError: q was pressed.
@@ -344,6 +353,8 @@ def _gate(console: ConsoleReporter, options: RunOptions) -> None:
     if not may_ask(options.yes):
         return
     console.console.print()
+    if group is not None:
+        console.announce(f"section.{group}_about")
     console.ask(message("gate.continue"))
     said = answer(input)
     if said.strip().lower() == "q":

@@ -119,6 +119,9 @@ class ConsoleReporter:
         if self.t.has(key + "_about"):
             self.paragraph(self.t(key + "_about", **params), "dim")
 
+    def announce(self, key: str) -> None:
+        """What comes next, before a person is asked to go on: here the heading says it."""
+
     def begin_task(self, key: str, **params: Any) -> None:
         """Show that something is going on until :meth:`end_task`; nothing without a terminal."""
         if self.quiet or not self.console.is_terminal:

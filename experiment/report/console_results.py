@@ -41,13 +41,13 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         out.paragraph(out.t(f"console.status_{results.status}"), style)
     out.section("section.comparison")
     if out.quiet:  # else each reason was printed when the arm ended
-        _show_missing(out, results)
+        show_missing(out, results)
     if results.arms:
         _show_comparison(out, results)
         if results.equal_reserved:
             out.line(out.t("console.reserved_equal", n=results.equal_reserved), "dim")
     _show_gains(out, results)
-    _show_tokens(out, results)
+    show_tokens(out, results)
     for text in (*results.quantized, *results.kernels, *results.differences):
         out.paragraph(out.t.message(text))
     _show_prefix_cache(out, results)
@@ -69,7 +69,8 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         out.path(name)
 
 
-def _show_missing(out: ConsoleReporter, results: Results) -> None:
+def show_missing(out: ConsoleReporter, results: Results) -> None:
+    """Print why arms did not finish."""
     for arm in results.arms:
         if arm.status != "finished" and arm.reason is not None:
             key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
@@ -260,7 +261,8 @@ def _channel_cell(out: ConsoleReporter, figure: ChannelFigure | None) -> str:
     return f"{format_bytes(figure.bytes)}\n({off})"
 
 
-def _show_tokens(out: ConsoleReporter, results: Results) -> None:
+def show_tokens(out: ConsoleReporter, results: Results) -> None:
+    """Print whether the arms generated the same tokens."""
     comparisons = results.compared
     if comparisons and all(comparison.equal for comparison in comparisons):
         requests = comparisons[0].requests

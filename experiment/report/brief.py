@@ -1,0 +1,235 @@
+"""The console of a run: the machine, a line for each arm, one table, the claims, the report.
+
+Every figure that is left out here is printed by :class:`ConsoleReporter` (``--details``), and
+stands in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from experiment.environment import Environment
+from experiment.events import (
+    ArmFinished,
+    ArmStarted,
+    EnvironmentProbed,
+    ModelPrepared,
+    PoolReserved,
+    Reading,
+    RequestFinished,
+    RunStarted,
+    StageEntered,
+    TokenMapping,
+    WorkloadReady,
+)
+from experiment.events import Progress as ProgressEvent
+from experiment.i18n import DASH, format_bytes
+from experiment.messages import Message
+from experiment.report.console import ConsoleReporter
+from experiment.report.console_results import show_missing, show_tokens
+from experiment.report.texts import arm_name
+from experiment.results import ArmResult, Claim, Results
+
+_VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
+# Why an ordinary run cannot tell whether paging makes generation faster.
+_NOT_FASTER = {
+    "claim.throughput.busy": "brief.throughput_busy",
+    "claim.throughput.unlike": "brief.throughput_unlike",
+    "claim.throughput.mixed": "brief.throughput_mixed",
+    "claim.throughput.mixed_one": "brief.throughput_mixed",
+    "claim.throughput.untested": "brief.throughput_untested",
+}
+_SILENT = (PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping)
+# Rows of the environment check that another line tells.
+_SAID = ("requirement.quiet", "requirement.quiet_now")
+
+
+class BriefReporter(ConsoleReporter):
+    """Prints a run in some forty lines of 80 columns; with ``quiet`` in one."""
+
+    def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
+        super().__init__(lang, ascii_only, quiet)
+        self.take_over(_SILENT, {})
+        self._arm: str | None = None
+        self._requests = 0
+        self._model = ""
+        self._warned: set[str] = set()
+
+    def section(self, key: str, **params: Any) -> None:
+        """Without headings, what there is is short enough."""
+
+    def announce(self, key: str) -> None:
+        """What comes next and what to look at, before a person is asked to go on."""
+        if self.t.has(key):
+            self.paragraph(self.t(key), "dim")
+
+    def warn(self, text: Message, *, always: bool = False) -> None:
+        """Print a note, once."""
+        if text.key not in self._warned:
+            self._warned.add(text.key)
+            super().warn(text, always=always)
+
+    def show_results(self, results: Results, files: list[str]) -> None:
+        """The table, the claims, and where the report is."""
+        self.end_task()
+        if results.status != "complete" and self.t.has(f"console.status_{results.status}"):
+            self.paragraph(self.t(f"console.status_{results.status}"), "bold yellow")
+        if self.quiet:
+            show_missing(self, results)
+        elif results.arms:
+            self._show_arms(results.arms)
+        self._show_problems(results)
+        headline = self.t.message(_headline(results.headline))
+        report = [name for name in files if Path(name).name == "report.html"]
+        if self.quiet:
+            self.console.print(Text(" ".join((headline, *report))), soft_wrap=True)
+            return
+        self.line("")
+        self.paragraph(headline, "bold")
+        self._show_claims(results)
+        if report:
+            self.paragraph(self.t("brief.report"), "bold")
+            self.path(report[0])
+        self.line(self.t("brief.details"), "dim")
+
+    def _on_run_started(self, event: RunStarted) -> None:
+        self._memory.started = event
+        self.line(f"{self.t('console.title')}: {self.t('console.goal')}", "bold")
+
+    def _on_environment(self, event: EnvironmentProbed) -> None:
+        found = Environment.model_validate(event.environment)
+        versions = {"Python": found.python.version, "PyTorch": found.torch.version,
+                    "Transformers": found.transformers.version,
+                    "vLLM": found.vllm.version}  # fmt: skip
+        missing = self.t("console.not_found")
+        listed = (f"{name} {version or missing}" for name, version in versions.items())
+        self._facts(
+            machine=self.t("brief.machine", device=found.device_name, cores=found.usable_cores,
+                           memory=found.ram.available_bytes),
+            software=self.t("console.listed").join(listed),
+            memory=self.t("brief.memory", channel=self.t(f"channel.{found.primary.channel.value}")),
+        )  # fmt: skip
+        for row in found.requirements:
+            if row.verdict in ("warn", "missing") and row.key not in _SAID:
+                what = self.t("console.problem", arm=self.t(row.key), text=row.found or DASH)
+                advice = "" if row.advice is None else ". " + self.t.message(row.advice)
+                self.line(self.t("console.note", text=what + advice), "yellow")
+
+    def _on_model(self, event: ModelPrepared) -> None:
+        self._model = self.t("brief.model", name=event.name, parameters=event.parameters,
+                             dtype=event.dtype, slot=event.slot_bytes)  # fmt: skip
+        if not self._warned & {"model.random_text", "model.maybe_random"}:
+            for note in event.notes:
+                self.warn(note)
+
+    def _on_workload(self, event: WorkloadReady) -> None:
+        self._requests = len(event.requests)
+        lengths = [len(one.token_ids) for one in event.requests]
+        new = max(one.max_new_tokens for one in event.requests)
+        self._facts(
+            model=self._model,
+            requests=self.t("brief.requests", n=len(lengths), low=min(lengths), high=max(lengths),
+                            new=new, length=event.max_length),
+            budget=self.t("brief.budget", budget=event.budget_bytes, block_size=event.block_size),
+        )  # fmt: skip
+        self.line("")
+        self.line(self.t("brief.arm"), "dim")
+
+    def _on_arm_started(self, event: ArmStarted) -> None:
+        self._arm = event.arm
+
+    def _on_arm_finished(self, event: ArmFinished) -> None:
+        self.line(self.t("brief.arm_done", arm=arm_name(self.t, event.arm), n=self._requests,
+                         time=event.generate_s), "green", indent=2)  # fmt: skip
+
+    def _on_progress(self, event: ProgressEvent) -> None:
+        super()._on_progress(event)
+        if self._progress.now is not None and self._arm is not None:
+            task = self.t.message(event.task)
+            named = self.t("console.problem", arm=arm_name(self.t, self._arm), text=task)
+            self._progress.now.update(self._task, description=named)
+
+    def _facts(self, **texts: str) -> None:
+        if self.quiet:
+            return
+        table = self.table("", "")
+        for name, text in texts.items():
+            table.add_row(Text(self.t(f"brief.{name}_name"), "bold"), text)
+        self.console.print(table)
+
+    def _show_arms(self, arms: list[ArmResult]) -> None:
+        heads = [self.t("console.arm"), *(self.t(f"brief.head_{key}") for key in _FIGURES)]
+        table = self.table(*heads, right=range(1, len(heads)))
+        for arm in arms:
+            table.add_row(arm_name(self.t, arm.arm), *(write(arm) for write in _FIGURES.values()))
+        self.console.print(table)
+        self.line(self.t("brief.terms"), "dim")
+
+    def _show_problems(self, results: Results) -> None:
+        """What contradicts itself, and arms whose channels do not agree."""
+        for arm in results.arms:
+            found = [(text, "bold red") for text in arm.problems]
+            if arm.simulator is not None and arm.simulator.agrees is False:
+                found.append((arm.simulator.text, "bold red"))
+            if arm.reconciliation is not None and arm.reconciliation.agree is False:
+                found.append((arm.reconciliation.text, "yellow"))
+            for text, style in found:
+                shown = self.t.message(text)
+                name = arm_name(self.t, arm.arm)
+                self.paragraph(self.t("console.problem", arm=name, text=shown), style)
+
+    def _show_claims(self, results: Results) -> None:
+        table = self.table("", "")
+        compared = results.compared
+        equal = bool(compared) and all(one.equal for one in compared)
+        if equal:
+            same = self.t("brief.same_tokens", arms=len(compared) + 1, n=compared[0].requests)
+            table.add_row(self._verdict("shown"), same)
+        for claim in results.claims:
+            table.add_row(self._verdict(claim.verdict), self.t.message(_line(claim)))
+        self.console.print(table)
+        if not equal:
+            show_tokens(self, results)
+
+    def _verdict(self, verdict: str) -> Text:
+        return Text(self.t(f"brief.verdict_{verdict}"), _VERDICT_STYLES[verdict])
+
+
+def _headline(text: Message) -> Message:
+    """The headline in a line, where there is one."""
+    return Message(key="headline.line", params=text.params) if text.params else text
+
+
+def _line(claim: Claim) -> Message:
+    """A claim and its figures in a line, or why it has none."""
+    key, params = claim.text.key, claim.text.params
+    if claim.id == "throughput" and "factor" not in params:
+        return Message(key=_NOT_FASTER[key], params={})
+    ending = "untested" if claim.verdict == "untested" else "figures"
+    return Message(key=f"brief.{claim.id}_{ending}", params=params)
+
+
+def _bytes(name: str) -> Callable[[ArmResult], str]:
+    def write(arm: ArmResult) -> str:
+        return format_bytes(arm.bytes_of(getattr(arm.peak, name)) if arm.peak else None)
+
+    return write
+
+
+def _share(arm: ArmResult) -> str:
+    share = arm.peak.utilisation if arm.peak else None
+    return DASH if share is None else f"{share * 100:.1f} %"
+
+
+_FIGURES: dict[str, Callable[[ArmResult], str]] = {
+    "reserved": _bytes("reserved"),
+    "allocated": _bytes("allocated"),
+    "live": _bytes("live"),
+    "live_share": _share,
+    "fits": lambda arm: DASH if arm.fits is None else f"{arm.fits:,}",
+    "tokens_per_s": lambda arm: DASH if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.1f}",
+}
