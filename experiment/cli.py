@@ -196,7 +196,7 @@ def _render(words: list[str], t: Translator) -> int:
     if (Path(options.run) / SIM_FILE).exists():
         from experiment.simulate.command import render_simulation
 
-        return render_simulation(Path(options.run), t.lang, options.ascii)
+        return render_simulation(Path(options.run), t.lang, options.ascii, options.details)
     from experiment.drawing import render
 
     return render(Path(options.run), t.lang, options.ascii, options.details)

@@ -84,17 +84,14 @@ class BriefReporter(ConsoleReporter):
             self._show_arms(results.arms)
         self._show_problems(results)
         headline = self.t.message(_headline(results.headline))
-        report = [name for name in files if Path(name).name == "report.html"]
         if self.quiet:
+            report = [name for name in files if Path(name).name == "report.html"]
             self.console.print(Text(" ".join((headline, *report))), soft_wrap=True)
             return
         self.line("")
         self.paragraph(headline, "bold")
         self._show_claims(results)
-        if report:
-            self.paragraph(self.t("brief.report"), "bold")
-            self.path(report[0])
-        self.line(self.t("brief.details"), "dim")
+        self.show_report(files)
 
     def _on_run_started(self, event: RunStarted) -> None:
         self._memory.started = event

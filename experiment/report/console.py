@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -169,6 +170,14 @@ class ConsoleReporter:
     def path(self, name: str) -> None:
         """Print a path whole, whatever the width: a terminal that folds it lets it be copied."""
         self.console.print(Text(f"  {name}"), soft_wrap=True)
+
+    def show_report(self, files: Sequence[str]) -> None:
+        """Where the page is, and what prints every figure."""
+        for name in files:
+            if Path(name).suffix == ".html" and Path(name).stem != "index":
+                self.paragraph(self.t("brief.report"), "bold")
+                self.path(name)
+        self.line(self.t("brief.details"), "dim")
 
     def table(self, *headers: str, right: Container[int] = ()) -> Table:
         """An empty table; columns in ``right`` hold numbers."""

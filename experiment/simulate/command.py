@@ -50,7 +50,7 @@ def simulate(arguments: list[str], t: Translator) -> int:
     question = _question(options)
     from experiment.report.simulation.console import SimulationConsole
 
-    console = SimulationConsole(t.lang, options.ascii, options.quiet)
+    console = SimulationConsole(t.lang, options.ascii, options.quiet, options.details)
     head = _head(question, t.lang)
     with run_directory(Path(options.out) if options.out else None, "simulate-") as directory:
         return _measure(question, head, directory, console)
@@ -69,7 +69,7 @@ def _measure(question: Question, head: dict[str, Any], directory: Path, console:
     return _finish(directory, head, found, console)
 
 
-def render_simulation(directory: Path, lang: str, ascii_only: bool) -> int:
+def render_simulation(directory: Path, lang: str, ascii_only: bool, details: bool) -> int:
     """Draw an old simulation again.
 
     Raises:
@@ -78,7 +78,7 @@ def render_simulation(directory: Path, lang: str, ascii_only: bool) -> int:
     """
     from experiment.report.simulation.console import SimulationConsole
 
-    console = SimulationConsole(lang, ascii_only)
+    console = SimulationConsole(lang, ascii_only, details=details)
     with held(directory, DRAWING_S), evaluating(directory / SIM_FILE):
         data = read_simulation(directory)
         console.show_question(data)
@@ -94,6 +94,7 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
     words.add(parser, t, words.MODEL)
     words.add(parser, t, {"--policy": "NAME,..."} | words.LIMITS | words.SWEEPS)
     words.add(parser, t, {"--out": "DIR"})
+    parser.add_argument("--details", action="store_true", help=t("help.details"))
     parser.add_argument("--quiet", "-q", action="store_true", help=t("help.quiet"))
     return parser
 

@@ -29,6 +29,6 @@ def hashed_trace(path: Path) -> Path:
 
 def simulated(out: Path, *words: str, code: int = ExitCode.OK) -> dict[str, object]:
     """Run ``simulate`` and read its record."""
-    assert main(["simulate", "--out", str(out), "--lang", "en", *words]) == code
+    assert main(["simulate", "--details", "--out", str(out), "--lang", "en", *words]) == code
     data: dict[str, object] = json.loads((out / "sim.json").read_text(encoding="utf-8"))
     return data

@@ -14,7 +14,7 @@ from rich.console import Console
 from sim_runs import MODEL, SMALL, simulated
 
 from experiment.cli import main
-from experiment.i18n import Translator
+from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import ExitCode, message
 from experiment.report.simulation.cells import cells_of, dashes, spoken
 from experiment.report.simulation.console import SimulationConsole
@@ -39,7 +39,7 @@ def table(directory: Path, name: str) -> list[dict[str, str]]:
 
 
 def rendered(directory: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["render", str(directory), *words]) == ExitCode.OK
+    assert main(["render", str(directory), "--details", *words]) == ExitCode.OK
     return capsys.readouterr().out
 
 
@@ -292,3 +292,19 @@ def test_swapped_blocks_need_and_use_host_memory(tmp_path: Path) -> None:
     result = simulated(tmp_path / "out", *words, "--quiet")["cells"][0]["result"]  # type: ignore[index]
     assert result["preemptions"]["swapped_bytes"] > 0
     assert result["tokens"]["recomputed"] == 0
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_simulation_is_told_in_twenty_lines(
+    tmp_path: Path, lang: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["--trace", "sharegpt-like", "--rate", "10", "--requests", "60", "--model", "opt-13b",
+             "--gpu", "a100-40gb", "--out", str(tmp_path / "sim"), "--lang", lang]  # fmt: skip
+    assert main(["simulate", *words]) == ExitCode.OK
+    brief = capsys.readouterr().out
+    assert len(brief.splitlines()) <= 20, brief
+    assert main(["render", str(tmp_path / "sim"), "--details", "--lang", lang]) == ExitCode.OK
+    details = capsys.readouterr().out
+    number = re.compile(r"\d[\d,.]*(?: ?(?:%|[KMG]?iB|m?s)\b)?")
+    assert set(number.findall(brief)) <= set(number.findall(details))

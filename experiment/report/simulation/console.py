@@ -30,14 +30,33 @@ Data = Mapping[str, Any]
 Tick = Callable[[int], None]
 # The terminal is told of progress after so many requests.
 _EVERY = 64
+# What is printed without ``--details``: facts by their keys, figures by their names.
+_FACTS = ("rows", "arrivals", "unit_doubt", "edit", "rejected", "ignored", "tokens", "blocks",
+          "max_length")  # fmt: skip
+_FIGURES = ("running_mean", "waste_of_allocated", "preemptions", "hits_first", "first_token_p50",
+            "per_output_token_p50", "throughput_tokens")  # fmt: skip
 
 
 class SimulationConsole(ConsoleReporter):
-    """Prints simulations; see :class:`experiment.report.console.ConsoleReporter`."""
+    """Prints simulations; see :class:`experiment.report.console.ConsoleReporter`.
+
+    Args:
+        details: every fact and figure; else the most important ones.
+    """
+
+    def __init__(
+        self, lang: str, ascii_only: bool = False, quiet: bool = False, details: bool = True
+    ) -> None:
+        super().__init__(lang, ascii_only, quiet)
+        self.details = details
 
     def show_question(self, data: Data) -> None:
         """The trace, the arithmetic of memory and the limits."""
         if self.quiet:
+            return
+        if not self.details:
+            facts = [*trace_facts(data), *memory_facts(data)]
+            self.facts([each for each in facts if each[0].key.rpartition(".")[2] in _FACTS])
             return
         for key, facts in (
             ("section.sim_trace", trace_facts(data)),
@@ -58,7 +77,8 @@ class SimulationConsole(ConsoleReporter):
     def show_simulation(self, data: Data, files: Sequence[str]) -> None:
         """What every policy came to, and where it was written."""
         cells = cells_of(data)
-        self.section("section.sim_results")
+        if self.details:
+            self.section("section.sim_results")
         self.paragraph(self.t.message(headline(data)), "bold")
         for cell in cells:
             if cell.error is not None:
@@ -69,6 +89,9 @@ class SimulationConsole(ConsoleReporter):
             self.warn(Message.model_validate(note))
         if data["interrupted"]:
             self.paragraph(self.t("sim.interrupted"), "bold yellow")
+        if not self.details:
+            self._show_brief(cells, files)
+            return
         for name, figures in GROUPS.items():
             self._group(name, figures, cells)
         for sweep in sweeps_of(data):
@@ -79,6 +102,21 @@ class SimulationConsole(ConsoleReporter):
         self.section("section.files")
         for file in files:
             self.path(file)
+
+    def _show_brief(self, cells: Sequence[Cell], files: Sequence[str]) -> None:
+        """A row for each policy, and the page that has the rest."""
+        if self.quiet:
+            return
+        every = {each.name: each for group in GROUPS.values() for each in group}
+        figures = spoken(tuple(every[name] for name in _FIGURES), list(cells))
+        heads = (self.t.message(each.label) for each in figures)
+        table = self.table(self.t("sim.page.policy"), *heads, right=range(1, len(figures) + 1))
+        for cell in cells:
+            table.add_row(cell.policy, *(written(cell.value(f), f.unit) for f in figures))
+        self.console.print(table)
+        if note := rounding_note(cell.policy for cell in cells):
+            self.line(self.t.message(note), "dim")
+        self.show_report(files)
 
     def line_of(self, policy: str, text: Message, style: str) -> None:
         """A line about one policy, quiet or not."""
