@@ -211,7 +211,7 @@ def test_a_program_that_is_killed_leaves_a_record_that_can_be_drawn(
 
 @pytest.mark.parametrize("where", ["an arm", "the gate"])
 def test_a_terminal_that_closes_ends_the_run_in_order(where: str, start: Starter) -> None:
-    words = ["--yes"] if where == "an arm" else ["--ascii"]
+    words = ["--yes", "--details"] if where == "an arm" else ["--ascii"]
     program, terminal = in_a_terminal(start, *words, pause_s=0.2)
     if where == "an arm":
         read_until(terminal, "Reserved:")
