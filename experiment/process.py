@@ -35,6 +35,7 @@ from experiment.offspring import (
 from experiment.privacy import clean_log, without_private
 from experiment.scratch import OwnPackages, make_scratch, remove_scratch
 from experiment.shared_memory import remember_others, remove_segments, segments_of
+from experiment.user_cache import VARIABLE, cache_directory
 
 _GRACE_S = 3.0
 # A child that has said all it had to say takes down libraries and device before it is gone.
@@ -378,6 +379,7 @@ def _environment(
         packages = f"{root}{os.pathsep}{path}" if path else root
     return {
         **os.environ,
+        VARIABLE: str(cache_directory()),
         **({TORCH_CACHE: str(compiled)} if compiled else {}),
         **({"TMPDIR": str(scratch)} if scratch else {}),
         "PYTHONUTF8": "1",

@@ -1,0 +1,21 @@
+"""A command as a user who may read whatever there is and write only what is theirs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+OTHER = 65534
+
+
+def as_other_user(*words: str) -> list[str]:
+    """The words of that command; where the tests have no rights of root, as they are."""
+    if os.geteuid():
+        return list(words)
+    program = shutil.which("setpriv")
+    if program is None:
+        pytest.skip("there is no setpriv, which starts a command as another user")
+    kept = [f"--{kind}-caps=-all,+dac_read_search" for kind in ("inh", "ambient")]
+    return [program, f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups", *kept, *words]
