@@ -41,7 +41,10 @@ def user_cache() -> Path:
 
 def home_cache() -> Path:
     """The system's directory for caches of this user, whether or not it can be written."""
-    return Path(platformdirs.user_cache_dir("pagedkv-lab")).absolute()
+    try:
+        return Path(platformdirs.user_cache_dir("pagedkv-lab")).absolute()
+    except RuntimeError:  # no HOME, and nobody of this number: as containers do, in ``/``
+        return Path("/.cache/pagedkv-lab").absolute()
 
 
 def cache_notice() -> Message | None:
