@@ -164,8 +164,7 @@ class Session:
 
     def probe_environment(self, device: str, cores: float | None = None) -> Environment | ArmFailed:
         """Find out what it has; others kept so many ``cores`` busy before any of ours worked."""
-        moved = cache_notice()
-        if moved is not None:
+        if moved := cache_notice():
             self.emit(Notice(text=moved))
         task = {"device": device, "others_cores": cores}
         end = self._run("environment", "experiment.probe", task, _PROBE_TIMEOUT_S, None)

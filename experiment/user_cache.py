@@ -19,18 +19,18 @@ from experiment.foreign import given_path
 from experiment.messages import Message, message, user_error
 
 VARIABLE = "PAGEDKV_CACHE"
+# Where the first process has its temporary files; a child, whose own are elsewhere, is handed it.
+TEMPORARY = "PAGEDKV_TMPDIR"
 
 
 def cache_directory() -> Path:
-    """``PAGEDKV_CACHE``, else :func:`user_cache`; children are handed it in that variable."""
+    """``PAGEDKV_CACHE``, else :func:`user_cache`."""
     named = os.environ.get(VARIABLE)
     return given_path(named).absolute() if named else user_cache()
 
 
 def user_cache() -> Path:
     """The user's own cache directory, or one of theirs among the temporary files.
-
-    Call it in the first process: temporary files of a child are its own.
 
     Raises:
         UserError: the directory among the temporary files belongs to someone else.
@@ -61,10 +61,19 @@ def is_writable(place: Path) -> bool:
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
+def temporary_files() -> str:
+    """Where the first process has its temporary files.
+
+    Raises:
+        OSError: there is no place for any.
+    """
+    return os.environ.get(TEMPORARY) or tempfile.gettempdir()
+
+
 def _temporary(home: Path) -> Path:
     user = os.getuid() if hasattr(os, "getuid") else ""
     try:
-        path = Path(tempfile.gettempdir(), f"pagedkv-lab-{user}")
+        path = Path(temporary_files(), f"pagedkv-lab-{user}")
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
         about = path.lstat()

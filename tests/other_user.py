@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +22,13 @@ def as_other_user(*words: str) -> list[str]:
         pytest.skip("there is no setpriv, which starts a command as another user")
     kept = [f"--{kind}-caps=-all,+dac_read_search" for kind in ("inh", "ambient")]
     return [program, f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups", *kept, *words]
+
+
+@pytest.fixture
+def place_for_others() -> Iterator[Path]:
+    """A directory that others can enter, which those of pytest are not; ``open`` is theirs, too."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        (Path(made) / "open").mkdir()
+        (Path(made) / "open").chmod(0o777)
+        yield Path(made)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from guide_pages import ROOT
-from other_user import as_other_user
+from other_user import as_other_user, place_for_others  # noqa: F401 - a fixture
 
 from experiment import user_cache
 from experiment.i18n import LANGUAGES, Translator
@@ -20,12 +20,13 @@ from experiment.messages import UserError
 # Of the first process and of one that it starts, whose temporary files are its own.
 LOOK = """
 import json, os
+from pathlib import Path
 from experiment.compiled_cache import is_empty, torch_cache
 from experiment.model.builtin import cache_root
 from experiment.process import _environment
 cache_root().mkdir(parents=True)
 first = [str(cache_root()), str(torch_cache()), is_empty()]
-os.environ.update(_environment({"TMPDIR": os.environ["OTHER"]}))
+os.environ.update(_environment({}, scratch=Path(os.environ["OTHER"])))
 print(json.dumps([first, [str(cache_root()), str(torch_cache()), is_empty()]]))
 """
 
@@ -44,15 +45,13 @@ def home(kind: str, place: Path) -> str:
 
 @pytest.mark.parametrize("kind", ["read-only", "another's", "/", ""])
 def test_a_home_that_cannot_be_written_has_its_cache_among_temporary_files(
-    kind: str, tmp_path: Path
+    kind: str,
+    place_for_others: Path,  # noqa: F811
 ) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    for each in (temporary, *temporary.parents[:3]):
-        each.chmod(0o777 if each == temporary else 0o755)
+    temporary = place_for_others / "open"
     kept = {k: v for k, v in os.environ.items() if "CACHE" not in k and k != "HOME"}
-    kept |= {"TMPDIR": str(temporary), "OTHER": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    where = home(kind, tmp_path)
+    kept |= {"TMPDIR": str(temporary), "OTHER": str(place_for_others), "PYTHONPATH": str(ROOT)}
+    where = home(kind, place_for_others)
     if where:  # else nobody knows one: users of other numbers have none
         kept["HOME"] = where
     done = subprocess.run(
@@ -87,6 +86,7 @@ def test_a_temporary_cache_that_others_can_write_is_refused(
     monkeypatch.setattr(user_cache, "is_writable", lambda _: False)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.delenv("PAGEDKV_CACHE")
+    monkeypatch.delenv(user_cache.TEMPORARY, raising=False)
     squat(tmp_path / f"pagedkv-lab-{os.getuid()}", how)
     with pytest.raises(UserError) as caught:
         user_cache.cache_directory()
