@@ -82,12 +82,13 @@ vllm:
 vllm-test: vllm $(VENV)/.ready-dev
 	$(BIN)/python -m pytest tests/vllm_arm $(PYTEST_ARGS)
 
-# A step that fails leaves no target behind, so that the next `make` repeats it.
+# A step that fails, or is killed, leaves no target behind, so that the next `make` repeats it: what
+# each makes last is its target.
 .DELETE_ON_ERROR:
 
 # Packages of an environment that is active (its Python has another prefix than its base) are made
 # visible by a path file: --system-site-packages would show those of the base alone.
-$(VENV)/bin/python:
+$(BIN)/pip:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "Python's venv module is incomplete. On Debian and Ubuntu: apt install python3-venv"; exit 2; }
@@ -98,13 +99,14 @@ $(VENV)/bin/python:
 	  else $(PYTHON) -m venv --system-site-packages $(VENV); fi
 
 # Pins of torch and of the Triton that goes with it are dropped where these are already there.
-$(VENV)/constraints.txt: constraints.txt | $(VENV)/bin/python
+$(VENV)/constraints.txt: constraints.txt | $(BIN)/pip
 	@if $(BIN)/python -c 'import torch' 2>/dev/null; \
-	  then grep -v '^torch==' constraints.txt > $@; \
+	  then grep -v '^torch==' constraints.txt > $@.new; \
 	  else echo "Installing PyTorch: without TORCH_ARGS some gigabytes, so this may take minutes."; \
-	    cp constraints.txt $@ && $(BIN)/python -m pip install -q -c constraints.txt $(TORCH_ARGS) torch; fi
+	    cp constraints.txt $@.new && $(BIN)/python -m pip install -q -c constraints.txt $(TORCH_ARGS) torch; fi
 	@if $(BIN)/python -c 'import triton' 2>/dev/null; \
-	  then grep -v '^triton==' $@ > $@.kept && mv $@.kept $@; fi
+	  then grep -v '^triton==' $@.new > $@.kept && mv $@.kept $@.new; fi
+	@mv $@.new $@
 
 $(VENV)/.ready: pyproject.toml $(VENV)/constraints.txt
 	@echo "Installing the other packages: a minute or two the first time."
