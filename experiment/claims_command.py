@@ -37,6 +37,7 @@ from experiment.privacy import cleaned_json, without_names
 from experiment.quiet import may_ask, others_before
 from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record
 from experiment.shipped import CONFIGS
+from experiment.user_cache import cache_notice
 from experiment.words import make_parser, parse
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def _judge_all(
             console.used(name, place, number, len(names))
             continue
         if not looked:
+            if moved := cache_notice():
+                console.warn(moved)
             others_before(console.warn, console.ask if may_ask(options.yes) else None)
             looked = True
         console.begin(name, number, len(names))

@@ -24,6 +24,7 @@ from experiment.os_errors import os_reason, unwritable
 from experiment.room import counted
 from experiment.shipped import config_names, find_config, program
 from experiment.streams import readers_may_go, stand_in_for_closed
+from experiment.user_cache import cache_directory, home_cache, is_writable
 from experiment.words import attribute, make_parser, parse
 
 Command = Callable[[list[str], Translator], int]
@@ -90,6 +91,8 @@ def _answer(words: list[str], t: Translator) -> int:
     """Do what the words say; whatever a person can mend is one line."""
     try:
         _check_words(words)
+        if not is_writable(home_cache()):  # Matplotlib would print two lines
+            os.environ.setdefault("MPLCONFIGDIR", str(cache_directory() / "matplotlib"))
         return _dispatch(words, t)
     except UserError as error:
         _complain(t, error)

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from experiment import __version__
-from experiment.model.builtin import cache_root
+from experiment.user_cache import cache_directory, is_writable
 from kvsim.digest import file_sha256
 
 TORCH_CACHE = "TORCHINDUCTOR_CACHE_DIR"
@@ -21,7 +21,7 @@ _ENGINE = Path(__file__).parent / "engine"
 
 def numba_cache() -> Path:
     """The directory for these sources, in the user's cache; whether or not it is there."""
-    return cache_root().parent / "numba" / state_of(_ENGINE)
+    return cache_directory() / "numba" / state_of(_ENGINE)
 
 
 def torch_cache() -> Path | None:
@@ -30,14 +30,14 @@ def torch_cache() -> Path | None:
     None where nothing can be kept there, as in a home that is mounted read-only: vLLM makes the
     directory as it is imported, and is not imported where it cannot.
     """
-    place = cache_root().parent / "torchinductor"
-    there = next(each for each in (place, *place.parents) if os.access(each, os.F_OK))
-    return place if there.is_dir() and os.access(there, os.W_OK | os.X_OK) else None
+    place = cache_directory() / "torchinductor"
+    return place if is_writable(place) else None
 
 
 def is_empty() -> bool:
     """Whether nothing is kept for these sources yet; False where the directory is not ours."""
-    return "NUMBA_CACHE_DIR" not in os.environ and not any(numba_cache().rglob("*.nbc"))
+    kept = (name for _, _, files in os.walk(numba_cache()) for name in files)
+    return "NUMBA_CACHE_DIR" not in os.environ and not any(name.endswith(".nbc") for name in kept)
 
 
 @cache

@@ -252,6 +252,7 @@ def requirements(machine: Machine) -> tuple[Requirement, ...]:
     return (
         _python(machine.python),
         _virtual_environment(machine.python),
+        *_system(machine.system.os),
         _judge("torch", machine.torch.version, "ok" if machine.torch.version else "missing"),
         _transformers(machine.transformers),
         _gpu(machine),
@@ -277,6 +278,11 @@ def _virtual_environment(python: PythonFacts) -> Requirement:
     return _judge("virtual_environment", kind, "ok" if kind else "warn")
 
 
+def _system(name: str) -> list[Requirement]:
+    """A line for a system on which runs are not tested; none elsewhere."""
+    return [] if name in ("Linux", "Darwin") else [_judge("system", name, "warn")]
+
+
 def _transformers(package: Package) -> Requirement:
     major = (package.version or "").partition(".")[0]
     enough = major.isdigit() and int(major) >= MIN_TRANSFORMERS
@@ -288,9 +294,10 @@ def _gpu(machine: Machine) -> Requirement:
     names = ", ".join(gpu.name for gpu in machine.gpus) or None
     if machine.torch.cuda_available:
         return _judge("gpu", names or "CUDA", "ok")
-    return Requirement(
-        key="requirement.gpu", found=names, verdict="optional", advice=machine.torch.reason
-    )
+    system = machine.system
+    apple = system.os == "Darwin" and system.machine == "arm64"
+    reason = message("requirement.advice.gpu_apple") if apple else machine.torch.reason
+    return Requirement(key="requirement.gpu", found=names, verdict="optional", advice=reason)
 
 
 def _vllm(machine: Machine) -> Requirement:

@@ -35,6 +35,7 @@ from experiment.offspring import (
 from experiment.privacy import clean_log, without_private
 from experiment.scratch import OwnPackages, make_scratch, remove_scratch
 from experiment.shared_memory import remember_others, remove_segments, segments_of
+from experiment.user_cache import TEMPORARY, temporary_files
 
 _GRACE_S = 3.0
 # A child that has said all it had to say takes down libraries and device before it is gone.
@@ -379,7 +380,7 @@ def _environment(
     return {
         **os.environ,
         **({TORCH_CACHE: str(compiled)} if compiled else {}),
-        **({"TMPDIR": str(scratch)} if scratch else {}),
+        **({"TMPDIR": str(scratch), TEMPORARY: temporary_files()} if scratch else {}),
         "PYTHONUTF8": "1",
         "PYTHONPATH": packages,
         "TOKENIZERS_PARALLELISM": "false",

@@ -43,6 +43,7 @@ from experiment.process import Child, ChildStartError, ChildTimeoutError
 from experiment.record import EventLog
 from experiment.thread_env import crowded, thread_variables
 from experiment.turns import Course, alone
+from experiment.user_cache import cache_notice
 
 Listener = Callable[[Event], None]
 PREPARATION = "experiment.prepare"
@@ -163,6 +164,8 @@ class Session:
 
     def probe_environment(self, device: str, cores: float | None = None) -> Environment | ArmFailed:
         """Find out what it has; others kept so many ``cores`` busy before any of ours worked."""
+        if moved := cache_notice():
+            self.emit(Notice(text=moved))
         task = {"device": device, "others_cores": cores}
         end = self._run("environment", "experiment.probe", task, _PROBE_TIMEOUT_S, None)
         probed = end.get(EnvironmentProbed)

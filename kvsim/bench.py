@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -87,7 +86,7 @@ def _child(asked: argparse.Namespace, trace: str, policy: str, requests: int) ->
     """A process for one row; its time is taken from outside."""
     command = [sys.executable, "-m", "kvsim.bench", "--traces", str(asked.traces)]
     start_s = _timed([*command, "--one", "nothing"])[0]
-    load = os.getloadavg()[0]
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     wall_s, told = _timed(
         [*command, "--one", trace, "--policy", policy, "--requests", str(requests)]
     )
@@ -116,10 +115,10 @@ def _one(asked: argparse.Namespace) -> dict[str, Any]:
         return {}
     stream = Tile(TraceFile(asked.traces / TRACES[asked.one]), asked.requests)
     result = simulate(stream, configuration(asked.policy[0]))
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s = time.process_time()
     data = result.to_json()
     return {
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "cpu_seconds": cpu_s,
         "peak_rss_bytes": _peak_rss_bytes(),
         "finished": data["requests"]["finished"],
         "refused": sum(each["count"] for each in data["requests"]["refused"]),
@@ -132,8 +131,8 @@ def _one(asked: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _peak_rss_bytes() -> int:
-    """Most memory that this process had resident.
+def _peak_rss_bytes() -> int | None:
+    """Most memory that this process had resident; None on Windows.
 
     Linux's getrusage counts what the parent had when it forked; the status file does not.
     """
@@ -142,16 +141,22 @@ def _peak_rss_bytes() -> int:
         for line in status.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
+    try:
+        import resource
+    except ImportError:
+        return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _line(row: dict[str, Any]) -> str:
     speed, cpu = row["requests"] / row["seconds"], row["requests"] / row["cpu_seconds"]
+    peak, load = row["peak_rss_bytes"], row["load"]
     return (
         f"{row['trace']:22} {row['policy']:13} {row['requests']:8,} {row['seconds']:7.2f} s"
-        f" {speed:9,.0f}/s {cpu:9,.0f}/s cpu {row['peak_rss_bytes'] / 2**20:6.0f} MiB"
-        f"  start {row['startup_seconds']:.2f} s  load {row['load']:.1f}"
+        f" {speed:9,.0f}/s {cpu:9,.0f}/s cpu"
+        f" {'-' if peak is None else f'{peak / 2**20:.0f}':>6} MiB"
+        f"  start {row['startup_seconds']:.2f} s  load {'-' if load is None else f'{load:.1f}'}"
     )
 
 

@@ -131,6 +131,21 @@ def test_a_load_average_accuses_nobody_whom_a_look_clears() -> None:
     assert found.advice == message("requirement.advice.quiet")
 
 
+@pytest.mark.parametrize(
+    ("os", "processor", "name", "verdict", "advice"),
+    [
+        ("Windows", "AMD64", "system", "warn", "system"),
+        ("Darwin", "arm64", "gpu", "optional", "gpu_apple"),
+    ],
+)
+def test_what_runs_on_another_system_lack_is_said(
+    os: str, processor: str, name: str, verdict: str, advice: str
+) -> None:
+    system = machine().system.model_copy(update={"os": os, "machine": processor})
+    found = requirement(name, system=system)
+    assert (found.verdict, found.advice) == (verdict, message(f"requirement.advice.{advice}"))
+
+
 def test_a_gpu_that_torch_cannot_use_is_named_with_the_reason() -> None:
     gpu = cuda_machine().gpus[0].model_copy(update={"visible": False})
     found = requirement("gpu", gpus=(gpu,))

@@ -38,11 +38,14 @@ def has_torch(python: str) -> bool:
     return subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0
 
 
-def test_a_failed_installation_of_torch_is_repeated_with_its_arguments(clone: Path) -> None:
+# The second one kills make itself, as whoever runs out of memory or of power does.
+@pytest.mark.parametrize("words", ["--no-index --find-links /nonexistent", "; kill -9 $$PPID \\#"])
+def test_a_failed_installation_of_torch_is_repeated_with_its_arguments(
+    words: str, clone: Path
+) -> None:
     if has_torch(BASE):
         pytest.skip("the base Python has torch: make would not install it")
-    index = "TORCH_ARGS=--no-index --find-links /nonexistent"
-    assert make(clone, READY, f"PYTHON={BASE}", index).returncode != 0
+    assert make(clone, READY, f"PYTHON={BASE}", f"TORCH_ARGS={words}").returncode != 0
     again = make(clone, "-n", READY, f"PYTHON={BASE}", "TORCH_ARGS=--index-url RIGHT").stdout
     assert "pip install -q -c constraints.txt --index-url RIGHT torch" in again
 

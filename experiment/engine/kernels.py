@@ -26,7 +26,7 @@ from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take,
 from experiment.engine.step_inputs import SDPA_FROM, PackedSequence, StepInputs, build_inputs
 from experiment.engine.triton_support import reason_against
 from experiment.messages import Message, message
-from experiment.model.builtin import cache_root
+from experiment.user_cache import cache_directory
 from kvsim.step import Chunk, StepPlan
 
 
@@ -161,7 +161,7 @@ def _cpu_kernel() -> ModuleType:
 def triton_module() -> ModuleType:
     """Import what needs Triton, in the process that runs it alone."""
     # Triton reads it when it compiles.
-    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_root().parent / "triton"))
+    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_directory() / "triton"))
     from experiment.engine import triton_kernel as module
 
     return module

@@ -25,16 +25,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import platformdirs
 import psutil
 
-from experiment.foreign import MAX_JSON_BYTES, given_path, parse_json, read_bounded
+from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.locks import abandoned, hold
 from experiment.messages import UserError, user_error
 from experiment.model.digest import weights_sha256
 from experiment.model.hub import SMALL_FILES
 from experiment.model.load import one_line, quieten
 from experiment.model.tokenizer import END_OF_TEXT, gpt2_tokenizer
+from experiment.user_cache import cache_directory
 from kvsim.digest import file_sha256
 
 if TYPE_CHECKING:
@@ -123,10 +123,8 @@ ALWAYS_RANDOM = (*TINY, "llama-1b-random")
 
 
 def cache_root() -> Path:
-    """Where built models live: ``PAGEDKV_CACHE``, or the user's cache directory."""
-    named = os.environ.get("PAGEDKV_CACHE")
-    root = given_path(named) if named else Path(platformdirs.user_cache_dir("pagedkv-lab"))
-    return root.absolute() / "models"
+    """Where built models live."""
+    return cache_directory() / "models"
 
 
 def model_directory(recipe: str | Path, seed: int, init_range: float) -> Path:

@@ -65,8 +65,10 @@ def _one_pool(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
 
 def _pool(workers: int) -> ProcessPoolExecutor:
     # It gives back what a killed process leaves, so it must not go with the terminal of that one.
-    with _signals_held():
-        resource_tracker.ensure_running()
+    # Windows has none, and no signals to hold back.
+    if _HELD:
+        with _signals_held():
+            resource_tracker.ensure_running()
     # Not forked: threads of the parent hold locks that a copy would never see opened.
     return ProcessPoolExecutor(
         workers, mp_context=get_context("spawn"), initializer=_stay_with_parent
