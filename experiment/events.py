@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from experiment.events_base import EventBase, share_fields_set
+from experiment.events_base import EventBase, Name, share_fields_set
 from experiment.events_engine import (
     CacheMoved,
     CacheQuantized,
@@ -87,7 +87,7 @@ class RunResumed(EventBase):
     wall_ns: WallNs
     utc_offset_s: UtcOffset
     command: list[str]
-    missing: list[tuple[int | None, str]]
+    missing: list[tuple[int | None, Name]]
 
 
 class EnvironmentProbed(EventBase):
@@ -107,9 +107,9 @@ class CellStarted(EventBase):
     event: Literal["cell"] = "cell"
     index: int
     of: int
-    values: dict[str, int | float | str]
-    overrides: dict[str, Any]
-    arms: list[str]
+    values: dict[Name, int | float | str]
+    overrides: dict[Name, Any]
+    arms: list[Name]
 
 
 class ArmStarted(EventBase):
@@ -120,7 +120,7 @@ class ArmStarted(EventBase):
     """
 
     event: Literal["arm_started"] = "arm_started"
-    arm: str
+    arm: Name
     pid: int
     variables: dict[str, str] | None = None
     cores: list[int] | None = None
@@ -134,7 +134,7 @@ class PoolReserved(EventBase):
     """
 
     event: Literal["pool"] = "pool"
-    arm: str
+    arm: Name
     blocks: int
     block_size: int
     slot_bytes: int
@@ -144,7 +144,7 @@ class PoolReserved(EventBase):
     tensor_bytes: int | None
     budget_bytes: int
     scale_bytes: int = 0
-    kv_dtype: str | None = None
+    kv_dtype: Name | None = None
 
     @property
     def block_bytes(self) -> int:
@@ -168,7 +168,7 @@ class Step(EventBase):
     """
 
     event: Literal["step"] = "step"
-    arm: str
+    arm: Name
     plan: dict[str, Any]
     started_ns: int
     written_slots: int | None = None
@@ -178,7 +178,7 @@ class Keyframe(EventBase):
     """A whole picture after ``step``: block tables and slots written, to check a replay by."""
 
     event: Literal["keyframe"] = "keyframe"
-    arm: str
+    arm: Name
     step: int
     tables: dict[int, list[int]]
     written: dict[int, int]
@@ -188,7 +188,7 @@ class TokenMapping(EventBase):
     """Where one token of one request lies, read from the block table while the arm runs."""
 
     event: Literal["mapping"] = "mapping"
-    arm: str
+    arm: Name
     step: int
     request: int
     position: int
@@ -222,7 +222,7 @@ class ArmFinished(EventBase):
     """The arm ended well. Times are seconds; ``generate_s`` covers all requests of the workload."""
 
     event: Literal["arm_finished"] = "arm_finished"
-    arm: str
+    arm: Name
     import_s: float
     load_s: float
     generate_s: float
@@ -237,7 +237,7 @@ class ArmFailed(EventBase):
     """
 
     event: Literal["arm_failed"] = "arm_failed"
-    arm: str
+    arm: Name
     reason: Message
     exit_code: int | None = None
 
@@ -246,7 +246,7 @@ class ArmSkipped(EventBase):
     """The arm was not started, and why."""
 
     event: Literal["arm_skipped"] = "arm_skipped"
-    arm: str
+    arm: Name
     reason: Message
 
 
@@ -277,7 +277,7 @@ class CellPrepared(EventBase):
     path: str
     model: ModelPrepared
     workload: WorkloadReady
-    refused: dict[str, Message]
+    refused: dict[Name, Message]
 
 
 class Check(EventBase):
@@ -300,7 +300,7 @@ class Notice(EventBase):
 
     event: Literal["notice"] = "notice"
     text: Message
-    arm: str | None = None
+    arm: Name | None = None
 
 
 class RunFinished(EventBase):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 T = TypeVar("T", bound=BaseModel)
+# The name of an arm, a check or a setting: it stands in paths, ids and tables as it is.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$")]
 _GIVEN: dict[frozenset[str], set[str]] = {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from experiment.events_base import EventBase
+from experiment.events_base import EventBase, Name
 from experiment.messages import Message
 
 
@@ -17,8 +17,8 @@ class CacheQuantized(EventBase):
     """
 
     event: Literal["cache_quantized"] = "cache_quantized"
-    arm: str
-    kv_dtype: str
+    arm: Name
+    kv_dtype: Name
     block_size: int
     block_bytes: int
     plain_block_bytes: int
@@ -39,7 +39,7 @@ class PrefixCacheUsed(EventBase):
     """What the prefix cache found over the whole arm, in tokens; see kvsim.prefix.PrefixStats."""
 
     event: Literal["prefix_cache"] = "prefix_cache"
-    arm: str
+    arm: Name
     queried: int
     hit_cross: int
     hit_batch: int
@@ -55,7 +55,7 @@ class LookupTimed(EventBase):
     """
 
     event: Literal["lookup"] = "lookup"
-    arm: str
+    arm: Name
     requests: int
     context: int
     block_size: int
@@ -71,7 +71,7 @@ class HolesSeen(EventBase):
     """
 
     event: Literal["holes"] = "holes"
-    arm: str
+    arm: Name
     allocator: Literal["first_fit", "buddy"]
     slots: int
     slot_bytes: int
@@ -88,10 +88,10 @@ class KernelChosen(EventBase):
     """The paged engine's attention kernel; ``reason`` says why a GPU does without Triton's."""
 
     event: Literal["kernel"] = "kernel"
-    arm: str
+    arm: Name
     device: str
-    asked: str
-    kernel: str
+    asked: Name
+    kernel: Name
     reason: Message | None = None
 
 
@@ -107,7 +107,7 @@ class WeightsPacked(EventBase):
     """
 
     event: Literal["weights_packed"] = "weights_packed"
-    arm: str
+    arm: Name
     layers: int
     kept: int
     fused: int
@@ -130,7 +130,7 @@ class ProfileRun(EventBase):
     """
 
     event: Literal["profile_run"] = "profile_run"
-    arm: str
+    arm: Name
     prompt_tokens: int
     requests: int
     seconds: float
@@ -141,7 +141,7 @@ class ModelCompiled(EventBase):
     """The seconds in which an arm compiled its model, before its clock began."""
 
     event: Literal["compiled"] = "compiled"
-    arm: str
+    arm: Name
     seconds: float
 
 
@@ -154,9 +154,9 @@ class DecodeGraphsReady(EventBase):
     """
 
     event: Literal["decode_graphs"] = "decode_graphs"
-    arm: str
+    arm: Name
     device: str
-    asked: str
+    asked: Name
     sizes: list[int]
     static_bytes: int | None
     reserved_bytes: int | None = None
@@ -168,7 +168,7 @@ class DecodeGraphsUsed(EventBase):
     """Decoding steps that were replayed, their rows, and rows of padding beside those."""
 
     event: Literal["decode_graphs_used"] = "decode_graphs_used"
-    arm: str
+    arm: Name
     steps: int
     rows: int
     padding_rows: int
@@ -186,7 +186,7 @@ class EngineReported(EventBase):
     """
 
     event: Literal["engine"] = "engine"
-    arm: str
+    arm: Name
     versions: dict[str, str]
     arguments: dict[str, Any]
     variables: dict[str, str]
@@ -212,7 +212,7 @@ class EngineStep(EventBase):
     """
 
     event: Literal["engine_step"] = "engine_step"
-    arm: str
+    arm: Name
     step: int
     used_blocks: int
     table_blocks: int
@@ -227,7 +227,7 @@ class CacheMoved(EventBase):
     """Bytes that a growing cache copied because every step reallocates it, over a request."""
 
     event: Literal["cache_moved"] = "cache_moved"
-    arm: str
+    arm: Name
     request: int
     bytes: int
 
@@ -242,7 +242,7 @@ class StepProfile(EventBase):
     """
 
     event: Literal["profile"] = "profile"
-    arm: str
+    arm: Name
     steps: int
     requests: int
     step_ms: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from experiment.events_base import EventBase
+from experiment.events_base import EventBase, Name
 from experiment.messages import Message
 
 
@@ -55,7 +55,7 @@ class StageEntered(EventBase):
     """The arm stands still at ``stage``; readings with the same arm and stage follow."""
 
     event: Literal["stage"] = "stage"
-    arm: str
+    arm: Name
     stage: Stage
     step: int | None = None
     request: int | None = None
@@ -68,7 +68,7 @@ class Reading(EventBase):
     """
 
     event: Literal["reading"] = "reading"
-    arm: str | None
+    arm: Name | None
     channel: Channel
     scope: Scope
     bytes: int | None
@@ -88,7 +88,7 @@ class Baseline(EventBase):
     """
 
     event: Literal["baseline"] = "baseline"
-    arm: str
+    arm: Name
     channel: Channel
     bytes: int | None
     reason: Message | None = None
@@ -105,7 +105,7 @@ class ForeignProcesses(EventBase):
     """
 
     event: Literal["foreign_processes"] = "foreign_processes"
-    arm: str
+    arm: Name
     before: int | None
     after: int | None
     reason: Message | None = None
@@ -126,7 +126,7 @@ class Usage(EventBase):
     """
 
     event: Literal["usage"] = "usage"
-    arm: str
+    arm: Name
     cpu_cores: float | None
     gpu_share: float | None
     gpu_memory_share: float | None
@@ -140,7 +140,7 @@ class SamplerCost(EventBase):
     """CPU seconds that watching the arm cost the runner, and how long it was watched."""
 
     event: Literal["sampler_cost"] = "sampler_cost"
-    arm: str
+    arm: Name
     cpu_s: float
     wall_s: float
 
@@ -149,5 +149,5 @@ class HighWaterReset(EventBase):
     """The high-water mark counts from now, not from the process's start; a reason: it does not."""
 
     event: Literal["high_water_reset"] = "high_water_reset"
-    arm: str
+    arm: Name
     reason: Message | None = None

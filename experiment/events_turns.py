@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from experiment.events_base import EventBase
+from experiment.events_base import EventBase, Name
 
 
 class TurnAwaited(EventBase):
@@ -14,7 +14,7 @@ class TurnAwaited(EventBase):
     """
 
     event: Literal["turn_awaited"] = "turn_awaited"
-    arm: str
+    arm: Name
     repeat: int
 
 
@@ -28,7 +28,7 @@ class TurnStarted(EventBase):
 
     event: Literal["turn"] = "turn"
     cell: int
-    arm: str
+    arm: Name
     repeat: int
     group: int | None
 
@@ -40,7 +40,7 @@ class RepeatFinished(EventBase):
     """
 
     event: Literal["repeat"] = "repeat"
-    arm: str
+    arm: Name
     repeat: int
     warm_up: bool
     generate_s: float

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from experiment.events_base import EventBase
+from experiment.events_base import EventBase, Name
 from experiment.messages import Message
 from experiment.sampling import SamplingConfig
 
@@ -92,7 +92,7 @@ class RequestFinished(EventBase):
     """
 
     event: Literal["request"] = "request"
-    arm: str
+    arm: Name
     step: int | None = None
     request: int
     reason: str
@@ -114,8 +114,8 @@ class TokenMargin(EventBase):
     """
 
     event: Literal["token_margin"] = "token_margin"
-    arm: str
-    reference: str
+    arm: Name
+    reference: Name
     request: int
     index: int
     tokens: tuple[int, int]

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -103,16 +103,24 @@ def check_replaceable(given: str | None, kind: str, flag: str) -> None:
     Raises:
         UserError: something else is there.
     """
-    path = Path(given) if given else None
-    if path is None or not path.exists():
-        return
-    found: Any = None
-    if path.is_file():
-        with suppress(UserError, ValueError):
+
+    def is_like(data: bytes) -> bool:
+        found = parse_json(data)
+        return isinstance(found, dict) and found.get("kind") == kind
+
+    if given and not is_replaceable(Path(given), is_like):
+        raise user_error("error.other_file", path=given, flag=flag)
+
+
+def is_replaceable(path: Path, is_like: Callable[[bytes], bool]) -> bool:
+    """Whether nothing is there, an empty file, or one whose bytes ``is_like`` accepts."""
+    if not path.exists():
+        return True
+    with suppress(UserError, ValueError):
+        if path.is_file():
             data = read_bounded(path, MAX_JSON_BYTES)
-            found = parse_json(data) if data else {"kind": kind}
-    if not isinstance(found, dict) or found.get("kind") != kind:
-        raise user_error("error.other_file", path=str(path), flag=flag)
+            return not data or is_like(data)
+    return False
 
 
 def log_lines(path: Path, *, own: bool = False) -> Iterator[bytes]:

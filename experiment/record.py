@@ -44,14 +44,6 @@ T = TypeVar("T")
 _DIGITS = 10  # no system has process ids as long as that
 
 
-def csv_encoding() -> str:
-    """Encoding of CSV files: plain UTF-8, or with the mark that Excel needs to recognise it.
-
-    ``PAGEDKV_CSV_BOM=1`` asks for the mark.
-    """
-    return "utf-8-sig" if os.environ.get("PAGEDKV_CSV_BOM", "") not in ("", "0") else "utf-8"
-
-
 class EventLog:
     """Appends events to ``events.jsonl``; a line is complete or absent after a crash of ours.
 

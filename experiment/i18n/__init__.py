@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import locale
 import os
+import re
 import string
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
-from unicodedata import category
 
 from experiment.messages import Message
 
 LANGUAGES = ("en", "zh")
 DASH = "—"
-# Control signs and lone surrogates, and what turns the direction of a line.
-_STEERING = ("Cc", "Cs")
-_TURNING = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Control characters but line feed and tab, bidirectional marks and overrides, other line breaks,
+# lone surrogates and noncharacters.
+STEERING = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
 
 
 class Translator:
@@ -92,17 +95,8 @@ def format_bytes(value: float | None) -> str:
 
 
 def readable(text: str) -> str:
-    r"""Spell out what would steer a terminal or turn the line around: ESC becomes ``\x1b``.
-
-    Files and requests are quoted in messages; whoever wrote them is not who reads the console.
-    """
-    if text.isprintable():
-        return text
-    return "".join(repr(sign)[1:-1] if sign in _TURNING or _steers(sign) else sign for sign in text)
-
-
-def _steers(sign: str) -> bool:
-    return sign not in "\n\t" and category(sign) in _STEERING
+    r"""Escape what would control a terminal or change the direction of text: ESC is ``\x1b``."""
+    return STEERING.sub(lambda sign: repr(sign[0])[1:-1], text)
 
 
 class _Formatter(string.Formatter):

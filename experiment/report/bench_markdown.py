@@ -13,6 +13,7 @@ from experiment.os_errors import writing
 from experiment.record import write_atomic
 from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import all_tables
+from experiment.report.markdown import plain
 from experiment.report.tables_markdown import cells_markdown
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
@@ -45,10 +46,6 @@ def _page(path: Path) -> str:
 def markdown(data: BenchData) -> str:
     """Facts as a list, then each table with its notes; in English, as the pages are."""
     t = Translator("en")
-    parts = ["\n".join(f"- {fact}" for fact in facts(t, data))]
-    parts += [cells_markdown(cells, _cell) for cells in all_tables(t, data)]
+    parts = ["\n".join(f"- {plain(fact)}" for fact in facts(t, data))]
+    parts += map(cells_markdown, all_tables(t, data))
     return "\n\n".join(parts) + "\n"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "/").split())

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from experiment.compare.gate import Judged, tally
 from experiment.compare.results import Comparison, Figure, Number, Row, Side, Unit
-from experiment.i18n import DASH, readable
+from experiment.i18n import DASH
 from experiment.messages import Message
 from experiment.report.compare_words import (
     change_text,
@@ -135,7 +135,7 @@ class CompareConsole(PartsConsole):
             return arm
         words = place_words(figure)
         place = words if isinstance(words, str) else self.t.message(words)
-        return f"{readable(place)} · {arm}"
+        return f"{place} · {arm}"
 
     def _why(self, rows: Sequence[Row]) -> None:
         """Each reason once, with how many figures it stands for."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,6 +18,7 @@ from experiment.report.compare_words import (
     title,
     verdict,
 )
+from experiment.report.csv_text import csv_text
 from experiment.report.embed import packed, safe_json
 from experiment.report.html import column_heads, page_assets, templates
 from experiment.report.keyed import Paths
@@ -99,19 +98,7 @@ def compare_html(comparison: Comparison, table: str, lang: str) -> str:
 
 def compare_csv(comparison: Comparison) -> str:
     """A row for each figure; unknown is empty."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in comparison.rows:
-        data = row.figure.model_dump(include={"arm", "metric", "unit", "kind", "better"})
-        data |= row.model_dump(include={"id", "difference", "change", "improvement", "verdict"})
-        data["reason"] = row.reason.key if row.reason else None
-        for name, figure in (("left", row.left), ("right", row.right)):
-            low, high = (figure.span if figure else None) or (None, None)
-            data |= {name: figure.value if figure else None, f"{name}_low": low,
-                     f"{name}_high": high}  # fmt: skip
-        writer.writerow(data)
-    return stream.getvalue()
+    return csv_text(_COLUMNS, map(_cells, comparison.rows))
 
 
 def compare_document(comparison: Comparison) -> dict[str, Any]:
@@ -152,6 +139,17 @@ def _groups(rows: Sequence[Row]) -> list[_Group]:
     ]  # fmt: skip
     # What there is to see comes first.
     return sorted(groups, key=lambda group: (not group.rows, not group.same))
+
+
+def _cells(row: Row) -> list[Any]:
+    data = row.figure.model_dump(include={"arm", "metric", "unit", "kind", "better"})
+    data |= row.model_dump(include={"id", "difference", "change", "improvement", "verdict"})
+    data["reason"] = row.reason.key if row.reason else None
+    for name, figure in (("left", row.left), ("right", row.right)):
+        low, high = (figure.span if figure else None) or (None, None)
+        data |= {name: figure.value if figure else None, f"{name}_low": low,
+                 f"{name}_high": high}  # fmt: skip
+    return [data[name] for name in _COLUMNS]
 
 
 def _kept(row: Row) -> Literal["open", "same", "apart"]:

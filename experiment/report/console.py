@@ -130,7 +130,7 @@ class ConsoleReporter:
         self.end_task()
         display = TaskDisplay(
             SpinnerColumn(self._spinner),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[amount]}"),
             TimeElapsedColumn(),

@@ -10,10 +10,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiment.record import csv_encoding
+from experiment.i18n import STEERING
+from experiment.report.csv_text import csv_encoding
 
-# Signs that mean something in HTML or script, and those that no HTML page may hold.
-_UNSAFE = re.compile("[<>&\u007f-\u009f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+# Signs that mean something in HTML or script, and those that no page shows as they are.
+_UNSAFE = re.compile(f"[<>&]|{STEERING.pattern}")
 
 
 def safe_json(data: Any) -> Markup:
@@ -25,6 +26,4 @@ def safe_json(data: Any) -> Markup:
 
 def packed(text: str) -> str:
     """A table as the script of the page unpacks it: gzip in base64, a fifth of the text or less."""
-    return base64.b64encode(
-        gzip.compress(text.encode(csv_encoding(), errors="replace"), mtime=0)
-    ).decode()
+    return base64.b64encode(gzip.compress(text.encode(csv_encoding()), mtime=0)).decode()

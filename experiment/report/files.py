@@ -18,8 +18,9 @@ from experiment.compare.results import Better, Figure
 from experiment.foreign import check_inside
 from experiment.messages import Message, message
 from experiment.os_errors import os_reason
-from experiment.record import Record, csv_encoding, write_atomic
+from experiment.record import Record, write_atomic
 from experiment.report.ci_benchmark import FILES, benchmark_json
+from experiment.report.csv_text import csv_encoding
 from experiment.report.experiment.frame import experiment_frame
 from experiment.report.frames import readings_frame, summary_frame, timeline_frame, to_csv
 from experiment.report.html import report_html

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from experiment.events import RunStarted
 from experiment.messages import message
 from experiment.record import Record
+from experiment.report.csv_text import csv_text
 from experiment.report.series import Series
 from experiment.results import ArmResult, PartName, Results, SlotFigures, StepRow
 
@@ -61,8 +62,11 @@ def readings_frame(record: Record, results: Results) -> pd.DataFrame:
 
 def to_csv(frame: pd.DataFrame) -> str:
     """Text of a CSV file, without a byte order mark."""
-    text: str = frame.to_csv(index=False, lineterminator="\n")
-    return text
+    import pandas as pd  # late, as below
+
+    rows = frame.itertuples(index=False, name=None)  # one after another: a log may be long
+    known = ([None if cell is pd.NA or cell != cell else cell for cell in row] for row in rows)
+    return csv_text(list(frame.columns), known)
 
 
 def wall_clock(started: RunStarted, t_ns: int) -> datetime:

@@ -19,7 +19,7 @@ import jinja2
 from markupsafe import Markup
 
 from experiment.events import WorkloadReady
-from experiment.i18n import format_bytes
+from experiment.i18n import format_bytes, readable
 from experiment.messages import Message, arm_message, message
 from experiment.reconcile import ALLOWED
 from experiment.record import Record
@@ -161,10 +161,11 @@ def _environment(b: Bilingual, keys: Keys) -> jinja2.Environment:
 
 
 def templates(b: Bilingual) -> jinja2.Environment:
-    """The templates of this package, escaping everything, with what all pages use."""
+    """The templates of this package, escaping everything, control characters too."""
     env = jinja2.Environment(
         loader=jinja2.PackageLoader("experiment.report", "templates"),
         autoescape=True,
+        finalize=_readable,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
@@ -180,6 +181,12 @@ def templates(b: Bilingual) -> jinja2.Environment:
         count=values.count,
     )
     return env
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, Markup):
+        return Markup(readable(value))  # noqa: S704 - was escaped before
+    return readable(value) if isinstance(value, str) else value
 
 
 def page_assets(

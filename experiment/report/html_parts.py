@@ -13,7 +13,7 @@ from experiment.report.block_events import NO_BLOCKS, happened, has_blocks
 from experiment.report.keyed import Keys, Said
 from experiment.report.paths import bytes_path, of_arm
 from experiment.report.sharing import sampling_message
-from experiment.report.values import readable, shell_text, shortened
+from experiment.report.values import excerpt, shell_text, shortened
 from experiment.results import ArmResult, Claim, RequestResult, Results
 from experiment.shipped import program
 
@@ -162,12 +162,12 @@ def _request(
     return RequestLine(
         number=keys.number(f"{path}.request", "text"),
         sample=_sample(keys, *asked) if asked else None,
-        prompt=None if prompt is None else readable(prompt, _PROMPT_CHARACTERS),
+        prompt=None if prompt is None else excerpt(prompt, _PROMPT_CHARACTERS),
         figures=[
             keys.number(f"length workload.requests.{asked[0]}.prompt", "count") if asked else None,
             *(keys.number(what.replace("@", path), kind) for what, kind in _REQUEST_FIGURES),
         ],
-        text=readable(done.text, _TEXT_CHARACTERS),
+        text=excerpt(done.text, _TEXT_CHARACTERS),
     )
 
 

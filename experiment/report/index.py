@@ -8,24 +8,29 @@ It is made anew after each of them from the summaries alone: see
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from experiment.foreign import is_replaceable
+from experiment.i18n import Translator
 from experiment.locks import DRAWING_S, held, turn
 from experiment.messages import ExitCode
 from experiment.os_errors import writing
-from experiment.record import csv_encoding, write_atomic
+from experiment.record import write_atomic
 from experiment.report.bilingual import Bilingual
+from experiment.report.csv_text import csv_encoding
 from experiment.report.embed import safe_json
 from experiment.report.html import page_assets, templates
 from experiment.report.index_entries import Entry, entries
 from experiment.report.keyed import Paths, Said
-from experiment.report.values import readable
+from experiment.report.values import excerpt
 
 INDEX_FILE = "index.html"
 # Only such a directory is ours to write into; a run may be told to lie anywhere.
 _NAME = "reports"
+_MARK = b'class="index-title"'  # in an index of any version
 # Below that nobody needs help to find a run.
 _FEW = 12
 _MOST_NAME = 160
@@ -39,6 +44,8 @@ _WAIT_S = 10.0
 def write_index(directory: Path, lang: str) -> Path | None:
     """Write the index beside a run's directory; None where that is no ``reports`` directory.
 
+    A page of that name that is no index stays: a line on standard error says so.
+
     Raises:
         OSError: it cannot be written.
     """
@@ -47,6 +54,9 @@ def write_index(directory: Path, lang: str) -> Path | None:
     reports = directory.parent
     path = reports / INDEX_FILE
     with turn(reports, _WAIT_S):  # else one that began earlier could leave out what came later
+        if not is_replaceable(path, lambda data: _MARK in data):
+            print(Translator(lang)("note.index_kept", path=str(path)), file=sys.stderr)
+            return None
         write_atomic(path, index_html(entries(reports), lang))
     return path
 
@@ -70,7 +80,7 @@ def write_listed(directory: Path, texts: Mapping[str, str], lang: str) -> list[P
 def index_html(found: Sequence[Entry], lang: str) -> str:
     """The page; ``lang`` is what it shows until someone switches."""
     b = Bilingual(lang)
-    listed = {"reports": [_readable(one.name) for one in found]}
+    listed = {"reports": [_excerpt(one.name) for one in found]}
     keys = Paths(listed)
     env = templates(b)
     env.globals.update(
@@ -81,7 +91,7 @@ def index_html(found: Sequence[Entry], lang: str) -> str:
         when=lambda one: b.said(Said(one.when, one.when_key, "date")),
         said=lambda key, **paths: b.said(keys.said(key, **paths)),
     )
-    env.filters.update(readable=_readable)
+    env.filters.update(excerpt=_excerpt)
     kinds = [kind for kind in _KINDS if any(one.kind == kind for one in found)]
     page: str = env.get_template("index.html.j2").render(
         lang=lang,
@@ -99,5 +109,5 @@ def _place(*parts: str) -> str:
     return "/".join(quote(os.fsencode(part), safe="") for part in parts)
 
 
-def _readable(name: str) -> str:
-    return readable(name, _MOST_NAME)
+def _excerpt(name: str) -> str:
+    return excerpt(name, _MOST_NAME)

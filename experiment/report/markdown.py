@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from experiment.experiments.results import ExperimentResult
-from experiment.i18n import DASH, Translator
+from experiment.i18n import DASH, Translator, readable
 from experiment.messages import Message, user_error
 from experiment.os_errors import os_reason
 from experiment.report import values
@@ -23,8 +24,10 @@ MOST_OF_A_STEP = 2**20
 _CUT = "\n…\n"
 _VARIABLE = "GITHUB_STEP_SUMMARY"
 _ESCAPED = str.maketrans(
-    {sign: "\\" + sign for sign in "\\`*_[]|#~"} | {"<": "&#60;", ">": "&#62;", "&": "&#38;"}
+    {sign: "\\" + sign for sign in "\\`*_[]|#~"} | {sign: f"&#{ord(sign)};" for sign in "<>&\u200b"}
 )
+# GitHub links addresses, @names and #numbers, unless a zero-width space divides them.
+_LINKED = re.compile(r"(?<=[@#])(?=\w)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 _ROWS: Mapping[str, Callable[[ArmResult], str | None]] = {
     "term.reserved.name": lambda arm: values.size(_bytes(arm, "reserved")),
     "term.allocated.name": lambda arm: values.size(_bytes(arm, "allocated")),
@@ -134,9 +137,9 @@ def _text(t: Translator, text: Message) -> str:
 
 
 def plain(text: str) -> str:
-    """Text as Markdown shows it: foreign text cannot make markup or break a table."""
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
-    return line.translate(_ESCAPED)
+    """Text as Markdown shows it: foreign text makes no markup, link or mention, breaks no table."""
+    line = " ".join(readable(text).split())
+    return _LINKED.sub("\u200b", line).translate(_ESCAPED)
 
 
 def within(text: str) -> str:

@@ -5,8 +5,6 @@ Reads the plain data that ``paper.json`` holds, so an old file can be drawn agai
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from rich.text import Text
 
 from experiment.i18n import DASH
 from experiment.messages import Message, message
+from experiment.report.csv_text import csv_text
 from experiment.report.keyed import Said
 from experiment.report.parts_console import Advance, PartsConsole
 from experiment.report.sourced import Teller, joined, told
@@ -177,19 +176,16 @@ def paper_json(data: Data) -> str:
 
 def paper_csv(data: Data) -> str:
     """The text of ``paper.csv``: one line for each claim; unknown is empty."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, _CSV, lineterminator="\n")
-    writer.writeheader()
-    for claim in data["claims"]:
-        ours, tolerance = claim["ours"], claim["tolerance"]
-        row = {name: claim[name] for name in _CSV if name in claim} | {
-            "mean": ours["mean"],
-            "deviation": ours["deviation"],
-            "lowest": ours["lowest"],
-            "highest": ours["highest"],
-            "tolerance": tolerance["kind"],
-            "tolerance_value": tolerance["value"],
-            "seeds": " ".join(map(str, claim["seeds"])),
-        }
-        writer.writerow(row)
-    return stream.getvalue()
+    return csv_text(_CSV, map(_cells, data["claims"]))
+
+
+def _cells(claim: Data) -> list[Any]:
+    ours, tolerance = claim["ours"], claim["tolerance"]
+    row = {
+        **claim,
+        **ours,
+        "tolerance": tolerance["kind"],
+        "tolerance_value": tolerance["value"],
+        "seeds": " ".join(map(str, claim["seeds"])),
+    }
+    return [row.get(name) for name in _CSV]

@@ -25,7 +25,7 @@ class PartsConsole:
     def bar(self, text: str, total: int) -> Iterator[Advance]:
         """How many parts are done, and the time left, on a terminal; call it for each part."""
         columns = (
-            TextColumn("{task.description}"), BarColumn(bar_width=24),
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
             TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), TimeRemainingColumn(),
         )  # fmt: skip
         progress = Progress(*columns, console=self.console, transient=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiment.i18n import Translator, format_bytes
+from experiment.i18n import Translator, format_bytes, readable
 from experiment.report.fonts import plot_language
 from experiment.report.series import Series
 from experiment.report.svg import binary_ticks
@@ -36,6 +36,7 @@ _INK = "#22252a"
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "pagedkv-lab",
+    "text.parse_math": False,
     "axes.unicode_minus": False,
     "axes.edgecolor": "#8a8d92",
     "axes.labelcolor": _INK,
@@ -95,7 +96,8 @@ def _render(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> bytes:
         # No date and no version: the same run gives the same file.
         blank = {"Date": None, "Creator": None} if suffix == "svg" else {"Software": None}
         figure.savefig(out, format=suffix, dpi=160, metadata=blank)
-        return out.getvalue()
+        data = out.getvalue()
+        return readable(data.decode()).encode() if suffix == "svg" else data
 
 
 def _over_time(pen: Pen, series: Sequence[Series]) -> Figure:

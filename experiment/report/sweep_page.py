@@ -7,8 +7,6 @@ cells ─► summary.csv      every cell, every measure
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +14,7 @@ from experiment import __version__
 from experiment.i18n import Translator
 from experiment.messages import Message, message
 from experiment.report.bench_tables import Cells
+from experiment.report.csv_text import csv_text
 from experiment.report.embed import packed
 from experiment.report.simulation.page import policy_message
 from experiment.report.sourced import Teller
@@ -72,12 +71,8 @@ def _why(row: Row) -> Message:
 
 def sweep_csv(rows: Sequence[Row]) -> str:
     """One line for each cell in the order of the grid; unknown is empty."""
-    file = io.StringIO(newline="")
     columns = [name for name in rows[0] if name != _PARAMS]
-    writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
+    return csv_text(columns, ([row.get(name) for name in columns] for row in rows))
 
 
 def varied(rows: Sequence[Row]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 from experiment.report.bench_tables import Cells
@@ -24,22 +24,19 @@ def tables_markdown(told: Told) -> str:
     parts = [
         f"## {plain(told.kicker)}\n\n**{plain(told.headline)}**",
         _items(told.facts),
-        *(cells_markdown(cells, plain, plain) for cells in told.tables),
+        *map(cells_markdown, told.tables),
         *(f"**{plain(name)}**\n\n{_items(lines)}" for name, lines in told.lists.items()),
     ]
     return within("\n\n".join(part for part in parts if part) + "\n")
 
 
-def cells_markdown(
-    cells: Cells, cell: Callable[[str], str], words: Callable[[str], str] = str
-) -> str:
-    """A table with title and notes; ``cell`` and ``words`` write a text as Markdown shows it."""
+def cells_markdown(cells: Cells) -> str:
+    """A table with title and notes."""
     rule = ["---" if index in cells.left else "---:" for index in range(len(cells.header))]
-    rows = ([cell(text) for text in row] for row in cells.rows)
-    lines = chain([[cell(text) for text in cells.header], rule], rows)
+    lines = chain([map(plain, cells.header), rule], (map(plain, row) for row in cells.rows))
     table = "\n".join(f"| {' | '.join(row)} |" for row in lines)
-    notes = "\n".join(f"- {words(note)}" for note in cells.notes)
-    return f"**{words(cells.title)}**\n\n{table}" + (f"\n\n{notes}" if notes else "")
+    notes = "\n".join(f"- {plain(note)}" for note in cells.notes)
+    return f"**{plain(cells.title)}**\n\n{table}" + (f"\n\n{notes}" if notes else "")
 
 
 def _items(lines: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TextIO
 
 from experiment.events import RunStarted
-from experiment.i18n import Translator
+from experiment.i18n import Translator, readable
 from experiment.messages import arm_message
 
 ASCII = str.maketrans({"—": "-", "·": "-", "×": "x", "→": "->", "…": "...", "÷": "/", "≥": ">=",
@@ -50,8 +50,8 @@ def arm_name(t: Translator, arm: str) -> str:
 
 
 def preview(text: str, limit: int) -> str:
-    """Beginning of a text on one line, control characters and newlines as spaces."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """Beginning of a text on one line, control characters escaped."""
+    line = " ".join(readable(text).split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
-from experiment.i18n import DASH, format_bytes
+from experiment.i18n import DASH, STEERING, format_bytes
 
 _MOST_TEXT = 300
 # Of a config or a command on a page.
 _MOST_OF_A_WORD, _MOST_LISTED = 1000, 50
 
-# Control signs, halves of pairs, and code points that stand for no sign.
-_NEVER_SHOWN = re.compile("[\u007f-\u009f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 # Categories of Unicode: control, format, half of a pair, private, unassigned, separators of lines.
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
-# Those, and what turns the direction of the text around it; JSON can write each as a number.
-_AS_NUMBERS = re.compile(
-    "[\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
-)
 
 
 def size(value: int | None) -> str | None:
@@ -83,23 +75,13 @@ def setting(value: Any) -> str:
     if value is None:
         return DASH
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return readable(text, _MOST_TEXT)
+    return excerpt(text, _MOST_TEXT)
 
 
-def readable(text: str, limit: int) -> str:
-    """The beginning of a foreign text with control characters made visible."""
-    begun = text[: limit + 1]
-    line = "".join(_visible(sign) for sign in begun)
-    return line[:limit] + "…" if len(begun) > limit else line
-
-
-def _visible(sign: str) -> str:
-    code = ord(sign)
-    if sign == "\n":
-        return "↵"
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "\ufffd" if _NEVER_SHOWN.match(sign) else sign
+def excerpt(text: str, limit: int) -> str:
+    """The beginning of a text, on one line."""
+    line = text[: limit + 1].replace("\n", "↵")
+    return line[:limit] + "…" if len(line) > limit else line
 
 
 def shortened(value: Any) -> Any:
@@ -153,4 +135,4 @@ def _unseen(sign: str) -> bool:
 def config_text(config: Mapping[str, Any]) -> str:
     """A config as JSON, cut as :func:`shortened` does; any text in it stands on its line."""
     text = json.dumps(shortened(config), ensure_ascii=False, indent=2)
-    return _AS_NUMBERS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
+    return STEERING.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)

@@ -10,7 +10,6 @@ from full_tables import full_bench
 from experiment.bench.data import read_data, write_data
 from experiment.i18n import DASH, Translator
 from experiment.messages import UserError
-from experiment.report.bench import BenchConsole
 from experiment.report.bench_tables import all_tables
 from experiment.report.texts import arm_name
 
@@ -24,15 +23,6 @@ def test_who_has_no_blocks_has_a_dash_for_what_only_blocks_can_suffer() -> None:
     assert told[0][arm_name(t, "contiguous.batch")] == [DASH, DASH]
     assert told[0][arm_name(t, "paged")] == ["0", "0"]
     assert [t("bench.note_preempted") in cells.notes for cells in tables] == [True, False]
-
-
-def test_what_would_steer_a_terminal_is_spelled_out(capsys: pytest.CaptureFixture[str]) -> None:
-    data = full_bench()
-    data.rows[0] = data.rows[0].model_copy(update={"arm": "\x1b[31mred"})
-    BenchConsole("en").show(data)
-    printed = capsys.readouterr().out
-    assert "\x1b" not in printed
-    assert "[31mred" in printed
 
 
 def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:

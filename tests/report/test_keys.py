@@ -31,7 +31,7 @@ from experiment.messages import message
 from experiment.record import Record, read_record, write_summary
 from experiment.report.html import report_html
 from experiment.report.keyed import WRITERS, evaluate, lookup
-from experiment.report.values import readable
+from experiment.report.values import excerpt
 from experiment.results import ArmResult, Results
 
 
@@ -78,10 +78,10 @@ def test_what_needs_no_key_is_just_what_the_page_says(parsed: Any, written: Reco
     assert len(list(axes_of(parsed))) >= 12
     assert told.pop("mark of an axis")
     results = conclude(written)
-    quoted = {readable(one.text, 120) for arm in results.arms for one in arm.requests}
+    quoted = {excerpt(one.text, 120) for arm in results.arms for one in arm.requests}
     workload = written.first(WorkloadReady)
     assert workload is not None
-    quoted |= {readable(one.prompt, 90) for one in workload.requests if one.prompt is not None}
+    quoted |= {excerpt(one.prompt, 90) for one in workload.requests if one.prompt is not None}
     assert set(told.pop("quotation")) <= quoted
     sections = told.pop("number of a section")
     assert sections == [str(place) for place in range(2, len(sections) + 2)]

@@ -178,7 +178,7 @@ class SimulationConsole(ConsoleReporter):
         """Shows how far things are and how long they will take; nothing without a terminal."""
         shown = self.console.is_terminal and not self.quiet
         bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             TextColumn("{task.fields[ended]}"),
             TextColumn(self.t("sim.time_left")),

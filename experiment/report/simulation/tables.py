@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from experiment.report.csv_text import csv_text
 from experiment.report.simulation.cells import cells_of
 from experiment.report.simulation.facts import seed_of
 from experiment.report.simulation.figures import FIGURES
@@ -72,8 +71,5 @@ def tables_of(data: Data) -> dict[str, str]:
 def _csv(data: Data, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Each row says what it was simulated from: tables are cut apart and joined with others."""
     source = (data["trace"]["name"], data["trace"]["sha256"], seed_of(data))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*heads, "trace", "trace_sha256", "seed"])
-    writer.writerows(["" if value is None else value for value in (*row, *source)] for row in rows)
-    return text.getvalue()
+    heads = [*heads, "trace", "trace_sha256", "seed"]
+    return csv_text(heads, ((*row, *source) for row in rows))
