@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import locale
 import os
+import re
 import string
 import tomllib
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ from experiment.messages import Message
 
 LANGUAGES = ("en", "zh")
 DASH = "—"
+# Before a URL's host: its user and password.
+URL_USER = r"://[^\s/?#\"'<>]*@"
 # Control signs and lone surrogates, and what turns the direction of a line.
 _STEERING = ("Cc", "Cs")
 _TURNING = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -112,7 +115,9 @@ class _Formatter(string.Formatter):
         writer = _WRITERS.get(format_spec)
         if writer is not None:
             return writer(value)
-        return format(readable(value) if isinstance(value, str) else value, format_spec)
+        if isinstance(value, str):
+            value = readable(re.sub(URL_USER, "://", value))
+        return format(value, format_spec)
 
 
 def format_seconds(value: float | None) -> str:
