@@ -57,7 +57,6 @@ _CONFIG_FLAGS = {
     "--kv-budget": ("cache.budget", "SIZE"),
     "--seed": ("run.seed", "N"),
     "--threads": ("run.threads", "N"),
-    "--vllm-python": ("run.vllm_python", "PATH"),
 }
 
 
@@ -140,6 +139,7 @@ def _dispatch(words: list[str], t: Translator) -> int:
 def _run(words: list[str], t: Translator) -> int:
     options = parse(_run_parser(t), words, (*COMMANDS, *config_names()))
     from experiment.compare.checks import read_checks
+    from experiment.launch import VLLM_PYTHON
     from experiment.menu import choose, chosen_words, list_experiments
     from experiment.walkthrough import RunOptions, resume, run
 
@@ -148,6 +148,8 @@ def _run(words: list[str], t: Translator) -> int:
         return ExitCode.OK
     path = find_config(options.config) if options.config else None
     overrides = _overrides(options)
+    if options.vllm_python:
+        os.environ[VLLM_PYTHON] = options.vllm_python
     command = tuple(sys.argv[1:])
     if _asked_for_nothing(options, overrides):
         chosen = choose(t)
@@ -176,13 +178,13 @@ def _run(words: list[str], t: Translator) -> int:
         return run(config, how)
     if options.out:
         raise user_error("error.resume.out")
-    return resume(Path(options.resume), config if path or overrides else None, how)
+    return resume(Path(options.resume), config if path else None, overrides, how)
 
 
 def _asked_for_nothing(options: argparse.Namespace, overrides: dict[str, Any]) -> bool:
     """Whether a person sits at a terminal and has not said what to run."""
     said = options.config or overrides or options.yes or options.quiet or options.out
-    said = said or options.resume
+    said = said or options.resume or options.vllm_python
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return not said and at_terminal and not os.environ.get("CI")
 
@@ -246,6 +248,7 @@ def _run_parser(t: Translator) -> argparse.ArgumentParser:
     add("--prompt", action="append", metavar="TEXT", help=t("help.prompt"))
     for flag, (_, metavar) in _CONFIG_FLAGS.items():
         add(flag, metavar=metavar, help=t("help." + attribute(flag)))
+    add("--vllm-python", metavar="PATH", help=t("help.vllm_python"))
     add("--offline", action="store_true", help=t("help.offline"))
     add("--profile", action="store_true", help=t("help.profile"))
     add("--out", metavar="DIR", help=t("help.out"))

@@ -2,26 +2,47 @@
 
 Numba looks whether the file that a compiled function stands in has changed, and not at those whose
 functions it calls. After an update, a loop would go on running the old ones inside.
+
+Compiled code is run as it is found. It lies in the user's own cache directory, whatever directory
+of models PAGEDKV_CACHE names, and is refused where another user owns it or can write it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from experiment import __version__
-from experiment.user_cache import cache_directory, is_writable
+from experiment.messages import user_error
+from experiment.user_cache import is_writable, user_cache
 from kvsim.digest import file_sha256
 
 TORCH_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _ENGINE = Path(__file__).parent / "engine"
 
 
+def code_cache(kind: str) -> Path:
+    """The directory of a kind of compiled code; not there where it cannot be made.
+
+    Raises:
+        UserError: another user owns it or can write it.
+    """
+    path = user_cache() / kind
+    with suppress(OSError):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(OSError, AttributeError):  # Windows has no user numbers
+        about = path.lstat()
+        if about.st_uid != os.getuid() or about.st_mode & 0o022:
+            raise user_error("error.code_cache", path=str(path))
+    return path
+
+
 def numba_cache() -> Path:
     """The directory for these sources, in the user's cache; whether or not it is there."""
-    return cache_directory() / "numba" / state_of(_ENGINE)
+    return code_cache("numba") / state_of(_ENGINE)
 
 
 def torch_cache() -> Path | None:
@@ -30,7 +51,7 @@ def torch_cache() -> Path | None:
     None where nothing can be kept there, as in a home that is mounted read-only: vLLM makes the
     directory as it is imported, and is not imported where it cannot.
     """
-    place = cache_directory() / "torchinductor"
+    place = code_cache("torchinductor")
     return place if is_writable(place) else None
 
 

@@ -123,10 +123,30 @@ class EngineConfig(Section):
     packed_weights: bool = True
 
 
+# Arguments of vLLM's engine that name no module, class, plugin, file, loader or address, and that
+# the comparison leaves free.
+VLLM_ARGUMENTS = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    all2all_backend attention_backend calculate_kv_scales cpu_offload_gb
+    cudagraph_capture_sizes disable_cascade_attn disable_custom_all_reduce
+    disable_hybrid_kv_cache_manager disable_sliding_window enable_chunked_prefill enable_dbo
+    enable_eplb enable_expert_parallel enable_flashinfer_autotune gpu_memory_utilization
+    kv_cache_dtype kv_sharing_fast_prefill linear_backend long_prefill_token_threshold
+    max_cudagraph_capture_size max_logprobs max_num_scheduled_tokens max_parallel_loading_workers
+    moe_backend num_gpu_blocks_override numa_bind optimization_level performance_mode
+    prefill_schedule_interval prefix_caching_hash_algo scheduler_reserve_full_isl stream_interval
+    swap_space use_tqdm_on_load
+    """,
+    )
+)
+
+
 class VllmConfig(Section):
     """Arguments of vLLM's engine beside those that the comparison fixes.
 
-    ``args`` are handed to vLLM as they are, whatever it knows: ``[vllm.args]`` in TOML.
+    ``args``: plain values of :data:`VLLM_ARGUMENTS`, handed to vLLM: ``[vllm.args]`` in TOML.
     ``threads_bind`` is which cores its threads keep to on a CPU: nobind, auto, or such as ``0-3``.
     """
 
@@ -153,7 +173,6 @@ class RunSection(Section):
     sample_interval_ms: int = Field(20, ge=1, le=10_000)
     witness: bool = True  # count written slots from the tensors after each step
     arm_timeout_s: float = Field(1800, gt=0)
-    vllm_python: str | None = None  # an interpreter that has vLLM; None: that of `make vllm`
     profile: bool = False  # of the paged engine: some decode steps under torch's profiler
     cuda_history: bool = False  # on CUDA: record torch's allocator history and keep a snapshot
 
@@ -277,7 +296,18 @@ def make_config(data: Mapping[str, Any]) -> Config:
         raise _explain(error) from error
     expand_arms(config.run.arms)
     _check_sampling(config)
+    for name, value in config.vllm.args.items():
+        if name not in VLLM_ARGUMENTS or not _is_plain(value):
+            raise user_error("error.vllm_args", argument=shown(name), value=shown(value))
     return config
+
+
+def _is_plain(value: JsonValue) -> bool:
+    """Whether it is a number, a truth value, a single word, or a list of numbers."""
+    if isinstance(value, list):
+        return all(isinstance(each, int) for each in value)
+    plain = isinstance(value, int | float)
+    return plain or (isinstance(value, str) and re.fullmatch("[A-Za-z0-9_-]+", value) is not None)
 
 
 def put_over(data: dict[str, Any], other: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> Config:
     data = read_toml(path) if path else {}
     _make_quick(data, overrides.get("experiment.size"))
     for key, value in overrides.items():
-        _put(data, key, value)
+        put(data, key, value)
     for key in SIZES:
         section, _, name = key.partition(".")
         table = data.get(section)
@@ -103,7 +103,12 @@ def _make_quick(data: dict[str, Any], size: Any) -> None:
         put_over(data, smaller)
 
 
-def _put(data: dict[str, Any], key: str, value: Any) -> None:
+def put(data: dict[str, Any], key: str, value: Any) -> None:
+    """Put a value under a dotted key.
+
+    Raises:
+        UserError: there is no such key.
+    """
     *parents, last = key.split(".")
     table = data
     for parent in parents:

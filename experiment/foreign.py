@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from experiment.messages import UserError, user_error
+from experiment.messages import UserError, cut, user_error
 from experiment.person import with_names
 from experiment.room import PLAIN, Room
 
@@ -160,7 +160,7 @@ def evaluating(path: Path) -> Iterator[None]:
     try:
         yield
     except _CONTRADICTIONS as error:
-        detail = f"{type(error).__name__}: {error}"[:160]
+        detail = cut(f"{type(error).__name__}: {error}", 160)
         text = " ".join(detail.split())
         place = _place(error)
         raise user_error("error.contradicts", path=str(path), detail=text, place=place) from error

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import experiment
+from experiment.child_environment import child_environment
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import ModelPrepared, WorkloadReady
@@ -25,7 +26,7 @@ from experiment.kv_dtype import ENGINE_ARMS
 from experiment.messages import Message, message, user_error
 from experiment.privacy import without_names
 from experiment.thread_env import thread_counts
-from experiment.vllm_arm.task import FIXED_ARGUMENTS, VllmTask, engine_arguments
+from experiment.vllm_arm.task import VllmTask, engine_arguments
 from experiment.workload import COMPILED, TRANSFORMERS_LEAST, TRASH_BLOCKS
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import KVGeometry, final_tokens
@@ -39,6 +40,7 @@ TRANSFORMERS_PAGED = "transformers_paged"
 # What vLLM 0.32's attention on the CPU is compiled for.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 VLLM_ENVIRONMENT = ".venv-vllm"
+VLLM_PYTHON = "PAGEDKV_VLLM_PYTHON"  # in the environment: an interpreter that has vLLM
 BIND, NOT_BOUND = "VLLM_CPU_OMP_THREADS_BIND", "nobind"
 _PROBE_TIMEOUT_S = 60.0
 _PROBE = """
@@ -88,7 +90,7 @@ def plan_launch(
         return message("skip.transformers_block", size=size, least=TRANSFORMERS_LEAST)
     check_room(arm, device, prepared.model, prepared.workload)
     if arm == VLLM:
-        python = find_vllm(config)
+        python = find_vllm()
         assert isinstance(python, str)
         task = _vllm_task(config, device, prepared, logs)
         return Launch("experiment.vllm_arm", task, python, _vllm_variables(config))
@@ -112,7 +114,7 @@ def skipped(arm: str, config: Config, device: str, head_dim: int | None = None) 
         return message("skip.compiled")  # Transformers would leave the model as it is
     if arm != VLLM:
         return None
-    python = find_vllm(config)
+    python = find_vllm()
     if isinstance(python, Message):
         return python
     if head_dim is not None and device == "cpu" and head_dim not in CPU_HEAD_SIZES:
@@ -126,9 +128,9 @@ def _ends_by_length(workload: WorkloadReady) -> bool:
     return not workload.sampling.stop_token_ids and not workload.sampling.min_new_tokens
 
 
-def find_vllm(config: Config) -> str | Message:
+def find_vllm() -> str | Message:
     """Path of an interpreter that has vLLM, or why there is none."""
-    python = vllm_python(config)
+    python = vllm_python()
     if python is None:
         return message("vllm.missing")
     if not _has_vllm(python):
@@ -136,40 +138,29 @@ def find_vllm(config: Config) -> str | Message:
     return python
 
 
-def vllm_python(config: Config) -> str | None:
-    """The interpreter of the config, else that of ``make vllm``, if it exists."""
-    if config.run.vllm_python is not None:
-        return str(given_path(config.run.vllm_python).absolute())
-    roots = (Path.cwd(), Path(experiment.__file__).resolve().parent.parent)
-    found = (root / VLLM_ENVIRONMENT / "bin" / "python" for root in roots)
-    return next((str(path) for path in found if path.exists()), None)
+def vllm_python() -> str | None:
+    """The interpreter of ``PAGEDKV_VLLM_PYTHON``, else that of ``make vllm``, if it exists.
+
+    ``--vllm-python`` sets the variable. No config, no record and no working directory names one.
+    """
+    if named := os.environ.get(VLLM_PYTHON):
+        return str(given_path(named).absolute())
+    root = Path(experiment.__file__).resolve().parent.parent
+    found = root / VLLM_ENVIRONMENT / "bin" / "python"
+    return str(found) if found.exists() else None
 
 
 def refuse(config: Config, environment: Environment) -> Message | None:
     """What of the config this machine cannot do, before anything is loaded."""
     if VLLM not in config.arm_names:
         return None
-    named = config.run.vllm_python
-    if named is not None and not given_path(named).is_file():
+    named = os.environ.get(VLLM_PYTHON)
+    if named and not given_path(named).is_file():
         return message("error.vllm_python", path=named)
-    fixed = sorted(FIXED_ARGUMENTS.intersection(config.vllm.args))
-    if fixed:
-        return message("error.vllm_fixed", argument=fixed[0])
-    if _asks_for_remote_code(config.vllm.args):
-        return message("error.vllm_remote_code")
     ranks, gpus = config.vllm.ranks, sum(gpu.visible for gpu in environment.gpus)
     if ranks > 1 and ranks > gpus:
         return message("error.vllm_ranks", ranks=ranks, gpus=gpus)
     return _too_large(config, environment)
-
-
-def _asks_for_remote_code(value: object) -> bool:
-    """Whether a table asks for it anywhere: those of vLLM hold tables for other models."""
-    if isinstance(value, dict):
-        names = {str(name).replace("-", "_"): each for name, each in value.items()}
-        asked = names.get("trust_remote_code")
-        return bool(asked) or any(map(_asks_for_remote_code, value.values()))
-    return isinstance(value, list) and any(map(_asks_for_remote_code, value))
 
 
 def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, list[Message]]:
@@ -310,7 +301,8 @@ def _has_vllm(python: str) -> bool:
     """Whether an interpreter has a distribution of vLLM; importing it would take seconds."""
     try:
         done = subprocess.run(  # noqa: S603 - the person named it, or we built it
-            [python, "-c", _PROBE],
+            [python, "-P", "-c", _PROBE],
+            env=child_environment({}, packages=""),
             capture_output=True,
             encoding="utf-8",
             timeout=_PROBE_TIMEOUT_S,

@@ -66,8 +66,21 @@ def _shortened(value: Any) -> Any:
     """A name that someone else chose may have a million signs; the line that quotes it has not."""
     longest = _LONG_LIST if isinstance(value, str) and ", " in value else _LONG
     if isinstance(value, str) and len(value) > longest:
-        return f"{value[:_HEAD]} … {value[-_HEAD:]}"
+        text = redacted(value)
+        return f"{text[:_HEAD]} … {text[-_HEAD:]}"
     return value
+
+
+def cut(text: str, most: int) -> str:
+    """``text`` in ``most`` characters."""
+    return text if len(text) <= most else redacted(text)[: most - 3] + "..."
+
+
+def redacted(text: str) -> str:
+    """``text`` without secrets, to be called before it is cut: half a secret is not found later."""
+    from experiment.privacy import without_private  # needs the texts, which need messages
+
+    return without_private(text)
 
 
 def user_error(key: str, **params: Any) -> UserError:
@@ -81,7 +94,7 @@ def shown(value: Any) -> str:
         text = str(value)
     except ValueError:  # thousands of digits, which Python does not write
         text = hex(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return cut(text, 60)
 
 
 def unknown(

@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 
 import experiment
+from experiment.child_environment import child_environment
 from experiment.shared_memory import is_tracker, remove_segments, segments_of
 
 GRACE_S = 3.0
@@ -145,6 +146,7 @@ class Guard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env=child_environment({}),
             bufsize=0,
             start_new_session=True,
         )

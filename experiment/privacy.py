@@ -7,6 +7,8 @@ numbers and encoded bytes stay as they are; logs of processes are cleaned as a w
     user and host name   $USER $HOST    as whole parts of paths (see :mod:`experiment.person`)
                          <user> <host>  as words of logs and failures, which libraries write
     secret variables     ***    values of HF_TOKEN, API_KEY and the like, of 6 characters or more
+    user and password    nothing    of any URL; such a password elsewhere is ***
+    tokens of services   ***    by their form, such as hf_ and 20 characters
 
 Values that consist of up to three common words (``password``, ``float32``) are no secrets:
 replacing them would make a record unreadable.
@@ -22,12 +24,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-from experiment.i18n import catalogue
+from experiment.i18n import URL_USER, catalogue
 from experiment.person import COMMON, ROOTED, host_names, marks, part_of_path, user_names
 from kvsim.whole_files import whole_file
 
-_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_?KEY)(_|$)")
+_SECRET = re.compile(
+    r"(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|KEY|(?<!^OLD)(?<!^)PWD|(^|_)(PAT|AUTH))$"
+    r"|(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_?KEY)(_|$)"
+)
+_URL_PASSWORD = re.compile(r"(?:^|//)[^\s/@:]*:([^\s/]+)@")
+# How tokens of services begin, and what follows.
+_TOKENS = {
+    "hf_": "[A-Za-z0-9]{20}", "ghp_": "[A-Za-z0-9]{20}", "gho_": "[A-Za-z0-9]{20}",
+    "ghs_": "[A-Za-z0-9]{20}", "github_pat_": r"\w{20}", "glpat-": r"[\w-]{20}",
+    "sk-": r"[\w-]{20}", "AKIA": "[A-Z0-9]{16}", "xox": r"[a-z]-[\w-]{10}",
+    "eyJ": r"[\w-]{17}\.eyJ",
+}  # fmt: skip
 _LEAST = 6  # shorter values are found in any text
 _FEW_WORDS = re.compile(r"[a-z]{2,}(?:[-_. ]?(?:[a-z]{2,}|\d{1,2})){0,2}")
 _LEAST_WORD = 4  # shorter names are words of any log
@@ -39,7 +53,8 @@ Told = tuple[str, str, str]
 def cleaner() -> Callable[[str], str]:
     """Takes the home directory, names in paths and secrets, as set now, out of texts."""
     secrets = [(text, _pattern(text), "***") for text in _secrets(os.environ)]
-    return _without([*secrets, *_places()])
+    tokens = [(begin, rf"(?<!\w){begin}{more}[\w.-]*", "***") for begin, more in _TOKENS.items()]
+    return _without([("://", URL_USER, "://"), *secrets, *tokens, *_places()])
 
 
 def without_names(text: str) -> str:
@@ -127,10 +142,10 @@ def _replaced(text: str, what: str, pattern: re.Pattern[str], instead: str) -> I
     """Parts of ``text``, and ``instead`` for each ``what`` that stands where its pattern allows."""
     begin, at = 0, text.find(what)
     while at >= 0:
-        if pattern.match(text, at):
+        if found := pattern.match(text, at):
             yield text[begin:at]
             yield instead
-            begin = at + len(what)
+            begin = found.end()
         at = text.find(what, max(begin, at + 1))
     yield text[begin:]
 
@@ -151,9 +166,16 @@ def _places() -> list[Told]:
     return places + [(name, part_of_path(name), mark) for name, mark in marks().items()]
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a variable of this name holds a secret."""
+    return _SECRET.search(name.upper()) is not None
+
+
 def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Their values as they are and as JSON writes them, the longest first."""
-    found = {value for name, value in environ.items() if _SECRET.search(name.upper())}
+    found = {value for name, value in environ.items() if is_secret_name(name)}
+    found |= {password for value in environ.values() for password in _URL_PASSWORD.findall(value)}
+    found |= set(map(unquote, found))
     found = {value for value in found if len(value) >= _LEAST and not _is_common(value)}
     found |= {json.dumps(value, ensure_ascii=False)[1:-1] for value in found}
     return tuple(sorted(found, key=len, reverse=True))

@@ -218,10 +218,9 @@ def _package(name: str) -> Package:
 
 def _vllm(root: Path = Path(experiment.__file__).parent.parent) -> Package:
     """In the environment that ``make vllm`` sets up, which says there what it holds, or in ours."""
-    for place in (Path.cwd(), root):
-        stamp = place / ".venv-vllm" / ".ready"
-        with contextlib.suppress(OSError):
-            return Package(found=True, version=stamp.read_text(encoding="utf-8").strip())
+    stamp = root / ".venv-vllm" / ".ready"
+    with contextlib.suppress(OSError):
+        return Package(found=True, version=stamp.read_text(encoding="utf-8").strip())
     return _package("vllm")
 
 

@@ -18,8 +18,7 @@ from typing import IO, Any
 
 import psutil
 
-import experiment
-from experiment.compiled_cache import TORCH_CACHE, torch_cache
+from experiment.child_environment import child_environment
 from experiment.events import Event, decode
 from experiment.interrupts import left_by_killed, shielded
 from experiment.messages import ExitCode, UserError, message
@@ -35,7 +34,6 @@ from experiment.offspring import (
 from experiment.privacy import clean_log, without_private
 from experiment.scratch import OwnPackages, make_scratch, remove_scratch
 from experiment.shared_memory import remember_others, remove_segments, segments_of
-from experiment.user_cache import TEMPORARY, temporary_files
 
 _GRACE_S = 3.0
 # A child that has said all it had to say takes down libraries and device before it is gone.
@@ -140,11 +138,11 @@ class Child:
         # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
         # the child in order.
         return subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [self._python or sys.executable, "-m", self._module],
+            [self._python or sys.executable, "-P", "-m", self._module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=_environment(
+            env=child_environment(
                 {**self._env, self._mark: "1"},
                 self._packages.path if self._packages else None,
                 self._scratch,
@@ -362,27 +360,3 @@ def _start_thread(thread: threading.Thread) -> None:
 def _not_started(error: OSError) -> ChildStartError:
     code = errno.errorcode.get(error.errno or 0, type(error).__name__)
     return ChildStartError(message("failure.not_started", code=code), ExitCode.INCOMPLETE)
-
-
-def _environment(
-    extra: dict[str, str], packages: str | None = None, scratch: Path | None = None
-) -> dict[str, str]:
-    """Ours, in UTF-8, with this package on the path whatever the working directory is.
-
-    What torch compiles is kept, and so not among temporary files that are the child's alone. vLLM
-    changes that variable, and can name its processes only while the first one of all stays.
-    """
-    compiled = os.environ.get(TORCH_CACHE) or torch_cache()
-    if packages is None:
-        root = str(Path(experiment.__file__).resolve().parent.parent)
-        path = os.environ.get("PYTHONPATH")
-        packages = f"{root}{os.pathsep}{path}" if path else root
-    return {
-        **os.environ,
-        **({TORCH_CACHE: str(compiled)} if compiled else {}),
-        **({"TMPDIR": str(scratch), TEMPORARY: temporary_files()} if scratch else {}),
-        "PYTHONUTF8": "1",
-        "PYTHONPATH": packages,
-        "TOKENIZERS_PARALLELISM": "false",
-        **extra,
-    }

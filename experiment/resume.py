@@ -6,6 +6,7 @@ not the same is refused by name, before anything is written into the run.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,6 +16,7 @@ from typing import Any
 from experiment import __version__
 from experiment.checksums import LOGS, is_measured
 from experiment.config import Config, make_config
+from experiment.config_reading import put
 from experiment.environment import Environment
 from experiment.events import (
     SCHEMA_VERSION,
@@ -30,14 +32,14 @@ from experiment.events import (
 )
 from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.registry import find_experiment
-from experiment.foreign import check_inside
+from experiment.foreign import check_inside, given_path
 from experiment.i18n import DASH
-from experiment.launch import VLLM_ABSENT, find_vllm
+from experiment.launch import VLLM, VLLM_ABSENT, VLLM_PYTHON, find_vllm
 from experiment.locks import is_locked
 from experiment.log_cells import cell_at
 from experiment.messages import ExitCode, Message, UserError, message, user_error
 from experiment.os_errors import os_reason
-from experiment.privacy import in_values, without_names, without_private
+from experiment.privacy import cleaner, in_values, without_private
 from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.scratch import PACKAGES
 
@@ -131,17 +133,21 @@ class Resumption:
         raise user_error(f"error.resume.{key}", path=str(self.directory), **params)
 
 
-def read_resumption(directory: Path, given: Config | None) -> Resumption:
+def read_resumption(
+    directory: Path, given: Config | None, overrides: Mapping[str, Any]
+) -> Resumption:
     """Read a run that is to go on.
 
     Args:
         directory: the run directory.
-        given: the config of the command line, where it names one; else that of the run is taken.
+        given: the config of the command line, where it names a file; else that of the run is taken.
+        overrides: dotted keys of the command line, over that of the run.
 
     Raises:
         UserError: no run there, one in which a link leads elsewhere, one that another process is
             writing, one of another version, one whose files were changed, one with another
-            config, or one whose cells would be others now.
+            config, one whose cells would be others now, or one that names a file or an interpreter
+            which the command line does not.
     """
     _check_links(directory)
     if is_locked(directory / EVENTS_FILE):
@@ -158,15 +164,38 @@ def read_resumption(directory: Path, given: Config | None) -> Resumption:
     if changed:
         text = message("error.resume.changed", path=path, files=", ".join(changed))
         raise UserError(text, ExitCode.CHANGED)
-    config = given or config_of(record)
+    run = started.config.get("run")
+    python = isinstance(run, dict) and run.pop("vllm_python", None)  # of an older log
+    config = given or config_of(record, overrides)
     keys = list(_differences(started.config, as_recorded(config)))
     if keys:
         raise user_error("error.resume.config", path=path, keys=", ".join(keys))
-    missing = _missing(_planned(config), finished_arms(record), _left_out(record, config))
+    if given is None:
+        _check_paths(config, overrides, path)
+    missing = _missing(_planned(config), finished_arms(record), _left_out(record))
+    python = python or any(word.startswith("--vllm-python") for word in started.command)
+    if python and VLLM in {arm for _, arm in missing} and not os.environ.get(VLLM_PYTHON):
+        raise user_error("error.resume.named", path=path, option="--vllm-python PATH")
     found = Resumption(record, config, missing, len(record.of(RunResumed)) + 2, size)
     if not found.complete:
         found.check_cells()
     return found
+
+
+def _check_paths(config: Config, overrides: Mapping[str, Any], path: str) -> None:
+    """A record may be anybody's: a file that it names is read if the command line names it too.
+
+    Raises:
+        UserError: it does not.
+    """
+    model, trace = config.model.name, config.experiment.options.get("trace")
+    for key, value, option in (
+        ("workload.prompts_file", config.workload.prompts_file, "--prompts FILE"),
+        ("experiment.options.trace", trace, "--set experiment.options.trace=FILE"),
+        ("model.name", given_path(model).is_dir(), "--model DIR"),
+    ):
+        if value and key not in overrides:
+            raise user_error("error.resume.named", path=path, option=option)
 
 
 def _missing(
@@ -218,14 +247,17 @@ def _check_links(directory: Path) -> None:
         ) from error
 
 
-def config_of(record: Record) -> Config:
+def config_of(record: Record, overrides: Mapping[str, Any]) -> Config:
     """The config that a run was begun with; what has its default counts as never set."""
-    return make_config(_without_defaults(record.started.config, Config().model_dump(mode="json")))
+    data = _without_defaults(record.started.config, Config().model_dump(mode="json"))
+    for key, value in overrides.items():
+        put(data, key, value)
+    return make_config(data)
 
 
 def as_recorded(config: Config) -> dict[str, Any]:
     """A config as the first line of a log holds it."""
-    data: dict[str, Any] = in_values(config.model_dump(mode="json"), without_names)
+    data: dict[str, Any] = in_values(config.model_dump(mode="json"), cleaner())
     return data
 
 
@@ -243,14 +275,14 @@ def finished_arms(record: Record) -> frozenset[ArmKey]:
     return frozenset(ended - failed)
 
 
-def _left_out(record: Record, config: Config) -> frozenset[ArmKey]:
+def _left_out(record: Record) -> frozenset[ArmKey]:
     """The arms that were skipped and would be again, on the same machine, model and requests.
 
     What an experiment spares and what an arm cannot do stays so; vLLM may have come meanwhile.
     """
 
     def has_come(reason: Message) -> bool:
-        return reason.key in VLLM_ABSENT and not isinstance(find_vllm(config), Message)
+        return reason.key in VLLM_ABSENT and not isinstance(find_vllm(), Message)
 
     cell: int | None = None
     found: set[ArmKey] = set()

@@ -13,6 +13,7 @@ from typing import Any
 
 from experiment import compiled_cache
 from experiment.child_end import ChildEnd, end_reason
+from experiment.child_environment import hub_secrets
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import (
@@ -111,7 +112,7 @@ class Session:
 
         It is the one that is handed its task later under this name, or :meth:`close` ends it.
         """
-        log_path, env = self.logs / f"{name}.log", _variables(config, None)
+        log_path, env = self.logs / f"{name}.log", _variables(module, config, None)
         child = Child(module, None, log_path, _PREPARE_TIMEOUT_S, env)
         # Whoever is started is known here. What cannot be started now is tried again in its turn.
         with contextlib.suppress(ChildStartError), shielded():
@@ -284,7 +285,7 @@ class Session:
     ) -> Course[ChildEnd]:
         last: dict[type, Event] = {}
         python = launch.python if launch else None
-        env = _variables(config, launch)
+        env = _variables(module, config, launch)
         try:
             log_path = (logs or self.logs) / f"{name}.log"
             with self._child(name, module, task, timeout_s, env, python, log_path) as child:
@@ -391,10 +392,10 @@ class Session:
         return event
 
 
-def _variables(config: Config | None, launch: Launch | None) -> dict[str, str]:
+def _variables(module: str, config: Config | None, launch: Launch | None) -> dict[str, str]:
     """Thread counts must stand before the child imports anything that starts a pool."""
     if config is None:
-        return {}
+        return hub_secrets() if module == PREPARATION else {}
     own = None if launch is None else launch.variables
     variables = thread_variables(config.run.threads) if own is None else own
     return {"HF_HUB_OFFLINE": "1"} | variables  # everything was fetched in the preparation

@@ -136,7 +136,7 @@ def _known_amount(wire: Wire, size: int, device: str) -> None:
 
 
 def _grandchild(wire: Wire) -> None:
-    command = [sys.executable, "-c", _GRANDCHILD, str(GRANDCHILD_BYTES)]
+    command = [sys.executable, "-P", "-c", _GRANDCHILD, str(GRANDCHILD_BYTES)]
     with subprocess.Popen(  # noqa: S603 - our own interpreter, no shell
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
     ) as below:

@@ -77,18 +77,18 @@ def install(python: Path, package: str, pip_arguments: Sequence[str]) -> None:
     Raises:
         subprocess.CalledProcessError: pip or the import failed; what it said is on the terminal.
     """
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [str(python), "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if package == "vllm":
         _run([*pip, *pip_arguments, f"vllm=={VERSION}"])
     else:
         _run([*pip, "--no-deps", f"{package}=={VERSION}"])
-        said = _run([str(python), "-c", _REQUIRES.format(package=package)])
+        said = _run([str(python), "-P", "-c", _REQUIRES.format(package=package)])
         wanted = python.parent.parent / "requirements.txt"
         _write(wanted, "\n".join(cpu_requirements(json.loads(said))) + "\n")
         constraints = ["-c", str(CONSTRAINTS)] if CONSTRAINTS.exists() else []
         print(f"left out on purpose, whatever pip says of it: {', '.join(sorted(LEFT_OUT))}")
         _run([*pip, *constraints, *pip_arguments, "-r", str(wanted)])
-    _run([str(python), "-c", "import vllm"])
+    _run([str(python), "-P", "-c", "import vllm"])
 
 
 def cpu_requirements(requires: Iterable[str]) -> list[str]:

@@ -14,7 +14,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -227,16 +227,18 @@ def _attempt(
             console.end_task()
 
 
-def resume(directory: Path, given: Config | None, options: RunOptions) -> int:
+def resume(
+    directory: Path, given: Config | None, overrides: Mapping[str, Any], options: RunOptions
+) -> int:
     """Run what is missing of a run that broke off; returns the exit code.
 
-    Where nothing is, that is the one with which the run ended. ``given`` is the config of the
-    command line, None where it names none.
+    Where nothing is, that is the one with which the run ended. ``given`` and ``overrides`` are as
+    :func:`read_resumption` takes them.
 
     Raises:
         UserError: there is no such run, it contradicts itself, or it cannot go on here.
     """
-    resumption = read_resumption(directory, given)
+    resumption = read_resumption(directory, given, overrides)
     if not resumption.complete:
         return run(resumption.config, options, resumption)
     console = ConsoleReporter(options.lang, options.ascii)

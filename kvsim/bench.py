@@ -84,7 +84,7 @@ def _cells(asked: argparse.Namespace) -> list[tuple[str, str, int]]:
 
 def _child(asked: argparse.Namespace, trace: str, policy: str, requests: int) -> dict[str, Any]:
     """A process for one row; its time is taken from outside."""
-    command = [sys.executable, "-m", "kvsim.bench", "--traces", str(asked.traces)]
+    command = [sys.executable, "-P", "-m", "kvsim.bench", "--traces", str(asked.traces)]
     start_s = _timed([*command, "--one", "nothing"])[0]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     wall_s, told = _timed(
@@ -101,7 +101,8 @@ def _child(asked: argparse.Namespace, trace: str, policy: str, requests: int) ->
 
 
 def _timed(command: list[str]) -> tuple[float, str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    root = str(Path(__file__).resolve().parent.parent)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
     began = time.perf_counter()
     done = subprocess.run(  # noqa: S603 - our own command
         command, stdout=subprocess.PIPE, check=True, encoding="utf-8", env=environment

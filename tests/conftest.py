@@ -28,10 +28,11 @@ settings.load_profile("fixed")
 
 @pytest.fixture(scope="session", autouse=True)
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Built models go to a directory of this session, never to the user's cache."""
+    """Built models and compiled loops go to a directory of this session, not the user's cache."""
     path = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAGEDKV_CACHE", str(path))
+        patch.setenv("NUMBA_CACHE_DIR", str(path / "numba"))
         yield path
 
 

@@ -181,7 +181,7 @@ def register_and_die(wire: Wire) -> None:
 def map_a_file(wire: Wire) -> None:
     """As weights are read, once the file is said to be there."""
     sys.stdin.readline()
-    with Path(os.environ["MAPS"]).open("rb") as file:
+    with Path(os.environ["PAGEDKV_MAPS"]).open("rb") as file:
         kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     say(wire, size=len(kept))
     time.sleep(600)

@@ -149,7 +149,7 @@ def test_files_that_people_keep_there_stay(
     try:
         if not inside:
             file.write_bytes(bytes(4096))
-        monkeypatch.setenv("MAPS", str(file))
+        monkeypatch.setenv("PAGEDKV_MAPS", str(file))
         with start("map_a_file") as child:
             if inside:
                 file.write_bytes(bytes(4096))

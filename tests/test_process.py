@@ -20,6 +20,7 @@ from real_parts import is_gone
 
 from experiment import process, runner
 from experiment.child_end import ChildEnd, end_reason
+from experiment.child_environment import hub_secrets
 from experiment.config import make_config
 from experiment.events import ArmFailed, Event, Notice, RunStarted, Stage, StageEntered
 from experiment.messages import ExitCode, message
@@ -45,8 +46,8 @@ def log_path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(log_path: Path) -> Callable[..., Child]:
-    def start(script: str, timeout_s: float = LONG) -> Child:
-        return Child(MODULE, {"arm": "scripted", "script": script}, log_path, timeout_s)
+    def start(script: str, timeout_s: float = LONG, env: dict[str, str] | None = None) -> Child:
+        return Child(MODULE, {"arm": "scripted", "script": script}, log_path, timeout_s, env)
 
     return start
 
@@ -78,8 +79,8 @@ def test_rubbish_lands_in_the_log_and_events_go_on(start: Start, log_path: Path)
 def test_no_secret_is_left_of_what_is_cut(
     start: Start, log_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_" + "zq" * 40)
-    with start("secrets") as child:
+    monkeypatch.setenv("HF_TOKEN", "zq" * 40)
+    with start("secrets", env=hub_secrets()) as child:
         events = list(child.events())
     failed = [event for event in events if isinstance(event, ArmFailed)]
     assert "zq" not in failed[0].reason.params["error"]

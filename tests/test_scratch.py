@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from experiment.child_environment import child_environment
 from experiment.compiled_cache import TORCH_CACHE
 from experiment.events import Notice
 from experiment.messages import UserError
 from experiment.offspring import Guard
-from experiment.process import Child, _environment
+from experiment.process import Child
 from experiment.scratch import make_scratch, remove_scratch
 
 
@@ -106,10 +107,11 @@ def test_what_torch_compiles_is_kept_where_something_can_be_kept(
 ) -> None:
     """Else it goes among the temporary files, as without us: vLLM must be able to make it."""
     monkeypatch.delenv(TORCH_CACHE, raising=False)
-    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / "cache"))
-    assert _environment({})[TORCH_CACHE] == str(tmp_path / "cache" / "torchinductor")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    kept = tmp_path / "cache" / "pagedkv-lab" / "torchinductor"
+    assert child_environment({})[TORCH_CACHE] == str(kept)
     (tmp_path / "file").touch()
-    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / "file" / "cache"))
-    assert TORCH_CACHE not in _environment({})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "cache"))
+    assert TORCH_CACHE not in child_environment({})
     monkeypatch.setenv(TORCH_CACHE, "/chosen")
-    assert _environment({})[TORCH_CACHE] == "/chosen"
+    assert child_environment({})[TORCH_CACHE] == "/chosen"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from experiment.directories import shared_directory
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing
+from experiment.launch import VLLM_PYTHON
 from experiment.messages import ExitCode, user_error
 from experiment.os_errors import disk_errors
 from experiment.words import make_parser, parse
@@ -100,6 +102,8 @@ def options_of(asked: argparse.Namespace, out: Path, lang: str = "en") -> Option
     Raises:
         UserError: a value that does not fit.
     """
+    if asked.vllm_python:
+        os.environ[VLLM_PYTHON] = asked.vllm_python
     tiny, rounds = bool(asked.quick), _whole(asked.rounds, "--rounds", 100)
     minutes = _minutes(asked.minutes)
     limited = minutes is not None or rounds is None
@@ -118,7 +122,6 @@ def options_of(asked: argparse.Namespace, out: Path, lang: str = "en") -> Option
         device=_choice(asked.device or "auto", "--device", ("auto", "cpu", "cuda")),
         dtype=_choice(asked.dtype or "auto", "--dtype", ("auto", "float32", "float16", "bfloat16")),
         model=asked.model,
-        vllm_python=asked.vllm_python,
         vllm_mode=_choice(asked.vllm_mode or "auto", "--vllm-mode", ("auto", "eager", "compiled")),
         command=tuple(sys.argv[1:]),
         waiting=bool(asked.waiting),

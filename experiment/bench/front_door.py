@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiment.child_environment import child_environment
 from experiment.messages import Message, message
 from experiment.offspring import Guard, new_mark
 from experiment.shipped import DOOR
@@ -70,7 +71,7 @@ def _timed(words: Sequence[str], mark: str) -> tuple[float, Message | None]:
             done = subprocess.run(  # noqa: S603 - our own front door
                 [sys.executable, str(DOOR), *words],
                 stdin=subprocess.DEVNULL, stdout=screen, stderr=screen,
-                timeout=_LIMIT_S, check=False, env={**os.environ, **variables, mark: "1"},
+                timeout=_LIMIT_S, check=False, env=child_environment({**variables, mark: "1"}),
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):
             return _LIMIT_S, message("bench.door_failed", code=None)

@@ -118,7 +118,7 @@ def model_size(directory: str) -> ModelSize:
 
     config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     head = model.get_output_embeddings()
 
     def parameters(part: torch.nn.Module) -> int:

@@ -71,7 +71,6 @@ class Options:
     device: str = "auto"
     dtype: str = "auto"
     model: str | None = None
-    vllm_python: str | None = None
     vllm_mode: str = "auto"
     seed: int = 0
     command: tuple[str, ...] = ()
@@ -147,7 +146,6 @@ def base_config(options: Options, device: str) -> Config:
         "sample_interval_ms": 200,
         "witness": False,
         "arm_timeout_s": 3600,
-        "vllm_python": options.vllm_python,
     }
     longest = max(workload.max_length for workload in options.chosen)
     return Config.model_validate(

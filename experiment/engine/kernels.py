@@ -20,13 +20,12 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
-from experiment.compiled_cache import numba_cache
+from experiment.compiled_cache import code_cache, numba_cache
 from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take, to_blocks
 from experiment.engine.step_inputs import SDPA_FROM, PackedSequence, StepInputs, build_inputs
 from experiment.engine.triton_support import reason_against
 from experiment.messages import Message, message
-from experiment.user_cache import cache_directory
 from kvsim.step import Chunk, StepPlan
 
 
@@ -161,7 +160,7 @@ def _cpu_kernel() -> ModuleType:
 def triton_module() -> ModuleType:
     """Import what needs Triton, in the process that runs it alone."""
     # Triton reads it when it compiles.
-    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_directory() / "triton"))
+    os.environ.setdefault("TRITON_CACHE_DIR", str(code_cache("triton")))
     from experiment.engine import triton_kernel as module
 
     return module

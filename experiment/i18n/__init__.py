@@ -21,6 +21,8 @@ from experiment.messages import Message
 
 LANGUAGES = ("en", "zh")
 DASH = "—"
+# Before a URL's host: its user and password.
+URL_USER = r"://[^\s/?#\"'<>]*@"
 # Control characters but line feed and tab, bidirectional marks and overrides, other line breaks,
 # lone surrogates and noncharacters.
 STEERING = re.compile(
@@ -106,7 +108,9 @@ class _Formatter(string.Formatter):
         writer = _WRITERS.get(format_spec)
         if writer is not None:
             return writer(value)
-        return format(readable(value) if isinstance(value, str) else value, format_spec)
+        if isinstance(value, str):
+            value = readable(re.sub(URL_USER, "://", value))
+        return format(value, format_spec)
 
 
 def format_seconds(value: float | None) -> str:

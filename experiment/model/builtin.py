@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -203,13 +204,14 @@ def _write_model(work: Path, recipe: str | Path, seed: int, init_range: float) -
         config = AutoConfig.from_pretrained(recipe, local_files_only=True, trust_remote_code=False)
     else:
         config = RECIPES[recipe]()
+    build = partial(AutoModelForCausalLM.from_config, attn_implementation="eager")
     # Before construction: Transformers' own initialisation reads it, residual scaling included.
     config.initializer_range = init_range
     with torch.device("meta"):
-        _check_room(AutoModelForCausalLM.from_config(config), str(recipe), work)
+        _check_room(build(config), str(recipe), work)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = build(config, dtype=torch.float32)
     model.save_pretrained(work, max_shard_size=1 << 50)  # one file, whatever its size
     model.generation_config.save_pretrained(work)
     if isinstance(recipe, Path):

@@ -39,6 +39,7 @@ def read_model_config(directory: Path, name: str) -> Any:
     raw = read_object(directory / "config.json", name)
     if raw.get("auto_map"):
         raise user_error("error.model.remote_code", model=name)
+    _check_implementations(raw, name)
     _check_layer_count(raw, name)
     try:
         return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
@@ -106,6 +107,20 @@ def read_object(path: Path, name: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise user_error("error.model.bad_config", model=name, path=str(path))
     return data
+
+
+def _check_implementations(raw: Mapping[str, Any], name: str) -> None:
+    """Refuse a config that names an implementation, which Transformers may load from a hub."""
+    left: list[Any] = [raw]
+    while left:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                if key.endswith("_implementation") and inner is not None:
+                    raise user_error("error.model.implementation", model=name, config_key=key)
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
 
 
 def _check_layer_count(raw: Mapping[str, Any], name: str) -> None:

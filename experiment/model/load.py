@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from experiment.messages import UserError, user_error
+from experiment.messages import UserError, cut, user_error
 
 if TYPE_CHECKING:
     import torch
@@ -123,7 +123,7 @@ def quieten() -> None:
 def one_line(error: BaseException, limit: int = 200) -> str:
     """Shorten a library's error to one line that can stand inside our own sentence."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return cut(text, limit)
 
 
 def _no_tokenizer(directory: str, error: BaseException) -> UserError:

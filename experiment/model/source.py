@@ -17,7 +17,7 @@ from typing import Literal
 from experiment.config import Config
 from experiment.events import Event, Notice, Progress
 from experiment.foreign import MAX_JSON_BYTES, given_path, parse_json, read_bounded
-from experiment.messages import Message, UserError, message, user_error
+from experiment.messages import Message, UserError, cut, message, user_error
 from experiment.model.builtin import ALWAYS_RANDOM, build_model
 from experiment.model.hub import (
     INDEX,
@@ -132,7 +132,7 @@ def _local(name: str) -> Path | None:
     except PermissionError as error:
         raise user_error("error.bad_name", path=name, why=os_reason(error)) from error
     except (OSError, ValueError) as error:  # too long, or a null byte in it
-        raise user_error("error.model.bad_name", model=name[:80]) from error
+        raise user_error("error.model.bad_name", model=cut(name, 80)) from error
     return None
 
 
@@ -155,7 +155,7 @@ def _cached(name: str) -> Path | None:
         try:
             found = snapshot_download(candidate, local_files_only=True, allow_patterns=PATTERNS)
         except HFValidationError as error:
-            raise user_error("error.model.bad_name", model=name[:80]) from error
+            raise user_error("error.model.bad_name", model=cut(name, 80)) from error
         except (LocalEntryNotFoundError, OSError):
             continue
         # An interrupted download leaves a snapshot with only some of its files.

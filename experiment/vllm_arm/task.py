@@ -9,26 +9,6 @@ from pydantic import BaseModel, ConfigDict
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.first_prompts import are_due, first_prompts
 
-# The comparison fixes these, or the arm needs them to be as they are.
-FIXED_ARGUMENTS = frozenset(
-    {
-        "block_size",
-        "disable_log_stats",
-        "distributed_executor_backend",
-        "dtype",
-        "enable_prefix_caching",
-        "kv_cache_memory_bytes",
-        "max_model_len",
-        "model",
-        "pipeline_parallel_size",
-        "scheduling_policy",
-        "skip_tokenizer_init",
-        "tensor_parallel_size",
-        "watermark",
-        "worker_extension_cls",
-    }
-)
-
 
 class VllmTask(BaseModel):
     """Everything that the worker is told.
@@ -81,7 +61,7 @@ def engine_arguments(
         workload: budget and maximum length.
         block_size: slots in a block.
         limits: ``max_num_seqs`` and the like, parallel sizes among them, from the config.
-        extra: whatever else the person hands to vLLM; none of ``FIXED_ARGUMENTS``.
+        extra: ``vllm.args`` of the config.
     """
     ranks = limits["tensor_parallel_size"] * limits["pipeline_parallel_size"]
     return {

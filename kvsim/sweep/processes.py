@@ -64,6 +64,7 @@ def _one_pool(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
+    os.environ["PYTHONSAFEPATH"] = "1"  # else a worker imports from the working directory
     # It gives back what a killed process leaves, so it must not go with the terminal of that one.
     # Windows has none, and no signals to hold back.
     if _HELD:

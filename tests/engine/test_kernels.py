@@ -310,7 +310,7 @@ def test_warm_up_imports_numba_and_leaves_compiled_code_in_the_cache(tmp_path: P
         "print(sum(cpu_kernel._attend.stats.cache_hits.values()))\n"
     )
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
-    environment["PAGEDKV_CACHE"] = str(tmp_path)
+    environment["XDG_CACHE_HOME"] = str(tmp_path)
     for hits in (0, 1):
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -322,7 +322,7 @@ def test_warm_up_imports_numba_and_leaves_compiled_code_in_the_cache(tmp_path: P
             encoding="utf-8",
         )
         assert int(done.stdout) == hits
-    assert list((tmp_path / "numba").rglob("*.nbi"))
+    assert list((tmp_path / "pagedkv-lab" / "numba").rglob("*.nbi"))
 
 
 def test_compiled_code_is_kept_apart_for_each_state_of_the_sources(tmp_path: Path) -> None:

@@ -31,14 +31,16 @@ def assert_only_repeats_are_missing(ran: Ran) -> None:
     assert untested <= {"experiments.repeats_one"}
 
 
-def test_block_size_wastes_nothing_at_one_and_shortens_tables(tmp_path: Path) -> None:
+def test_block_size_wastes_nothing_at_one_and_shortens_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEDKV_VLLM_PYTHON", str(tmp_path / "none"))
     config = tiny_config(
         "block-size",
         experiment__values=[1, 16, 32],
         workload__lengths=[[5, 4], [17, 6], [30, 3]],
         cache__max_length=64,
         run__arms=["paged", "transformers_paged", "vllm"],
-        run__vllm_python=str(tmp_path / "none"),
     )
     ran = run(config, tmp_path / "run")
     assert not ran.result.problems

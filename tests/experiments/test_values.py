@@ -167,11 +167,11 @@ def test_a_run_of_numbers_in_another_order_is_found_the_same_and_not_gone_on_wit
     assert results.experiment is not None
     assert [cell.values["block_size"] for cell in results.experiment.cells] == [16, 4]
     assert results.experiment.findings == ran.result.findings
-    assert read_resumption(tmp_path / "old", None).complete
+    assert read_resumption(tmp_path / "old", None, {}).complete
 
     as_given(ran.record, tmp_path / "half", 1)
     with pytest.raises(UserError) as caught:
-        read_resumption(tmp_path / "half", None)
+        read_resumption(tmp_path / "half", None, {})
     text = caught.value.text
     assert text.key == "error.resume.cells"
     assert (text.params["before"], text.params["now"]) == ("block_size=16", "block_size=4")

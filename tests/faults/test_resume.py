@@ -25,6 +25,7 @@ from experiment.events import (
     RunResumed,
     WorkloadReady,
 )
+from experiment.launch import VLLM_PYTHON
 from experiment.locks import lock
 from experiment.messages import ExitCode, UserError
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
@@ -111,6 +112,48 @@ def test_another_config_is_refused_by_name(
     (line,) = capsys.readouterr().err.splitlines()
     assert told in line
     assert content(run) == before
+
+
+@pytest.mark.parametrize(
+    ("key", "option", "name"),
+    [
+        ("workload.prompts_file", "--prompts", "prompts.jsonl"),
+        ("model.name", "--model", "model"),
+        ("run.vllm_python", "--vllm-python", "python"),
+        ("command", "--vllm-python", "python"),
+    ],
+)
+def test_what_a_record_names_is_named_again_or_not_used(
+    key: str, option: str, name: str, run: Path, start: Starter, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Of a log that somebody else wrote, and from which checksums were left out."""
+    named = tmp_path / name
+    if name == "model":
+        named.mkdir()
+    else:
+        named.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n", encoding="utf-8")
+        named.chmod(0o755)
+    first, *rest = (run / EVENTS_FILE).read_text(encoding="utf-8").splitlines(keepends=True)
+    begun = json.loads(first)
+    if key == "command":
+        begun["command"] += [option, str(named)]
+    else:
+        section, _, last = key.partition(".")
+        begun["config"][section][last] = str(named)
+    if name == "python":
+        begun["config"]["run"]["arms"] = [*ARMS, "vllm"]
+    (run / EVENTS_FILE).write_text("".join([json.dumps(begun) + "\n", *rest]), encoding="utf-8")
+    before = content(run)
+    assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"add {option} " in line
+    assert content(run) == before
+    assert not (tmp_path / "ran").exists()
+    if name == "python":
+        monkeypatch.setenv(VLLM_PYTHON, str(named))
+    again = {} if name == "python" else {key: str(named)}
+    assert (None, SECOND) in read_resumption(run, None, again).missing
 
 
 def test_the_config_that_it_was_begun_with_may_be_given_again(run: Path, start: Starter) -> None:
@@ -213,7 +256,7 @@ def test_a_run_that_went_on_since_it_was_read_is_left_alone(
 
 def test_a_log_that_knows_no_config_of_the_model_goes_on(run: Path) -> None:
     """An older one."""
-    found = read_resumption(run, None)
+    found = read_resumption(run, None, {})
     model, workload = found.record.first(ModelPrepared), found.record.first(WorkloadReady)
     assert model
     assert workload
@@ -230,7 +273,7 @@ def refusal(ask: Callable[..., None], *given: object) -> dict[str, Any]:
 
 
 def test_whatever_a_model_or_its_requests_differ_in_is_refused_by_name(run: Path) -> None:
-    found = read_resumption(run, None)
+    found = read_resumption(run, None, {})
     model, workload = found.record.first(ModelPrepared), found.record.first(WorkloadReady)
     assert model
     assert workload
@@ -252,7 +295,7 @@ def test_whatever_a_model_or_its_requests_differ_in_is_refused_by_name(run: Path
 
 
 def test_whatever_a_machine_differs_in_is_refused_by_name(run: Path) -> None:
-    found = read_resumption(run, None)
+    found = read_resumption(run, None, {})
     probed = found.record.first(EnvironmentProbed)
     assert probed
     here = Environment.model_validate(probed.environment)
@@ -276,7 +319,7 @@ def test_a_path_in_a_prompt_does_not_make_it_another_one(
 ) -> None:
     """The log holds it without the home and without names."""
     monkeypatch.setenv("HOME", "/home/zoe")
-    found = read_resumption(run, None)
+    found = read_resumption(run, None, {})
     model, workload = found.record.first(ModelPrepared), found.record.first(WorkloadReady)
     assert model
     assert workload

@@ -223,7 +223,7 @@ def test_an_arm_that_runs_again_is_asked_again_where_it_was_spared(
     ]
     assert len(unended) == len(log) - 1
     (tmp_path / EVENTS_FILE).write_text("".join(unended), encoding="utf-8")
-    assert read_resumption(tmp_path, None).missing == ((0, "slabs"), (1, "slabs"))
+    assert read_resumption(tmp_path, None, {}).missing == ((0, "slabs"), (1, "slabs"))
 
 
 @pytest.mark.parametrize(
@@ -245,8 +245,8 @@ def test_what_was_left_out_is_left_to_run_only_where_it_can_run_now(
 ) -> None:
     (tmp_path / EVENTS_FILE).write_text("".join(skipped(killed[0], why)), encoding="utf-8")
     there = "python" if vllm else message("vllm.missing")
-    monkeypatch.setattr("experiment.resume.find_vllm", lambda config: there)
-    found = read_resumption(tmp_path, None)
+    monkeypatch.setattr("experiment.resume.find_vllm", lambda: there)
+    found = read_resumption(tmp_path, None, {})
     assert found.missing == missing
     assert found.complete is (not missing)
 

@@ -132,7 +132,7 @@ def test_loops_are_compiled_while_a_run_is_prepared_and_once_on_a_machine(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     session.start_compiling(["contiguous.batch"], CONFIG, "cpu")
     session.start_compiling(["paged"], CONFIG, "cuda")
     assert ahead(session) == []
@@ -155,7 +155,7 @@ def test_loops_that_cannot_be_compiled_are_the_arms_to_tell_of(
     broken.mkdir()
     (broken / "__init__.py").write_text("raise ImportError('no LLVM')", encoding="utf-8")
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     session.start_compiling(["paged"], CONFIG, "cpu")
     session.finish_compiling()

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from guide_pages import ROOT, commands, program_words
 
-from experiment.config import Config
 from experiment.launch import find_vllm
 from experiment.messages import ExitCode, Message
 
@@ -37,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("given", TYPED, ids=lambda given: " ".join(given) or "the walkthrough")
 def test_a_command_of_the_readme_ends_well(given: list[str], place: Path) -> None:
-    if "vllm" in " ".join(given) and isinstance(find_vllm(Config()), Message):
+    if "vllm" in " ".join(given) and isinstance(find_vllm(), Message):
         pytest.skip("vLLM is not there: run make vllm")
     runs = sorted((path.parent for path in place.glob("reports/*/run.json")), key=os.path.getmtime)
     words = [word.replace("reports/<run>", str(runs[-1])) if "<run>" in word else word

@@ -24,7 +24,8 @@ from experiment.cli import main
 from experiment.config import make_config
 from experiment.events import ArmFailed, ModelPrepared
 from experiment.foreign import given_path
-from experiment.messages import ExitCode, message
+from experiment.i18n import Translator
+from experiment.messages import ExitCode, cut, message, user_error
 from experiment.model.builtin import build_model
 from experiment.privacy import clean_log, cleaner, in_values, without_names, without_private
 from experiment.record import EVENTS_FILE, EventLog, read_record
@@ -32,7 +33,9 @@ from experiment.resume import as_recorded
 
 ROOT = Path(__file__).parents[2]
 MARK = "zqmarker"  # no name of a machine, no word of any text
-SECRETS = ("HF_TOKEN", "GH_TOKEN", "MY_API_KEY", "DB_PASSWORD")
+SECRETS = (
+    "HF_TOKEN", "MY_API_KEY", "DB_PASSWORD", "PGPASSWORD", "MYSQL_PWD", "A_PAT", "OPENAI_KEY",
+)  # fmt: skip
 TOKENS = {name: f"hf_{MARK}{name}" for name in SECRETS}
 
 
@@ -55,7 +58,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--model", str(model), "--prompts", str(disk / "prompts.jsonl"),
             "--arms", "contiguous.batch,paged", "--max-new-tokens", "4", "--max-length", "64",
             "--set", "engine.kernel=torch",
-            "--set", "run.vllm_python=" + str(home / "no-python"), "--out", str(out),
+            "--vllm-python", str(home / "no-python"), "--out", str(out),
         ],
         env={**os.environ, **TOKENS, **names, "HOME": str(home)}, cwd=home,
         capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL,
@@ -220,9 +223,11 @@ def test_a_usual_word_tells_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -
 def test_a_path_of_a_record_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("/scratch/alice/box.lab", "alice/a/b", "/mnt/box/alice b/x", "/a/$USERS/$HOST9"):
         assert str(given_path(without_names(text))) == text
-    config = make_config({"model": {"name": "/scratch/alice/m"}, "run": {"vllm_python": "/box/p"}})
+    workload = {"prompts_file": "/box/p"}
+    config = make_config({"model": {"name": "/scratch/alice/m"}, "workload": workload})
     data = as_recorded(config)
-    assert (data["model"]["name"], data["run"]["vllm_python"]) == ("/scratch/$USER/m", "/$HOST2/p")
+    named = data["model"]["name"], data["workload"]["prompts_file"]
+    assert named == ("/scratch/$USER/m", "/$HOST2/p")
     assert as_recorded(make_config(data)) == data  # so the same config may be given again
     for name, value in {"USER": "root", "LOGNAME": "root", "HOME": "/root"}.items():
         monkeypatch.setenv(name, value)
@@ -241,6 +246,59 @@ def test_a_home_that_is_a_link_is_known_by_both_of_its_names(
     (tmp_path / "all").symlink_to("/")
     monkeypatch.setenv("HOME", str(tmp_path / "all"))
     assert without_private(f"/ {tmp_path}/all/x") == "/ ~/x"
+
+
+URLS = {
+    "http://u:p4ssw0rd@host:9/x?a=b@c": "http://host:9/x?a=b@c",
+    "see https://tok@host, ftp://a:b@c@d/": "see https://host, ftp://d/",
+    '{"a":"http://u:p@h","b":"x@y"}': '{"a":"http://h","b":"x@y"}',
+    "http://host/a@b and a@b": "http://host/a@b and a@b",
+}
+
+
+@pytest.mark.parametrize("text", URLS)
+def test_no_url_has_a_user_or_a_password(text: str) -> None:
+    assert without_private(text) == URLS[text]
+    told = message("error.file_missing", path=text)
+    assert URLS[text] in Translator("en").message(told)
+
+
+@pytest.mark.parametrize("value", ["http://u:Zq%40zqpw@h/x", "u:Zq%40zqpw@proxy:8", "//:Zq@zqpw@h"])
+def test_the_password_of_a_url_is_a_secret_whatever_variable_it_is_in(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_VARIABLE", value)
+    assert without_private("denied: Zq@zqpw") == "denied: ***"
+
+
+@pytest.mark.parametrize(
+    "token", ["hf_" + "a1" * 12, "ghp_" + "B2" * 18, "sk-proj-" + "c3" * 12, "AKIA" + "D4" * 8]
+)
+def test_a_token_is_known_by_its_form(token: str) -> None:
+    assert without_private(f"key {token}, task-{token[3:]}") == f"key ***, task-{token[3:]}"
+    assert without_private("hf_hub_download sk-learn AKIA") == "hf_hub_download sk-learn AKIA"
+
+
+def test_a_hub_whose_address_has_a_password_is_named_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", f"http://user:{MARK}@127.0.0.1:9")
+    words = ["--yes", "--model", "some/model", "--arms", "paged", "--out", str(tmp_path / "out")]
+    assert main([*words, "--lang", "en"]) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert "http://127.0.0.1:9" in said.err
+    assert MARK not in said.err + said.out
+
+
+@pytest.mark.parametrize("begin", range(100, 130))
+def test_a_text_that_is_cut_holds_no_beginning_of_a_secret(
+    begin: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "zqsecretvalue")
+    text = "-" * begin + "zqsecretvalue http://u:zqpassword@h" + "-" * 400
+    said = user_error("error.bad_toml", path=text, line=1).text.params["path"]
+    for short in (said, cut(text, begin + 5), cut(text, begin + 28)):
+        assert "zq" not in short
 
 
 def test_short_values_and_plain_variables_stay(monkeypatch: pytest.MonkeyPatch) -> None:

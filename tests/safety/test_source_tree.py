@@ -39,6 +39,10 @@ def imported(node: ast.AST) -> Iterator[str]:
 def faults(tree: ast.AST) -> Iterator[str]:
     """What a source must not do, one line for each."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.List | ast.Tuple) and len(node.elts) > 1:
+            option = node.elts[1]
+            if isinstance(option, ast.Constant) and option.value in ("-m", "-c"):
+                yield "an interpreter that imports from the working directory: add -P"
         yield from (f"imports {name}" for name in imported(node) if name in UNPICKLERS)
         if not isinstance(node, ast.Call):
             continue
@@ -59,6 +63,11 @@ def faults(tree: ast.AST) -> Iterator[str]:
             yield "trust_remote_code"
         if name.endswith(".from_pretrained") and remote is None:
             yield f"{name} does not refuse remote code"
+        builds = name.startswith("AutoModel") and name.endswith(
+            (".from_pretrained", ".from_config")
+        )
+        if builds and "attn_implementation" not in words:
+            yield f"{name} takes the attention of a config"
 
 
 def test_no_shell_no_pickle_no_foreign_code() -> None:
@@ -76,7 +85,8 @@ def test_no_shell_no_pickle_no_foreign_code() -> None:
         "subprocess.run(x, shell=1)",
         "torch.load(f)", "torch.load(f, weights_only=False)", "os.popen(x)",
         "AutoTokenizer.from_pretrained(d)", "M.from_pretrained(d, trust_remote_code=flag)",
-        "numpy.load(f, allow_pickle=True)",
+        "numpy.load(f, allow_pickle=True)", "x = [sys.executable, '-m', name]",
+        "run((python, '-c', code))", "AutoModelForCausalLM.from_config(config)",
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_safe_is_seen(line: str) -> None:
@@ -108,3 +118,38 @@ def test_the_time_of_day_is_asked_for_dates_alone() -> None:
         and {alias.name for alias in node.names} & {"time", "time_ns"})
     }  # fmt: skip
     assert asked == OF_DAY.keys()
+
+
+# How processes are started, and why nothing of the working directory is imported. Every other
+# process of ours is a Child, whose environment is built in experiment/child_environment.py.
+STARTERS = {
+    "experiment/bench/front_door.py": "a script: its own directory is the first import path",
+    "experiment/launch.py": "-P",
+    "experiment/offspring.py": "-I",
+    "experiment/probe.py": "/usr/sbin/sysctl",
+    "experiment/process.py": "-P",
+    "experiment/selfcheck_child.py": "-P",
+    "experiment/vllm_setup.py": "-P",
+    "kvsim/bench.py": "-P",
+    "kvsim/sweep/processes.py": "PYTHONSAFEPATH",
+    "run_experiment.py": "a script",
+}
+STARTS = {
+    "subprocess.Popen", "subprocess.run", "subprocess.call", "subprocess.check_call",
+    "subprocess.check_output", "ProcessPoolExecutor", "multiprocessing.Process", "Process",
+}  # fmt: skip
+
+
+def test_every_start_of_a_process_is_known() -> None:
+    starters = {
+        path.relative_to(ROOT).as_posix()
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and (dotted(node.func) in STARTS or dotted(node.func).startswith(("os.exec", "os.spawn",
+             "os.posix_spawn", "os.fork", "asyncio.create_subprocess")))
+    }  # fmt: skip
+    assert starters == STARTERS.keys()
+    for name, reason in STARTERS.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert reason.startswith("a script") or f'"{reason}"' in text, name

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from experiment.config import Config
 from experiment.launch import find_vllm
 from experiment.messages import Message
 
@@ -15,7 +14,7 @@ from experiment.messages import Message
 @pytest.fixture(scope="session")
 def real_vllm() -> str:
     """Interpreter of `make vllm`. PAGEDKV_NEED_VLLM: its absence is a failure, as in CI."""
-    found = find_vllm(Config())
+    found = find_vllm()
     if isinstance(found, Message):
         if os.environ.get("PAGEDKV_NEED_VLLM"):
             pytest.fail("vLLM is not there: run make vllm")

@@ -12,6 +12,7 @@ from real_parts import run_arms
 from vllm_runs import config, invented, pretender, result
 
 from experiment.environment import Environment
+from experiment.launch import VLLM_PYTHON
 from experiment.messages import Message, message
 
 CRASHES = "sys.stderr.write('no such library\\n'); sys.exit(1)"
@@ -63,10 +64,11 @@ def packages() -> list[str]:
 )
 def test_every_end_is_a_row_with_a_reason(
     body: str, limit_s: float, reason: Message, directory: Path, tmp_path: Path,
-    environment: Environment,
+    environment: Environment, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     python = pretender(tmp_path / "python", body.replace("PACKAGES", repr(packages())))
-    run = {"vllm_python": str(python), "arm_timeout_s": limit_s}
+    monkeypatch.setenv(VLLM_PYTHON, str(python))
+    run = {"arm_timeout_s": limit_s}
     begin = time.monotonic()
     arm = result(run_arms(directory, config(run=run), environment, invented(tmp_path)))
     assert (arm.status, arm.reason) == ("failed", reason)
@@ -94,24 +96,25 @@ def test_without_vllm_the_arm_is_skipped_and_says_how_to_get_it(
 
 
 def test_an_interpreter_without_vllm_is_named(
-    directory: Path, tmp_path: Path, environment: Environment
+    directory: Path, tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho '[]'\n", encoding="utf-8")
     python.chmod(0o755)
-    run = {"vllm_python": str(python)}
-    arm = result(run_arms(directory, config(run=run), environment, invented(tmp_path)))
+    monkeypatch.setenv(VLLM_PYTHON, str(python))
+    arm = result(run_arms(directory, config(), environment, invented(tmp_path)))
     assert (arm.status, arm.reason) == ("skipped", message("vllm.not_there", path=str(python)))
 
 
 def test_a_budget_without_room_for_the_null_block_is_refused_before_anything_starts(
-    directory: Path, tmp_path: Path, environment: Environment
+    directory: Path, tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = pretender(tmp_path / "python", "raise SystemExit('it was started')")
+    monkeypatch.setenv(VLLM_PYTHON, str(python))
     prepared = invented(tmp_path)
     four = prepared.workload.model_copy(update={"budget_bytes": 4 * 32 * 1024})
     small = type(prepared)(prepared.directory, prepared.model, four)
-    record = run_arms(directory, config(run={"vllm_python": str(python)}), environment, small)
+    record = run_arms(directory, config(), environment, small)
     arm = result(record)
     needed = 5 * 32 * 1024  # four blocks of 32 slots for 128 tokens, and the null block
     reason = message("error.vllm_budget_small", budget=four.budget_bytes, needed=needed)

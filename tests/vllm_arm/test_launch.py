@@ -13,7 +13,7 @@ from vllm_runs import BLOCK, config, invented, pretender
 import experiment
 from experiment.config import Config
 from experiment.environment import Environment
-from experiment.launch import BIND, Launch, adapt, plan_launch, refuse, vllm_block_size
+from experiment.launch import BIND, VLLM_PYTHON, Launch, adapt, plan_launch, refuse, vllm_block_size
 from experiment.messages import message
 from experiment.process import Child
 from experiment.vllm_arm.task import VllmTask
@@ -21,12 +21,10 @@ from experiment.workload import make_workload
 
 
 @pytest.fixture
-def python(tmp_path: Path) -> str:
-    return str(pretender(tmp_path / "python", ""))
-
-
-def asked(python: str | None = None, **sections: dict[str, Any]) -> Config:
-    return config(run={"vllm_python": python}, **sections)
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    made = str(pretender(tmp_path / "python", ""))
+    monkeypatch.setenv(VLLM_PYTHON, made)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -34,10 +32,6 @@ def asked(python: str | None = None, **sections: dict[str, Any]) -> Config:
     [
         ({}, None),
         ({"vllm": {"args": {"swap_space": 1}}}, None),
-        (
-            {"vllm": {"args": {"kv_cache_memory_bytes": 1}}},
-            message("error.vllm_fixed", argument="kv_cache_memory_bytes"),
-        ),
         (
             {"vllm": {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}},
             message("error.vllm_ranks", ranks=4, gpus=0),
@@ -48,22 +42,23 @@ def test_what_this_machine_cannot_do_is_refused(
     environment: Environment, sections: dict[str, Any], reason: object
 ) -> None:
     assert not environment.gpus
-    assert refuse(asked(**sections), environment) == reason
-    others = asked(**sections).model_copy(update={"run": Config().run})
+    assert refuse(config(**sections), environment) == reason
+    others = config(**sections).model_copy(update={"run": Config().run})
     assert refuse(others, environment) is None
 
 
 def test_a_budget_above_all_memory_is_refused(environment: Environment) -> None:
     total = environment.ram.total_bytes
-    assert refuse(asked(cache={"budget": total}), environment) is None
-    refused = refuse(asked(cache={"budget": total + 1}), environment)
+    assert refuse(config(cache={"budget": total}), environment) is None
+    refused = refuse(config(cache={"budget": total + 1}), environment)
     assert refused == message("error.vllm_budget", budget=total + 1, total=total)
 
 
-def test_an_interpreter_that_is_not_there_is_refused(environment: Environment) -> None:
-    assert refuse(asked("/no/such/python"), environment) == message(
-        "error.vllm_python", path="/no/such/python"
-    )
+def test_an_interpreter_that_is_not_there_is_refused(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VLLM_PYTHON, "/no/such/python")
+    assert refuse(config(), environment) == message("error.vllm_python", path="/no/such/python")
 
 
 def test_without_a_block_size_of_yours_every_arm_takes_one_that_vllm_has() -> None:
@@ -89,7 +84,7 @@ def test_without_vllm_nothing_is_changed() -> None:
 def test_without_a_compiler_the_model_is_not_compiled(
     python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = asked(python, vllm={"enforce_eager": False})
+    given = config(vllm={"enforce_eager": False})
 
     def eager() -> bool:
         launch = plan_launch("vllm", given, "cpu", invented(tmp_path), tmp_path)
@@ -105,7 +100,7 @@ def test_without_a_compiler_the_model_is_not_compiled(
 def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path: Path) -> None:
     prepared = invented(tmp_path)
     vllm = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "args": {"swap_space": 1}}
-    launch = plan_launch("vllm", asked(python, vllm=vllm), "cuda", prepared, tmp_path)
+    launch = plan_launch("vllm", config(vllm=vllm), "cuda", prepared, tmp_path)
     assert isinstance(launch, Launch)
     assert (launch.python, launch.module) == (python, "experiment.vllm_arm")
     arguments = launch.task["arguments"]
@@ -130,7 +125,7 @@ def test_what_is_computed_before_the_clock_is_what_the_other_arms_compute(
 ) -> None:
     """Prompts of the workload that leave room for three new tokens, as many as fit into a step."""
     prepared = invented(tmp_path, ((40, 50), (126, 2), (90, 2), (3, 2)))
-    launch = plan_launch("vllm", asked(python, **sections), device, prepared, tmp_path)
+    launch = plan_launch("vllm", config(**sections), device, prepared, tmp_path)
     assert isinstance(launch, Launch)
     task = VllmTask.model_validate(launch.task)
     assert task.first_prompts() == lengths
@@ -142,11 +137,11 @@ def test_vllm_holds_back_as_many_blocks_as_the_others(
     held: int, blocks: int, python: str, tmp_path: Path
 ) -> None:
     """It is told a share of its eight blocks, rounds down, and is never told all of them."""
-    given = asked(python, cache={"watermark_blocks": held, "block_size": BLOCK})
+    given = config(cache={"watermark_blocks": held, "block_size": BLOCK})
     launch = plan_launch("vllm", given, "cpu", invented(tmp_path), tmp_path)
     assert isinstance(launch, Launch)
     assert int(launch.task["arguments"]["watermark"] * 8) == blocks
-    plain = plan_launch("vllm", asked(python), "cpu", invented(tmp_path), tmp_path)
+    plain = plan_launch("vllm", config(), "cpu", invented(tmp_path), tmp_path)
     assert isinstance(plain, Launch)
     assert "watermark" not in plain.task["arguments"]
 
@@ -211,13 +206,13 @@ def test_a_bound_engine_counts_its_threads_itself(
     bind: str, variables: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str
 ) -> None:
     monkeypatch.delenv(BIND, raising=False)
-    config = asked(python, vllm={"threads_bind": bind})
-    launch = plan_launch("vllm", config, "cpu", invented(tmp_path), tmp_path)
+    given = config(vllm={"threads_bind": bind})
+    launch = plan_launch("vllm", given, "cpu", invented(tmp_path), tmp_path)
     assert isinstance(launch, Launch)
     assert launch.variables is not None
     assert launch.variables.pop(BIND) == bind
     assert launch.variables.keys() == variables
     monkeypatch.setenv(BIND, "1")
-    launch = plan_launch("vllm", config, "cpu", invented(tmp_path), tmp_path)
+    launch = plan_launch("vllm", given, "cpu", invented(tmp_path), tmp_path)
     assert isinstance(launch, Launch)
     assert launch.variables == {BIND: "1"}

@@ -91,7 +91,6 @@ def crowded(
     given = config(
         ("contiguous.sequential", "paged", "vllm"),
         cache={"block_size": BLOCK, "watermark_blocks": 1},
-        run={"vllm_python": real_vllm},
     )
     directory = tmp_path_factory.mktemp("crowded") / "run"
     with tempfile.TemporaryDirectory(prefix="tmp-") as made, pytest.MonkeyPatch.context() as patch:
@@ -202,9 +201,7 @@ def test_times_and_versions_are_on_record(crowded: Record) -> None:
 def test_shared_prefixes_are_told_block_for_block(
     real_vllm: str, prepared: Prepared, environment: Environment, directory: Path
 ) -> None:
-    given = config(
-        run={"vllm_python": real_vllm}, engine={"prefix_caching": True, "max_num_seqs": 2}
-    )
+    given = config(engine={"prefix_caching": True, "max_num_seqs": 2})
     record = run_arms(directory, given, environment, with_requests(prepared, ALIKE, 16, alike=64))
     arm = result(record)
     assert (arm.status, arm.problems) == ("finished", []), arm.reason
@@ -223,7 +220,7 @@ def test_requests_that_come_later_are_handed_over_when_they_come_and_urgent_ones
     Two may run at a time, and of those three the last one is the most urgent.
     """
     engine = {"policy": "priority", "max_num_seqs": 2}
-    given = config(("paged", "vllm"), run={"vllm_python": real_vllm}, engine=engine)
+    given = config(("paged", "vllm"), engine=engine)
     fitted = with_requests(prepared, ((40, 6), (33, 8), (50, 5), (20, 4), (21, 3)), 16)
     places = ((0.0, 1), (2.0, 0), (40.0, 1), (40.0, 1), (40.0, 0))
     requests = [
@@ -269,7 +266,7 @@ def test_a_worker_that_is_killed_leaves_a_row_and_nobody(
             victims.extend(process for process in below if "Worker" in process.name())
             victims[0].send_signal(signal.SIGKILL)
 
-    given = config(run={"vllm_python": real_vllm, "arm_timeout_s": 120})
+    given = config(run={"arm_timeout_s": 120})
     some = with_requests(prepared, ((5, 100), (5, 100)), 16)
     record = run_arms(directory, given, environment, some, listener)
     arm = result(record)

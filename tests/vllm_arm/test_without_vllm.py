@@ -10,6 +10,7 @@ from vllm_runs import pretender
 
 from experiment.cli import main
 from experiment.i18n import Translator
+from experiment.launch import VLLM_PYTHON
 from experiment.messages import ExitCode, message
 
 WORDS = ("run", "--yes", "--offline", "--lang", "en", "--model", "tiny-gpt2", "--device", "cpu")
@@ -28,10 +29,11 @@ def test_a_run_without_vllm_says_how_to_get_it_and_ends_well(
 
 
 def test_a_vllm_that_is_skipped_changes_nothing_for_the_others(
-    directory: Path, tmp_path: Path
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its attention on the CPU is not compiled for tiny-gpt2's heads of 16."""
     python = str(pretender(tmp_path / "python", ""))
+    monkeypatch.setenv(VLLM_PYTHON, "")  # put back at the end
     words = (*WORDS, "--max-new-tokens", "2", "--prompt", "Hello", "--max-length", "512")
     arms = ("--arms", "paged,vllm", "--vllm-python", python, "--out", str(directory))
     assert main([*words, *arms]) == ExitCode.OK

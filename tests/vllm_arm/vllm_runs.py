@@ -54,7 +54,7 @@ def pretender(path: Path, body: str) -> Path:
     path.write_text(
         f"#!{sys.executable}\n"
         "import os, subprocess, sys, time\n"
-        "if sys.argv[1] == '-c':\n"
+        "if '-c' in sys.argv:\n"
         '    print(\'[["vllm", "0"]]\')\n'
         "    sys.exit()\n"
         f"{body}\n",

@@ -1,0 +1,198 @@
+"""No code from the working directory, data or caches of others; no secret for a child."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiment.child_environment import child_environment
+from experiment.cli import main
+from experiment.compiled_cache import code_cache
+from experiment.config import VLLM_ARGUMENTS, make_config
+from experiment.launch import VLLM_PYTHON, vllm_python
+from experiment.messages import ExitCode, UserError
+from experiment.model.builtin import build_model
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("json", "torch", "psutil", "numba", "pickle", "socket", "multiprocessing", "experiment")
+RUN = (
+    "--yes", "--quiet", "--offline", "--device", "cpu", "--model", "tiny-gpt2", "--prompt", "Hi",
+    "--max-new-tokens", "2", "--max-length", "64", "--arms", "contiguous.batch,paged,vllm",
+)  # fmt: skip
+SWEEP = (
+    "sweep", "--workers", "2", "--set", "policy=['paged','slabs']", "--set", "model='gpt2'",
+    "--set", "gpu='a100-80gb'", "--set", "trace='trace.jsonl'",
+)  # fmt: skip
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A directory with modules and an interpreter that leave a mark where they are run."""
+    place = tmp_path / "hostile"
+    (place / "experiment").mkdir(parents=True)
+    for name in NAMES:
+        path = place / name / "__init__.py" if name == "experiment" else place / f"{name}.py"
+        path.write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})", encoding="utf-8")
+    python = place / ".venv-vllm" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\necho python >>{tmp_path / 'ran'}\n", encoding="utf-8")
+    python.chmod(0o755)
+    rows = ({"timestamp": n, "input_length": 9, "output_length": 3} for n in range(1, 20))
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (place / "trace.jsonl").write_text(lines, encoding="utf-8")
+    return place
+
+
+@pytest.mark.parametrize("words", [RUN, SWEEP], ids=["run", "sweep"])
+def test_nothing_is_run_from_the_working_directory_and_no_child_has_a_secret(
+    words: tuple[str, ...], hostile: Path, tmp_path: Path
+) -> None:
+    """Processes of ours say in a module of the import path what they are and what they have."""
+    seen = tmp_path / "seen"
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "secrets = sorted(n for n, v in os.environ.items() if 'S3CRET' in v)\n"
+        f"open({str(seen)!r}, 'a').write(' '.join([*sys.orig_argv[1:], *secrets]) + '\\n')\n",
+        encoding="utf-8",
+    )
+    secrets = {"HF_TOKEN": "S3CRET", "MYSQL_PWD": "S3CRET", "A_PAT": "S3CRET", "MINE": "S3CRET"}
+    environment = {
+        **os.environ, **secrets, "PYTHONPATH": str(tmp_path / "path"),
+        "HF_ENDPOINT": "http://user:S3CRETURL@127.0.0.1:9",
+    }  # fmt: skip
+    environment.pop("PYTHONSAFEPATH", None)
+    out = tmp_path / "out"
+    more = ("--lang", "en", "--out", str(out))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run_experiment.py"), *words, *more],
+        cwd=hostile, env=environment, capture_output=True, encoding="utf-8", check=False,
+        timeout=500,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text(encoding="utf-8")
+    assert not [p for p in out.rglob("*") if p.is_file() and b"S3CRET" in p.read_bytes()]
+    children = seen.read_text(encoding="utf-8").splitlines()[1:]
+    assert children
+    if words is RUN:
+        ours = [line for line in children if " -m " in line]
+        assert {line.split()[2] for line in ours} > {"experiment.prepare", "experiment.arms"}
+        told = [line.split()[2:] for line in ours if len(line.split()) > 3]
+        assert told == [["experiment.prepare", "HF_ENDPOINT", "HF_TOKEN"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_there"),
+    [
+        *((name, True) for name in (
+            "PATH", "HOME", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_X",
+            "PYTORCH_X", "TRITON_X", "OMP_X", "https_proxy", "SSL_CERT_FILE", "HF_HOME",
+            "PAGEDKV_CACHE", "VLLM_CPU_KVCACHE_SPACE",
+        )),
+        *((name, False) for name in (
+            "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_PLUGINS", "VLLM_API_KEY", "MYSQL_PWD",
+            "A_PAT", "OPENAI_KEY", "PGPASSWORD", "AWS_PROFILE", "OLDPWD", "EDITOR",
+        )),
+    ],
+)  # fmt: skip
+def test_a_child_inherits_an_allow_list_of_variables(
+    name: str, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "/x")
+    assert (child_environment({}).get(name) == "/x") is is_there
+
+
+def test_vllms_interpreter_is_named_by_the_environment_and_not_by_the_working_directory(
+    hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(hostile)
+    monkeypatch.delenv(VLLM_PYTHON, raising=False)
+    assert vllm_python() in (None, str(ROOT / ".venv-vllm" / "bin" / "python"))
+    monkeypatch.setenv(VLLM_PYTHON, ".venv-vllm/bin/python")
+    assert vllm_python() == str(hostile / ".venv-vllm" / "bin" / "python")
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"run": {"vllm_python": "/bin/false"}},
+        {"experiment": {"size": "quick", "quick": {"run": {"vllm_python": "/bin/false"}}}},
+    ],
+)
+def test_a_config_names_no_interpreter(section: dict[str, object], tmp_path: Path) -> None:
+    from experiment.config_reading import load_config
+
+    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in section.items())
+    text = text.replace('": ', '" = ')
+    (tmp_path / "c.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        load_config(tmp_path / "c.toml", {})
+    assert caught.value.text.key.startswith("error.unknown")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("worker_cls", "evil.Worker"), ("scheduler_cls", "evil.Scheduler"), ("load_format", "pt"),
+        ("logits_processors", ["evil:Processor"]), ("tokenizer", "evil/tokenizer"),
+        ("kv_transfer_config", {"kv_connector_module_path": "evil"}), ("hf_overrides", {}),
+        ("structured_outputs_config", {"reasoning_parser_plugin": "evil.py"}),
+        ("trust_remote_code", True), ("kv_cache_memory_bytes", 1), ("swap-space", 1),
+        ("kv_cache_dtype", "evil.module"), ("attention_backend", "../evil"),
+        ("cudagraph_capture_sizes", ["evil"]), ("moe_backend", {"a": 1}), ("moe_backend", None),
+    ],
+)  # fmt: skip
+def test_vllm_is_told_plain_values_alone(argument: str, value: object) -> None:
+    with pytest.raises(UserError) as caught:
+        make_config({"vllm": {"args": {argument: value}}})
+    assert caught.value.text.params["argument"] == argument
+    assert "worker_cls" not in VLLM_ARGUMENTS
+    plain = {"kv_cache_dtype": "fp8_e4m3", "swap_space": 1, "cudagraph_capture_sizes": [1, 2]}
+    assert make_config({"vllm": {"args": plain}}).vllm.args == plain
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation", "x_implementation"])
+def test_a_models_config_chooses_no_implementation(
+    key: str, nested: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Path(shutil.copytree(build_model("tiny-gpt2", 0, 0.08), tmp_path / "model"))
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    chosen = {key: "evil/kernel"}
+    config |= {"text_config": [chosen]} if nested else chosen
+    (model / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    words = ["--yes", "--quiet", "--offline", "--device", "cpu", "--arms", "paged", "--lang", "en"]
+    out = str(tmp_path / "out")
+    assert main([*words, "--model", str(model), "--out", out]) == ExitCode.USAGE
+    assert f"sets {key}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_compiled_code_that_others_can_write_is_refused(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / "models"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    path = code_cache("numba")
+    assert path == tmp_path / "own" / "pagedkv-lab" / "numba"
+    assert path.stat().st_mode & 0o777 == 0o700
+    path.chmod(mode)
+    assert main([*RUN, "--lang", "en", "--out", str(tmp_path / "out")]) == ExitCode.USAGE
+    assert str(path) in capsys.readouterr().err
+
+
+def test_compiled_code_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    code_cache("numba")
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(UserError):
+        code_cache("numba")
