@@ -381,6 +381,7 @@ def _environment(
         **({TORCH_CACHE: str(compiled)} if compiled else {}),
         **({"TMPDIR": str(scratch)} if scratch else {}),
         "PYTHONUTF8": "1",
+        "PYTHONOPTIMIZE": "",  # Transformers reads docstrings as it is imported
         "PYTHONPATH": packages,
         "TOKENIZERS_PARALLELISM": "false",
         **extra,
