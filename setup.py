@@ -1,11 +1,18 @@
-"""Puts configs/ into the wheel, as a part of the package; everything else is in pyproject.toml."""
+"""Puts configs/ into the wheel, as a part of the package; everything else is in pyproject.toml.
 
+Its description is the README without pictures and links into the repository, which lead nowhere on
+a package index.
+"""
+
+import re
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
 CONFIGS = Path("configs")
+README = re.sub(r"^\[!\[.*\n", "", Path("README.md").read_text(encoding="utf-8"), flags=re.M)
+README = re.sub(r"!?\[([^\]]*)\]\((?!https?:|#)[^)]*\)", r"\1", README)
 
 
 class BuildWithConfigs(build_py):
@@ -18,8 +25,12 @@ class BuildWithConfigs(build_py):
             return
         target = Path(self.build_lib, "experiment", CONFIGS.name)
         self.mkpath(str(target))
-        for path in sorted(CONFIGS.glob("*.toml")):
+        for path in sorted(CONFIGS.iterdir()):
             self.copy_file(str(path), str(target / path.name))
 
 
-setup(cmdclass={"build_py": BuildWithConfigs})
+setup(
+    cmdclass={"build_py": BuildWithConfigs},
+    long_description=README,
+    long_description_content_type="text/markdown",
+)

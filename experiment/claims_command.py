@@ -33,6 +33,7 @@ from experiment.foreign import check_inside, evaluating
 from experiment.i18n import Translator
 from experiment.messages import ExitCode, Message, UserError, message
 from experiment.os_errors import os_reason, writing
+from experiment.packages import check_installed
 from experiment.privacy import cleaned_json, without_names
 from experiment.quiet import may_ask, others_before
 from experiment.record import EVENTS_FILE, RUN_FILE, Record, read_record
@@ -88,6 +89,7 @@ def _judge_all(
             console.used(name, place, number, len(names))
             continue
         if not looked:
+            check_installed()
             if moved := cache_notice():
                 console.warn(moved)
             others_before(console.warn, console.ask if may_ask(options.yes) else None)

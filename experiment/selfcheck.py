@@ -30,6 +30,7 @@ from experiment.messages import ExitCode, Message, UserError, message, user_erro
 from experiment.noise import kept_busy
 from experiment.offspring import Guard, new_mark
 from experiment.os_errors import os_reason
+from experiment.packages import check_installed
 from experiment.process import Child
 from experiment.record import EventLog
 from experiment.report.console import ConsoleReporter
@@ -57,6 +58,7 @@ def selfcheck(lang: str, ascii_only: bool) -> int:
     Raises:
         UserError: the checks could not be made at all.
     """
+    check_installed()
     console = ConsoleReporter(lang, ascii_only)
     console.section("section.selfcheck")
     with _scratch() as scratch:

@@ -22,14 +22,14 @@ COMMAND = "pagedkv"
 
 def config_names() -> tuple[str, ...]:
     """Names of the configs that come with the program: of runs, and of sweeps (``sweep-...``)."""
-    names = sorted(path.stem for path in CONFIGS.glob("*.toml"))
-    return tuple(name for name in names if not name.startswith("gate-"))
+    return tuple(name for name in _names(".toml") if not name.startswith("gate-"))
 
 
-def find_config(name: str) -> Path:
-    """The file of that name; where there is none, the config that we ship under it.
+def find_config(name: str, suffix: str = ".toml") -> Path:
+    """The file of that name; where there is none, the one that we ship under it.
 
-    ``quick`` and ``configs/quick.toml`` are ours in any working directory.
+    ``quick`` and ``configs/quick.toml`` are ours in any working directory; so are gates, and with
+    the suffix ``.json`` baselines.
 
     Raises:
         UserError: there is neither, and one that we ship has nearly that name.
@@ -37,14 +37,18 @@ def find_config(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    if name in config_names():
-        return CONFIGS / f"{name}.toml"
+    if name in _names(suffix):
+        return CONFIGS / f"{name}{suffix}"
     shipped = CONFIGS / path.name
     if path.parent == Path("configs") and shipped.is_file():
         return shipped
-    if not path.exists() and (near := nearest(path.stem, config_names())):
+    if not path.exists() and (near := nearest(path.stem, _names(suffix))):
         raise unknown("config", name, near, near=near)
     return path
+
+
+def _names(suffix: str) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in CONFIGS.glob(f"*{suffix}")))
 
 
 def program() -> tuple[str, ...]:

@@ -38,6 +38,7 @@ from experiment.margins import explain_differences
 from experiment.messages import ExitCode, UserError, message
 from experiment.model.source import text_warning
 from experiment.os_errors import disk_errors, unwritable, writing
+from experiment.packages import check_installed
 from experiment.privacy import without_names
 from experiment.quiet import may_ask, others_before
 from experiment.record import EVENTS_FILE, EventLog
@@ -82,6 +83,7 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
     prompts = choose_prompts(config)
     check_prompts(prompts)
     check_experiment(config)
+    check_installed()
     directory = resumption.directory if resumption else make_run_directory(options.out)
     console = _console(config, options)
     with Interrupts() as interrupts:

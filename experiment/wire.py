@@ -32,7 +32,8 @@ class Wire:
 
     def __init__(self) -> None:
         # Libraries print to file descriptor 1; only the copy made here reaches the runner.
-        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
+        # It stays open as long as the process.
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n", closefd=False)
         os.dup2(2, 1)
         self._in = sys.stdin
         self.import_s = 0.0

@@ -125,9 +125,10 @@ def test_every_make_target_and_variable_exists(found: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("found", [one for one in ALL if one[0] == "pip"], ids=" ".join)
 def test_what_pip_is_told_to_install_is_there(found: tuple[str, ...]) -> None:
+    needed = {re.split("[<>=]", wanted)[0] for wanted in PROJECT["dependencies"]}
     for what in found[2:]:
         name, _, extra = what.rstrip("]").partition("[")
-        assert name in (".", PROJECT["name"])
+        assert name in (".", "--no-deps", PROJECT["name"], *needed)
         assert not extra or extra in PROJECT["optional-dependencies"]
 
 
@@ -137,6 +138,7 @@ def test_a_shipped_config_is_found_from_any_directory(
     monkeypatch.chdir(tmp_path)
     assert find_config("configs/quick.toml") == CONFIGS / "quick.toml"
     assert find_config("quick") == CONFIGS / "quick.toml"
+    assert find_config("gate-example") == CONFIGS / "gate-example.toml"
     with pytest.raises(UserError):
         find_config("quick.toml")
     own = tmp_path / "configs" / "quick.toml"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from event_makers import whole_run
 from guide_pages import ROOT, read
-from pydantic import BaseModel, ValidationError
+from pydantic import VERSION, BaseModel, ValidationError
 
 from experiment import cli
 from experiment.events import encode
@@ -81,6 +81,10 @@ def test_the_program_on_the_page_reads_a_run(
     assert all(line.endswith("slots wasted") for line in lines)
 
 
+@pytest.mark.skipif(
+    f"pydantic=={VERSION}" not in read("constraints.txt").split(),
+    reason="each version of pydantic writes a schema in its own way",
+)
 def test_the_committed_schema_is_that_of_the_classes() -> None:
     committed = read_json(ROOT / "docs/run.schema.json")
     assert committed == json.loads(json.dumps(schema())), "it is old: make schema"

@@ -54,7 +54,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     directory = tmp_path_factory.mktemp("run") / "out"
     baseline, gate = (str(QUICK.with_name(n)) for n in ("baseline-quick.json", "gate-example.toml"))
     words = ("--yes", "--lang", "en", "--baseline", baseline, "--gate", gate)
-    process = start(*words, "--out", str(directory))
+    strict = {**os.environ, "PYTHONWARNINGS": "error", "PYTHONOPTIMIZE": "2"}
+    process = start(*words, "--out", str(directory), env=strict)
     out, err = process.communicate(timeout=300)
     assert process.returncode == ExitCode.OK, err
     assert err == ""
@@ -66,6 +67,11 @@ def test_every_arm_ends_well_with_equal_tokens(finished: tuple[Path, str]) -> No
     assert [arm.status for arm in results.arms] == ["finished"] * 5
     assert [comparison.equal for comparison in results.tokens] == [True] * 4
     assert not [problem for arm in results.arms for problem in arm.problems]
+
+
+def test_nothing_warns(finished: tuple[Path, str]) -> None:
+    logs = "".join(path.read_text(encoding="utf-8") for path in (finished[0] / "logs").iterdir())
+    assert "Warning" not in logs
 
 
 def test_the_figures_are_those_of_arithmetic(finished: tuple[Path, str]) -> None:

@@ -12,12 +12,15 @@ import sys
 import tarfile
 import venv
 import zipfile
+from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
 from event_makers import whole_run
-from guide_pages import ROOT, read
+from guide_pages import LINK, ROOT, commands, read
+from packaging.requirements import Requirement
 from source_tree import copy_tree
 
 from experiment.events import encode
@@ -64,10 +67,8 @@ def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture(scope="module")
-def pagedkv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command of an installation of it; what it depends on is borrowed from this one."""
-    place = tmp_path_factory.mktemp("installed") / "venv"
+def install(wheel: Path, place: Path, borrowed: Iterable[str]) -> Path:
+    """The command of an installation of it; what it depends on lies in other directories."""
     venv.create(place, with_pip=False)
     scripts = place / ("Scripts" if os.name == "nt" else "bin")
     call(
@@ -75,10 +76,37 @@ def pagedkv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--no-deps", "--no-index", "--quiet", wheel, cwd=place,
     )  # fmt: skip
     packages = next(place.rglob("site-packages"))
-    # Directories alone: what a file in them adds, such as this repository, stays out.
-    borrowed = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     (packages / "borrowed.pth").write_text("\n".join(borrowed) + "\n", encoding="utf-8")
     return scripts / "pagedkv"
+
+
+@pytest.fixture(scope="module")
+def pagedkv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With all that it depends on."""
+    # Directories alone: what a file in them adds, such as this repository, stays out.
+    borrowed = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    return install(wheel, tmp_path_factory.mktemp("installed") / "venv", borrowed)
+
+
+@pytest.fixture(scope="module")
+def simulator(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With what the README lists for simulations, and what that depends on."""
+    listed = [one[2:] for one in commands("README.md") if one[:2] == ["pip", "install"]]
+    (wanted,) = [names for names in listed if "jinja2" in names]
+    place = tmp_path_factory.mktemp("simulator")
+    borrowed, done = place / "borrowed", set[str]()
+    borrowed.mkdir()
+    while wanted:
+        if (name := wanted.pop().lower()) in done:
+            continue
+        done.add(name)
+        found = metadata.distribution(name)
+        needs = [Requirement(line) for line in found.requires or ()]
+        wanted += [n.name for n in needs if n.marker is None or n.marker.evaluate({"extra": ""})]
+        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            if not (borrowed / top).exists():
+                (borrowed / top).symlink_to(str(found.locate_file(top)))
+    return install(wheel, place / "venv", [str(borrowed)])
 
 
 def test_a_source_distribution_holds_all_of_the_repository(sources: Path, tmp_path: Path) -> None:
@@ -95,7 +123,7 @@ def test_a_wheel_holds_all_that_is_no_python(wheel: Path) -> None:
     templates = {
         str(path.relative_to(ROOT)) for path in (ROOT / "experiment/report/templates").iterdir()
     }
-    configs = {f"experiment/configs/{path.name}" for path in (ROOT / "configs").glob("*.toml")}
+    configs = {f"experiment/configs/{path.name}" for path in (ROOT / "configs").iterdir()}
     others = {f"experiment/i18n/{lang}.toml" for lang in ("en", "zh")}
     typed = {f"{package}/py.typed" for package in ("experiment", "kvsim")}
     assert len(templates) > 3
@@ -104,31 +132,81 @@ def test_a_wheel_holds_all_that_is_no_python(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests/", "docs/", "reports/"))]
 
 
+def test_the_description_on_a_package_index_has_no_link_into_the_repository(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        text = archive.read(name).decode()
+    links = LINK.findall(text)
+    assert len(links) > 5
+    assert [link for link in links if not link.startswith(("https:", "#"))] == []
+
+
 def test_a_report_made_by_a_wheel_says_how_to_run_it_again_with_pagedkv(
-    pagedkv: Path, tmp_path: Path
+    simulator: Path, tmp_path: Path
 ) -> None:
     log = "".join(encode(event) + "\n" for event in whole_run())
     (tmp_path / "events.jsonl").write_text(log, encoding="utf-8")
-    call(pagedkv, "render", tmp_path, "--lang", "zh", cwd=tmp_path)
+    call(simulator, "render", tmp_path, "--lang", "zh", cwd=tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert re.search(r"^<pre class=\"code\"[^>]*>pagedkv\b", page, re.MULTILINE)
     assert "run_experiment.py" not in page
+    compared = run(
+        simulator, "compare", tmp_path, "--baseline", "baseline-quick", "--gate", "gate-example",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert compared.returncode == ExitCode.GATE, compared.stderr  # it is another run
+    assert (tmp_path / "reports/index.html").exists()
 
 
-def test_the_command_of_a_wheel_calls_itself_pagedkv(pagedkv: Path, tmp_path: Path) -> None:
+def test_simulations_need_no_torch(simulator: Path, tmp_path: Path) -> None:
+    trace = ("--trace", "sharegpt-like", "--requests", "20", "--rate", "2")
+    lengths = ("--prompt-tokens", "100", "--new-tokens", "20")
+    machine = ("--model", "opt-13b", "--gpu", "a100-80gb", "--lang", "en")
+    call(simulator, "simulate", *trace, *machine, "--out", "sim", cwd=tmp_path)
+    (tmp_path / "sim/report.html").unlink()
+    call(simulator, "render", "sim", cwd=tmp_path)
+    assert (tmp_path / "sim/report.html").exists()
+    assert "vllm serve" in call(simulator, "plan", *lengths, *machine, cwd=tmp_path).stdout
+    assert "simulate" in call(simulator.parent / "python", "-m", "kvsim", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("command", ["quick", "selfcheck", "claims", "bench"])
+def test_a_run_without_torch_is_refused_in_one_line_with_the_command_to_install_it(
+    simulator: Path, tmp_path: Path, command: str
+) -> None:
+    done = run(simulator, command, "--lang", "en", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
+    (line,) = done.stderr.splitlines()
+    assert "torch" in line
+    assert "pip install pagedkv-lab" in line
+
+
+def test_a_wheel_without_anything_names_what_is_missing_in_one_line(
+    simulator: Path, tmp_path: Path
+) -> None:
+    packages = next(simulator.parent.parent.rglob("site-packages"))
+    code = f"import sys; sys.path.append({str(packages)!r}); from experiment.__main__ import entry"
+    done = run(simulator.parent / "python", "-S", "-c", f"{code}; entry()", cwd=tmp_path)
+    assert done.returncode == ExitCode.USAGE
+    (line,) = done.stderr.splitlines()
+    assert "pydantic" in line
+    assert "pip install pagedkv-lab" in line
+
+
+def test_the_command_of_a_wheel_calls_itself_pagedkv(simulator: Path, tmp_path: Path) -> None:
     for words in (["--help"], ["plan", "--help"], ["--list-experiments"]):
-        said = call(pagedkv, *words, "--lang", "en", cwd=tmp_path).stdout
+        said = call(simulator, *words, "--lang", "en", cwd=tmp_path).stdout
         assert "pagedkv" in said
         assert "run_experiment.py" not in said
 
 
 def test_a_wheel_finds_every_experiment_away_from_the_repository(
-    pagedkv: Path, tmp_path: Path
+    simulator: Path, tmp_path: Path
 ) -> None:
-    said = call(pagedkv, "--list-experiments", cwd=tmp_path).stdout
+    said = call(simulator, "--list-experiments", cwd=tmp_path).stdout
     assert {line.split()[0] for line in said.splitlines() if line} >= set(EXPERIMENTS)
     code = "import experiment; print(experiment.__file__)"
-    place = call(pagedkv.parent / "python", "-c", code, cwd=tmp_path).stdout
+    place = call(simulator.parent / "python", "-c", code, cwd=tmp_path).stdout
     assert "site-packages" in place
 
 

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import torch
 from transformers import (
     CompileConfig,
     DynamicCache,
+    GenerationMixin,
     StaticCache,
     StoppingCriteriaList,
 )
@@ -50,6 +52,9 @@ COMPILED: dict[str, Any] = {"disable_compile": False, "compile_config": CompileC
 # New tokens while compiling: the graphs are captured in the first steps that decode.
 _WARM_UP = 4
 _COMPILED_ARM = "contiguous.compiled"
+# The argument of generate that takes a cache; Transformers 5.24 renamed it.
+_RENAMED = "cache" in signature(GenerationMixin.prepare_inputs_for_generation).parameters
+_CACHE = "cache" if _RENAMED else "past_key_values"
 
 
 def run_sequential(run: ArmRun) -> None:
@@ -253,7 +258,7 @@ def _arguments(model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> dict
     return {
         "input_ids": torch.tensor(ids, device=device),
         "attention_mask": torch.tensor(mask, device=device),
-        "past_key_values": cache,
+        _CACHE: cache,
         "max_new_tokens": max(request.max_new_tokens for request in batch),
         "num_beams": 1,
         "eos_token_id": None,  # the hook applies the stop rule that all arms share

@@ -20,8 +20,6 @@ from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from transformers import ContinuousBatchingConfig, GenerationConfig
-
 from experiment.arms.arrivals import clock_of
 from experiment.arms.base import ArmRun
 from experiment.arms.choice import choice
@@ -86,6 +84,9 @@ def _start(run: ArmRun, model: Any) -> Any:
     Raises:
         UserError: the cache is laid out in a way that cannot be told.
     """
+    # Where Transformers moves it, this arm fails alone.
+    from transformers import ContinuousBatchingConfig, GenerationConfig
+
     task = run.task
     size = task.workload.block_size
     blocks = task.geometry.blocks_in(task.workload.budget_bytes, size) - TRASH_BLOCKS

@@ -44,6 +44,7 @@ from experiment.events import ArmFailed, Event, Notice, RunStarted
 from experiment.launch import VLLM, Prepared, refuse
 from experiment.messages import Message, UserError, arm_message, message
 from experiment.noise import BUSY_CORES, load_average, others_cores
+from experiment.packages import check_installed
 from experiment.privacy import without_private
 from experiment.record import EventLog
 from experiment.runner import Session
@@ -65,6 +66,7 @@ class Bench:
     """
 
     def __init__(self, options: Options, say: Say, listener: Listener, shown: Shown) -> None:
+        check_installed()
         self.options = options
         self.data = BenchData(
             version=__version__,

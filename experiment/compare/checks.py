@@ -12,6 +12,7 @@ from experiment.compare.gate import Judged, Limit, judge, needs_baseline, read_g
 from experiment.compare.results import Comparison, Side
 from experiment.compare.sides import compare_sides
 from experiment.messages import ExitCode, user_error
+from experiment.shipped import find_config
 
 if TYPE_CHECKING:
     from experiment.report.compare import CompareConsole
@@ -41,11 +42,16 @@ def read_checks(baseline: str | None, gate: str | None, before: bool = False) ->
     Raises:
         UserError: one of them cannot be used, or the gate needs a baseline that was not given.
     """
-    limits = read_gate(Path(gate)) if gate is not None else None
-    side = read_any(Path(baseline)) if baseline is not None else None
+    limits = read_gate(find_config(gate)) if gate is not None else None
+    side = read_any(_find_baseline(baseline)) if baseline is not None else None
     if limits is not None and side is None and not before and needs_baseline(limits):
         raise user_error("error.gate.needs_baseline", path=gate)
     return Checks(side, limits)
+
+
+def _find_baseline(name: str) -> Path:
+    path = Path(name)
+    return path if path.exists() else find_config(name, ".json")
 
 
 def check_run(

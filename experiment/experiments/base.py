@@ -12,6 +12,7 @@ from experiment.config import ARM_GROUPS, Config, make_config, put_over
 from experiment.experiments.found import Found
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, message, shown, user_error
+from experiment.shipped import CONFIGS
 from experiment.workload import check_size
 from kvsim.near import nearest
 from kvsim.traces.distributions import Arrivals
@@ -101,7 +102,10 @@ def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
         cells = experiment.cells(config)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {error}"
-        raise user_error("error.experiment_options", name=experiment.name, why=why) from error
+        path = str(CONFIGS / f"{experiment.name}.toml")
+        raise user_error(
+            "error.experiment_options", name=experiment.name, why=why, path=path
+        ) from error
     if not cells:
         raise user_error("error.experiment_values", name=experiment.name)
     for place, cell in enumerate(cells):

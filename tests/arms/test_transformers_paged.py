@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,11 +31,29 @@ REQUESTS = ((15, 34), (20, 3), (4, 40), (13, 1), (16, 40))
 ALIKE = ((31, 30), (36, 3), (20, 40), (29, 1), (32, 32))
 
 
+# A Transformers that has its configuration in another place.
+MOVED = """
+import sys, transformers, types
+class Moved(types.ModuleType):
+    def __getattr__(self, name):
+        if name == "ContinuousBatchingConfig":
+            raise AttributeError(name)
+        return getattr(transformers, name)
+sys.modules["transformers"] = Moved("transformers")
+import experiment.arms.registry
+"""
+
+
 @pytest.fixture(scope="module")
 def run(runs: Path, environment: Environment, prepared: Prepared) -> Run:
     config = make_config("tiny-gpt2", ("contiguous.sequential", "paged", ARM))
     fitted = with_requests(prepared, REQUESTS, slabs=1.5, max_length=64, block_size=8)
     return run_arms(runs / "transformers_paged", environment, config, fitted)
+
+
+def test_the_other_arms_start_where_transformers_has_none_of_it() -> None:
+    done = subprocess.run([sys.executable, "-c", MOVED], capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
 
 
 def test_it_generates_the_tokens_of_the_other_arms(run: Run) -> None:
