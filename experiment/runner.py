@@ -50,8 +50,7 @@ Listener = Callable[[Event], None]
 PREPARATION = "experiment.prepare"
 LOOPS = ("loops", "experiment.compile_loops")
 _AS_GIVEN: Any = {"mode": "json", "exclude_unset": True}  # the preparation chooses what is unset
-_PREPARE_TIMEOUT_S = 4 * 3600.0  # a large model over a slow line
-_PROBE_TIMEOUT_S = 300.0
+_PREPARE_TIMEOUT_S, _PROBE_TIMEOUT_S = 4 * 3600.0, 300.0  # a large model over a slow line
 
 
 @dataclass(frozen=True, slots=True)

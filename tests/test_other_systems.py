@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,7 +77,10 @@ def test_on_windows_a_clone_starts_its_environment_or_says_how_to_install(
     built: bool, tmp_path: Path
 ) -> None:
     door = tmp_path / "run_experiment.py"
-    door.write_text((ROOT / "run_experiment.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "experiment").mkdir()
+    for name in ("__init__.py", "__main__.py", "packages.py"):
+        shutil.copy(ROOT / "experiment" / name, tmp_path / "experiment" / name)
+    shutil.copy(ROOT / door.name, door)
     if built:
         python = tmp_path / ".venv/Scripts/python.exe"
         python.parent.mkdir(parents=True)

@@ -23,7 +23,7 @@ from experiment.sweep_command import _expand, _grid
 
 PROJECT = tomllib.loads(read("pyproject.toml"))["project"]
 MAKEFILE = read("Makefile")
-TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+TARGETS = set(re.findall(r"^(?:\.PHONY: )?([a-z-]+)(?::|$)", MAKEFILE, re.MULTILINE))
 VARIABLES = set(re.findall(r"^([A-Z_]+) \?=", MAKEFILE, re.MULTILINE))
 ALL = sorted({tuple(found) for page in WITH_COMMANDS for found in commands(page)})
 OURS = [given for found in ALL if (given := program_words(list(found))) is not None]
