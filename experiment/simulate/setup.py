@@ -187,7 +187,7 @@ class Memory:
         """The KV budget, given or worked out.
 
         Raises:
-            UserError: weights and overhead leave nothing, or more was given than there is.
+            UserError: weights and overhead leave nothing, or less than was given.
         """
         if self.budget is None:
             with said():
@@ -195,10 +195,11 @@ class Memory:
         with said():
             check_split(model, self.gpus)
         memory = gpu.memory_bytes * self.gpus
-        if self.budget > memory:
+        weights = model.weight_bytes(self.dtype)
+        if self.budget + weights > memory:
             raise user_error(
-                "error.sim.budget_beyond", budget=self.budget, memory=memory, gpu=gpu.name,
-                gpus=self.gpus,
+                "error.sim.budget_beyond", budget=self.budget, weights=weights, memory=memory,
+                gpu=gpu.name, gpus=self.gpus,
             )  # fmt: skip
         return KVBudget(self.budget, memory)
 

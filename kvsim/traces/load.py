@@ -24,7 +24,7 @@ from kvsim.traces.types import (
 )
 
 # Requests a second, or seconds a request, beyond which a unit of time is implausible.
-_MOST_RATE = 1_000
+_MOST_RATE, _LONGEST_GAP_S = 250, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class _Pass:
         span, gaps = self.latest - self.origin, self.accepted - 1
         if gaps * NANOSECONDS > _MOST_RATE * span > 0:
             return "fast"
-        return "slow" if gaps and span > _MOST_RATE * gaps * NANOSECONDS else None
+        return "slow" if gaps and span > _LONGEST_GAP_S * gaps * NANOSECONDS else None
 
     def requests(self) -> Iterator[TraceRequest]:
         with opened(self.path) as (hashed, stream):

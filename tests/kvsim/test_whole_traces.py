@@ -220,6 +220,9 @@ def test_the_nearest_format_and_what_it_lacks_are_named(
         ("s", [0, 0.0004, 0.0008], "fast"),
         ("ms", [0, 1, 1], "fast"),
         ("s", [0, 3000, 6000], "slow"),
+        ("s", [0, 203, 406], "slow"),
+        ("ms", [0, 2, 5], "fast"),
+        ("s", [0, 60, 120], None),
         ("s", [0, 0, 0], None),
     ],
 )

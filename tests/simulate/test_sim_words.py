@@ -81,6 +81,7 @@ WRONG = {
         ("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "13MiB", "--policy", "paged",
          "--requests", "4"), "4"),
     "budget beyond": (("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "99GiB"), "40 GiB"),
+    "beside weights": (("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "30GiB"), "40 GiB"),
     "no size": (("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "much"), "--kv-budget"),
     "beyond positions": (("simulate", *MODEL, *DRAWN, "--max-length", "9999"), "2,048"),
     "hardly fits": (("simulate", *MODEL, *DRAWN, "--max-length", "9"), "9"),
@@ -281,6 +282,7 @@ def test_texts_are_counted_and_a_rate_is_drawn_for_a_trace_without_a_clock(
     printed = " ".join(capsys.readouterr().out.split())
     assert "counted in the file's texts with GPT-2's tokenizer" in printed
     assert "arrivals drawn: poisson, 2 a second, seed 5" in printed
+    assert "ns (as given)" not in printed
 
 
 @pytest.mark.parametrize("command", ["simulate", "plan", "calibrate"])

@@ -46,7 +46,7 @@ def _kind(trace: Data) -> Iterator[Fact]:
         yield _fact("unit", message("sim.fact.no_clock"))
     elif trace["unit"] == "date":
         yield _fact("unit", message("sim.fact.dates"))
-    elif trace["format"] != "generated":
+    elif trace["format"] != "generated" and not _has_drawn_arrivals(trace):
         source = message(f"sim.source.{trace['unit_source']}").model_dump()
         yield _said("unit", unit=trace["unit"], source=source)
     if doubt := trace.get("unit_doubt"):
@@ -55,6 +55,10 @@ def _kind(trace: Data) -> Iterator[Fact]:
     if trace["block_size"] is not None:
         source = message(f"sim.source.{trace['block_size_source']}").model_dump()
         yield _said("hash_blocks", size=trace["block_size"], source=source)
+
+
+def _has_drawn_arrivals(trace: Data) -> bool:
+    return any(edit["kind"] == "with_arrivals" for edit in trace["edits"])
 
 
 def _amounts(trace: Data, facts: Data) -> Iterator[Fact]:
