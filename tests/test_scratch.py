@@ -15,6 +15,7 @@ from experiment.messages import UserError
 from experiment.offspring import Guard
 from experiment.process import Child
 from experiment.scratch import make_scratch, remove_scratch
+from experiment.user_cache import TEMPORARY
 
 
 @pytest.fixture
@@ -105,13 +106,14 @@ def test_removing_one_twice_is_no_error(temporary: Path) -> None:
 def test_what_torch_compiles_is_kept_where_something_can_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it goes among the temporary files, as without us: vLLM must be able to make it."""
+    """Else torch decides, as without us: vLLM must be able to make it."""
     monkeypatch.delenv(TORCH_CACHE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     kept = tmp_path / "cache" / "pagedkv-lab" / "torchinductor"
     assert child_environment({})[TORCH_CACHE] == str(kept)
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv(TEMPORARY, str(tmp_path / "file"))
     assert TORCH_CACHE not in child_environment({})
     monkeypatch.setenv(TORCH_CACHE, "/chosen")
     assert child_environment({})[TORCH_CACHE] == "/chosen"

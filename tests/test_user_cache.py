@@ -21,12 +21,12 @@ from experiment.messages import UserError
 LOOK = """
 import json, os
 from pathlib import Path
+from experiment.child_environment import child_environment
 from experiment.compiled_cache import is_empty, torch_cache
 from experiment.model.builtin import cache_root
-from experiment.process import _environment
 cache_root().mkdir(parents=True)
 first = [str(cache_root()), str(torch_cache()), is_empty()]
-os.environ.update(_environment({}, scratch=Path(os.environ["OTHER"])))
+os.environ.update(child_environment({}, scratch=Path(os.environ["OTHER"])))
 print(json.dumps([first, [str(cache_root()), str(torch_cache()), is_empty()]]))
 """
 
@@ -100,7 +100,8 @@ def test_a_cache_that_may_not_be_looked_into_is_an_empty_one(tmp_path: Path) -> 
     closed.mkdir(mode=0)
     code = "from experiment.compiled_cache import is_empty; print(is_empty())"
     kept = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
-    told = {**kept, "PAGEDKV_CACHE": str(closed / "x"), "PYTHONPATH": str(ROOT)}
+    nowhere = {"XDG_CACHE_HOME": str(closed / "x"), user_cache.TEMPORARY: str(closed)}
+    told = {**kept, **nowhere, "PYTHONPATH": str(ROOT)}
     words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
     words = words if os.geteuid() == 0 else []
     done = subprocess.run(

@@ -61,10 +61,10 @@ def test_spinning_is_bounded_unless_somebody_has_decided() -> None:
 
 def test_arms_of_ours_are_told_how_to_wait_and_vllm_is_not() -> None:
     config = Config.model_validate({"run": {"threads": 2}})
-    assert _variables(config, Launch("m", {})).items() >= WAITING.items()
+    assert _variables("m", config, Launch("m", {})).items() >= WAITING.items()
     other = Launch("m", {}, "python", {"OMP_NUM_THREADS": "2"})
-    assert _variables(config, other) == {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
-    assert _variables(None, None) == {}
+    assert _variables("m", config, other) == {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
+    assert _variables("m", None, None) == {}
 
 
 @pytest.mark.parametrize("policy", POLICIES)

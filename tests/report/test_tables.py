@@ -93,7 +93,7 @@ def printed(lang: str, folder: Path) -> Iterator[Callable[[], object]]:
     (folder / "gate.toml").write_text(GATE, encoding="utf-8")
     pair = [str(folder / "busy"), str(folder / "vllm")]
     for words in (
-        ["simulate", *SIM, *SWEEPS, "--out", str(folder / "sim")],
+        ["simulate", *SIM, *SWEEPS, "--details", "--out", str(folder / "sim")],
         ["plan", *SIM],
         ["calibrate", str(folder / "busy"), "--out", str(folder / "calibrated.json")],
         ["compare", *pair, "--all", "--gate", str(folder / "gate.toml"), "--out",

@@ -52,6 +52,7 @@ ALLOWED = {
     ("experiment/scratch.py", "make_scratch", "tempfile.mkdtemp"): "temporary files of a child",
     ("experiment/selfcheck.py", "_scratch", "tempfile.mkdtemp"): "logs of a check",
     ("experiment/selfcheck.py", "_Examination.run", "tempfile.TemporaryDirectory"): "and samples",
+    ("experiment/user_cache.py", "temporary_files", "tempfile.gettempdir"): "a name, not a file",
     ("experiment/wire.py", "Wire.__init__", "os.fdopen"): "the pipe to the runner",
     ("kvsim/sweep/by_ray.py", "_compute_here", "tempfile.TemporaryDirectory"): "a trace, for Ray",
     ("kvsim/sweep/by_ray.py", "_compute_here", "write_bytes"): "into that",
