@@ -8,9 +8,12 @@ and share no disk. Ray is imported when it is asked for, and by nobody else.
 
 from __future__ import annotations
 
+import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,11 +40,24 @@ def by_ray(cells: Sequence[Cell], address: str) -> Iterator[Done]:
         import ray
     except ImportError as error:
         raise SweepError("no_ray") from error
-    _connect(ray, address)
+    with _own_signals():
+        _connect(ray, address)
     try:
         yield from _run(ray, cells)
     finally:
-        ray.shutdown()
+        with _own_signals():
+            ray.shutdown()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Leave SIGTERM to whom it belonged: Ray's handler ends the process with nothing written."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _connect(ray: Any, address: str) -> None:

@@ -23,6 +23,7 @@ _HELD = {
 }
 # Pools in a row that break before any of their cells has ended.
 _MOST_BROKEN = 3
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def by_processes(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
@@ -48,10 +49,10 @@ def by_processes(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
 
 def _one_pool(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
     others, whole = set(active_children()), False
-    with _made_by_the_system():
+    with _made_by_the_system(), _safe_path():
         pool = _pool(min(workers, len(cells)))
     try:
-        with _made_by_the_system(), _signals_held():
+        with _made_by_the_system(), _signals_held(), _safe_path():
             futures: list[Future[Done]] = [pool.submit(compute, cell) for cell in cells]
         for future in as_completed(futures):
             yield future.result()
@@ -64,7 +65,6 @@ def _one_pool(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    os.environ["PYTHONSAFEPATH"] = "1"  # else a worker imports from the working directory
     # It gives back what a killed process leaves, so it must not go with the terminal of that one.
     # Windows has none, and no signals to hold back.
     if _HELD:
@@ -74,6 +74,20 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
         workers, mp_context=get_context("spawn"), initializer=_stay_with_parent
     )
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Processes that start here import nothing from the working directory."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 @contextmanager

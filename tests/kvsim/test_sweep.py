@@ -258,9 +258,11 @@ def test_ray_survives_the_loss_of_a_node(tmp_path: Path) -> None:
     cells = grid(trace=str(trace), policy="paged", block_size=[1, 8, 16], requests=[400, 399, 398])
     # Long ones, so that a node that is lost was at work.
     cells += grid(requests=2000, seed=list(range(8)), policy="paged", block_size=4)
+    before, heard = signal.getsignal(signal.SIGTERM), list[int]()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     try:
         first, _ = (cluster.add_node(num_cpus=1) for _ in range(2))
+        signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
         found: dict[str, bytes] = {}
         nodes: set[str] = set()
         lost_at = None
@@ -270,9 +272,13 @@ def test_ray_survives_the_loss_of_a_node(tmp_path: Path) -> None:
             if lost_at is None and len(nodes) == 2:
                 cluster.remove_node(first, allow_graceful=False)
                 lost_at = len(found)
+            signal.raise_signal(signal.SIGTERM)  # it is the sweep's to answer, not Ray's
+        signal.raise_signal(signal.SIGTERM)
     finally:
         ray.shutdown()
         cluster.shutdown()
+        signal.signal(signal.SIGTERM, before)
+    assert len(heard) == len(found) + 1
     assert lost_at is not None
     assert lost_at < len(cells) - 4
     assert found == by_itself(cells)
