@@ -8,12 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiment.bounds import MAX_KEY_PARTS
 from experiment.config import SIZES, Config, make_config, put_over, unknown_key
 from experiment.foreign import read_bounded
 from experiment.messages import user_error
 from experiment.sizes import lacks_unit, size_error
 
 MAX_CONFIG_BYTES = 1 << 20
+_TEXT_OR_COMMENT = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*', re.DOTALL
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++\s*+\.\s*+){{{MAX_KEY_PARTS}}}")
 _LONG_NUMBER = re.compile(r"0[xob][0-9a-fA-F_]{1000}")
 
 
@@ -71,6 +76,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     """
     if _LONG_NUMBER.search(text):  # decimal ones are refused by Python itself
         raise ValueError("a number of thousands of digits")
+    if _LONG_KEY.search(_TEXT_OR_COMMENT.sub("_", text)):
+        raise ValueError("nested too deeply")
     try:
         return tomllib.loads(text)
     except RecursionError as error:
@@ -109,7 +116,7 @@ def put(data: dict[str, Any], key: str, value: Any) -> None:
     Raises:
         UserError: there is no such key.
     """
-    *parents, last = key.split(".")
+    *parents, last = key.split(".", MAX_KEY_PARTS)
     table = data
     for parent in parents:
         table = table.setdefault(parent, {})

@@ -7,7 +7,6 @@ read without end, write outside of the directory it was given, or end in a trace
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -15,9 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from experiment.messages import UserError, cut, user_error
 from experiment.person import with_names
-from experiment.room import PLAIN, Room
+from experiment.room import PLAIN, Room, memory_limit
 
 # As Python's objects, JSON may take over twenty times its bytes; this stays below 1 GiB.
 MAX_JSON_BYTES = 32 << 20
@@ -30,7 +31,6 @@ _CONTRADICTIONS = (
     AssertionError,
     AttributeError,
     LookupError,
-    MemoryError,
     RecursionError,
     StopIteration,
     TypeError,
@@ -79,15 +79,9 @@ def parse_json(data: bytes, *, finite: bool = True) -> Any:
         finite: False leaves it to the caller to say which number is none.
 
     Raises:
-        ValueError: it is none, or nested too deeply.
+        ValueError: it is none, or nested more than 200 deep.
     """
-    try:
-        found = json.loads(data.decode("utf-8"), parse_constant=_refuse if finite else None)
-        if b"\\ud" in data or b"\\uD" in data:
-            json.dumps(found, ensure_ascii=False).encode()  # half a pair cannot be written again
-    except (RecursionError, MemoryError) as error:
-        raise ValueError(str(error)) from error
-    return found
+    return from_json(data, allow_inf_nan=not finite)
 
 
 def check_replaceable(given: str | None, kind: str, flag: str) -> None:
@@ -124,7 +118,7 @@ def is_replaceable(path: Path, is_like: Callable[[bytes], bool]) -> bool:
 
 
 def log_lines(path: Path, *, own: bool = False) -> Iterator[bytes]:
-    """Lines of an event log that hold anything, without their ends.
+    """Lines of an event log that hold anything, without their ends, as long as it is now.
 
     Args:
         own: this process wrote it, so that it may take what it takes.
@@ -139,9 +133,10 @@ def log_lines(path: Path, *, own: bool = False) -> Iterator[bytes]:
         raise user_error("error.file_unreadable", path=str(path))
     if about.st_size > MAX_LOG_BYTES:
         raise user_error("error.file_too_large", path=str(path), limit=MAX_LOG_BYTES)
-    room = None if own else Room(path)
+    room, left = None if own else Room(path), about.st_size
     with path.open("rb") as file:
-        while line := file.readline(MAX_LINE_BYTES + 1):
+        while line := file.readline(min(MAX_LINE_BYTES + 1, left)):
+            left -= len(line)
             if len(line) > MAX_LINE_BYTES:
                 raise user_error("error.file_too_large", path=str(path), limit=MAX_LINE_BYTES)
             if room is not None:
@@ -155,10 +150,12 @@ def evaluating(path: Path) -> Iterator[None]:
     """Evaluate what was read from ``path``; data that contradicts itself is no defect of ours.
 
     Raises:
-        UserError: something in it does not fit together; where that showed is named.
+        UserError: something in it does not fit together; where that showed is named. Or it takes
+            more memory than reading may.
     """
     try:
-        yield
+        with memory_limit(path):
+            yield
     except _CONTRADICTIONS as error:
         detail = cut(f"{type(error).__name__}: {error}", 160)
         text = " ".join(detail.split())
@@ -186,10 +183,6 @@ def check_inside(root: Path, path: Path, *, opened: bool = False) -> Path:
         if way.is_symlink():
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(way))
     return path
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _place(error: BaseException) -> str:

@@ -33,6 +33,7 @@ from experiment.model.load import (
 )
 from experiment.model.precision import slow_on_cpu
 from experiment.model.source import Source, check_files, find_model, use_plain_http
+from experiment.room import memory_limit
 from experiment.wire import Wire, leave, serve
 from experiment.workload import (
     check_prompts,
@@ -179,7 +180,9 @@ def _tokenizer(wire: Wire, config: Config, directory: Path) -> Any | None:
     Raises:
         UserError: there is none, and the prompts are texts.
     """
-    tokenizer, name = optional_tokenizer(str(directory)), config.model.name
+    name = config.model.name
+    with memory_limit(directory):
+        tokenizer = optional_tokenizer(str(directory))
     if tokenizer is None and not config.workload.lengths:
         raise user_error("error.model.no_tokenizer", path=name)
     if tokenizer is None:
@@ -241,16 +244,26 @@ def prepare_model(wire: Wire, config: Config, device: str) -> tuple[ModelPrepare
     accepted: list[tuple[Any, Any]] = []
 
     def accept(directory: Path) -> None:
-        check_files(directory)
-        model_config = read_model_config(directory, name)
-        check_model(model_config, name, config.cache.max_length)
-        accepted.append((model_config, _probed(model_config, name)))
+        accepted.append(accepted_model(directory, name, config.cache.max_length))
 
     source: Source = find_model(config, wire.emit, accept)
     model = describe(source, config, *accepted[-1], device, wire.emit)
     if device == "cpu" and slow_on_cpu(model.dtype):
         wire.emit(Notice(text=message("prepare.slow_dtype", dtype=model.dtype)))
     return model, source.directory
+
+
+def accepted_model(directory: Path, name: str, max_length: int) -> tuple[Any, Any]:
+    """The Transformers config of a directory, and the model of it without its weights.
+
+    Raises:
+        UserError: no such model can be run, or its files take too much memory.
+    """
+    check_files(directory)
+    with memory_limit(directory):
+        model_config = read_model_config(directory, name)
+        check_model(model_config, name, max_length)
+        return model_config, _probed(model_config, name)
 
 
 def _probed(model_config: Any, name: str) -> Any:

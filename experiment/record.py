@@ -19,6 +19,7 @@ from typing import IO, Any, TypeVar
 
 import psutil
 
+from experiment.bounds import LogBounds
 from experiment.checksums import changed_files
 from experiment.events import (
     OLDEST_SCHEMA,
@@ -185,12 +186,15 @@ def read_record(directory: Path, *, own: bool = False) -> Record:
     """
     path = directory / EVENTS_FILE
     events: list[Event] = []
+    bounds = LogBounds()
     damaged = cut = 0
     whole = after_damage = False
     try:
         for line in log_lines(path, own=own):
             try:
-                events.append(decode(line))
+                event = decode(line)
+                bounds.check(event)
+                events.append(event)
                 cut += after_damage and isinstance(events[-1], RunResumed)
                 after_damage = False
             except ValueError:

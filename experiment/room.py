@@ -23,6 +23,8 @@ VARIABLE = "PAGEDKV_MEMORY"
 _USUAL = 1 << 30
 # Of what is read from a log, results and pages are made, in all two to three times as much.
 _SHARE = 3
+_DATA_PAGES = 5  # of /proc/self/statm: private memory and stacks
+_STACK_BYTES = 16 << 20  # of a thread that a library starts meanwhile
 _LOOK = 1 << 20  # bytes that are read between two looks
 # Most bytes for each of these signs, as measured: while pydantic parses a line and takes it for one
 # of many events, and while Python's own parser makes objects of it.
@@ -59,6 +61,36 @@ def allowed() -> int:
         return parse_bytes(named) if named else _USUAL
     except ValueError as error:
         raise size_error(VARIABLE, named) from error
+
+
+@contextmanager
+def memory_limit(path: Path) -> Iterator[None]:
+    """Allocate no more in here than reading ``path`` may take, whatever a library makes of it.
+
+    Systems that know no such limit have none. Child processes inherit it.
+
+    Raises:
+        UserError: it takes more, or the variable names no size.
+    """
+    limit = allowed()
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[_DATA_PAGES])
+    except (ImportError, OSError):
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    threads = (os.cpu_count() or 1) * _STACK_BYTES
+    most = pages * resource.getpagesize() + limit + threads
+    allowed_before = soft if soft != resource.RLIM_INFINITY else most
+    resource.setrlimit(resource.RLIMIT_DATA, (min(most, allowed_before), hard))
+    try:
+        yield
+    except MemoryError as error:
+        raise user_error("error.memory", path=str(path), limit=limit) from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def weight(text: bytes, signs: Mapping[bytes, int] = EVENT) -> int:

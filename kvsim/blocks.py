@@ -105,10 +105,13 @@ class BlockPool(PoolState):
         """Take blocks off the queues, free ones first."""
         top, end = self._top, self._top + count
         if end <= self.num_blocks:
+            if end > len(self._stack):
+                self._reach(end)
             self._top = end
             return self._stack[top:end]
         if count > self.num_free:
             raise OutOfBlocksError(f"{count} blocks asked for, {self.num_free} free")
+        self._reach(self.num_blocks)
         self._top = self.num_blocks
         blocks = self._stack[top:]
         blocks.extend(self._evict(count - len(blocks)))

@@ -12,6 +12,7 @@ Each slot is in exactly one :class:`SlotState`, the first that fits, and the sta
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -58,13 +59,14 @@ class Ledger:
     def __init__(self, shape: PoolShape) -> None:
         self.shape = shape
         self.holders: dict[int, Holder] = {}
-        self._owners: list[set[int]] = [set() for _ in range(shape.blocks)]
+        # Of blocks that were ever used: the size of a pool may be a number in a file.
+        self._owners: defaultdict[int, set[int]] = defaultdict(set)
         # A block has one place in every table that holds it: sharing is sharing of a prefix.
-        self._logical = [0] * shape.blocks
+        self._logical: defaultdict[int, int] = defaultdict(int)
         # Over all owners: most filler slots, most slots written with fillers, an unfinished one.
-        self._padding = [0] * shape.blocks
-        self._filled = [0] * shape.blocks
-        self._alive = [False] * shape.blocks
+        self._padding: defaultdict[int, int] = defaultdict(int)
+        self._filled: defaultdict[int, int] = defaultdict(int)
+        self._alive: defaultdict[int, bool] = defaultdict(bool)
         # Holders whose blocks are in host memory; their tables are empty.
         self.swapped: dict[int, Holder] = {}
         # Ownerless blocks whose content is kept.

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 Key = Hashable
+_BLOCKS_AT_ONCE = 1024
 
 
 class PoolError(Exception):
@@ -63,8 +64,9 @@ class PoolState:
         self.block_size = block_size
         self._tables: dict[int, array[int]] = {}
         # A stack of which the first ``_top`` are taken: its other end is handed out first, and
-        # what is given back goes there. Both are copies of memory, whole tables at a time.
-        self._stack = some_blocks(range(num_blocks))
+        # what is given back goes there. Both are copies of memory, whole tables at a time. It ends
+        # with the blocks that were ever needed: the size of a pool may be a number in a file.
+        self._stack = some_blocks()
         self._top = 0
         # Ownerless blocks with content, least recently used first.
         self._evictable: OrderedDict[int, None] = OrderedDict()
@@ -111,7 +113,13 @@ class PoolState:
 
     def _free(self) -> Sequence[int]:
         """Blocks without owner and content, in the order in which they are handed out."""
-        return self._stack[self._top :]
+        return (*self._stack[self._top :], *range(len(self._stack), self.num_blocks))
+
+    def _reach(self, end: int) -> None:
+        """Have at least ``end`` blocks on the stack, of those that there are."""
+        known = len(self._stack)
+        ahead = max(end, 2 * known, _BLOCKS_AT_ONCE)
+        self._stack.extend(range(known, min(ahead, self.num_blocks)))
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -151,8 +159,6 @@ class PoolState:
         Raises:
             PoolError: a block is lost, held twice or counted wrongly.
         """
-        if len(self._stack) != self.num_blocks:
-            raise PoolError("the stack of free blocks has grown or shrunk")
         held = Counter(block for table in self._tables.values() for block in table)
         free = Counter(self._free())
         free.update(self.cached)

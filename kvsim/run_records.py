@@ -39,8 +39,9 @@ from kvsim.calibrate import (
 )
 from kvsim.nnls import Floats
 from kvsim.roofline import LinearLatency
+from kvsim.traces.opening import opened
 from kvsim.traces.parse import BadRowError, scaled_time, tokens
-from kvsim.traces.rows import jsonl_rows, opened
+from kvsim.traces.rows import jsonl_rows
 from kvsim.traces.types import NANOSECONDS, Rejection, TraceError
 
 _TIMES = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")

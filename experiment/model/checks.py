@@ -23,7 +23,7 @@ _RECURRENT_WORDS = ("mamba", "ssm_", "state_size", "linear_conv", "linear_key_he
 _RECURRENT_TYPES = ("rwkv", "xlstm", "recurrent_gemma")
 _SINK_TYPES = ("gpt_oss",)
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-_MOST_LAYERS = 4096
+_MOST_LAYERS = 512
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 
 
@@ -43,6 +43,8 @@ def read_model_config(directory: Path, name: str) -> Any:
     _check_layer_count(raw, name)
     try:
         return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except MemoryError:
+        raise
     except Exception as error:  # validation of a config raises whatever its author chose
         raise user_error(
             "error.model.unknown_type",

@@ -98,6 +98,8 @@ def build_empty(config: Any, name: str, attention: str) -> nn.Module:
 
     try:
         return build(attention)
+    except MemoryError:
+        raise
     except Exception as error:  # whatever the author of a kind of model chose
         try:
             build("eager")

@@ -84,15 +84,19 @@ def _pieces(seen: Picture) -> list[Piece]:
             owned[place] = _block(holder, request, (logical, place), size)
     blocks = len(owned) if seen.shape.elastic else seen.shape.blocks
     pieces: list[Piece] = []
-    for block in range(blocks):
-        pieces += owned.get(block) or [Piece(block * size, size, _of_nobody(seen, block), None)]
+    at = 0
+    for block in [*sorted({*owned, *seen.cached}), blocks]:
+        engine = min(max(at, seen.shape.engine_blocks), block)
+        pieces += _of_nobody(at, engine, size, SlotState.ENGINE)
+        pieces += _of_nobody(engine, block, size, SlotState.FREE)
+        if block < blocks:
+            pieces += owned.get(block) or _of_nobody(block, block + 1, size, SlotState.CACHED)
+        at = block + 1
     return pieces
 
 
-def _of_nobody(seen: Picture, block: int) -> SlotState:
-    if block in seen.cached:
-        return SlotState.CACHED
-    return SlotState.ENGINE if block < seen.shape.engine_blocks else SlotState.FREE
+def _of_nobody(first: int, end: int, size: int, state: SlotState) -> list[Piece]:
+    return [Piece(first * size, (end - first) * size, state, None)] if first < end else []
 
 
 def _block(holder: Holder, request: int, place: tuple[int, int], size: int) -> list[Piece]:

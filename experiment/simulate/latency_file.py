@@ -20,6 +20,8 @@ _KINDS: dict[str, Callable[..., LinearLatency | Roofline]] = {
     "LinearLatency": LinearLatency,
     "Roofline": Roofline,
 }
+# Of a cost: what is multiplied by tokens stays finite.
+_MOST_COST = 1e30
 _DIVISORS = {"bandwidth", "flops", "memory_efficiency", "compute_efficiency"}
 SCHEMA_VERSION = 1
 
@@ -74,7 +76,7 @@ def _check(latency: LinearLatency | Roofline) -> None:
         raise ValueError(values)
     numbers = {name: value for name, value in values.items() if type(value) in (int, float)}
     good = all(
-        float(value) > 0 if name in _DIVISORS else 0 <= float(value) < math.inf
+        float(value) > 0 if name in _DIVISORS else 0 <= float(value) < _MOST_COST
         for name, value in numbers.items()
     )
     if len(numbers) < len(values) or not good:

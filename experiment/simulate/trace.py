@@ -143,7 +143,10 @@ def _file(options: TraceOptions) -> RequestStream:
     for flag, given in (("--requests", options.requests), ("--cv", options.cv)):
         if given is not None:
             raise user_error("error.sim.preset_only", flag=flag)
-    return TraceFile(path, options.read)
+    trace = TraceFile(path, options.read)
+    if not options.head:
+        trace.check_rows()
+    return trace
 
 
 def _generated(options: TraceOptions) -> RequestStream:

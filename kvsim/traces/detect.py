@@ -6,6 +6,7 @@ A prompt of L tokens in n blocks of B says that ``ceil(L / B) == n``, so that B 
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -13,8 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from kvsim.traces.formats import FORMATS, Format
+from kvsim.traces.opening import opened
 from kvsim.traces.parse import UNITS
-from kvsim.traces.rows import jsonl_rows, lines, load_json, opened, require_keys, split_csv
+from kvsim.traces.rows import (
+    json_list_rows,
+    jsonl_rows,
+    lines,
+    load_json,
+    require_keys,
+    split_csv,
+)
 from kvsim.traces.types import Source, TraceError
 
 _SAMPLE_ROWS = 200
@@ -38,7 +47,7 @@ def identify(path: Path, format_name: str | None, unit: str | None, block_size: 
     Raises:
         TraceError: ``unknown_format``, ``other_format``, ``empty``, ``unreadable``,
             ``unit_needed``, ``block_size_needed``, ``no_such_format``, ``no_such_unit``,
-            ``no_clock``, ``bad_block_size``.
+            ``no_clock``, ``bad_block_size``, ``json_lines_needed``, ``not_json``.
     """
     _check_declared(path, format_name, unit, block_size)
     number, line = _first_line(path)
@@ -97,6 +106,8 @@ def _check_declared(
 
 def _first_line(path: Path) -> tuple[int, str]:
     with opened(path) as (_, stream):
+        if stream.peek(1).removeprefix(codecs.BOM_UTF8).startswith(b"["):
+            return 1, "["  # the whole list may stand in this line
         for number, data in lines(stream, path):
             if data is None:
                 raise TraceError("unknown_format", file=str(path), line=number, found="")
@@ -119,17 +130,32 @@ def _first_object(line: str) -> dict[str, Any]:
 
 def _detect(path: Path, number: int, line: str, sizes: tuple[int, ...] | None) -> Format:
     if line.startswith("["):
+        found = _first_entry(path)
+        other = [] if "conversations" in found else _fitting("jsonl", found)
+        if other:
+            raise TraceError("json_lines_needed", file=str(path), format=other[0].name)
         return FORMATS["sharegpt"]
     if line.startswith("{"):
         kind, found = "jsonl", set(_first_object(line))
     else:
         kind, found = "csv", {value.strip() for value in split_csv(line)}
-    fitting = [f for f in FORMATS.values() if f.container == kind and found.issuperset(f.keys)]
+    fitting = _fitting(kind, found)
     if not fitting:
         raise _unknown(path, number, line, kind, found)
     if fitting[0].name == "mooncake" and (sizes is None or sizes != (512,)):
         return FORMATS["timed-trace"]
     return fitting[0]
+
+
+def _fitting(kind: str, found: set[str]) -> list[Format]:
+    return [f for f in FORMATS.values() if f.container == kind and found.issuperset(f.keys)]
+
+
+def _first_entry(path: Path) -> set[str]:
+    """Keys of the first element of a JSON list."""
+    with opened(path) as (_, stream):
+        _, row = next(json_list_rows(stream, path), (None, None))
+    return set(row) if isinstance(row, dict) else set()
 
 
 def _unknown(path: Path, number: int, line: str, kind: str, found: set[str]) -> TraceError:

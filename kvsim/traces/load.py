@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
 from kvsim.traces.detect import identify
 from kvsim.traces.formats import Reading, Turns
+from kvsim.traces.opening import opened
 from kvsim.traces.parse import BadRowError, Raw
-from kvsim.traces.rows import Placed, csv_rows, json_list_rows, jsonl_rows, opened
+from kvsim.traces.rows import Placed, csv_rows, json_list_rows, jsonl_rows, lines
 from kvsim.traces.types import (
+    LONGEST_NS,
     NANOSECONDS,
     Place,
     Policy,
@@ -76,6 +79,20 @@ class TraceFile:
     def info(self) -> TraceInfo:
         """What is known so far of the latest pass; complete when it has ended."""
         return self._pass.info()
+
+    def check_rows(self) -> None:
+        """Count the rows before any is parsed, where each is a request or an error.
+
+        Raises:
+            TraceError: ``too_many``.
+        """
+        most, container = self.options.most, self.kind.format.container
+        if most is None or self.options.policy != "strict" or container == "json":
+            return
+        with opened(self.path) as (_, stream):
+            filled = (line for _, line in lines(stream, self.path) if line is None or line.strip())
+            if next(islice(filled, most + (container == "csv"), None), None) is not None:
+                raise TraceError("too_many", file=str(self.path), most=most)
 
     def __iter__(self) -> Iterator[TraceRequest]:
         self._pass = _Pass(self)
@@ -206,6 +223,8 @@ class _Pass:
         if time < self.latest:
             behind = f"{(self.latest - time) / 1e9:g} s"
             raise BadRowError("clock_backwards", behind)
+        if time - self.origin > LONGEST_NS:
+            raise BadRowError("time_too_late", f"{(time - self.origin) / NANOSECONDS:g} s")
         self.latest = time
         if self.accepted == self.options.most:
             raise TraceError("too_many", file=str(self.path), most=self.options.most)

@@ -26,7 +26,10 @@ class BadRowError(Exception):
     def __init__(self, reason: str, value: object = "") -> None:
         super().__init__(reason)
         self.reason = reason
-        self.value = str(value)[:80]
+        try:
+            self.value = str(value)[:80]
+        except RecursionError:  # JSON that is nested as deep as can be parsed
+            self.value = type(value).__name__
 
 
 class Raw(NamedTuple):

@@ -12,17 +12,9 @@ from __future__ import annotations
 
 import codecs
 import csv
-import errno
-import gzip
-import hashlib
-import io
 import json
-import os
 import re
-import stat
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import IO, Any
@@ -32,6 +24,7 @@ from kvsim.traces.types import Place, TraceError
 
 Placed = tuple[Place, "dict[str, Any] | BadRowError | None"]
 _CHUNK = 1 << 16
+_LONGEST_ESCAPE = 12  # a surrogate pair
 _SHOWN = 80  # bytes of a row that cannot be read
 # Of a line, or of an element of a list: none that is a request comes near it.
 MAX_ROW_BYTES = 16 << 20
@@ -43,83 +36,6 @@ _MOST_SPACE = 16
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BEHIND_VALUE = frozenset(" \t\r\n,]")
 _SIGN = re.compile(rb"[!-~]")  # whatever a row is, it has one of these
-# What gzip makes two hundred times smaller is no trace: of rows with numbers it makes a tenth.
-MAX_UNPACKED = 64 << 20
-_MOST_PACKED = 200
-_GZIP = b"\x1f\x8b"
-
-
-class Hashed(io.RawIOBase):
-    """Bytes of a file, counted and hashed as they pass."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._digest = hashlib.sha256()
-        self.passed = 0
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer from the file; returns how far."""
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        self._digest.update(data)
-        self.passed += len(data)
-        return len(data)
-
-    def drain(self) -> str:
-        """Read what is left and return the sha256 of all of it."""
-        while data := self._file.read(_CHUNK):
-            self._digest.update(data)
-            self.passed += len(data)
-        return self._digest.hexdigest()
-
-
-class _Unpacked(io.RawIOBase):
-    """What a gzip file holds, as long as it is no more than a trace could be."""
-
-    def __init__(self, packed: IO[bytes], hashed: Hashed, path: Path) -> None:
-        self._stream = gzip.GzipFile(fileobj=packed)
-        self._hashed, self._path = hashed, path
-        self._passed = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        size = self._stream.readinto(buffer)
-        self._passed += size
-        if self._passed > MAX_UNPACKED + _MOST_PACKED * self._hashed.passed:
-            raise TraceError("unpacks", file=str(self._path), times=_MOST_PACKED)
-        return size
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[tuple[Hashed, IO[bytes]]]:
-    """A file, hashed, and its bytes unpacked where it is a gzip file.
-
-    Raises:
-        TraceError: ``unreadable``: it is no file, cannot be read, or its packing is damaged;
-            while reading ``unpacks``: it is packed as no trace can be.
-    """
-    try:
-        kind = path.stat().st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # waited for, or without end
-            raise OSError(errno.ESPIPE, os.strerror(errno.ESPIPE), str(path))
-        with path.open("rb") as file:
-            hashed = Hashed(file)
-            buffered = io.BufferedReader(hashed, _CHUNK)
-            packed = buffered.peek(2)[:2] == _GZIP
-            if packed:
-                unpacked = _Unpacked(buffered, hashed, path)
-                yield hashed, io.BufferedReader(unpacked, _CHUNK)
-            else:
-                yield hashed, buffered
-    except (OSError, EOFError, zlib.error) as error:
-        detail = getattr(error, "strerror", None) or str(error)
-        raise TraceError("unreadable", file=str(path), detail=detail) from error
 
 
 def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | None]]:
@@ -247,12 +163,24 @@ def load_json(text: str) -> Any:
     """One JSON value; fractions come as decimals, infinities and NaN are refused.
 
     Raises:
-        ValueError: not JSON.
+        ValueError: not JSON, or half a surrogate pair in a text.
     """
     try:
-        return _DECODER.decode(text)
+        value = _DECODER.decode(text)
     except InvalidOperation as error:  # an exponent beyond what a decimal can hold
         raise ValueError("a number without bounds") from error
+    _check_texts(value, text)
+    return value
+
+
+def _check_texts(value: Any, text: str) -> None:
+    """Refuse half a surrogate pair: it can be neither counted nor written.
+
+    Raises:
+        UnicodeEncodeError: there is one; a ValueError.
+    """
+    if "\\ud" in text or "\\uD" in text:
+        json.dumps(value, ensure_ascii=False, default=str).encode()
 
 
 def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
@@ -260,7 +188,8 @@ def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
 
     Raises:
         TraceError: ``not_json``: after a broken element nothing can be told apart any more;
-            ``content_after_list``; ``blank``; ``empty``; ``other_format``: not a list.
+            ``entry_too_long``; ``content_after_list``; ``blank``; ``empty``; ``other_format``: no
+            list.
     """
     text = _Text(stream, path)
     if not text.skip():
@@ -275,7 +204,7 @@ def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
         text.skip()
         entry += 1
         line = text.place.line
-        value = text.value()
+        value = text.value(entry)
         good = isinstance(value, dict)
         yield (
             Place(line, entry),
@@ -286,6 +215,12 @@ def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
     text.take()
     if text.skip():
         raise text.error("content_after_list")
+
+
+def _is_cut(error: json.JSONDecodeError) -> bool:
+    """Whether the text ends too early; else it is wrong before its end."""
+    ends_in_text = error.msg.startswith("Unterminated string")
+    return ends_in_text or error.pos + _LONGEST_ESCAPE > len(error.doc)
 
 
 class _Text:
@@ -354,11 +289,11 @@ class _Text:
         self._move(self._at + 1)
         return self._text[self._at - 1]
 
-    def value(self) -> Any:
-        """The next JSON value.
+    def value(self, entry: int) -> Any:
+        """The next JSON value, which is the list's ``entry``.
 
         Raises:
-            TraceError: ``not_json``, with the place of the fault.
+            TraceError: ``not_json``, with the place of the fault; ``entry_too_long``.
         """
         size = _CHUNK
         while True:
@@ -367,11 +302,15 @@ class _Text:
             short = len(self._text) - self._at <= MAX_ROW_BYTES
             try:
                 value, end = _DECODER.raw_decode(self._text, self._at)
+                _check_texts(value, self._text[self._at : end])
             except (ValueError, RecursionError, InvalidOperation) as error:
                 if short and isinstance(error, ValueError) and self._more(size):
                     size *= 2
                     continue
                 if isinstance(error, json.JSONDecodeError):
+                    if not short and _is_cut(error):
+                        limit = MAX_ROW_BYTES
+                        raise self.error("entry_too_long", entry=entry, limit=limit) from error
                     self._move(error.pos)
                 raise self.error("not_json", detail=str(error)[:80]) from error
             if short and self._text[end : end + 1] not in _BEHIND_VALUE and self._more(size):

@@ -23,9 +23,9 @@ UnitDoubt = Literal["fractions", "fast", "slow"]
 # Every code of a TraceError, and every reason against a row: keys for a translation.
 ERROR_CODES = (
     "bad_block_size", "bad_row", "blank", "block_size_needed", "clock_too_long",
-    "content_after_list", "empty", "near_format", "no_clock", "no_such_format", "no_such_unit",
-    "not_json", "not_utf8", "nothing_accepted", "other_format", "tokens_needed", "too_many",
-    "unit_needed", "unknown_format", "unpacks", "unreadable",
+    "content_after_list", "empty", "entry_too_long", "json_lines_needed", "near_format", "no_clock",
+    "no_such_format", "no_such_unit", "not_json", "not_utf8", "nothing_accepted", "other_format",
+    "tokens_needed", "too_many", "unit_needed", "unknown_format", "unpacks", "unreadable",
 )  # fmt: skip
 REASONS = (
     "clock_backwards", "columns", "conversations_missing", "hash_ids_not_a_list",
@@ -34,7 +34,7 @@ REASONS = (
     "output_too_large",
     "prompt_missing", "prompt_not_a_number", "prompt_not_positive", "prompt_too_large",
     "row_too_long", "sub_requests_not_supported", "text_missing", "time_missing",
-    "time_not_a_date", "time_not_a_number", "too_few_turns",
+    "time_not_a_date", "time_not_a_number", "time_too_late", "too_few_turns",
 )  # fmt: skip
 
 

@@ -7,18 +7,39 @@ import random
 from typing import Any
 
 # Values that readers of all kinds have stumbled over.
-NUMBERS = (0, -1, 1, 2**31, 2**63, 2**64, 10**30, 10**400, -0.0, 1e308, -1e308, 5e-324, 0.1)
+NUMBERS = (
+    0,
+    -1,
+    1,
+    10**7,
+    10**9,
+    2**31,
+    2**63,
+    2**64,
+    10**30,
+    10**400,
+    -0.0,
+    1e308,
+    -1e308,
+    5e-324,
+    0.1,
+)
 TEXTS = (
     "", " ", "\x00", "\n", "\u202e", "\ud7ff", "\U0001f600", "nan", "inf", "-inf", "1e999999999",
     "9" * 400, "1_000", "٣", "true", "null", "../../x", "/", "{a}", "{0.__class__}", "%s",
-    "a" * 5000,
+    "a" * 5000, "\ud800", "a" * 300_000,
+)  # fmt: skip
+VALUES = (
+    None, True, [], {}, [[]], {"key": "x", "params": {}}, json.loads("[" * 900 + "]" * 900),
+    [{"key": "k"}] * 50_000, {str(n): n for n in range(50_000)},
 )  # fmt: skip
 PIECES = (
     b"\x00", b"\xff", b"\xef\xbb\xbf", b"\r\n", b"\n\n", b"\\ud800", b"NaN", b"Infinity",
     b"-Infinity", b"1e400", b"1e999999999", b"9" * 5000, b"0x" + b"f" * 5000, b"[" * 3000,
     b'{"a":' * 3000, b"\x1f\x8b", b"inf", b"nan", b"[[", b"]]", b"'''", b'"""', b"=", b",", b'"',
     b"null", b"true", b"{}", b"[]", b"1979-05-27T07:32:00Z", b"-1", b"0", b"99999999999999999999",
-    b"0.0", b"e", b"%", b"\x1b[31m",
+    b"0.0", b"e", b"%", b"\x1b[31m", b"a" + b".a" * 20_000 + b" = 1\n", b"\n[" + b"a." * 9000,
+    b"0001-01-01 00:00:00", b"9999-12-31 23:59:59",
 )  # fmt: skip
 FLAGS = (
     "--lang", "en", "xx", "--set", "=", "a=b", "--yes", "--config", "none", "/dev/null", "--out",
@@ -74,7 +95,7 @@ def _changed(value: Any, choose: random.Random) -> Any:
         return [*value[:at], _changed(value[at], choose), *value[at + 1 :]]
     if type(value) is int and choose.random() < 0.5:
         return value + choose.choice((-1, 1, -value, value))
-    return choose.choice((None, True, [], {}, [[]], {"key": "x", "params": {}}, *NUMBERS, *TEXTS))
+    return choose.choice((*VALUES, *NUMBERS, *TEXTS))
 
 
 def _words(data: bytes, choose: random.Random) -> bytes:

@@ -19,6 +19,9 @@ from experiment.events import encode
 from experiment.messages import message
 from experiment.record import Record
 
+MODEL_FILES = (
+    "config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
+)  # fmt: skip
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
@@ -160,6 +163,39 @@ def sweeps() -> list[bytes]:
     small = b'[sweep]\npolicy=["paged","max"]\nmodel="gpt2"\ngpu="a100-80gb"\n'
     small += b'trace="alpaca-like"\nrequests=3\n'
     return [path.read_bytes() for path in sorted(CONFIGS.glob("sweep-*.toml"))] + [small]
+
+
+def models() -> list[bytes]:
+    """Files of a model's directory, by their names: of GPT-2 and of a newer family."""
+    sizes = {"vocab_size": 99, "bos_token_id": 1, "eos_token_id": 2}
+    gpt2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512}
+    llama = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 48, "max_position_embeddings": 512, "rope_theta": 10000.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0}, "num_labels": 2,
+        "id2label": {"0": "a"}, "dtype": "float16",
+    }  # fmt: skip
+    beside = {
+        "generation_config.json": {"eos_token_id": [2, 3]},
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
+        "tokenizer.json": {
+            "version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+            "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"},
+        },
+    }  # fmt: skip
+    return [json.dumps({"config.json": sizes | kind, **beside}).encode() for kind in (gpt2, llama)]
+
+
+def weights() -> list[bytes]:
+    """The weights of a model: a header, and the numbers behind it."""
+    header = {
+        "__metadata__": {"format": "pt"},
+        "a.weight": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},
+        "b.bias": {"dtype": "BF16", "shape": [3], "data_offsets": [16, 22]},
+    }
+    text = json.dumps(header).encode()
+    return [len(text).to_bytes(8, "little") + text + bytes(22)]
 
 
 def prompts() -> list[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import shutil
 import tempfile
@@ -28,6 +29,7 @@ from experiment.config_reading import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator
 from experiment.messages import ExitCode, UserError
 from experiment.report.compare import CompareConsole
+from experiment.room import memory_limit
 from experiment.simulate.errors import said
 from experiment.simulate.latency_file import read_latency
 from experiment.sweep_command import _expand, _grid
@@ -245,6 +247,33 @@ def _prompts(data: bytes, place: Path) -> None:
     "".join(found).encode()
 
 
+def _model(data: bytes, place: Path) -> None:
+    from experiment.model.facts import eos_token_id
+    from experiment.model.load import optional_tokenizer
+    from experiment.prepare import accepted_model
+
+    try:
+        files = json.loads(data)
+    except (ValueError, RecursionError):
+        files = None
+    files = files if isinstance(files, dict) else {"config.json": data.decode("utf-8", "replace")}
+    for name in seeds.MODEL_FILES:
+        content = files.get(name)
+        text = content if isinstance(content, str) else json.dumps(content)
+        _file(place, text.encode("utf-8", "replace"), name)
+    with contextlib.redirect_stderr(io.StringIO()):
+        config, _ = accepted_model(place, "mine", 64)
+        eos_token_id(place, config.to_dict(), "mine")
+        with memory_limit(place):
+            optional_tokenizer(str(place))
+
+
+def _weights(data: bytes, place: Path) -> None:
+    from experiment.model.tensors import headers
+
+    assert headers(_file(place, data, "model.safetensors"))
+
+
 def _words(data: bytes, place: Path) -> None:
     words = data.decode("utf-8", "replace").replace("\0", "").split("\n")[:14]
     if "simulate" in words and "--list" not in words:
@@ -275,6 +304,8 @@ TARGETS: dict[str, Target] = {
     "latency": Target(_latency, seeds.latencies, "json"),
     "sweep": Target(_sweep, seeds.sweeps, "toml"),
     "prompts": Target(_prompts, seeds.prompts, "rows"),
+    "model": Target(_model, seeds.models, "json"),
+    "weights": Target(_weights, seeds.weights),
 }
 
 

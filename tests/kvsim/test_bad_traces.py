@@ -11,7 +11,7 @@ import pytest
 from trace_files import AZURE, Write, hashed, jsonl, lengths, read, words, writer
 
 import kvsim
-from kvsim.traces import Head, ReadOptions, TraceError, TraceFile, rows
+from kvsim.traces import Head, ReadOptions, TraceError, TraceFile, opening, rows
 from kvsim.traces.rows import load_json
 from kvsim.traces.types import ERROR_CODES, REASONS
 
@@ -69,6 +69,8 @@ def test_a_bad_row_is_an_error_with_its_line_or_counted(
         (b"{", "not_json"),
         (b'{"timestamp": NaN}', "not_json"),
         (b"[" * 100_000, "not_json"),
+        (b'{"timestamp": "\\ud800"}', "not_json"),
+        (b'{"timestamp": 1e19, "input_length": 5, "output_length": 1}', "time_too_late"),
         (b"[1]", "not_an_object"),
         (b"\xff\xfe", "not_utf8"),
         (b'{"timestamp": 3, "input_length": 5}', "output_missing"),
@@ -112,15 +114,38 @@ def test_a_bad_line_of_json(write: Write, line: bytes, reason: str) -> None:
         ("[1,", {"count_tokens": words, "policy": "skip"}, "not_json"),
         ('[{"conversations": []} {}]', {"count_tokens": words, "policy": "skip"}, "not_json"),
         ('[{"conversations": []}', {"count_tokens": words, "policy": "skip"}, "not_json"),
+        ('[{"prompt": "a"}]', {"count_tokens": words}, "json_lines_needed"),
+        ('[{"conversations": [{"value": "\\ud800"}]}]', {"count_tokens": words}, "not_json"),
+        (f'[{{"conversations": "{"a" * 200_000}"}}]', {"count_tokens": words}, "entry_too_long"),
+        (f'[["{"a" * 200_000}", x{" " * 20}]]', {"count_tokens": words}, "entry_too_long"),
     ],
 )
 def test_a_file_that_is_no_trace_says_so(
-    write: Write, content: str, options: dict[str, Any], code: str
+    write: Write,
+    content: str,
+    options: dict[str, Any],
+    code: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(rows, "MAX_ROW_BYTES", 100_000)
     with pytest.raises(TraceError) as caught:
         read(write(content), **options)
     assert caught.value.code == code
     assert str(caught.value.params["file"]).endswith("trace")
+
+
+def test_the_first_and_the_last_year_are_no_clock(write: Write) -> None:
+    rows_of_years = "0001-01-01 00:00:00,1,1\n9999-12-31 23:59:59,1,1\n"
+    with pytest.raises(TraceError) as caught:
+        read(write(AZURE + rows_of_years))
+    assert caught.value.params["reason"] == "time_too_late"
+
+
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="another system")
+def test_no_more_is_read_than_the_size_of_a_file(tmp_path: Path) -> None:
+    """The system gives this one a size of 0 and content without end."""
+    with pytest.raises(TraceError, match="empty"):
+        read(Path("/proc/self/pagemap"))
 
 
 def test_a_missing_and_a_damaged_file(tmp_path: Path) -> None:
@@ -168,6 +193,10 @@ def test_a_trace_of_more_requests_than_may_be_held_is_refused(write: Write) -> N
     with pytest.raises(TraceError) as caught:
         read(path, most=19)
     assert (caught.value.code, caught.value.params["most"]) == ("too_many", 19)
+    options = ReadOptions(most=19)
+    with pytest.raises(TraceError, match="too_many"):
+        TraceFile(path, options).check_rows()
+    TraceFile(write(AZURE + (ROW + "\n") * 19), options).check_rows()
     assert len(list(Head(TraceFile(path, ReadOptions(most=19)), 19))) == 19
 
 
@@ -176,7 +205,7 @@ def test_what_unpacks_to_hundreds_of_times_its_size_is_no_trace(
 ) -> None:
     packed = write(gzip.compress((AZURE + ROW * 100_000).encode()))
     assert len(read(packed)[0]) == 100_000
-    monkeypatch.setattr(rows, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(opening, "MAX_UNPACKED", 1 << 20)
     with pytest.raises(TraceError) as caught:
         read(packed)
     assert (caught.value.code, caught.value.params["times"]) == ("unpacks", 200)

@@ -159,6 +159,16 @@ def test_a_config_that_makes_no_sense_is_one_line(
     assert refusal(model).startswith("error.model.")
 
 
+def test_a_config_that_takes_gibibytes_is_one_line(
+    whole: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transformers makes a table of that many names, and of other numbers other tables."""
+    monkeypatch.setenv("PAGEDKV_MEMORY", "64MiB")
+    config = json.loads((whole / "config.json").read_text("utf-8"))
+    replace(model / "config.json", json.dumps(config | {"num_labels": 10**7}).encode())
+    assert refusal(model) == "error.memory"
+
+
 def changed(model: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
     """Write the weights anew with something else in them."""
     tensors = load_file(model / WEIGHTS)

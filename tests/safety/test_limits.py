@@ -80,6 +80,12 @@ def test_a_log_without_lines_is_refused(
     assert "larger than 1 MiB" in said(capsys, ["render", str(tmp_path)])
 
 
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="another system")
+def test_a_log_without_a_size_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "events.jsonl").symlink_to("/proc/self/pagemap")
+    assert str(tmp_path) in said(capsys, ["render", str(tmp_path)])
+
+
 def test_a_trace_of_more_requests_than_memory_is_allowed_for_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
