@@ -29,6 +29,7 @@ from experiment.results import (
     ArmResult,
     MemoryRow,
     RequestResult,
+    SecondPart,
     SimulatorCheck,
     StepRow,
     Watch,
@@ -42,7 +43,7 @@ from experiment.timeline import (
     witness_problems,
 )
 from experiment.variation import largest_process, process_variation, variation
-from experiment.watch import watch
+from experiment.watch import others_cores, watch
 from kvsim.geometry import final_tokens, requests_that_fit
 from kvsim.step import plan_from_json
 
@@ -121,10 +122,27 @@ def arm_result(
         ),
         watch=_watch(events, machine.usable_cores if machine else None),
         engine=engine_result(events.engine, events.pool, events.engine_steps),
+        second_part=_second_part(events),
         **_pool_facts(events.pool),
         **_timing(events, ran=bool(rows)),
         **_step_figures(rows),
         **_process_figures(events, machine),
+    )
+
+
+def _second_part(events: ArmEvents) -> SecondPart | None:
+    part = events.second_part
+    if part is None:
+        return None
+    return SecondPart(
+        requests=part.requests,
+        finished=part.finished,
+        running=part.running,
+        mean_running=part.mean_running,
+        generate_s=part.seconds,
+        tokens_per_s=part.tokens / part.seconds if part.seconds else None,
+        others_cores=others_cores(events.usages, part.started_ns, part.t_ns),
+        reason=part.reason,
     )
 
 

@@ -15,6 +15,7 @@ from experiment.events import (
     Baseline,
     CacheMoved,
     CacheQuantized,
+    Channel,
     EngineReported,
     EngineStep,
     ForeignProcesses,
@@ -28,6 +29,8 @@ from experiment.events import (
     Reading,
     RequestFinished,
     SamplerCost,
+    SecondPartRun,
+    Stage,
     Step,
     TokenMapping,
     Usage,
@@ -38,6 +41,8 @@ from experiment.record import Record
 T = TypeVar("T")
 # Stages of a run that are no arms.
 PREPARATION = ("environment", "prepare", "margins", "limits")
+# The most that there was since the cache was reserved.
+_PEAKS = (Channel.HIGH_WATER, Channel.TORCH_ALLOCATED_PEAK, Channel.TORCH_RESERVED_PEAK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class ArmEvents:
     started: ArmStarted | None
     packed: WeightsPacked | None
     profile_run: ProfileRun | None
+    second_part: SecondPartRun | None
 
 
 def arms_of(record: Record) -> list[ArmEvents]:
@@ -99,7 +105,7 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         steps=of(Step),
         keyframes={frame.step: frame for frame in of(Keyframe)},
         requests=of(RequestFinished),
-        readings=of(Reading),
+        readings=_without(last(SecondPartRun), of(Reading)),
         finished=last(ArmFinished),
         failed=last(ArmFailed),
         skipped=last(ArmSkipped),
@@ -119,4 +125,17 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         started=last(ArmStarted),
         packed=last(WeightsPacked),
         profile_run=last(ProfileRun),
+        second_part=last(SecondPartRun),
     )
+
+
+def _without(part: SecondPartRun | None, readings: list[Reading]) -> list[Reading]:
+    """Readings of what all arms did: no samples and no peaks from the second part on."""
+    if part is None:
+        return readings
+    return [
+        reading
+        for reading in readings
+        if reading.t_ns < part.started_ns
+        or (reading.stage is Stage.RELEASED and reading.channel not in _PEAKS)
+    ]

@@ -1,4 +1,4 @@
-"""Words on the command line → a Config and a call. Exit codes are those of README.md.
+"""Words on the command line → a Config and a call. Exit codes are those of docs/commands.md.
 
 Help and errors are in the user's language, so argparse only splits the words: every value is
 taken as text and checked by :mod:`experiment.config`, which knows how to say what is wrong.
@@ -140,7 +140,7 @@ def _run(words: list[str], t: Translator) -> int:
     options = parse(_run_parser(t), words, (*COMMANDS, *config_names()))
     from experiment.compare.checks import read_checks
     from experiment.launch import VLLM_PYTHON
-    from experiment.menu import choose, chosen_words, list_experiments
+    from experiment.menu import choose, list_experiments
     from experiment.walkthrough import RunOptions, resume, run
 
     if options.list_experiments:
@@ -155,11 +155,10 @@ def _run(words: list[str], t: Translator) -> int:
         chosen = choose(t)
         if chosen is None:
             return ExitCode.OK
-        path, quick = chosen
-        overrides |= {"experiment.size": "quick"} if quick else {}
-        if path is not None:
-            command = (*chosen_words(path, quick), *command)
-            print(t("experiments.menu_same", command=shlex.join([*program(), *command])))
+        if chosen:
+            sys.argv[1:] = given = [*chosen, *words]  # as if it had been typed
+            print(t("menu.same", command=shlex.join([*program(), *given])))
+            return _dispatch(given, t)
     checks = read_checks(options.baseline, options.gate)
     how = RunOptions(
         lang=t.lang,

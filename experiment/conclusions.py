@@ -28,7 +28,12 @@ from experiment.noise import BUSY_BEFORE, is_busy
 from experiment.record import Record
 from experiment.results import ArmResult, Claim, Margin, Results, TokenComparison
 from experiment.sampling import SamplingConfig
-from experiment.throughput_claim import contiguous_and_paged, throughput, untested_claim
+from experiment.throughput_claim import (
+    contiguous_and_paged,
+    second_parts,
+    throughput,
+    untested_claim,
+)
 
 # Two shares of memory that differ by less than this are called equal: a block more or less.
 _SAME_SHARE = 0.01
@@ -63,6 +68,7 @@ def evaluate(record: Record) -> Results:
             "headline": headline(results),
             "claims": [
                 waste(results),
+                concurrency(results),
                 stability(results),
                 throughput(results, _given_margin(record)),
             ],
@@ -139,9 +145,11 @@ def waste(results: Results) -> Claim:
     before, after = _wasted_share(contiguous), _wasted_share(paged)
     if before is None or after is None:
         return untested_claim("waste")
+    held = paged.peak.allocated
     figures = {
         "contiguous": before,
         "paged": after,
+        "factor": contiguous.peak.allocated / held if held else None,
         "contiguous_bytes": contiguous.bytes_of(contiguous.peak.wasted),
         # In the model's precision: what a smaller one saves is no gain of paging.
         "paged_bytes": contiguous.bytes_of(paged.peak.wasted),
@@ -149,6 +157,30 @@ def waste(results: Results) -> Claim:
     if after < before - _SAME_SHARE:
         return Claim(id="waste", verdict="shown", text=message("claim.waste.shown", **figures))
     return Claim(id="waste", verdict="not_shown", text=message("claim.waste.not_shown", **figures))
+
+
+def concurrency(results: Results) -> Claim:
+    """More requests run at once within the same budget."""
+    parts = second_parts(results)
+    if parts is None:
+        return untested_claim("concurrency")
+    slabs, paged = parts
+    if not slabs.running or not paged.running:
+        return untested_claim("concurrency", slabs.reason or paged.reason)
+    figures = {
+        "requests": paged.requests,
+        "slabs": slabs.running,
+        "paged": paged.running,
+        "factor": paged.running / slabs.running,
+    }
+    verdict = "shown" if paged.running > slabs.running else "not_shown"
+    return Claim.model_validate(
+        {
+            "id": "concurrency",
+            "verdict": verdict,
+            "text": message(f"claim.concurrency.{verdict}", **figures),
+        }
+    )
 
 
 def stability(results: Results) -> Claim:

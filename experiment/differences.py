@@ -32,17 +32,20 @@ def products_differ(arm: ArmResult, other: ArmResult) -> bool | None:
 
 
 def differences(record: Record, arms: list[ArmResult]) -> list[Message]:
-    """Sentences on each finished arm that replaces parts of Transformers; none of a lone arm."""
+    """Sentences on each finished arm that replaces parts of Transformers; of a lone arm none."""
     finished = [arm for arm in arms if arm.status == "finished"]
     ours = [arm for arm in finished if arm.arm in ENGINE_ARMS]
+    part = next((arm.second_part for arm in ours if arm.second_part), None)
+    second = [] if part is None else [message("differs.second_part", n=part.requests)]
     if len(ours) == len(finished) and len({products_of(arm) for arm in ours}) < 2:
-        return []  # one engine alone
+        return second  # one engine alone
     kernels = {chosen.arm: chosen.kernel for chosen in record.of(KernelChosen)}
     names = {arm.arm for arm in finished}
     return [
         *_grouped((arm, message("differs.engine", kernel=kernels.get(arm.arm))) for arm in ours),
         *_grouped((arm, _products(arm)) for arm in ours),
         *(message(f"differs.{arm}") for arm in _OTHERS if arm in names),
+        *second,
     ]
 
 

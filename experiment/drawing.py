@@ -13,7 +13,6 @@ from pathlib import Path
 
 from experiment.checksums import checksums, is_measured, measured_files
 from experiment.conclusions import reading_notes
-from experiment.events import CellStarted
 from experiment.experiments.evaluate import picture
 from experiment.foreign import evaluating
 from experiment.locks import DRAWING_S, held, is_locked
@@ -40,8 +39,7 @@ def render(directory: Path, lang: str, ascii_only: bool, details: bool = False) 
     """
     with held(directory, DRAWING_S):
         record = read_record(directory)
-        full = details or record.first(CellStarted) is not None
-        console = (ConsoleReporter if full else BriefReporter)(lang, ascii_only)
+        console = (ConsoleReporter if details else BriefReporter)(lang, ascii_only)
         for note in reading_notes(record):
             console.warn(note)
         drawn = [name for name in record.changed_files if not is_measured(name)]

@@ -27,6 +27,7 @@ from experiment.events_engine import (
     ModelCompiled,
     PrefixCacheUsed,
     ProfileRun,
+    SecondPartRun,
     StepProfile,
     WeightsPacked,
 )
@@ -347,6 +348,7 @@ Event = Annotated[
     | EngineStep
     | TokenMargin
     | CacheMoved
+    | SecondPartRun
     | MachineLimits
     | StepProfile
     | ArmFinished

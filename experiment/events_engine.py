@@ -223,6 +223,26 @@ class EngineStep(EventBase):
     prefix_hits: int
 
 
+class SecondPartRun(EventBase):
+    """The prompts of the workload several times over, on the cache that an arm had already.
+
+    ``finished`` of ``requests`` ended within the time limit. ``running`` is the most that ran in a
+    step, ``mean_running`` their mean over time; ``tokens`` were generated in ``seconds``, on the
+    arm's clock, from ``started_ns`` on. ``reason`` says why not all finished. None: no step ran.
+    """
+
+    event: Literal["second_part"] = "second_part"
+    arm: Name
+    started_ns: int
+    requests: int
+    finished: int
+    running: int | None
+    mean_running: float | None
+    tokens: int
+    seconds: float
+    reason: Message | None = None
+
+
 class CacheMoved(EventBase):
     """Bytes that a growing cache copied because every step reallocates it, over a request."""
 

@@ -26,6 +26,7 @@ from experiment.events import (
     RunFinished,
     RunResumed,
     RunStarted,
+    SecondPartRun,
     Step,
     TokenMargin,
     TurnStarted,
@@ -154,6 +155,6 @@ def _on_one_clock(parts: Iterable[list[Event]]) -> Iterator[list[Event]]:
 
 def _later(event: Event, by_ns: int) -> Event:
     update: dict[str, Any] = {"t_ns": event.t_ns + by_ns}
-    if isinstance(event, Step):
+    if isinstance(event, (Step, SecondPartRun)):
         update["started_ns"] = event.started_ns + by_ns
     return event.model_copy(update=update)

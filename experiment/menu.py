@@ -1,18 +1,24 @@
-"""The experiments as a list, and as a menu for whoever sits at a terminal and asked for nothing."""
+"""The experiments as a list, and the menu of a person at a terminal who asked for nothing."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
 from experiment.interrupts import answer
 from experiment.shipped import CONFIGS, program
+from kvsim.traces.generate import PRESETS
 
 _DIGITS = 9  # of thousands Python makes no number
 _LEAVE = ("q", "quit", "exit")
 _QUICK = {"": True, "quick": True, "f": False, "full": False}
+# What the two questions about a model ask, with an answer for whoever has none.
+_MODEL = {"--model": "llama-3.1-8b", "--gpu": "rtx-4090"}
+_PLAN = {**_MODEL, "--prompt-tokens": "1000", "--new-tokens": "300"}
+_SIMULATE = {"--trace": "sharegpt-like", **_MODEL}
 
 
 def shipped() -> list[tuple[str, Path]]:
@@ -24,46 +30,74 @@ def shipped() -> list[tuple[str, Path]]:
 def list_experiments(t: Translator) -> None:
     """Print a line for each experiment: its name and what it asks."""
     for name, _ in shipped():
-        print(f"{name:<{_width()}}{t(_key(name, 'title'))}")
+        print(f"{name:<{_width()}}{t(_key(name))}")
     print(t("experiments.command", program=" ".join(program())))
 
 
-def choose(t: Translator) -> tuple[Path | None, bool] | None:
-    """Ask which experiment; (its config, whether in quick size). None: the person leaves.
-
-    The walkthrough has no config of its own.
-    """
-    offered = shipped()
-    names = [name for name, _ in offered]
-    print(t("experiments.menu_head"))
-    print(f"  0  {t('experiments.menu_walkthrough')}")
-    for number, (name, _) in enumerate(offered, 1):
-        print(f" {number:>2}  {name:<{_width()}}{t(_key(name, 'title'))}")
+def choose(t: Translator) -> tuple[str, ...] | None:
+    """Ask what to run: the words of a command line, none for the walkthrough; None: leave."""
+    names = [name for name, _ in shipped()]
+    print(t("menu.head"))
+    print(f"  0  {t('menu.walkthrough')}")
+    for number, name in enumerate(names, 1):
+        print(f" {number:>2}  {name:<{_width()}}{t(_key(name))}")
+    for letter, key in (("f", "menu.plan"), ("t", "menu.simulate"), ("r", "menu.report")):
+        print(f"  {letter}  {t(key)}")
     while True:
-        said = _ask(t("experiments.menu_ask"))
+        said = _ask(t("menu.ask"))
         if said in _LEAVE:
             return None
         if said in ("", "0"):
-            return None, False
-        if said.isdecimal() and len(said) < _DIGITS and 0 < int(said) <= len(offered):
+            return ()
+        if said == "f":
+            return _command(t, "plan", _PLAN)
+        if said == "t":
+            return _command(t, "simulate", _SIMULATE)
+        if said == "r":
+            print(_last_report(t))
+            return None
+        if said.isdecimal() and len(said) < _DIGITS and 0 < int(said) <= len(names):
             said = names[int(said) - 1]
         if said in names:
-            break
-        print(t("experiments.menu_again", n=len(offered)))
-    while (size := _ask(t("experiments.menu_size"))) not in _QUICK:
+            return _sized(t, said)
+        print(t("menu.again", n=len(names)))
+
+
+def _sized(t: Translator, name: str) -> tuple[str, ...] | None:
+    """An experiment in the size that is asked for."""
+    while (size := _ask(t("menu.size"))) not in _QUICK:
         if size in _LEAVE:
             return None
-        print(t("experiments.menu_size_again"))
-    return offered[names.index(said)][1], _QUICK[size]
+        print(t("menu.size_again"))
+    return (name, "--quick") if _QUICK[size] else (name,)
 
 
-def chosen_words(path: Path, quick: bool) -> tuple[str, ...]:
-    """The words of a command line that asks for what was chosen."""
-    return ("--config", f"configs/{path.name}", *(("--quick",) if quick else ()))
+def _command(t: Translator, command: str, values: Mapping[str, str]) -> tuple[str, ...] | None:
+    """A command with a value for each option, that of ``values`` where none is named."""
+    words = [command]
+    for flag, value in values.items():
+        said = _ask(t(f"menu.value_{flag.removeprefix('--').replace('-', '_')}", value=value), True)
+        if said.lower() in _LEAVE:
+            return None
+        words += [flag, said or value]
+    if command == "simulate":
+        is_preset = words[words.index("--trace") + 1] in PRESETS
+        words += ["--policy", "all", *(("--rate", "10") if is_preset else ())]
+    return tuple(words)
 
 
-def _ask(question: str) -> str:
-    """In small letters; digits as wide as Chinese signs are digits. The input's end is a leave."""
+def _last_report(t: Translator) -> str:
+    """Where the newest report lies."""
+    found = Path("reports").glob("*/report.html")
+    newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+    return t("menu.no_report") if newest is None else f"{t('brief.report')} {newest}"
+
+
+def _ask(question: str, as_typed: bool = False) -> str:
+    """In small letters unless ``as_typed``; digits as wide as Chinese signs are digits.
+
+    The input's end is a leave.
+    """
 
     def read() -> str:
         try:
@@ -73,11 +107,12 @@ def _ask(question: str) -> str:
             return _LEAVE[0]
 
     print(question, end=" ", flush=True)
-    return unicodedata.normalize("NFKC", answer(read)).strip().lower()
+    said = unicodedata.normalize("NFKC", answer(read)).strip()
+    return said if as_typed else said.lower()
 
 
-def _key(name: str, part: str) -> str:
-    return f"experiments.{name.replace('-', '_')}.{part}"
+def _key(name: str) -> str:
+    return f"experiments.{name.replace('-', '_')}.question"
 
 
 def _width() -> int:

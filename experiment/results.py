@@ -236,6 +236,22 @@ class SimulatorCheck(_Result):
     curve: list[tuple[int, int, int]] = []
 
 
+class SecondPart(_Result):
+    """More requests at once than slabs hold; see :class:`experiment.events.SecondPartRun`.
+
+    ``others_cores`` are those that other programs kept busy meanwhile, None where unknown.
+    """
+
+    requests: int
+    finished: int
+    running: int | None
+    mean_running: float | None
+    generate_s: float
+    tokens_per_s: float | None
+    others_cores: float | None
+    reason: Message | None
+
+
 class ArmResult(_Result):
     """One arm. Bytes and seconds; slots in ``peak`` and ``mean``.
 
@@ -299,6 +315,7 @@ class ArmResult(_Result):
     watch: Watch
     engine: EngineResult | None = None
     simulator: SimulatorCheck | None = None
+    second_part: SecondPart | None = None
 
     @property
     def bytes_per_slot(self) -> float | None:
@@ -375,7 +392,7 @@ class TokenComparison(_Result):
 class Claim(_Result):
     """A claim that is commonly made, and what this run says to it."""
 
-    id: Literal["waste", "stability", "throughput"]
+    id: Literal["waste", "concurrency", "stability", "throughput"]
     verdict: Literal["shown", "not_shown", "untested"]
     text: Message
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from experiment.config import MARGINS, percent_of
 from experiment.differences import products_differ
-from experiment.gains import disturbed
-from experiment.messages import message
-from experiment.results import ArmResult, Claim, Results
+from experiment.gains import cores_before, disturbed
+from experiment.messages import Message, message
+from experiment.noise import is_busy
+from experiment.results import ArmResult, Claim, Results, SecondPart
 
 # Who runs for less than this meets moments in which the machine is slower with all of its run.
 _SHORT_S = 1.0
@@ -32,10 +33,15 @@ def throughput(results: Results, margin: float | None = None) -> Claim:
         if products_differ(slabs, paged):
             text = message("claim.throughput.unlike")
             return Claim(id="throughput", verdict="untested", text=text)
-        if disturbed((slabs, paged), results.environment):
+        if _is_disturbed(results, slabs, paged):
             text = message("claim.throughput.busy")
             return Claim(id="throughput", verdict="untested", text=text)
-        return _paging_alone(slabs, paged, _margin(slabs, paged) if margin is None else margin)
+        parts = second_parts(results)
+        if parts and (reason := parts[0].reason or parts[1].reason):
+            return untested_claim("throughput", reason)
+        without, with_paging = parts or (slabs, paged)
+        share = _margin(without, with_paging) if margin is None else margin
+        return _paging_alone(without, with_paging, share)
     sequential = results.arm("contiguous.sequential")
     if contiguous is None or paged is None or not paged.tokens_per_s:
         return untested_claim("throughput")
@@ -53,13 +59,33 @@ def throughput(results: Results, margin: float | None = None) -> Claim:
     return Claim(id="throughput", verdict="not_shown", text=message(key, **figures))
 
 
-def _margin(*arms: ArmResult) -> float:
+def second_parts(results: Results) -> tuple[SecondPart, SecondPart] | None:
+    """Those of slabs and of the paged arm, where the run had a second part."""
+    slabs, paged = results.arm("slabs"), results.arm("paged")
+    if slabs is None or paged is None or not slabs.second_part or not paged.second_part:
+        return None
+    return slabs.second_part, paged.second_part
+
+
+def _is_disturbed(results: Results, slabs: ArmResult, paged: ArmResult) -> bool:
+    """Whether other programs kept cores busy while the rates to compare were measured."""
+    parts = second_parts(results)
+    if parts is None:
+        return bool(disturbed((slabs, paged), results.environment))
+    before = cores_before(results.environment)
+    seen = (part.others_cores for part in parts)
+    return any(is_busy(before if cores is None else cores) for cores in seen)
+
+
+def _margin(*arms: ArmResult | SecondPart) -> float:
     """Each arm runs once: a smaller difference is within what machines do by themselves."""
     short = any((arm.generate_s or 0.0) < _SHORT_S for arm in arms)
     return MARGINS["quick" if short else "full"]
 
 
-def _paging_alone(slabs: ArmResult, paged: ArmResult, margin: float) -> Claim:
+def _paging_alone(
+    slabs: ArmResult | SecondPart, paged: ArmResult | SecondPart, margin: float
+) -> Claim:
     """The same engine with slabs and with blocks: the difference is paging's."""
     factor = _factor(paged, slabs)
     if factor is None:
@@ -88,16 +114,16 @@ def _judged(key: str, shown: bool, **figures: object) -> Claim:
     return Claim(id="throughput", verdict="shown" if shown else "not_shown", text=text)
 
 
-def _more_at_once(slabs: ArmResult, paged: ArmResult) -> bool:
+def _more_at_once(slabs: ArmResult | SecondPart, paged: ArmResult | SecondPart) -> bool:
     """Whether paging let clearly more requests run: else a faster run is chance."""
     if slabs.mean_running is None or paged.mean_running is None:
         return False
     return paged.mean_running > slabs.mean_running * _MORE
 
 
-def _prefix_hits(arm: ArmResult) -> int:
-    """Prompt tokens that the arm found in its prefix cache."""
-    found = arm.prefix_cache or {}
+def _prefix_hits(arm: ArmResult | SecondPart) -> int:
+    """Prompt tokens that the arm found in its prefix cache; a second part has none."""
+    found = (arm.prefix_cache if isinstance(arm, ArmResult) else None) or {}
     return found.get("hit_cross", 0) + found.get("hit_batch", 0)
 
 
@@ -110,14 +136,13 @@ def contiguous_and_paged(results: Results) -> tuple[ArmResult | None, ArmResult 
     return contiguous, results.arm("paged")
 
 
-def _factor(arm: ArmResult, base: ArmResult | None) -> float | None:
+def _factor(arm: ArmResult | SecondPart, base: ArmResult | SecondPart | None) -> float | None:
     if base is None or not base.tokens_per_s or not arm.tokens_per_s:
         return None
     return arm.tokens_per_s / base.tokens_per_s
 
 
-def untested_claim(claim: str) -> Claim:
-    """A claim for which the figures are not there."""
-    return Claim.model_validate(
-        {"id": claim, "verdict": "untested", "text": message(f"claim.{claim}.untested")}
-    )
+def untested_claim(claim: str, reason: Message | None = None) -> Claim:
+    """A claim for which the figures are not there, and why."""
+    text = reason or message(f"claim.{claim}.untested")
+    return Claim.model_validate({"id": claim, "verdict": "untested", "text": text})

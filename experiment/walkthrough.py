@@ -85,7 +85,7 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
     check_experiment(config)
     check_installed()
     directory = resumption.directory if resumption else make_run_directory(options.out)
-    console = _console(config, options)
+    console = _console(options)
     with Interrupts() as interrupts:
         try:
             code, begun = _measure(
@@ -107,7 +107,7 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
             agrees = draw(directory, console, options.lang, summarise=True, ended=True)
         except KeyboardInterrupt:
             # Another one: a signal in the middle of a print leaves a console that prints no more.
-            anew = _console(config, options)
+            anew = _console(options)
             anew.warn(message("note.not_drawn", path=str(directory)))
             return interrupts.exit_code or ExitCode.INTERRUPTED
         except UserError as error:
@@ -122,10 +122,8 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
     return check_run(directory, side, options.checks, code, options.lang, options.ascii)
 
 
-def _console(config: Config, options: RunOptions) -> ConsoleReporter:
-    """An experiment is shown in full."""
-    full = options.details or config.experiment.name is not None
-    kind = ConsoleReporter if full else BriefReporter
+def _console(options: RunOptions) -> ConsoleReporter:
+    kind = ConsoleReporter if options.details else BriefReporter
     return kind(options.lang, options.ascii, options.quiet)
 
 

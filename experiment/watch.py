@@ -23,14 +23,13 @@ def watch(
     cores: float | None,
 ) -> Watch:
     """Means over the time in which the arm generated; None, and why, where nothing was seen."""
-    busy = _while_generating(usages, steps)
+    busy = _between(usages, *_generating(steps))
     last = busy[-1] if busy else None
-    others = _mean(usage.others_cores for usage in busy)
+    others = others_cores(usages, *_generating(steps))
     return Watch(
         cpu_cores=_mean(usage.cpu_cores for usage in busy),
         cpu_reason=last.reason if last else message("memory.no_usage_sample"),
-        # Of a sample it may be less than nothing, by the rounding of counters; not of a mean.
-        others_cores=None if others is None else max(0.0, others),
+        others_cores=others,
         others_reason=_others_reason(others, last),
         gpu_share=_mean(usage.gpu_share for usage in busy),
         gpu_memory_share=_mean(usage.gpu_memory_share for usage in busy),
@@ -72,11 +71,20 @@ def _device_reason(baseline: Baseline | None) -> Message | None:
     return message("memory.others_move") if on_cpu else baseline.reason
 
 
-def _while_generating(usages: Iterable[Usage], steps: Sequence[Step]) -> list[Usage]:
-    if not steps:
-        return []
-    begin, end = steps[0].started_ns, steps[-1].t_ns
-    return [usage for usage in usages if begin <= usage.t_ns <= end]
+def others_cores(usages: Iterable[Usage], begin_ns: int, end_ns: int) -> float | None:
+    """Cores that other programs kept busy in that time, in the mean; None where unknown."""
+    mean = _mean(usage.others_cores for usage in _between(usages, begin_ns, end_ns))
+    # Of a sample it may be less than nothing, by the rounding of counters; not of a mean.
+    return None if mean is None else max(0.0, mean)
+
+
+def _generating(steps: Sequence[Step]) -> tuple[int, int]:
+    """When the first step began and the last one ended; no time where there is none."""
+    return (steps[0].started_ns, steps[-1].t_ns) if steps else (1, 0)
+
+
+def _between(usages: Iterable[Usage], begin_ns: int, end_ns: int) -> list[Usage]:
+    return [usage for usage in usages if begin_ns <= usage.t_ns <= end_ns]
 
 
 def _gpu_reason(usages: Iterable[Usage]) -> Message | None:

@@ -15,6 +15,9 @@ TRANSLATED = {
     "README.md": "README.zh.md",
     "docs/tutorial.md": "docs/tutorial.zh.md",
     "docs/reading.md": "docs/reading.zh.md",
+    "docs/commands.md": "docs/commands.zh.md",
+    "docs/install.md": "docs/install.zh.md",
+    "docs/limits.md": "docs/limits.zh.md",
 }
 WITH_COMMANDS = (
     *TRANSLATED, *TRANSLATED.values(), "CONTRIBUTING.md", "docs/experiments.md",

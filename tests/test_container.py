@@ -75,10 +75,10 @@ def test_the_image_runs_as_a_user_with_a_home_whose_cache_is_a_volume() -> None:
     assert "target=/home/lab/.cache," in told["mounts"][0]
 
 
-def test_ci_builds_and_runs_the_image_as_the_readme_says() -> None:
+def test_ci_builds_and_runs_the_image_as_the_guide_says() -> None:
     jobs = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"]
     ran = "\n".join(step.get("run", "") for step in jobs["container"]["steps"])
-    for page in ("README.md", "README.zh.md"):
+    for page in ("docs/install.md", "docs/install.zh.md"):
         (build,) = re.findall(r"^docker build .+?(?=  +#)", read(page), re.MULTILINE)
         assert build in ran
         assert re.search(r"^docker run .* pagedkv-lab\b", read(page), re.MULTILINE)

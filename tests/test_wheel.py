@@ -90,8 +90,8 @@ def pagedkv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def simulator(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With what the README lists for simulations, and what that depends on."""
-    listed = [one[2:] for one in commands("README.md") if one[:2] == ["pip", "install"]]
+    """With what the guide lists for simulations, and what that depends on."""
+    listed = [one[2:] for one in commands("docs/install.md") if one[:2] == ["pip", "install"]]
     (wanted,) = [names for names in listed if "jinja2" in names]
     place = tmp_path_factory.mktemp("simulator")
     borrowed, done = place / "borrowed", set[str]()
@@ -137,7 +137,7 @@ def test_the_description_on_a_package_index_has_no_link_into_the_repository(whee
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         text = archive.read(name).decode()
     links = LINK.findall(text)
-    assert len(links) > 5
+    assert links
     assert [link for link in links if not link.startswith(("https:", "#"))] == []
 
 

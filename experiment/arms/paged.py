@@ -22,6 +22,7 @@ from experiment.arms.engine_setup import (
     kernel_of,
 )
 from experiment.arms.picture import Picture
+from experiment.arms.second_part import run_second_part, sampling_of
 from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.arrival_clock import ArrivalClock
 from experiment.engine.attention import ATTENTION, UnsupportedModelError
@@ -34,7 +35,6 @@ from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, plain_logits, probe
 from experiment.engine.packed_weights import Packing, pack_weights
 from experiment.engine.quantized import KV_DTYPES
-from experiment.engine.sampling import SamplingParams
 from experiment.events import (
     CacheQuantized,
     PrefixCacheUsed,
@@ -115,6 +115,8 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
             stats = engine.scheduler.stats
             run.emit(PrefixCacheUsed(arm=task.arm, **asdict(stats)))
     announce_use(run, runner.graphs)
+    with _valid_logits(run):
+        run_second_part(run, Engine(runner, limits, _eos(run), vocabulary, length))
 
 
 def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
@@ -254,7 +256,7 @@ class _Loop:
     def _add(self, samples: Sequence[WorkloadRequest]) -> None:
         first, *others = samples
         children = [request.id for request in others]
-        sampling = self._sampling(first)
+        sampling = sampling_of(self.run.task.workload.sampling, first.id)
         tokens, most = first.token_ids, first.max_new_tokens
         width = self.run.task.workload.sampling.beam_width
         if width > 1:
@@ -285,18 +287,6 @@ class _Loop:
             if self.profiler:
                 self.profiler.after(outcome.plan)
             self._log_requests(outcome, finished, clock, now)
-
-    def _sampling(self, request: WorkloadRequest) -> SamplingParams:
-        """How a request samples: each with a seed of its own, its further samples count on."""
-        asked = self.run.task.workload.sampling
-        return SamplingParams(
-            temperature=asked.temperature,
-            top_k=asked.top_k,
-            top_p=asked.top_p,
-            seed=asked.seed + request.id,
-            stop_token_ids=frozenset(asked.stop_token_ids),
-            min_new_tokens=asked.min_new_tokens,
-        )
 
     def _picture(self, outcome: StepOutcome) -> Picture:
         """Before completion, while tables and tensors are as the plan left them."""

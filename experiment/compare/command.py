@@ -32,7 +32,7 @@ def compare(words: list[str], t: Translator) -> int:
     checks = read_checks(options.baseline, options.gate, before=len(paths) == _TWO)
     new = Path(options.write_baseline) if options.write_baseline else None
     right = read_any(paths[-1])
-    console = CompareConsole(t.lang, options.ascii, everything=options.all)
+    console = CompareConsole(t.lang, options.ascii, details=options.details)
     left = _left(paths, checks, new, console)
     if left is not None:
         comparison = compare_sides(left, right)
@@ -93,6 +93,6 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
     add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))
     add("--gate", metavar="FILE", help=t("help.gate"))
     add("--write-baseline", metavar="FILE", help=t("help.write_baseline"))
-    add("--all", action="store_true", help=t("help.compare_all"))
+    add("--details", action="store_true", help=t("help.details"))
     add("--out", metavar="DIR", help=t("help.compare_out"))
     return parser

@@ -99,6 +99,10 @@ class KVPool:
         self.num_blocks = num_blocks
         self.block_size = block_size
 
+    def keep_freed(self) -> None:
+        """From here on leave blocks as they are when nobody may read them any more."""
+        self._poison_freed = self.quantized
+
     @property
     def kv(self) -> torch.Tensor:
         """[layers, 2, blocks, kv_heads, block_size, head_dim]."""

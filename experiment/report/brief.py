@@ -31,6 +31,8 @@ from experiment.i18n import DASH, format_bytes
 from experiment.messages import Message
 from experiment.report.console import ConsoleReporter
 from experiment.report.console_results import show_missing, show_tokens
+from experiment.report.experiment.brief import show_brief
+from experiment.report.experiment.console import show_ended_badly
 from experiment.report.texts import arm_name
 from experiment.results import ArmResult, Claim, Results
 
@@ -49,7 +51,9 @@ _SAID = ("requirement.quiet", "requirement.quiet_now")
 
 
 class BriefReporter(ConsoleReporter):
-    """Prints a run in some forty lines of 80 columns; with ``quiet`` in one."""
+    """Prints a run in forty lines of 80 columns, an experiment in 25; with ``quiet`` in one."""
+
+    brief = True
 
     def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
         super().__init__(lang, ascii_only, quiet)
@@ -78,8 +82,13 @@ class BriefReporter(ConsoleReporter):
         self.end_task()
         if results.status != "complete" and self.t.has(f"console.status_{results.status}"):
             self.paragraph(self.t(f"console.status_{results.status}"), "bold yellow")
-        if self.quiet:
+        if results.experiment is not None and not self.quiet:
+            show_brief(self, results.experiment, files)
+            return
+        if self.quiet and results.experiment is None:
             show_missing(self, results)
+        elif results.experiment is not None:
+            show_ended_badly(self, results.experiment)
         elif results.arms:
             self._show_arms(results.arms)
         self._show_problems(results)
@@ -123,6 +132,11 @@ class BriefReporter(ConsoleReporter):
             for note in event.notes:
                 self.warn(note)
 
+    def show_model(self, event: ModelPrepared) -> None:
+        """The model alone, of an experiment whose cells have requests of their own."""
+        self._on_model(event)
+        self._facts(model=self._model)
+
     def _on_workload(self, event: WorkloadReady) -> None:
         self._requests = len(event.requests)
         lengths = [len(one.token_ids) for one in event.requests]
@@ -159,10 +173,18 @@ class BriefReporter(ConsoleReporter):
         self.console.print(table)
 
     def _show_arms(self, arms: list[ArmResult]) -> None:
-        heads = [self.t("console.arm"), *(self.t(f"brief.head_{key}") for key in _FIGURES)]
+        sizes = [[_bytes(arm, name) for name in _SIZES] for arm in arms]
+        unit, scale = _unit(max((size for row in sizes for size in row if size), default=0))
+        heads = [
+            self.t("console.arm"),
+            *(self.t(f"brief.head_{name}", unit=unit) for name in _SIZES),
+        ]
+        heads += [self.t(f"brief.head_{key}") for key in _FIGURES]
         table = self.table(*heads, right=range(1, len(heads)))
-        for arm in arms:
-            table.add_row(arm_name(self.t, arm.arm), *(write(arm) for write in _FIGURES.values()))
+        for arm, row in zip(arms, sizes, strict=True):
+            written = (_number(size, scale) for size in row)
+            figures = (write(arm) for write in _FIGURES.values())
+            table.add_row(arm_name(self.t, arm.arm), *written, *figures)
         self.console.print(table)
         self.line(self.t("brief.terms"), "dim")
 
@@ -187,6 +209,8 @@ class BriefReporter(ConsoleReporter):
             same = self.t("brief.same_tokens", arms=len(compared) + 1, n=compared[0].requests)
             table.add_row(self._verdict("shown"), same)
         for claim in results.claims:
+            if claim.id == "stability":
+                continue  # it is about reserving in advance
             table.add_row(self._verdict(claim.verdict), self.t.message(_line(claim)))
         self.console.print(table)
         if not equal:
@@ -198,23 +222,34 @@ class BriefReporter(ConsoleReporter):
 
 def _headline(text: Message) -> Message:
     """The headline in a line, where there is one."""
-    return Message(key="headline.line", params=text.params) if text.params else text
+    is_of_run = text.key.startswith("headline.") and text.params
+    return Message(key="headline.line", params=text.params) if is_of_run else text
 
 
 def _line(claim: Claim) -> Message:
     """A claim and its figures in a line, or why it has none."""
     key, params = claim.text.key, claim.text.params
-    if claim.id == "throughput" and "factor" not in params:
-        return Message(key=_NOT_FASTER[key], params={})
-    ending = "untested" if claim.verdict == "untested" else "figures"
-    return Message(key=f"brief.{claim.id}_{ending}", params=params)
+    if "factor" in params:
+        return Message(key=f"brief.{claim.id}_figures", params=params)
+    if not key.startswith("claim."):
+        return Message(key=f"brief.{claim.id}_reason", params={"reason": claim.text.model_dump()})
+    return Message(key=_NOT_FASTER.get(key, f"brief.{claim.id}_untested"), params={})
 
 
-def _bytes(name: str) -> Callable[[ArmResult], str]:
-    def write(arm: ArmResult) -> str:
-        return format_bytes(arm.bytes_of(getattr(arm.peak, name)) if arm.peak else None)
+def _bytes(arm: ArmResult, name: str) -> int | None:
+    return arm.bytes_of(getattr(arm.peak, name)) if arm.peak else None
 
-    return write
+
+def _number(size: int | None, scale: int) -> str:
+    if size is None:
+        return DASH
+    return f"{size / scale:,.{0 if size % scale == 0 else 1 if size >= 100 * scale else 2}f}"
+
+
+def _unit(largest: int) -> tuple[str, int]:
+    """The unit in which the largest size is best written, and its bytes."""
+    unit = format_bytes(largest).rpartition(" ")[2]
+    return unit, {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}.get(unit, 1)
 
 
 def _share(arm: ArmResult) -> str:
@@ -222,10 +257,8 @@ def _share(arm: ArmResult) -> str:
     return DASH if share is None else f"{share * 100:.1f} %"
 
 
+_SIZES = ("reserved", "allocated", "live")
 _FIGURES: dict[str, Callable[[ArmResult], str]] = {
-    "reserved": _bytes("reserved"),
-    "allocated": _bytes("allocated"),
-    "live": _bytes("live"),
     "live_share": _share,
     "fits": lambda arm: DASH if arm.fits is None else f"{arm.fits:,}",
     "tokens_per_s": lambda arm: DASH if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.1f}",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from rich.text import Text
 
 from experiment.compare.gate import Judged, tally
-from experiment.compare.results import Comparison, Figure, Number, Row, Side, Unit
+from experiment.compare.results import Comparison, Difference, Figure, Number, Row, Side, Unit
 from experiment.i18n import DASH
 from experiment.messages import Message
 from experiment.report.compare_words import (
@@ -28,27 +29,28 @@ from experiment.report.values import setting
 _STYLES = {"better": "green", "worse": "bold red", "differs": "yellow", "unknown": "yellow",
            "passed": "green", "failed": "bold red", "not_comparable": "yellow"}  # fmt: skip
 _VALUE_WIDTH = 44
+# What is printed without details: figures by the urgency of their verdict, the most common reasons.
+_SPOKEN = ("worse", "better", "differs")
+_MOST_DIFFERENCES, _MOST_ROWS, _MOST_REASONS = 2, 3, 1
 
 
 class CompareConsole(PartsConsole):
-    """Prints a comparison; ``everything`` includes the figures that are the same."""
+    """Prints a comparison in fifteen lines; with ``details`` every figure."""
 
-    def __init__(self, lang: str, ascii_only: bool = False, everything: bool = False) -> None:
+    def __init__(self, lang: str, ascii_only: bool = False, details: bool = False) -> None:
         super().__init__(lang, ascii_only)
-        self.everything = everything
+        self.details = details
 
     def show(self, comparison: Comparison) -> None:
-        """Both sides, notes, differences around the runs, and the figures."""
+        """The outcome, both sides, notes, differences around the runs, and the figures."""
         t = self.t
-        self.console.print(Text(t("compare.title"), style="bold cyan"))
+        self.console.print(Text(t.message(counted(comparison)), style="bold"))
         for name, side in (("left", comparison.left), ("right", comparison.right)):
             self.console.print(t(f"compare.{name}") + " " + self._side(side), soft_wrap=True)
         for note in comparison.notes:
             self.note(note)
-        self._differences(comparison)
+        self._differences(comparison.differences)
         self._figures(comparison)
-        self._why(comparison.rows)
-        self.console.print(Text(t.message(counted(comparison)), style="bold"))
 
     def note(self, note: Message) -> None:
         """Something that has to be known."""
@@ -83,7 +85,8 @@ class CompareConsole(PartsConsole):
     def written(self, paths: Iterable[Path]) -> None:
         """Where everything was written."""
         for path in paths:
-            self.console.print(self.t("compare.written", path=str(path)), soft_wrap=True)
+            if self.details or path.suffix == ".html":
+                self.console.print(self.t("compare.written", path=str(path)), soft_wrap=True)
 
     def baseline_written(self, path: Path, figures: int) -> None:
         """A baseline was made."""
@@ -94,40 +97,60 @@ class CompareConsole(PartsConsole):
         return self.t(f"compare.side_{side.kind}", name=side.name, when=moment(side),
                       version=side.version)  # fmt: skip
 
-    def _differences(self, comparison: Comparison) -> None:
-        if not comparison.differences:
+    def _differences(self, differences: Sequence[Difference]) -> None:
+        if not differences:
             self.console.print(self.t("compare.no_differences"))
+            return
+        if not self.details:
+            for one in differences[:_MOST_DIFFERENCES]:
+                label, *values = self._difference(one)
+                line = self.t("compare.changed", label=label, left=values[0], right=values[1])
+                self.console.print(line)
             return
         heads = (self.t(f"compare.{name}") for name in ("difference", "left", "right"))
         table = Table(self.t, *heads)
-        for one in comparison.differences:
-            label = f"{self.t(f'compare.group.{one.group}')} {one.name}"
-            values = (preview(setting(value), _VALUE_WIDTH) for value in (one.left, one.right))
-            table.add_row(label, *values)
+        for one in differences:
+            table.add_row(*self._difference(one))
         self.console.print(table)
 
+    def _difference(self, one: Difference) -> list[str]:
+        label = f"{self.t(f'compare.group.{one.group}')} {one.name}"
+        return [label, *(preview(setting(each), _VALUE_WIDTH) for each in (one.left, one.right))]
+
     def _figures(self, comparison: Comparison) -> None:
-        rows = [r for r in comparison.rows if self.everything or not _is_plain(r)]
-        if not rows:
+        found, differences = comparison.rows, len(comparison.differences)
+        if self.details:
+            if found:
+                self._table(found)
+            self._why(found)
             return
+        spoken = [row for row in found if row.verdict in _SPOKEN]
+        rows = sorted(spoken, key=lambda row: _SPOKEN.index(row.verdict))[:_MOST_ROWS]
+        if rows:
+            self._table(rows)
+        else:
+            self._why(found)
+        if left := len(found) - len(rows) + max(0, differences - _MOST_DIFFERENCES):
+            self.console.print(Text(self.t("compare.left_out", n=left), style="dim"))
+
+    def _table(self, rows: Sequence[Row]) -> None:
         heads = ("figure", "left", "right", "change", "verdict_column")
         table = Table(self.t, *(self.t(f"compare.{head}") for head in heads), right=(1, 2, 3))
         before: tuple[str, str] | None = None
         for row in rows:
             where = (row.figure.place, row.figure.arm)
-            if where != before:
+            name, unit = self.t.message(title(row.figure)), row.figure.unit
+            if not self.details:
+                name = self.t("console.problem", arm=self._where(row.figure), text=name)
+            elif where != before:
                 before = where
                 table.add_row(self._where(row.figure), style="bold")
-            unit = row.figure.unit
             table.add_row(
-                self.t.message(title(row.figure)), _value(row.left, unit),
+                name, _value(row.left, unit),
                 _value(row.right, unit), change_text(row),
                 Text(self.t.message(verdict(row)), _STYLES.get(row.verdict, "dim")),
             )  # fmt: skip
         self.console.print(table)
-        left_out = comparison.count("same") if not self.everything else 0
-        if left_out:
-            self.console.print(Text(self.t("compare.left_out", n=left_out), style="dim"))
 
     def _where(self, figure: Figure) -> str:
         arm = arm_name(self.t, figure.arm)
@@ -147,7 +170,8 @@ class CompareConsole(PartsConsole):
                     "compare.gate.because", verdict=kind, reason=self.t.message(row.reason)
                 )
                 found[text] = found.get(text, 0) + 1
-        for text, n in found.items():
+        most = len(found) if self.details else _MOST_REASONS
+        for text, n in sorted(found.items(), key=itemgetter(1), reverse=True)[:most]:
             self.console.print("  " + self.t("compare.why", text=text, n=n))
 
 
@@ -159,12 +183,6 @@ def exact(value: Number | None, unit: Unit) -> str:
         return f"{int(value):,}"
     # Twelve digits tell apart whatever does not count as the same.
     return f"{value:,}" if unit in ("bytes", "count") else f"{value:,.12g}"
-
-
-def _is_plain(row: Row) -> bool:
-    """Whether a row says nothing of its own: no change, or an arm that one run has not."""
-    absent = row.reason is not None and row.reason.key == "compare.reason.not_here"
-    return row.verdict == "same" or absent
 
 
 def _value(figure: Figure | None, unit: Unit) -> str:

@@ -58,6 +58,8 @@ class ConsoleReporter:
         quiet: only the results.
     """
 
+    brief = False
+
     def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
         self.t: Translator = translator(lang, ascii_only)
         self.console = terminal(ascii_only)

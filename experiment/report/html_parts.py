@@ -284,7 +284,9 @@ def claim_bars(
             for arm in results.arms
             for found in [keys.number(of_arm(arm, "@.tokens_per_s"), "rate")]
         ]
-    names = ["contiguous", "paged"]
+    names, style = ["contiguous", "paged"], "percent"
+    if claim.id == "concurrency":
+        names, style = ["slabs", "paged"], "count"
     if params.get("growing") is not None:
         names.insert(1, "growing")
     path = f"results.claims[{claim.id}].text.params"
@@ -292,7 +294,7 @@ def claim_bars(
         (
             message(f"report.claims.{claim.id}_{name}"),
             params.get(name),
-            keys.number(f"{path}.{name}", "percent") or DASH,
+            keys.number(f"{path}.{name}", style) or DASH,
         )
         for name in names
     ]

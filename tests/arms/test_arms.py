@@ -241,7 +241,8 @@ def test_slabs_are_the_same_engine_with_fewer_requests_at_a_time(crowded: Run) -
 
 def left_alone(arm: ArmResult) -> ArmResult:
     assert arm.watch is not None
-    return arm.model_copy(update={"watch": arm.watch.model_copy(update={"others_cores": None})})
+    watch = arm.watch.model_copy(update={"others_cores": None})
+    return arm.model_copy(update={"watch": watch, "second_part": None})
 
 
 def test_a_growing_cache_is_compared_at_its_largest_whenever_that_was(many: Run) -> None:

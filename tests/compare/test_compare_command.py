@@ -42,6 +42,7 @@ def test_two_runs_are_shown_and_written(
     printed = capsys.readouterr().out
     assert bool(HAN.search(printed)) == (lang == "zh")
     assert "100.0 %" in printed
+    assert len(printed.splitlines()) <= 15, printed
     data = Comparison.model_validate_json((out / "compare.json").read_text(encoding="utf-8"))
     assert data.count("better") > 0
     rows = list(csv.DictReader((out / "compare.csv").open(encoding="utf-8")))

@@ -34,7 +34,7 @@ def en(finding: Finding) -> str:
     [
         (SLOW, "slower", "1.35 times as long in blocks with 4 requests (repeats: 1.34 to 1.36)"),
         ([1700, 2000, 2400], "same", "repeats overlap, so neither a gain nor a cost in time"),
-        ([2500, 2510, 2520], "faster", "which is less, though not for more at a time"),
+        ([2500, 2510, 2520], "faster", "which is less, though not for more at once"),
         (SLOW[:2], "few", "not compared with 4 requests: 2 of the 3 repeats"),
     ],
 )

@@ -46,7 +46,7 @@ def test_two_runs_of_an_experiment_are_compared_cell_by_cell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # no name is broken between lines
-    words = ["compare", *runs[:2], "--lang", lang, "--all", "--out", str(tmp_path)]
+    words = ["compare", *runs[:2], "--lang", lang, "--details", "--out", str(tmp_path)]
     assert main(words) == ExitCode.OK
     printed, t = " ".join(capsys.readouterr().out.split()), Translator(lang)
     assert t("experiments.axis.shape") in printed

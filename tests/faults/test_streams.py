@@ -263,7 +263,7 @@ def test_a_number_without_end_is_no_choice(
     said = iter(["7" * 5000, "q"])
     monkeypatch.setattr("builtins.input", lambda: next(said))
     assert choose(Translator("en")) is None
-    assert Translator("en")("experiments.menu_again", n=len(shipped())) in capsys.readouterr().out
+    assert Translator("en")("menu.again", n=len(shipped())) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Every command of the READMEs, one after another in an empty directory, as a person types them.
+"""Every command of README and docs/commands.md, in an empty directory, as a person types them.
 
-Both READMEs have the same ones (`tests/test_readme.py`), so they are typed once. On two quiet cores
-that is some twenty-five minutes, nine of them `claims`; on a busy machine it is hours.
+Both languages have the same ones (`tests/test_readme.py`), so they are typed once. On two quiet
+cores that is some twenty-five minutes, nine of them `claims`; on a busy machine it is hours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from guide_pages import ROOT, commands, program_words
 from experiment.launch import find_vllm
 from experiment.messages import ExitCode, Message
 
-GIVEN = [program_words(one) for one in commands("README.md")]
+PAGES = ("README.md", "docs/commands.md")
+GIVEN = [program_words(one) for page in PAGES for one in commands(page)]
 TYPED = [list(each) for each in dict.fromkeys(tuple(one) for one in GIVEN if one is not None)]
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:17:03.9799600,374,44
@@ -35,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("given", TYPED, ids=lambda given: " ".join(given) or "the walkthrough")
-def test_a_command_of_the_readme_ends_well(given: list[str], place: Path) -> None:
+def test_a_documented_command_ends_well(given: list[str], place: Path) -> None:
     if "vllm" in " ".join(given) and isinstance(find_vllm(), Message):
         pytest.skip("vLLM is not there: run make vllm")
     runs = sorted((path.parent for path in place.glob("reports/*/run.json")), key=os.path.getmtime)

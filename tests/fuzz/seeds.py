@@ -229,7 +229,8 @@ def command_lines() -> list[bytes]:
         "plan --model llama-3.1-8b --gpu h100 --trace alpaca-like --requests 9 --kv-dtype fp8",
         "calibrate none --folds 3 --arm paged", "sweep --set policy=['paged'] --workers 1",
         "bench --show none --rounds 2 --minutes 1", "bench --workloads A,B --arms paged",
-        "compare a b --all", "compare a --gate g --baseline b --write-baseline w", "claims --quick",
-        "paper --seeds 3", "--kv-budget 12GiB --block-size 8 --threads 2 --dtype float16",
+        "compare a b --details", "compare a --gate g --baseline b --write-baseline w",
+        "claims --quick", "paper --seeds 3",
+        "--kv-budget 12GiB --block-size 8 --threads 2 --dtype float16",
     )  # fmt: skip
     return ["\n".join(line.split(" ")).encode() for line in lines]

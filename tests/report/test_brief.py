@@ -22,7 +22,7 @@ from experiment.report.brief import BriefReporter
 from experiment.report.console import ConsoleReporter
 from experiment.report.texts import AsciiFile
 
-NUMBER = re.compile(r"\d[\d,.]*(?: ?(?:%|[KMG]?i?B\b))?")
+NUMBER = re.compile(r"\d+(?:[,.]\d+)*")
 PLACE = Path("reports") / "run"
 REPORT = str(PLACE / "report.html")
 

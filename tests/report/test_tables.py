@@ -96,7 +96,7 @@ def printed(lang: str, folder: Path) -> Iterator[Callable[[], object]]:
         ["simulate", *SIM, *SWEEPS, "--details", "--out", str(folder / "sim")],
         ["plan", *SIM],
         ["calibrate", str(folder / "busy"), "--out", str(folder / "calibrated.json")],
-        ["compare", *pair, "--all", "--gate", str(folder / "gate.toml"), "--out",
+        ["compare", *pair, "--details", "--gate", str(folder / "gate.toml"), "--out",
          str(folder / "compared")],
         *(["simulate", "--list", what] for what in ("models", "gpus", "policies", "presets")),
     ):  # fmt: skip

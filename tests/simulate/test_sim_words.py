@@ -217,7 +217,7 @@ def test_errors_of_kvsim_are_rendered_with_file_line_and_reason() -> None:
     unread.__cause__ = PermissionError(13, "no")
     assert "permission" in t.message(trace_message(unread))
     none = SimulationError("nothing_fits", requests=3, reason="seqs", needed=8, available=4)
-    assert "8 sequences" in t.message(simulation_message(none))
+    assert "8 concurrent sequences" in t.message(simulation_message(none))
     stuck = SimulationError("livelock", steps=9, finished=1, waiting=2, seconds=1.0)
     assert "9 steps" in t.message(simulation_message(stuck))
     bad = SimulationError("bad_option", option="block_size", value=0)

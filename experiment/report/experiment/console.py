@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from experiment.report.console import ConsoleReporter
     from experiment.results import Results
 
-_VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
+VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 
 
 def show_experiment(
@@ -93,15 +93,8 @@ def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
 
     What explains a dash of the table is printed where only results are.
     """
+    show_ended_badly(out, result)
     t = out.t
-    for cells, arm, reason in ended_badly(result):
-        key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
-        text = t(key, arm=arm_name(t, arm.arm), reason=t.message(reason))
-        named = [cell_label(result.cells[place].values) for place in cells]
-        said = [t.message(one) if isinstance(one, Message) else one for one in named]
-        where = {"axis": t.message(cell_axis(result.cells[0].values)),
-                 "cells": t("console.listed").join(said)}  # fmt: skip
-        out.paragraph(t("experiments.in_cells", text=text, **where), "yellow")
     for arms, reason in left_out(result):
         text = t("experiments.left_out", arms=_arms(out, arms), reason=t.message(reason))
         out.paragraph(text, "dim")
@@ -117,6 +110,19 @@ def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
         )
 
 
+def show_ended_badly(out: ConsoleReporter, result: ExperimentResult) -> None:
+    """Arms that did not end well, in which cells and why."""
+    t = out.t
+    for cells, arm, reason in ended_badly(result):
+        key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
+        text = t(key, arm=arm_name(t, arm.arm), reason=t.message(reason))
+        named = [cell_label(result.cells[place].values) for place in cells]
+        said = [t.message(one) if isinstance(one, Message) else one for one in named]
+        where = {"axis": t.message(cell_axis(result.cells[0].values)),
+                 "cells": t("console.listed").join(said)}  # fmt: skip
+        out.paragraph(t("experiments.in_cells", text=text, **where), "yellow")
+
+
 def _arms(out: ConsoleReporter, arms: list[str]) -> str:
     return out.t("console.listed").join(arm_name(out.t, arm) for arm in arms)
 
@@ -130,7 +136,7 @@ def _show_finding(out: ConsoleReporter, result: ExperimentResult, finding: Findi
     line.append(out.t.message(finding_title(result.name, finding)), style="bold")
     if finding.verdict is not None:
         line.append("  ")
-        line.append(out.t(f"verdict.{finding.verdict}"), style=_VERDICT_STYLES[finding.verdict])
+        line.append(out.t(f"verdict.{finding.verdict}"), style=VERDICT_STYLES[finding.verdict])
     out.console.print()
     out.console.print(line)
     out.paragraph(out.t.message(finding.text), indent=2)

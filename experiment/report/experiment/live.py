@@ -31,6 +31,7 @@ from experiment.report.experiment.words import (
     axis_label,
     cell_label,
     cell_name,
+    question,
     reading,
     title,
     value_label,
@@ -84,13 +85,16 @@ class ExperimentConsole:
                 ModelPrepared: self._on_model,
             },
         )
-        self._show_model = before[ModelPrepared]
+        self._show_model = getattr(console, "show_model", before[ModelPrepared])
         self._show_failed, self._show_skipped = before[ArmFailed], before[ArmSkipped]
         self._known: str | None = None
 
     def introduce(self, name: str, cells: Sequence[Values], repeats: Sequence[int]) -> None:
         """What the experiment asks, what varies in it and how often it repeats each cell."""
         out, t = self.console, self.t
+        if out.brief:
+            out.line(t.message(question(name)), "bold")
+            return
         out.section("section.experiment", title=t.message(title(name)))
         out.line(t.message(about(name)))
         out.line(t.message(reading(name)), "dim")
@@ -108,7 +112,7 @@ class ExperimentConsole:
     def begin_turn(self, configs: Sequence[Config], turn: Turn, repeat: int) -> None:
         """An arm of a cell, whose configs these are, goes on with a measured repeat."""
         cell, arm = turn.place
-        if self._began and turn.of > 1:
+        if self._began and turn.of > 1 and not self.console.brief:
             self.console.line(self.t("experiments.turns", n=turn.of), "dim")
         self._began = False
         repeats = configs[cell].experiment.repeats
@@ -162,7 +166,7 @@ class ExperimentConsole:
 
     def _on_arm(self, event: ArmFinished) -> None:
         seconds = self._times[self._here, event.arm]
-        if not seconds:
+        if not seconds or self.console.brief:
             return
         times = {
             "median": format_seconds(median(seconds)),

@@ -54,6 +54,11 @@ class Group:
     cells: list[int]
 
 
+def question(name: str) -> Message:
+    """What an experiment asks, in a line."""
+    return message(f"experiments.{table(name)}.question")
+
+
 def title(name: str) -> Message:
     """Title of an experiment."""
     return message(f"experiments.{table(name)}.title")

@@ -1,0 +1,112 @@
+"""The second part of an ordinary run: more requests at once than slabs hold.
+
+The prompts of the workload wait several times over, on the engine and the cache that the arm had
+already. Its steps are not logged, and its memory is not counted.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from experiment.engine.sampling import SamplingParams
+from experiment.events import Progress, SecondPartRun
+from experiment.messages import Message, message
+from experiment.sampling import SamplingConfig
+
+if TYPE_CHECKING:
+    from experiment.arms.base import ArmRun
+    from experiment.arms.task import ArmTask
+    from experiment.engine.engine import Engine
+
+COPIES = 5
+LIMIT_S = 30.0
+_BOTH = {"slabs", "paged"}
+
+
+def has_second_part(task: ArmTask) -> bool:
+    """Whether the run compares slabs and blocks by these requests, each a sequence of its own."""
+    config, workload = task.config, task.workload
+    return (
+        config.experiment.name is None
+        and _BOTH.issubset(config.arm_names)
+        and not config.engine.prefix_caching
+        and workload.sampling.n == workload.sampling.beam_width == 1
+        and not any(request.arrival for request in workload.requests)
+    )
+
+
+def sampling_of(asked: SamplingConfig, request: int) -> SamplingParams:
+    """How a request samples: each with a seed of its own, its further samples count on."""
+    return SamplingParams(
+        temperature=asked.temperature,
+        top_k=asked.top_k,
+        top_p=asked.top_p,
+        seed=asked.seed + request,
+        stop_token_ids=frozenset(asked.stop_token_ids),
+        min_new_tokens=asked.min_new_tokens,
+    )
+
+
+@dataclass
+class _Seen:
+    """What ran so far; times are nanoseconds of the arm's clock."""
+
+    finished: int = 0
+    tokens: int = 0
+    running: list[tuple[int, int]] = field(default_factory=list)  # requests of a step, and its time
+
+    def mean_running(self) -> float | None:
+        took = sum(time for _, time in self.running)
+        return sum(count * time for count, time in self.running) / took if took else None
+
+
+def run_second_part(run: ArmRun, engine: Engine) -> None:
+    """Run it on an engine without requests, where there is one, and log what was seen."""
+    if not has_second_part(run.task):
+        return
+    workload = run.task.workload
+    requests = workload.requests * COPIES
+    for number, request in enumerate(requests):
+        sampling = sampling_of(workload.sampling, number)
+        tokens, most = request.token_ids, request.max_new_tokens
+        engine.add(number, tokens, most, sampling, priority=request.priority)
+    engine.pool.keep_freed()
+    seen, reason, started_ns, began = _Seen(), None, time.monotonic_ns(), run.now()
+    try:
+        reason = _generate(run, engine, seen, len(requests))
+    except (torch.OutOfMemoryError, MemoryError):
+        reason = message("failure.out_of_memory")
+    run.emit(
+        SecondPartRun(
+            arm=run.task.arm,
+            started_ns=started_ns,
+            requests=len(requests),
+            finished=seen.finished,
+            running=max((count for count, _ in seen.running), default=None),
+            mean_running=seen.mean_running(),
+            tokens=seen.tokens,
+            seconds=(run.now() - began) / 1e9,
+            reason=reason,
+        )
+    )
+
+
+def _generate(run: ArmRun, engine: Engine, seen: _Seen, requests: int) -> Message | None:
+    """Run until all have finished, or the time is over; why not all have."""
+    began = run.now()
+    while engine.scheduler.has_work:
+        start = run.now()
+        if start - began > LIMIT_S * 1e9:
+            return message("second_part.too_slow", seconds=LIMIT_S)
+        outcome, finished = engine.step()
+        run.synchronize()
+        seen.running.append((len(outcome.plan.chunks), run.now() - start))
+        seen.tokens += len(outcome.tokens)
+        seen.finished += len(finished)
+        task = message("progress.second_part", n=requests)
+        run.emit(Progress(task=task, done=seen.finished, total=requests))
+    return None
