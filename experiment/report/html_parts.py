@@ -278,21 +278,21 @@ def claim_bars(
     params = claim.text.params
     if claim.verdict == "untested":
         return []
-    if claim.id == "throughput":
+    if claim.id == "throughput" and "factor" not in params:
         return [
             (arm_message(arm.arm), arm.tokens_per_s, found or DASH)
             for arm in results.arms
             for found in [keys.number(of_arm(arm, "@.tokens_per_s"), "rate")]
         ]
     names, style = ["contiguous", "paged"], "percent"
-    if claim.id == "concurrency":
-        names, style = ["slabs", "paged"], "count"
+    if "slabs" in params:
+        names, style = ["slabs", "paged"], "rate" if claim.id == "throughput" else "count"
     if params.get("growing") is not None:
         names.insert(1, "growing")
     path = f"results.claims[{claim.id}].text.params"
     return [
         (
-            message(f"report.claims.{claim.id}_{name}"),
+            arm_message(name) if "slabs" in params else message(f"report.claims.{claim.id}_{name}"),
             params.get(name),
             keys.number(f"{path}.{name}", style) or DASH,
         )
