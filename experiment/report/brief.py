@@ -133,8 +133,8 @@ class BriefReporter(ConsoleReporter):
                 self.warn(note)
 
     def show_model(self, event: ModelPrepared) -> None:
-        """The model alone, of an experiment whose cells have requests of their own."""
-        self._on_model(event)
+        """The model in a line of its own."""
+        super().show_model(event)
         self._facts(model=self._model)
 
     def _on_workload(self, event: WorkloadReady) -> None:

@@ -150,6 +150,10 @@ class ConsoleReporter:
         self._memory.flush()
         self._progress.end()
 
+    def show_model(self, event: ModelPrepared) -> None:
+        """The model of an experiment, whose cells have requests of their own."""
+        self._on_model(event)
+
     def show_results(self, results: Results, files: list[str]) -> None:
         """The comparison, what was seen, and where it was written."""
         self.end_task()

@@ -10,7 +10,7 @@ from rich.text import Text
 from experiment.experiments.registry import figure_name
 from experiment.experiments.results import ExperimentResult
 from experiment.i18n import DASH
-from experiment.report.experiment.console import VERDICT_STYLES, show_ended_badly
+from experiment.report.experiment.console import VERDICT_STYLES, show_checked, show_ended_badly
 from experiment.report.experiment.words import (
     Entry,
     Group,
@@ -33,17 +33,11 @@ def show_brief(out: ConsoleReporter, result: ExperimentResult, files: Sequence[s
     """Everything that follows the last arm; the first finding is the answer."""
     if result.findings:
         out.paragraph(out.t.message(result.findings[0].text), "bold")
-    if result.cells and not out.quiet:
+    if result.cells:
         _show_table(out, result)
     show_ended_badly(out, result)
-    exact, predicted = result.foretold
-    if predicted:
-        style = "green" if exact == predicted else "bold red"
-        out.line(out.t("experiments.foretold", exact=exact, of=predicted), style)
-    for problem in result.problems:
-        out.paragraph(out.t.message(problem), "bold red")
-    if not out.quiet:
-        _show_findings(out, result)
+    show_checked(out, result)
+    _show_findings(out, result)
     out.show_report(files)
 
 

@@ -42,12 +42,7 @@ def show_experiment(
     out.section("section.experiment_result", title=out.t.message(title(result.name)))
     _show_table(out, result)
     _show_missing(out, result)
-    exact, foretold = result.foretold
-    if foretold:
-        style = "green" if exact == foretold else "bold red"
-        out.paragraph(out.t("experiments.foretold", exact=exact, of=foretold), style)
-    for problem in result.problems:
-        out.paragraph(out.t.message(problem), "bold red")
+    show_checked(out, result)
     said = is_busy(cores_before(results.environment))  # as the command began
     for note in result.notes:
         if said and note.key == BUSY_NOTE:
@@ -108,6 +103,16 @@ def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
             t("experiments.not_foretold", figures=labels, arms=names, reason=t.message(reason)),
             "dim",
         )
+
+
+def show_checked(out: ConsoleReporter, result: ExperimentResult) -> None:
+    """How many counts equal their predictions, and what contradicts itself."""
+    exact, foretold = result.foretold
+    if foretold:
+        style = "green" if exact == foretold else "bold red"
+        out.paragraph(out.t("experiments.foretold", exact=exact, of=foretold), style)
+    for problem in result.problems:
+        out.paragraph(out.t.message(problem), "bold red")
 
 
 def show_ended_badly(out: ConsoleReporter, result: ExperimentResult) -> None:

@@ -85,7 +85,7 @@ class ExperimentConsole:
                 ModelPrepared: self._on_model,
             },
         )
-        self._show_model = getattr(console, "show_model", before[ModelPrepared])
+        self._show_model = console.show_model
         self._show_failed, self._show_skipped = before[ArmFailed], before[ArmSkipped]
         self._known: str | None = None
 
