@@ -31,7 +31,7 @@ def test_where_times_decide_nothing_the_clock_of_steps_tells(why: str) -> None:
     first = next(iter(seen.values()))
     assert (first.id, first.verdict) == ("paging", "untested")
     text = Translator("en").message(first.text)
-    assert "at 40 requests per second, blocks took 199 steps with at most 10 requests" in text
+    assert "at 40 requests per second, blocks took 199 steps with at most 10 concurrent" in text
     assert "slabs 306 with at most 4." in text
     assert first.text.params["why"]["key"] == f"experiments.serving.counted_{why}"
     assert ("busy_advice" if why == "busy" else "repeats_advice") in below(first)
