@@ -73,9 +73,10 @@ class BriefReporter(ConsoleReporter):
 
     def warn(self, text: Message, *, always: bool = False) -> None:
         """Print a note, once."""
-        if text.key not in self._warned:
-            self._warned.add(text.key)
+        # What may happen to the weights is left out: the preparation reports what did.
+        if text.key not in self._warned and text.key != "model.maybe_random":
             super().warn(text, always=always)
+        self._warned.add(text.key)
 
     def show_results(self, results: Results, files: list[str]) -> None:
         """The table, the claims, and where the report is."""

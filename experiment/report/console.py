@@ -337,6 +337,8 @@ class ConsoleReporter:
     def _on_progress(self, event: ProgressEvent) -> None:
         display = self._progress.now
         if display is None:
+            if event.task.key == "progress.compile_loops":  # minutes without another line
+                self.line(self.t.message(event.task), "dim")
             return
         amount = ""
         if event.total:

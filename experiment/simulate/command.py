@@ -134,6 +134,9 @@ def _setup(
     geometry = memory.geometry(model)
     branching = number("--branching", options.branching, most=1)
     beams = whole("--beams", options.beams) or 1
+    samples = whole("--samples", options.samples)
+    if beams > 1 and (samples or 1) > 1:
+        raise user_error("error.sim.unused_beside", flag="--samples", other="--beams")
     if branching is not None and beams == 1:
         raise user_error("error.sim.unused", flag="--branching", other="--beams")
     limits = words.limits_of(options)
@@ -156,7 +159,7 @@ def _setup(
         latency=latency,
         latency_source="file" if calibrated else "roofline",
         limits=limits,
-        samples=whole("--samples", options.samples),
+        samples=samples,
         beams=beams,
         branching=0.5 if branching is None else branching,
         seed=whole("--seed", options.seed, 0) or 0,

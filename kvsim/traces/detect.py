@@ -46,7 +46,8 @@ def identify(path: Path, format_name: str | None, unit: str | None, block_size: 
 
     Raises:
         TraceError: ``unknown_format``, ``other_format``, ``empty``, ``unreadable``,
-            ``unit_needed``, ``block_size_needed``, ``no_such_format``, ``no_such_unit``,
+            ``unit_needed``, ``block_size_needed``, ``no_block_size_fits``,
+            ``no_such_format``, ``no_such_unit``,
             ``no_clock``, ``bad_block_size``, ``json_lines_needed``, ``not_json``.
     """
     _check_declared(path, format_name, unit, block_size)
@@ -209,8 +210,8 @@ def _block_size(
         return declared, _DECLARED
     if format_.block_size is not None:
         return format_.block_size, "format"
-    if sizes is None or len(sizes) != 1:
-        raise TraceError(
-            "block_size_needed", file=str(path), possible=", ".join(map(str, sizes or ()))
-        )
+    if not sizes:
+        raise TraceError("no_block_size_fits", file=str(path))
+    if len(sizes) > 1:
+        raise TraceError("block_size_needed", file=str(path), possible=", ".join(map(str, sizes)))
     return sizes[0], _DETECTED

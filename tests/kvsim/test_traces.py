@@ -100,6 +100,13 @@ def test_a_timed_trace_needs_its_unit_and_tells_its_block_size(write: Write) -> 
     with pytest.raises(TraceError) as caught:
         read(ambiguous, unit="s")
     assert caught.value.code == "block_size_needed"
+    conflicting = write(jsonl(hashed(1, 6758, 7, [*range(14)]), hashed(2, 6758, 7, [0, 1, 2])))
+    with pytest.raises(TraceError) as caught:
+        read(conflicting, unit="s")
+    assert caught.value.code == "no_block_size_fits"
+    with pytest.raises(TraceError) as caught:
+        read(conflicting, unit="s", block_size=512)
+    assert caught.value.params["line"] == 2
 
 
 def test_llmservingsim_and_a_recorded_run(write: Write) -> None:

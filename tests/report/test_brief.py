@@ -15,8 +15,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from experiment.conclusions import evaluate
-from experiment.events import EnvironmentProbed, Event, RunFinished
+from experiment.events import EnvironmentProbed, Event, Progress, RunFinished
 from experiment.i18n import LANGUAGES
+from experiment.messages import message
 from experiment.record import Record
 from experiment.report.brief import BriefReporter
 from experiment.report.console import ConsoleReporter
@@ -86,3 +87,20 @@ def test_what_went_wrong_is_printed_even_where_quiet(capsys: pytest.CaptureFixtu
     out = BriefReporter("en", quiet=True)
     out.show_results(evaluate(Record(PLACE, (*events[:-1], RunFinished(status="left")), 0)), [])
     assert "You left" in capsys.readouterr().out
+
+
+def test_of_the_weights_it_prints_what_became_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    out = BriefReporter("en")
+    out.warn(message("model.maybe_random"))
+    assert not capsys.readouterr().out
+    out.warn(message("prepare.offline_gpt2", tried=message("prepare.tried_nothing").model_dump()))
+    assert len(capsys.readouterr().out.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(("quiet", "lines"), [(False, 1), (True, 0)])
+def test_a_log_shows_that_loops_are_compiled(
+    quiet: bool, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = BriefReporter("en", quiet=quiet)
+    out.handle(Progress(task=message("progress.compile_loops"), done=0))
+    assert len(capsys.readouterr().out.splitlines()) == lines

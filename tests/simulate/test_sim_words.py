@@ -94,6 +94,8 @@ WRONG = {
     "burst without a rate": (("simulate", *MODEL, *DRAWN, "--cv", "2"), "--rate"),
     "tokens of a drawn trace": (("simulate", *MODEL, *DRAWN, "--output-tokens", "9"), "--output-"),
     "branches of no beams": (("simulate", *MODEL, *DRAWN, "--branching", "0.2"), "--beams"),
+    "samples of beams": (
+        ("simulate", *MODEL, *DRAWN, "--samples", "3", "--beams", "2"), "--beams"),
     "overhead beside a budget": (
         ("simulate", *MODEL[:4], *DRAWN, "--kv-budget", "1GiB", "--overhead", "1GiB"), "--kv-b"),
     "plan of no trace": (
