@@ -6,12 +6,14 @@ stands in the report.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+from experiment.config import expand_arms
 from experiment.environment import Environment
 from experiment.events import (
     ArmFinished,
@@ -45,6 +47,7 @@ _NOT_FASTER = {
     "claim.throughput.mixed_one": "brief.throughput_mixed",
     "claim.throughput.untested": "brief.throughput_untested",
 }
+_LONG_S = 75  # of arms that are left: the whole run should take 90 s
 _SILENT = (PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping)
 # Rows of the environment check that another line tells.
 _SAID = ("requirement.quiet", "requirement.quiet_now")
@@ -59,6 +62,8 @@ class BriefReporter(ConsoleReporter):
         super().__init__(lang, ascii_only, quiet)
         self.take_over(_SILENT, {})
         self._arm: str | None = None
+        self._arm_began = 0
+        self._arms: tuple[str, ...] = ()  # in the order in which they run
         self._requests = 0
         self._model = ""
         self._warned: set[str] = set()
@@ -105,6 +110,8 @@ class BriefReporter(ConsoleReporter):
 
     def _on_run_started(self, event: RunStarted) -> None:
         self._memory.started = event
+        arms = event.config.get("run", {}).get("arms")
+        self._arms = expand_arms(arms) if arms else ()
         self.line(f"{self.t('console.title')}: {self.t('console.goal')}", "bold")
 
     def _on_environment(self, event: EnvironmentProbed) -> None:
@@ -153,10 +160,16 @@ class BriefReporter(ConsoleReporter):
 
     def _on_arm_started(self, event: ArmStarted) -> None:
         self._arm = event.arm
+        self._arm_began = event.t_ns
 
     def _on_arm_finished(self, event: ArmFinished) -> None:
         self.line(self.t("brief.arm_done", arm=arm_name(self.t, event.arm), n=self._requests,
                          time=event.generate_s), "green", indent=2)  # fmt: skip
+        arms = self._arms[1:] if self._arms[:1] == (event.arm,) else ()
+        left_s = len(arms) * (event.t_ns - self._arm_began) / 1e9
+        if left_s > _LONG_S:
+            minutes = math.ceil(left_s / 60)
+            self.line(self.t("brief.slow", n=len(arms), minutes=minutes), "yellow", indent=2)
 
     def _on_progress(self, event: ProgressEvent) -> None:
         super()._on_progress(event)

@@ -15,7 +15,15 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from experiment.conclusions import evaluate
-from experiment.events import EnvironmentProbed, Event, Progress, RunFinished
+from experiment.events import (
+    ArmFinished,
+    ArmStarted,
+    EnvironmentProbed,
+    Event,
+    Progress,
+    RunFinished,
+    RunStarted,
+)
 from experiment.i18n import LANGUAGES
 from experiment.messages import message
 from experiment.record import Record
@@ -93,7 +101,8 @@ def test_of_the_weights_it_prints_what_became_of_them(capsys: pytest.CaptureFixt
     out = BriefReporter("en")
     out.warn(message("model.maybe_random"))
     assert not capsys.readouterr().out
-    out.warn(message("prepare.offline_gpt2", tried=message("prepare.tried_nothing").model_dump()))
+    tried = message("prepare.tried_failed", endpoint="https://huggingface.co")
+    out.warn(message("prepare.offline_gpt2", tried=tried.model_dump()))
     assert len(capsys.readouterr().out.splitlines()) <= 3
 
 
@@ -104,3 +113,30 @@ def test_a_log_shows_that_loops_are_compiled(
     out = BriefReporter("en", quiet=quiet)
     out.handle(Progress(task=message("progress.compile_loops"), done=0))
     assert len(capsys.readouterr().out.splitlines()) == lines
+
+
+@pytest.mark.parametrize(("seconds", "is_slow"), [(10, False), (30, True)])
+def test_a_slow_machine_is_told_how_long_it_takes(
+    seconds: int, is_slow: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = BriefReporter("en")
+    config = {"run": {"arms": ["contiguous", "slabs", "paged"]}}
+    out.handle(
+        RunStarted(version="1", wall_ns=0, utc_offset_s=0, lang="en", command=[], config=config)
+    )
+    for arm in (SEQUENTIAL, BATCH):
+        out.handle(ArmStarted(arm=arm, pid=1, t_ns=0))
+        out.handle(
+            ArmFinished(
+                arm=arm,
+                import_s=1.0,
+                load_s=1.0,
+                generate_s=5.0,
+                threads=1,
+                device_name="A CPU",
+                t_ns=seconds * 10**9,
+            )
+        )
+    lines = [line for line in capsys.readouterr().out.splitlines() if "minutes" in line]
+    assert len(lines) == is_slow
+    assert not is_slow or ("4 arms" in lines[0] and "2 minutes" in lines[0])
