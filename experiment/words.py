@@ -62,6 +62,14 @@ def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
         def __init__(self, prog: str, **kwargs: Any) -> None:
             super().__init__(prog, max_help_position=30, **kwargs)
 
+        def _split_lines(self, text: str, width: int) -> list[str]:
+            """argparse counts characters; a Chinese one takes two cells."""
+            from rich.text import Text
+
+            from experiment.report.wrap import fold
+
+            return [line.plain for line in fold(Text(text), width)]
+
         def format_help(self) -> str:
             text = super().format_help()
             for heading in (t("help.options"), t("help.arguments")):  # argparse ends them in ":"
