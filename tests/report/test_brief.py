@@ -85,4 +85,4 @@ def test_what_went_wrong_is_printed_even_where_quiet(capsys: pytest.CaptureFixtu
     events = [event for event in whole_run() if getattr(event, "arm", None) != "paged"]
     out = BriefReporter("en", quiet=True)
     out.show_results(evaluate(Record(PLACE, (*events[:-1], RunFinished(status="left")), 0)), [])
-    assert "You left" in capsys.readouterr().out
+    assert "You quit" in capsys.readouterr().out
