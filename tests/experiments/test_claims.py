@@ -264,7 +264,7 @@ def test_a_place_that_nobody_may_look_into_is_no_link(
     found, used, unused = find_place(tmp_path, "capacity", config, Reader())
     assert (found, used) == (tmp_path / "capacity-2", False)
     said = Translator("en").message(unused[place])
-    assert said == f"{place / closed} cannot be read: permission is missing."
+    assert said == f"{place / closed} cannot be read: permission denied."
 
 
 def test_runs_whose_times_scatter_are_named_beside_the_verdicts(capacity: Ran) -> None:

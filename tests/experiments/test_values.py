@@ -107,7 +107,7 @@ def test_true_is_neither_a_number_nor_a_name(name: str) -> None:
         tiny_config(name, experiment__values=[4, True])
     text = caught.value.text
     assert (text.key, text.params["config_key"]) == ("error.not_a_kind", "experiment.values")
-    assert Translator("en").message(text).endswith("True is not a number or a text.")
+    assert Translator("en").message(text).endswith("True is not a number or a string.")
     assert "{" not in Translator("zh").message(text)
 
 

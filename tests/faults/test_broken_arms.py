@@ -135,7 +135,7 @@ def test_an_arm_that_stands_still_is_ended_with_all_below_it(start: Starter) -> 
         # What torch raises on a GPU that is full, raised by a real process.
         ("run out of GPU memory", "failure.out_of_memory", "Out of memory."),
         # What has to be mended is said; but something was run, and is in the report.
-        ("refuse its model", "error.model_logits", "returned logits that are no numbers"),
+        ("refuse its model", "error.model_logits", "returned invalid logits"),
     ],
 )
 def test_an_arm_that_fails_says_why_and_the_other_one_runs(

@@ -69,7 +69,7 @@ def test_at_a_terminal_one_may_wait_until_it_is_quiet(
     program, terminal = in_a_terminal(start, "--ascii", others=others)
     read_until(terminal, "w and Enter")
     os.write(terminal, f"{typed}\n".encode())
-    read_until(terminal, "q leaves")
+    read_until(terminal, "q quits")
     os.write(terminal, b"q\n")
     read_until(terminal, "report.html")
     assert program.process.wait(60) == ExitCode.OK

@@ -290,7 +290,7 @@ def test_claims_that_are_ended_close_the_run_that_was_going(
     program.process.send_signal(number)
     code, printed, err = program.end()
     assert (code, err) == (CODES[number], "")
-    assert f"--out {out} goes on from here" in " ".join(printed.split())
+    assert f"--out {out} resumes" in " ".join(printed.split())
     record = read_record(program.out)
     assert record.events[-1].model_dump()["status"] == "interrupted"
     assert (program.out / "report.html").exists()

@@ -73,7 +73,7 @@ def test_a_log_without_a_line_is_said_to_have_none(
         ["compare", str(program.out), str(program.out), "--out", str(tmp_path / "compared")],
     )
     for command in commands:
-        for lang, words in (("en", "has no whole line"), ("zh", "还没有一行完整的内容")):
+        for lang, words in (("en", "has no complete line"), ("zh", "还没有一行完整的内容")):
             assert main([*command, "--lang", lang]) == ExitCode.USAGE, command
             (said,) = capsys.readouterr().err.splitlines()
             assert words in said, command

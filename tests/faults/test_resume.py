@@ -82,7 +82,7 @@ def test_the_missing_arm_is_run_and_the_other_one_is_not(
     assert resumed.missing == [(None, SECOND)]
     assert {"note.resumed", "note.damaged_lines"} <= {note.key for note in results.notes}
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "The run broke off and was resumed; 1 arms" in page
+    assert "The run was interrupted and resumed; 1 arms" in page
     assert [event.status for event in record.of(RunFinished)] == ["complete"]
 
     done = content(run)
@@ -223,7 +223,7 @@ def test_what_is_no_run_is_refused(
     if what == "a simulation":
         (place / "sim.json").write_text("{}", encoding="utf-8")
     assert cli.main(["--resume", str(place), "--lang", "en"]) == ExitCode.USAGE
-    assert "holds no event log" in capsys.readouterr().err
+    assert "has no event log" in capsys.readouterr().err
 
 
 def test_a_run_that_is_being_written_is_left_alone(
@@ -232,7 +232,7 @@ def test_a_run_that_is_being_written_is_left_alone(
     with (run / EVENTS_FILE).open("r+b") as file:
         assert lock(file)
         assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
-    assert "writing into" in capsys.readouterr().err
+    assert "writing to" in capsys.readouterr().err
 
 
 def test_a_run_that_went_on_since_it_was_read_is_left_alone(
@@ -250,7 +250,7 @@ def test_a_run_that_went_on_since_it_was_read_is_left_alone(
     monkeypatch.setattr(walkthrough, "read_resumption", and_another_one_ends)
     before = content(run)
     assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
-    assert "gone on with by another process" in capsys.readouterr().err
+    assert "resumed by another process" in capsys.readouterr().err
     assert content(run) == before | {EVENTS_FILE: before[EVENTS_FILE] + b"\n"}
 
 

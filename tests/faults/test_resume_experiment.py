@@ -140,7 +140,7 @@ def test_it_counts_what_an_experiment_does_that_nobody_killed(
     assert counts(result) == counts(whole)
     assert counts(result)[1, "paged", "running_mean"] != counts(result)[1, "slabs", "running_mean"]
     assert (result.foretold, result.cells_planned) == (whole.foretold, len(VALUES))
-    assert "was resumed" in (killed[0] / "report.html").read_text(encoding="utf-8")
+    assert "interrupted and resumed" in (killed[0] / "report.html").read_text(encoding="utf-8")
 
 
 def test_whoever_took_turns_with_one_that_was_killed_runs_again(

@@ -287,7 +287,7 @@ def test_two_programs_do_not_write_one_run(start: Starter, tmp_path: Path) -> No
     assert sorted(code for _, code in ended) == [ExitCode.OK, ExitCode.USAGE]
     ((_, err),) = [printed for printed, code in ended if code == ExitCode.USAGE]
     (line,) = err.splitlines()
-    assert line.startswith("Error: Another process is writing into")
+    assert line.startswith("Error: Another process is writing to")
     assert [arm.status for arm in evaluate(read_record(tmp_path / "both")).arms] == ["finished"] * 2
 
 

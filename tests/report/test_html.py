@@ -141,7 +141,7 @@ def test_unknown_is_a_dash_with_its_reason(page: str) -> None:
         assert "—" in cell
         assert "the arm failed first" in cell
         assert not re.search(r"\d", cell)
-    assert "PyTorch keeps no allocator figures on the CPU." in visible(page, "en")
+    assert "PyTorch has no allocator statistics on the CPU." in visible(page, "en")
 
 
 @pytest.mark.parametrize(

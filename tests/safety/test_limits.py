@@ -39,7 +39,7 @@ def said(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
 @pytest.mark.parametrize("reader", READERS)
 def test_a_file_without_end_is_refused(reader: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = READERS[reader](Path("/dev/zero"))
-    refusal = "is no run directory" if reader == "baseline" else "is larger than"
+    refusal = "is not a run directory" if reader == "baseline" else "is larger than"
     assert refusal in said(capsys, words)
 
 

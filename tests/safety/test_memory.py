@@ -71,7 +71,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, lis
     texts = prompts(at / "texts.jsonl", "", '{"prompt":"ab"}\n', 24 * MIB)
     blank = prompts(at / "blank.jsonl", "", "\n", 24 * MIB)
     run = ["--yes", "--out", str(at / "none"), "--prompts"]
-    much = "more than a run can hold: 100,000 requests"
+    much = "Too many requests for one run: 100,000"
     return {
         "a line of brackets": ("", ["render", str(brackets)], "more than 1 GiB of memory"),
         "many steps": ("60MiB", ["render", str(steps)], "more than 60 MiB of memory"),

@@ -88,9 +88,9 @@ def test_a_plan_says_from_which_rate_on_requests_are_preempted(
     low, high = planned(tmp_path, *WORDS, "--rate", "2"), planned(tmp_path, *WORDS, "--rate", "99")
     text = " ".join(capsys.readouterr().out.split())
     assert low["load"]["running"] < low["plan"]["policies"]["paged"]["running"]
-    assert "At 2 requests a second" in text
+    assert "At 2 requests per second" in text
     assert high["load"]["running"] is None
-    assert "99 requests a second are more than that" in text
+    assert "99 requests per second exceed that" in text
 
 
 def test_little_s_law_is_solved_for_the_requests_that_run() -> None:

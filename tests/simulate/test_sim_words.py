@@ -252,7 +252,7 @@ def test_what_is_skipped_edited_and_refused_is_printed(
     printed = " ".join(capsys.readouterr().out.split())
     for part in (
         "61 read, 1 rejected, 100 requests simulated", "first: line 4, -4", "1 blank lines",
-        "repeated to 100 requests", "3 times as many", "ms (as given)", "16 tokens (as given)",
+        "repeated to 100 requests", "request rate × 3", "ms (as given)", "16 tokens (as given)",
         "1 requests were refused: 2,099 slots are needed, the maximum length is 2,048",
     ):  # fmt: skip
         assert part in printed, part
@@ -283,7 +283,7 @@ def test_texts_are_counted_and_a_rate_is_drawn_for_a_trace_without_a_clock(
     simulated(here / "out", *MODEL, *words, "--policy", "paged")
     printed = " ".join(capsys.readouterr().out.split())
     assert "counted in the file's texts with GPT-2's tokenizer" in printed
-    assert "arrivals drawn: poisson, 2 a second, seed 5" in printed
+    assert "arrivals sampled: poisson, 2 a second, seed 5" in printed
     assert "ns (as given)" not in printed
 
 
