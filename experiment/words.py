@@ -10,10 +10,13 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from rich.cells import cell_len
+
 import experiment
 from experiment.config import config_keys
 from experiment.i18n import Translator
 from experiment.messages import unknown, user_error
+from experiment.report.wrap import wrap
 from experiment.shipped import program
 
 
@@ -61,14 +64,14 @@ def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
 
         def __init__(self, prog: str, **kwargs: Any) -> None:
             super().__init__(prog, max_help_position=30, **kwargs)
+            # argparse counts characters, of which a Chinese one takes two cells.
+            self._width -= cell_len(t("help.usage")) - len(t("help.usage"))
 
         def _split_lines(self, text: str, width: int) -> list[str]:
-            """argparse counts characters; a Chinese one takes two cells."""
-            from rich.text import Text
+            return wrap(text, width).split("\n")
 
-            from experiment.report.wrap import fold
-
-            return [line.plain for line in fold(Text(text), width)]
+        def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002
+            return wrap(text, width)
 
         def format_help(self) -> str:
             text = super().format_help()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 # Closing marks stay with what they close. After a Chinese character, so do those of ASCII.
 _CLOSING = frozenset("，。；：！？、）」』】》〉”’％…)]%")
