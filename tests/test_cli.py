@@ -248,7 +248,7 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
         "from experiment.cli import main\n"
         f"try: main([*{command}, '--help', '--lang', 'en'])\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'transformers', 'pandas', 'matplotlib', 'numba', 'numpy', 'rich.console'}\n"
+        "heavy = {'torch', 'transformers', 'pandas', 'numba', 'numpy', 'rich.console'}\n"
         "heavy &= set(sys.modules)\n"
         "sys.exit(1 if heavy else 0)"
     )
