@@ -19,7 +19,7 @@ from typing import Any
 from experiment.config_reading import load_config, parse_assignment
 from experiment.i18n import LANGUAGES, Translator, detect_language
 from experiment.interrupts import Interrupts
-from experiment.messages import ExitCode, UserError, unknown, user_error
+from experiment.messages import ExitCode, UserError, message, unknown, user_error
 from experiment.os_errors import os_reason, unwritable
 from experiment.room import counted
 from experiment.shipped import config_names, find_config, program
@@ -170,7 +170,10 @@ def _run(words: list[str], t: Translator) -> int:
         checks=checks,
         details=options.details,
     )
-    config = load_config(path, overrides)
+    try:
+        config = load_config(path, overrides)
+    except UserError as error:
+        raise _as_typed(error, options) from error
     if options.quick and config.experiment.name is None:
         raise user_error("error.quick_alone")
     if options.resume is None:
@@ -233,6 +236,15 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
     if options.profile:
         values["run.profile"] = True
     return values
+
+
+def _as_typed(error: UserError, options: argparse.Namespace) -> UserError:
+    """The error with the flag that was given in place of the key that it sets."""
+    params = error.text.params
+    for flag, (key, _) in _CONFIG_FLAGS.items():
+        if params.get("config_key") == key and getattr(options, attribute(flag)) is not None:
+            return UserError(message(error.text.key, **{**params, "config_key": flag}))
+    return error
 
 
 def _run_parser(t: Translator) -> argparse.ArgumentParser:

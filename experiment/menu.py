@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
 from experiment.interrupts import answer
+from experiment.messages import UserError
 from experiment.shipped import CONFIGS, program
+from experiment.simulate.names import gpu_of, model_of, unknown_trace
+from experiment.simulate.values import whole
 from kvsim.traces.generate import PRESETS
 
 _DIGITS = 9  # of thousands Python makes no number
 _LEAVE = ("q", "quit", "exit")
 _QUICK = {"": True, "quick": True, "f": False, "full": False}
 # What the two questions about a model ask, with an answer for whoever has none.
-_MODEL = {"--model": "llama-3.1-8b", "--gpu": "rtx-4090"}
+_MODEL = {"--model": "llama-3.1-8b", "--gpu": "rtx-4090", "--gpus": "1"}
 _PLAN = {**_MODEL, "--prompt-tokens": "1000", "--new-tokens": "300"}
 _SIMULATE = {"--trace": "sharegpt-like", **_MODEL}
+
+
+def _trace(name: str) -> None:
+    if name not in PRESETS and not Path(name).exists():
+        raise unknown_trace(name)
+
+
+# What checks a name; the other values are whole numbers.
+_NAMES: dict[str, Callable[[str], object]] = {
+    "--model": model_of,
+    "--gpu": gpu_of,
+    "--trace": _trace,
+}
 
 
 def shipped() -> list[tuple[str, Path]]:
@@ -76,14 +92,30 @@ def _command(t: Translator, command: str, values: Mapping[str, str]) -> tuple[st
     """A command with a value for each option, that of ``values`` where none is named."""
     words = [command]
     for flag, value in values.items():
-        said = _ask(t(f"menu.value_{flag.removeprefix('--').replace('-', '_')}", value=value), True)
-        if said.lower() in _LEAVE:
+        said = _value(t, flag, value)
+        if said is None:
             return None
-        words += [flag, said or value]
+        words += [flag, said]
     if command == "simulate":
         is_preset = words[words.index("--trace") + 1] in PRESETS
         words += ["--policy", "all", *(("--rate", "10") if is_preset else ())]
     return tuple(words)
+
+
+def _value(t: Translator, flag: str, value: str) -> str | None:
+    """A value that the command takes, asked for until it is one; None: leave."""
+    question = t(f"menu.value_{flag.removeprefix('--').replace('-', '_')}", value=value)
+    while (said := _ask(question, True) or value).lower() not in _LEAVE:
+        try:
+            if flag in _NAMES:
+                _NAMES[flag](said)
+            else:
+                whole(flag, said)
+        except UserError as error:
+            print(t("error.prefix") + t.message(error.text))
+        else:
+            return said
+    return None
 
 
 def _last_report(t: Translator) -> str:

@@ -226,9 +226,12 @@ def _write_model(work: Path, recipe: str | Path, seed: int, init_range: float) -
 
 def _check_room(built: nn.Module, name: str, work: Path) -> None:
     needed = 4 * sum(parameter.numel() for parameter in built.parameters())
-    free = min(psutil.virtual_memory().available, shutil.disk_usage(work).free)
-    if needed > free:
-        raise user_error("error.model.no_room", model=name, needed=needed, free=free)
+    for key, free in (
+        ("error.model.no_memory", psutil.virtual_memory().available),
+        ("error.model.no_room", shutil.disk_usage(work).free),
+    ):
+        if needed > free:
+            raise user_error(key, model=name, needed=needed, free=free)
 
 
 def _put_in_place(work: Path, place: Path) -> None:

@@ -24,6 +24,7 @@ from experiment.events import (
     Reading,
     RequestFinished,
     RunStarted,
+    SecondPartRun,
     StageEntered,
     TokenMapping,
     WorkloadReady,
@@ -60,9 +61,10 @@ class BriefReporter(ConsoleReporter):
 
     def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
         super().__init__(lang, ascii_only, quiet)
-        self.take_over(_SILENT, {})
+        self.take_over(_SILENT, {SecondPartRun: self._on_second_part})
         self._arm: str | None = None
         self._arm_began = 0
+        self._second: SecondPartRun | None = None
         self._arms: tuple[str, ...] = ()  # in the order in which they run
         self._requests = 0
         self._model = ""
@@ -74,7 +76,7 @@ class BriefReporter(ConsoleReporter):
     def announce(self, key: str) -> None:
         """What comes next and what to look at, before a person is asked to go on."""
         if self.t.has(key):
-            self.paragraph(self.t(key), "dim")
+            self.paragraph(self.t("brief.next", text=self.t(key)), "dim")
 
     def warn(self, text: Message, *, always: bool = False) -> None:
         """Print a note, once."""
@@ -162,9 +164,16 @@ class BriefReporter(ConsoleReporter):
         self._arm = event.arm
         self._arm_began = event.t_ns
 
+    def _on_second_part(self, event: SecondPartRun) -> None:
+        self._second = event
+
     def _on_arm_finished(self, event: ArmFinished) -> None:
-        self.line(self.t("brief.arm_done", arm=arm_name(self.t, event.arm), n=self._requests,
-                         time=event.generate_s), "green", indent=2)  # fmt: skip
+        done = self.t("brief.arm_done", arm=arm_name(self.t, event.arm), n=self._requests,
+                      time=event.generate_s)  # fmt: skip
+        if (more := self._second) is not None and more.arm == event.arm and more.reason is None:
+            done = self.t("brief.second", text=done, requests=more.requests, running=more.running,
+                          time=more.seconds)  # fmt: skip
+        self.line(done, "green", indent=2)
         arms = self._arms[1:] if self._arms[:1] == (event.arm,) else ()
         left_s = len(arms) * (event.t_ns - self._arm_began) / 1e9
         if left_s > _LONG_S:
@@ -201,6 +210,9 @@ class BriefReporter(ConsoleReporter):
             table.add_row(arm_name(self.t, arm.arm), *written, *figures)
         self.console.print(table)
         self.line(self.t("brief.terms"), "dim")
+        moved = next((arm.moved_bytes for arm in arms if arm.moved_bytes), None)
+        if moved is not None:
+            self.line(self.t("brief.growing", bytes=moved), "dim")
 
     def _show_problems(self, results: Results) -> None:
         """What contradicts itself, and arms whose channels do not agree."""
@@ -223,8 +235,6 @@ class BriefReporter(ConsoleReporter):
             same = self.t("brief.same_tokens", arms=len(compared) + 1, n=compared[0].requests)
             table.add_row(self._verdict("shown"), same)
         for claim in results.claims:
-            if claim.id == "stability":
-                continue  # it is about reserving in advance
             table.add_row(self._verdict(claim.verdict), self.t.message(_line(claim)))
         self.console.print(table)
         if not equal:
@@ -243,7 +253,7 @@ def _headline(text: Message) -> Message:
 def _line(claim: Claim) -> Message:
     """A claim and its figures in a line, or why it has none."""
     key, params = claim.text.key, claim.text.params
-    if "factor" in params:
+    if "factor" in params or (claim.id == "stability" and params):
         return Message(key=f"brief.{claim.id}_figures", params=params)
     if not key.startswith("claim."):
         return Message(key=f"brief.{claim.id}_reason", params={"reason": claim.text.model_dump()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -115,6 +116,10 @@ def number(name: str) -> str:
     return str(1 + [each for each, _ in shipped()].index(name))
 
 
+def words(command: str) -> tuple[str, ...]:
+    return tuple(shlex.split(command))
+
+
 @pytest.mark.parametrize(
     ("answers", "chosen"),
     [
@@ -135,47 +140,23 @@ def number(name: str) -> str:
         ([EOFError()], None),
         (["holes", EOFError()], None),
         (
-            ["f", "Qwen3-32B", "", "2000", ""],
-            (
-                "plan",
-                "--model",
-                "Qwen3-32B",
-                "--gpu",
-                "rtx-4090",
-                "--prompt-tokens",
-                "2000",
-                "--new-tokens",
-                "300",
+            ["f", "Qwen3-32", "Qwen3-32B", "h100x2", "h100", "2", "8k", "2000", ""],
+            words(
+                "plan --model Qwen3-32B --gpu h100 --gpus 2 --prompt-tokens 2000 --new-tokens 300"
             ),
         ),
         (
-            ["t", "My Trace.csv", "", ""],
-            (
-                "simulate",
-                "--trace",
-                "My Trace.csv",
-                "--model",
-                "llama-3.1-8b",
-                "--gpu",
-                "rtx-4090",
-                "--policy",
-                "all",
+            ["t", "Your Trace.csv", "My Trace.csv", "", "", ""],
+            words(
+                "simulate --trace 'My Trace.csv' --model llama-3.1-8b --gpu rtx-4090 --gpus 1"
+                " --policy all"
             ),
         ),
         (
-            ["T", "", "opt-13b", "h100"],
-            (
-                "simulate",
-                "--trace",
-                "sharegpt-like",
-                "--model",
-                "opt-13b",
-                "--gpu",
-                "h100",
-                "--policy",
-                "all",
-                "--rate",
-                "10",
+            ["T", "", "opt-13b", "h100", ""],
+            words(
+                "simulate --trace sharegpt-like --model opt-13b --gpu h100 --gpus 1 --policy all"
+                " --rate 10"
             ),
         ),
         (["f", "q"], None),
@@ -183,8 +164,10 @@ def number(name: str) -> str:
     ],
 )
 def test_the_menu_takes_a_number_and_a_size(
-    answers: list[str | EOFError], chosen: object, monkeypatch: pytest.MonkeyPatch
+    answers: list[str | EOFError], chosen: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("My Trace.csv").touch()
     said = iter(answers)
 
     def read() -> str:
@@ -218,7 +201,7 @@ def test_what_the_menu_starts_is_told_as_a_command(
     assert " ".join(how.command) in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("answers", "shown"), [(["f"] + [""] * 4, "vLLM"), (["r"], "newest")])
+@pytest.mark.parametrize(("answers", "shown"), [(["f"] + [""] * 5, "vLLM"), (["r"], "newest")])
 def test_the_menu_answers_what_is_no_run(
     answers: list[str], shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

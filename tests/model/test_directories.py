@@ -193,7 +193,7 @@ def test_weights_in_another_format_are_not_replaced(file: str, tmp_path: Path) -
 
 def test_weights_that_find_no_room_are_refused_before_they_are_made(tmp_path: Path) -> None:
     wide = {**HIDDEN, "vocab_size": 1 << 30, "hidden_size": 1 << 14}
-    assert refusal(directory_of(LlamaConfig(**wide), tmp_path / "mine")) == "no_room"
+    assert refusal(directory_of(LlamaConfig(**wide), tmp_path / "mine")) == "no_memory"
     assert list(cache_root().iterdir()) == []
 
 
