@@ -51,7 +51,7 @@ ALLOWED = {
     ("experiment/scratch.py", "OwnPackages.__init__", "symlink_to"): "links for one process",
     ("experiment/report/plots.py", "_render", "savefig"): "into memory",
     ("experiment/scratch.py", "make_scratch", "tempfile.mkdtemp"): "temporary files of a child",
-    ("experiment/selfcheck.py", "_scratch", "tempfile.mkdtemp"): "logs of a check",
+    ("experiment/selfcheck.py", "scratch_directory", "tempfile.mkdtemp"): "logs of a check",
     ("experiment/selfcheck.py", "_Examination.run", "tempfile.TemporaryDirectory"): "and samples",
     ("experiment/user_cache.py", "temporary_files", "tempfile.gettempdir"): "a name, not a file",
     ("experiment/wire.py", "Wire.__init__", "os.fdopen"): "the pipe to the runner",
