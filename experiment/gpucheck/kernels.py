@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 
 import torch
 
@@ -88,13 +89,13 @@ def _compare(wire: Wire, check_id: str, name: str, step: Step, device: torch.dev
         expected = reference_kernel(step.q, kv, step.inputs, step.scale).double()
         off = (ours - expected).abs()
         right = bool((off <= form.tolerance * (1 + expected.abs())).all())
-        largest = None if off.isnan().any() else float(off.max())
+        largest = float(off.max())
     except Exception as error:  # whatever Triton, the compiler or the driver raise
         report(wire, check_id, False, "gpucheck.kernels.raised", error=one_line(error), **about)
         return
     report(
-        wire, check_id, right, "gpucheck.kernels.compared", off=largest,
-        tolerance=form.tolerance, **about,
+        wire, check_id, right, "gpucheck.kernels.compared",
+        off=largest if isfinite(largest) else None, tolerance=form.tolerance, **about,
     )  # fmt: skip
 
 
@@ -109,12 +110,12 @@ def _poisoned(wire: Wire, name: str, device: torch.device, dim: int) -> None:
     try:
         step, kv = _prepared(step, FORMATS[name], device)
         spoilt = KERNELS["triton"](step.q, kv, step.inputs, step.scale).isnan().any(-1)
+        shows, others = bool(spoilt[0, 1]), int(spoilt.sum()) - int(spoilt[0, 1])
     except Exception as error:
         params = {"error": one_line(error), "format": name, "group": 1}
         kind = message("gpucheck.kernels.decode").model_dump()
         report(wire, check_id, False, "gpucheck.kernels.raised", kind=kind, **params)
         return
-    shows, others = bool(spoilt[0, 1]), int(spoilt.sum()) - int(spoilt[0, 1])
     key = "gpucheck.kernels.poison_shows" if shows else "gpucheck.kernels.poison_hidden"
     report(wire, check_id, shows and not others, key, format=name, others=others)
 

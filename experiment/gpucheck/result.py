@@ -118,5 +118,5 @@ def read_result(path: Path) -> GpuCheck:
         raise user_error("error.file_unreadable", path=str(path))
     try:
         return GpuCheck.model_validate_json(read_bounded(path, MAX_JSON_BYTES))
-    except (ValidationError, OSError, RecursionError) as error:
+    except ValidationError as error:
         raise user_error("error.file_unreadable", path=str(path)) from error

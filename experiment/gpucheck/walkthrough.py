@@ -12,7 +12,7 @@ from experiment.events import Check
 from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.gpucheck.parts import Task, report
 from experiment.launch import VLLM_PYTHON, find_vllm
-from experiment.messages import Message, arm_message, message
+from experiment.messages import Message, UserError, arm_message, message
 from experiment.record import RUN_FILE
 from experiment.wire import Wire
 
@@ -51,7 +51,7 @@ def arm_checks(path: Path) -> list[Check]:
     """A check for each arm of a ``run.json``; one that says that there is none."""
     try:
         arms = parse_json(read_bounded(path, MAX_JSON_BYTES))["results"]["arms"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (UserError, ValueError, LookupError, TypeError):
         text = message("gpucheck.walkthrough.no_record")
         return [Check(check="record", passed=False, text=text)]
     return [_arm_check(arm) for arm in arms]

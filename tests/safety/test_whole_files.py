@@ -37,6 +37,7 @@ ALLOWED = {
     ("experiment/model/builtin.py", "_write_model", "shutil.copy"): "into that",
     ("experiment/model/builtin.py", "_write_model", "write_text"): "into that, last",
     ("experiment/model/builtin.py", "_put_in_place", "rename"): "to its place",
+    ("experiment/gpucheck/archive.py", "write_archive", "tarfile.open"): "into memory",
     # Files that a profiler writes itself; the record names one when it is whole.
     ("experiment/arms/step_profile.py", "StepProfiler._write", "export_chrome_trace"): "whole",
     ("experiment/memory/cuda_history.py", "cuda_history", "_dump_snapshot"): "read by people",
