@@ -11,19 +11,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from statistics import median
+from functools import partial
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, StaticCache
+from transformers import AutoModelForCausalLM
 
 from experiment.bench.limits import read_rate
 from experiment.engine.attention import ATTENTION
 from experiment.engine.decode_graphs import Capture, cuda_capture
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
+from experiment.gpucheck.decode_steps import Setting, timed
 from experiment.gpucheck.parts import Task, report
+from experiment.gpucheck.speed_transformers import (
+    compiled_step_s,
+    continuous_step_s,
+    static_step_s,
+)
 from experiment.messages import message
 from experiment.model.builtin import RECIPES
 from experiment.model.load import one_line
@@ -36,29 +41,18 @@ BATCHES, CONTEXTS = (1, 8, 64), (512, 4096, 16384)
 # Longer ones are left out of the comparison: Transformers has to compute them first.
 _COMPARED = (512, 4096)
 _BLOCK_SIZE = 16
-_WARM_UP, _STEPS = 3, 20
 # Of free memory, so that activations and graphs find room.
 _MOST_MEMORY = 0.8
 # Of the time limit, and seconds that a setting may take: what begins later would be ended.
 _MOST_TIME = 0.9
-_LEAST_S = {"paged": 5.0, "static": 10.0, "compiled": 60.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Requests that decode together, and tokens that each of them holds."""
-
-    batch: int
-    context: int
-
-    @property
-    def id(self) -> str:
-        """Part of the names of its checks."""
-        return f"batch{self.batch}.context{self.context}"
+_LEAST_S = {"paged": 5.0, "static": 10.0, "continuous": 10.0, "compiled": 60.0}
+COMPARISONS = {
+    "static": static_step_s, "continuous": continuous_step_s, "compiled": compiled_step_s,
+}  # fmt: skip
 
 
 def check(wire: Wire, task: Task) -> None:
-    """Measure every setting on ours, then Transformers' static cache, eager and compiled."""
+    """Measure every setting on ours, then the same of Transformers as time allows."""
     deadline = time.monotonic() + _MOST_TIME * task.limit_s
     device, dtype = torch.device(task.device), torch.float16
     with torch.no_grad():
@@ -69,11 +63,10 @@ def check(wire: Wire, task: Task) -> None:
         measured = Measured(wire, model, rate, deadline, cuda_capture(device))
         for setting in settings():
             measured.add("paged", setting, measured.paged_step_s)
-        for name, compiled in (("static", False), ("compiled", True)):
+        for name, step_s in COMPARISONS.items():
             for setting in settings():
                 if setting.context in _COMPARED:
-                    measured.add(name, setting, measured.static_step_s(compiled))
-    report(wire, "continuous", None, "gpucheck.speed.not_compared")
+                    measured.add(name, setting, partial(step_s, model))
 
 
 def settings() -> Iterator[Setting]:
@@ -154,39 +147,7 @@ class Measured:
         plan = StepPlan(0, chunks=tuple(Chunk(r, setting.context, 1, True) for r in requests))
         tokens = {r: [0] * (setting.context + 1) for r in requests}
         tables = {r: list(range(r * each, (r + 1) * each)) for r in requests}
-        return self._timed(
-            lambda: runner.logits(graphs.fill(plan, tokens, tables)).argmax(-1).tolist()
-        )
-
-    def static_step_s(self, compiled: bool) -> Callable[[Setting], float]:
-        """Seconds of a decoding step of Transformers with a static cache."""
-
-        def step_s(setting: Setting) -> float:
-            model = self._model
-            model.set_attn_implementation("sdpa")
-            length = setting.context + _WARM_UP + _STEPS
-            cache = StaticCache(config=model.config, max_cache_len=length)
-            shape = (setting.batch, setting.context)
-            prompt = torch.zeros(shape, dtype=torch.long, device=self._device)
-            model(prompt, past_key_values=cache, logits_to_keep=1)
-            token = prompt[:, :1].clone()
-            forward = torch.compile(model.forward, mode="reduce-overhead") if compiled else model
-            return self._timed(
-                lambda: forward(token, past_key_values=cache).logits[:, -1].argmax(-1).tolist()
-            )
-
-        return step_s
-
-    def _timed(self, step: Callable[[], Any]) -> float:
-        """Median seconds; a step ends when its tokens are on the host."""
-        for _ in range(_WARM_UP):
-            step()
-        times = []
-        for _ in range(_STEPS):
-            begin = time.perf_counter()
-            step()
-            times.append(time.perf_counter() - begin)
-        return median(times)
+        return timed(lambda: runner.logits(graphs.fill(plan, tokens, tables)).argmax(-1).tolist())
 
     def _fits(self, size: int) -> bool:
         if self._device.type != "cuda":

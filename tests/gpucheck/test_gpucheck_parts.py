@@ -172,6 +172,13 @@ def test_the_page_on_performance_lists_the_gpus_that_were_seen(tmp_path: Path) -
     again = page.read_text(encoding="utf-8")
     assert again.count("Fake GPU") == 1
     assert "Parts passed: 1" in again
+    other = CUDA.model_copy(
+        update={"gpus": (CUDA.gpus[0].model_copy(update={"name": "Another GPU"}),)}
+    )
+    write_gpus(page, result(part("memory", "pass"), environment=other))
+    lines = page.read_text(encoding="utf-8").splitlines()
+    named = [line.split("|")[1].strip() for line in lines if line.startswith("| ")]
+    assert named == ["GPU", "Another GPU", "Fake GPU"]
     with pytest.raises(UserError):
         write_gpus(page, result(part("memory", "pass"), environment=CPU))
 
@@ -201,7 +208,8 @@ def test_one_format_one_family_and_one_setting_run_for_real(
     assert checks["float16.group4.prefill"].passed
     assert checks["float16.poison"].passed
     assert checks["llama.float32"].passed
-    speed = checks["paged.batch2.context8"].text
-    assert speed.key == checks["static.batch2.context8"].text.key == "gpucheck.speed.step"
-    assert speed.params["share"] > 0
+    for mode in ("paged", "static", "continuous"):
+        speed = checks[f"{mode}.batch2.context8"].text
+        assert speed.key == "gpucheck.speed.step", (speed, log)
+        assert speed.params["share"] > 0
     assert checks["paged.batch1.context8"].text.key == "gpucheck.speed.no_time"
