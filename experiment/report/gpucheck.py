@@ -7,10 +7,10 @@ from typing import Any
 from experiment.gpucheck.result import FILE, GpuCheck, PartResult
 from experiment.i18n import DASH, Translator
 from experiment.report.bench_tables import Cells
-from experiment.report.sourced import Teller
+from experiment.report.sourced import Teller, in_lines
 from experiment.report.tables_page import Told, tables_html
 
-_COLUMNS = ("part", "verdict", "seconds", "reason")
+_COLUMNS = ("part", "verdict", "seconds")
 _CHECK_COLUMNS = ("check", "verdict")
 _CHECKED = {True: "passed", False: "failed", None: "not_judged"}
 _STYLES = {"fail": "bold red", "skipped": "dim", "pass": ""}
@@ -51,13 +51,14 @@ def _parts(k: Teller, data: GpuCheck) -> Cells:
     for part in data.parts:
         at = f"parts[{part.part}]"
         seconds = DASH if part.seconds is None else k.number(f"{at}.seconds", "seconds")
-        name = t(f"gpucheck.part_{part.part}")
-        rows.append([name, verdict_text(t, part), seconds, k.stored(f"{at}.reason")])
+        # The reason in the first cell, which alone is broken into lines.
+        name = in_lines(t(f"gpucheck.part_{part.part}"), k.stored(f"{at}.reason"))
+        rows.append([name, verdict_text(t, part), seconds])
     return Cells(
         t("gpucheck.parts"),
         [t(f"gpucheck.column_{name}") for name in _COLUMNS],
         rows,
-        left=(0, 1, 3),
+        left=(0, 1),
         styles=[_STYLES[part.verdict] for part in data.parts],
     )
 

@@ -13,9 +13,9 @@ from made_up_machine import cpu_environment, cuda_environment, cuda_machine
 
 from experiment.environment import Environment, TorchFacts
 from experiment.events import Check, Event
-from experiment.gpucheck import machine
+from experiment.gpucheck import machine, memory
 from experiment.gpucheck.engine_runs import divergences
-from experiment.gpucheck.parts import PARTS, Part
+from experiment.gpucheck.parts import PARTS, Part, Task
 from experiment.gpucheck.result import (
     FILE,
     INTERRUPTED,
@@ -139,6 +139,17 @@ def test_settings_of_the_allocator_are_reported(monkeypatch: pytest.MonkeyPatch)
     heard: Any = Heard()
     machine._variables(heard)
     assert heard.checks["variable.PYTORCH_CUDA_ALLOC_CONF"] is None
+
+
+def test_the_cost_of_sampling_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It depends on what else runs; a channel that is wrong fails."""
+    text = message("selfcheck.damage_slot")
+    names = ("sampler.cost.cpu", "memory.process.rss")
+    found = [Check(check=name, passed=False, text=text) for name in names]
+    monkeypatch.setattr(memory, "all_checks", lambda _: found)
+    heard: Any = Heard()
+    memory.check(heard, Task(PARTS[3], "cpu", Path(), 1.0))
+    assert heard.checks == {"sampler.cost.cpu": None, "memory.process.rss": False}
 
 
 def test_divergences_are_the_places_of_first_other_tokens() -> None:
