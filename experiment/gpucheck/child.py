@@ -37,7 +37,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
 def _device() -> str:
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda:0" if torch.cuda.is_available() else "cpu"
 
 
 def _reason_against(part: Part) -> Message | None:

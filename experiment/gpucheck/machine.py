@@ -42,9 +42,8 @@ def check(wire: Wire, task: Task) -> None:
     report(wire, "torch", torch.version is not None, key,
            version=torch.version, build=torch.cuda_build)  # fmt: skip
     _gpus(wire, environment)
-    on_gpu = task.device == "cuda"
-    _triton(wire, on_gpu)
-    _compiler(wire, on_gpu)
+    _triton(wire, task.on_gpu)
+    _compiler(wire, task.on_gpu)
     _channels(wire, environment)
     _variables(wire)
 

@@ -35,24 +35,29 @@ class Part:
 
 PARTS = (
     Part("environment", "experiment.gpucheck.machine", 0.10),
-    Part("kernels", "experiment.gpucheck.kernels", 0.18, uses_triton=True),
-    Part("tokens", "experiment.gpucheck.tokens", 0.15, uses_triton=True),
-    Part("memory", "experiment.gpucheck.memory", 0.14),
+    Part("kernels", "experiment.gpucheck.kernels", 0.28, uses_triton=True),
+    Part("tokens", "experiment.gpucheck.tokens", 0.13, uses_triton=True),
+    Part("memory", "experiment.gpucheck.memory", 0.13),
     Part("graphs", "experiment.gpucheck.graphs", 0.06, needs_gpu=True),
     Part("swap", "experiment.gpucheck.swap", 0.06, needs_gpu=True),
-    Part("walkthrough", "experiment.gpucheck.walkthrough", 0.25),
-    Part("speed", "experiment.gpucheck.speed", 0.06, needs_gpu=True),
+    Part("walkthrough", "experiment.gpucheck.walkthrough", 0.20),
+    Part("speed", "experiment.gpucheck.speed", 0.04, needs_gpu=True),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a part is given: the directory of the check, its device and its time limit."""
+    """What a part is given: the directory of the check, torch's device and the time limit."""
 
     part: Part
     device: str
     directory: Path
     limit_s: float
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device != "cpu"
 
 
 def as_task(part: Part, directory: Path, limit_s: float) -> dict[str, Any]:

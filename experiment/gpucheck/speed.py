@@ -41,6 +41,8 @@ BATCHES, CONTEXTS = (1, 8, 64), (512, 4096, 16384)
 # Longer ones are left out of the comparison: Transformers has to compute them first.
 _COMPARED = (512, 4096)
 _BLOCK_SIZE = 16
+# Of the matrix that is read, on a GPU that has room for it: many times any cache.
+_READ_BYTES = 4 << 30
 # Of free memory, so that activations and graphs find room.
 _MOST_MEMORY = 0.8
 # Of the time limit, and seconds that a setting may take: what begins later would be ended.
@@ -56,10 +58,15 @@ def check(wire: Wire, task: Task) -> None:
     deadline = time.monotonic() + _MOST_TIME * task.limit_s
     device, dtype = torch.device(task.device), torch.float16
     with torch.no_grad():
-        rate = read_rate(device, dtype)
+        free, _ = torch.cuda.mem_get_info(device)
+        rate = read_rate(device, dtype, min(_READ_BYTES, free // 2))
         report(wire, "bandwidth", rate > 0, "gpucheck.speed.bandwidth", rate=rate)
         torch.cuda.empty_cache()
-        model = make_model(device, dtype)
+        try:
+            model = make_model(device, dtype)
+        except torch.OutOfMemoryError:
+            report(wire, "model", None, "gpucheck.speed.no_model", model=MODEL)
+            return
         measured = Measured(wire, model, rate, deadline, cuda_capture(device))
         for setting in settings():
             measured.add("paged", setting, measured.paged_step_s)

@@ -25,8 +25,7 @@ _DIRECTORY = "walkthrough"
 def check(wire: Wire, task: Task) -> None:
     """Run it, then judge each arm by the record."""
     directory = task.directory / _DIRECTORY
-    on_gpu = task.device == "cuda"
-    arms = [*_ARMS, *([_ON_GPU] if on_gpu else [])]
+    arms = [*_ARMS, *([_ON_GPU] if task.on_gpu else [])]
     variables = {}
     python = find_vllm()
     if isinstance(python, Message):
@@ -34,7 +33,7 @@ def check(wire: Wire, task: Task) -> None:
     else:
         arms.append("vllm")
         variables[VLLM_PYTHON] = python
-    words = [] if on_gpu else ["--config", "configs/quick.toml"]
+    words = [] if task.on_gpu else ["--config", "configs/quick.toml"]
     words += ["--yes", "--lang", "en", "--arms", ",".join(arms), "--out", str(directory)]
     done = subprocess.run(  # noqa: S603 - our own program, no shell
         [sys.executable, "-P", "-m", "experiment", *words],
