@@ -41,6 +41,7 @@ _COMMANDS = {
     "claims": "experiment.claims_command:claims",
     "bench": "experiment.bench.command:bench",
     "compare": "experiment.compare.command:compare",
+    "gpucheck": "experiment.gpucheck.command:gpucheck",
 }
 COMMANDS = tuple(_COMMANDS)
 # Why nobody can even say whether something of a name is there.

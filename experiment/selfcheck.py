@@ -61,20 +61,34 @@ def selfcheck(lang: str, ascii_only: bool) -> int:
     check_installed()
     console = ConsoleReporter(lang, ascii_only)
     console.section("section.selfcheck")
-    with _scratch() as scratch:
-        log = scratch / "selfcheck.log"
-        environment = _environment(log)
-        checks: list[Check] = []
-        for device in ("cpu", "cuda") if environment.device == "cuda" else ("cpu",):
-            checks += _Examination(environment, device).run(log)
+    with scratch_directory() as scratch:
+        checks = list(all_checks(scratch / "selfcheck.log"))
     show_checks(console, checks)
     judged = [check for check in checks if check.passed is not None]
     return ExitCode.OK if judged and all(c.passed for c in judged) else ExitCode.INCOMPLETE
 
 
+def all_checks(log: Path) -> Iterator[Check]:
+    """Every check, those of a device once they are made: of the CPU, then of a GPU that works.
+
+    Args:
+        log: what the processes print; samples lie beside it for as long as they are needed.
+
+    Raises:
+        UserError: the checks could not be made at all.
+    """
+    environment = _environment(log)
+    for device in ("cpu", "cuda") if environment.device == "cuda" else ("cpu",):
+        yield from _Examination(environment, device).run(log)
+
+
 @contextmanager
-def _scratch() -> Iterator[Path]:
-    """A directory for the log and the samples; should we be killed, it goes all the same."""
+def scratch_directory() -> Iterator[Path]:
+    """A directory for the log and the samples; should we be killed, it goes all the same.
+
+    Raises:
+        UserError: it cannot be made.
+    """
     made: Path | None = None
     guard: Guard | None = None
     try:

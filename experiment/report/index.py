@@ -36,7 +36,7 @@ _FEW = 12
 _MOST_NAME = 160
 _KINDS = (
     "run", "experiment", "simulation", "sweep", "compare", "claims", "paper", "bench",
-    "unfinished", "unreadable",
+    "gpucheck", "unfinished", "unreadable",
 )  # fmt: skip
 _WAIT_S = 10.0
 

@@ -7,6 +7,7 @@
       claims-20260102-…/    the usual claims: claims.html and claims.json
       paper-20260102-…/     the paper's numbers: paper.html and paper.json
       bench/                a benchmark: bench.html and engine.json
+  gpucheck-20260102-…/  a check of the engine on a GPU: report.html and gpucheck.json
       sweep-block-size/     a grid: sweep.html and summary.json
       20260103-0902/        events.jsonl alone: a run that goes on, or was broken off
 
@@ -25,6 +26,7 @@ from typing import Any, Literal
 from experiment.bench.data import FILE, BenchData
 from experiment.compare.results import Comparison
 from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
+from experiment.gpucheck import result as gpucheck
 from experiment.i18n import LANGUAGES
 from experiment.messages import Message, UserError, message
 from experiment.record import EVENTS_FILE, RUN_FILE
@@ -43,7 +45,7 @@ _ASKED = "auto"
 
 Kind = Literal[
     "run", "experiment", "simulation", "sweep", "compare", "claims", "paper", "bench",
-    "unfinished", "unreadable",
+    "gpucheck", "unfinished", "unreadable",
 ]  # fmt: skip
 
 
@@ -215,6 +217,14 @@ def _bench(name: str, data: Mapping[str, Any]) -> Entry:
     )  # fmt: skip
 
 
+def _gpucheck(name: str, data: Mapping[str, Any]) -> Entry:
+    found = gpucheck.GpuCheck.model_validate(data)
+    return Entry(
+        name, "gpucheck", found.wall_ns, found.utc_offset_s, found.headline, None,
+        found.device_name, key="headline",
+    )  # fmt: skip
+
+
 _READERS: Mapping[str, tuple[str, Reader]] = {
     RUN_FILE: (_PAGE, _run),
     SIM_FILE: (_PAGE, _simulation),
@@ -222,5 +232,6 @@ _READERS: Mapping[str, tuple[str, Reader]] = {
     "claims.json": (claims_page.PAGE, _claims),
     "paper.json": (paper_page.PAGE, _paper),
     FILE: (bench_page.PAGE, _bench),
+    gpucheck.FILE: (gpucheck.PAGE, _gpucheck),
     sweep_page.FILE: (sweep_page.PAGE, _sweep),
 }

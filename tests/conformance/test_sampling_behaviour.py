@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_models import VOCABULARY, make_engine, solo
 
 from experiment.engine.engine import Engine
 from experiment.engine.sampling import Sampler, SamplingParams
+from experiment.gpucheck.tiny_models import VOCABULARY, make_engine, solo
 from kvsim.blocks import blocks_needed
 from kvsim.step import Finish, FinishReason, OpKind
 

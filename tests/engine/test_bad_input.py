@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import POSITIONS, VOCABULARY, geometry, make_engine, solo, tiny
 
 from experiment.engine.checks import InvalidLogitsError, InvalidRequestError
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.sampling import Sampler, SamplingParams
+from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, make_engine, solo, tiny
 from kvsim.scheduler import RequestRefusedError, SchedulerConfig
 
 BLOCKS = 12

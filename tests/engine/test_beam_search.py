@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 from checked_run import CheckedRun
-from tiny_models import CONFIGS, FAMILIES, VOCABULARY, build, geometry, solo
 
 from experiment.engine.attention import ATTENTION
 from experiment.engine.beam_search import BeamParams
 from experiment.engine.engine import FIRST_BEAM_ID, Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
+from experiment.gpucheck.tiny_models import CONFIGS, FAMILIES, VOCABULARY, build, geometry, solo
 from kvsim.group import most_blocks
 from kvsim.ledger import Ledger
 from kvsim.scheduler import Request, RequestRefusedError, SchedulerConfig

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_models import FAMILIES, VOCABULARY, geometry, solo, tiny
 
 from experiment.engine import control
 from experiment.engine.attention import ATTENTION
+from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, geometry, solo, tiny
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model
 from kvsim.geometry import geometry_from_config

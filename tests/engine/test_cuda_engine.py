@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 from checked_run import CheckedRun
-from kernel_cases import CASES, Case, Step, make_step
-from tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
 
 from experiment.engine.decode_graphs import cuda_capture
 from experiment.engine.engine import Engine
@@ -26,6 +24,8 @@ from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import FP8, LayerKV, from_blocks
 from experiment.engine.triton_support import reason_against
+from experiment.gpucheck.kernel_cases import CASES, Case, Step, make_step, moved
+from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
 from kvsim.scheduler import SchedulerConfig
 from kvsim.step import BlockOp, OpKind, StepPlan
 
@@ -47,18 +47,7 @@ def triton() -> None:
 
 
 def on_gpu(step: Step, dtype: torch.dtype = torch.float32) -> Step:
-    inputs = step.inputs
-    moved = replace(
-        inputs,
-        input_ids=inputs.input_ids.to(GPU),
-        position_ids=inputs.position_ids.to(GPU),
-        slot_blocks=inputs.slot_blocks.to(GPU),
-        slot_offsets=inputs.slot_offsets.to(GPU),
-        sampled_rows=inputs.sampled_rows.to(GPU),
-        sequences=tuple(replace(s, table=s.table.to(GPU)) for s in inputs.sequences),
-    )
-    q, kv = step.q.to(GPU, dtype), step.kv.to(GPU, dtype)
-    return replace(step, q=q, kv=kv, inputs=moved)
+    return moved(step, GPU, dtype)
 
 
 def agrees(kernel: Any, step: Step, kv: LayerKV) -> None:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from checked_run import CheckedRun
 from static_runs import call_again, flat_kernel, traced
-from tiny_models import CONFIGS, GROUPED, POSITIONS, VOCABULARY, build, geometry, solo, tiny
 from transformers import MistralConfig
 
 from experiment.engine import kernels
@@ -19,6 +18,16 @@ from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.static_decode import StaticBuffers
 from experiment.engine.step_inputs import build_inputs
+from experiment.gpucheck.tiny_models import (
+    CONFIGS,
+    GROUPED,
+    POSITIONS,
+    VOCABULARY,
+    build,
+    geometry,
+    solo,
+    tiny,
+)
 from kvsim.scheduler import SchedulerConfig
 from kvsim.step import Chunk, OpKind, StepPlan
 

@@ -6,10 +6,10 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from tiny_models import FAMILIES, POSITIONS, VOCABULARY, make_engine, solo
 
 from experiment.engine.engine import Engine
 from experiment.engine.model_runner import InvalidLogitsError
+from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, VOCABULARY, make_engine, solo
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
 from kvsim.ledger import Ledger, PoolShape

@@ -13,8 +13,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import CASES, Case, make_step
-from tiny_models import FAMILIES, geometry, solo, tiny
 
 from experiment import compiled_cache
 from experiment.engine import kernels, torch_threads, triton_support
@@ -23,6 +21,8 @@ from experiment.engine.kernels import KERNELS, Kernel, choose_kernel, gather, re
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.step_inputs import StepInputs, build_inputs
+from experiment.gpucheck.kernel_cases import CASES, Case, make_step
+from experiment.gpucheck.tiny_models import FAMILIES, geometry, solo, tiny
 from kvsim.geometry import KVGeometry
 from kvsim.step import Chunk, StepPlan
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tiny_models import FAMILIES, POSITIONS, VOCABULARY, make_engine, tiny
 
 from experiment.engine.control import damage_block, damage_slot
 from experiment.engine.engine import Engine
 from experiment.engine.step_inputs import StepInputs
+from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, VOCABULARY, make_engine, tiny
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import FAMILIES, GROUPED, build, geometry, solo, tiny
 from transformers import (
     BloomConfig,
     Gemma2Config,
@@ -23,6 +22,7 @@ from experiment.engine.kernels import KERNELS
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, probe
 from experiment.engine.step_inputs import build_inputs
+from experiment.gpucheck.tiny_models import FAMILIES, GROUPED, build, geometry, solo, tiny
 from kvsim.geometry import KVGeometry, geometry_from_config
 from kvsim.step import Chunk, StepPlan
 

@@ -12,17 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_models import (
-    CONFIGS,
-    FAMILIES,
-    GROUPED,
-    POSITIONS,
-    VOCABULARY,
-    build,
-    geometry,
-    solo,
-    tiny,
-)
 from transformers import GemmaConfig, GPT2Config, LlamaConfig
 from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
@@ -36,6 +25,17 @@ from experiment.engine.model_runner import ModelRunner, plain_logits, probe
 from experiment.engine.packed_layers import PackedEmbedding, PackedLinear, _product_of
 from experiment.engine.packed_weights import pack_weights
 from experiment.engine.panels import pack, panels_of
+from experiment.gpucheck.tiny_models import (
+    CONFIGS,
+    FAMILIES,
+    GROUPED,
+    POSITIONS,
+    VOCABULARY,
+    build,
+    geometry,
+    solo,
+    tiny,
+)
 from experiment.memory.tensors import storage_bytes
 from experiment.model.load import load_model
 from kvsim.scheduler import SchedulerConfig

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from test_sharing import Job, largest_need, random_jobs, run
-from tiny_models import VOCABULARY, make_engine
 
 from experiment.engine.beam_search import BeamParams
 from experiment.engine.engine import Engine
+from experiment.gpucheck.tiny_models import VOCABULARY, make_engine
 from kvsim.prefix import KeyChain
 from kvsim.replay import RecordedRequest, Replay, replay_run
 from kvsim.request import Keys

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import Case, make_step
 from test_kernels import CASES, numba_alone
 
 from experiment.engine.kernels import KERNELS, READS_QUANTIZED, Kernel, warm_up
@@ -26,6 +25,7 @@ from experiment.engine.quantized import (
     to_blocks,
     write,
 )
+from experiment.gpucheck.kernel_cases import Case, make_step
 from experiment.kv_dtype import cache_geometry
 from kvsim.geometry import KVGeometry
 from kvsim.step import BlockOp, OpKind, StepPlan

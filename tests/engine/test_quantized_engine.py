@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 from test_sharing import Job, count_ops, largest_need, random_jobs, run
-from tiny_models import FAMILIES, VOCABULARY, geometry, make_engine, tiny
 
 from experiment.engine import kv_error
 from experiment.engine.engine import Engine
@@ -23,6 +22,7 @@ from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import InvalidLogitsError, ModelRunner
 from experiment.engine.quantized import KV_DTYPES, QuantizedKV, from_blocks
 from experiment.engine.step_inputs import build_inputs
+from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, geometry, make_engine, tiny
 from experiment.kv_dtype import cache_geometry
 from kvsim.step import Chunk, OpKind, StepPlan
 

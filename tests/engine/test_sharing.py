@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tiny_models import FAMILIES, VOCABULARY, make_engine, solo
 
 from experiment.engine.engine import Engine
+from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, make_engine, solo
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens
 from kvsim.ledger import Ledger, PoolShape

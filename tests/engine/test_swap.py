@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from checked_run import CheckedRun
-from tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from experiment.engine.engine import Engine
@@ -17,6 +16,7 @@ from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES
 from experiment.engine.swap import StreamTransfers, Transfers, transfers_for
+from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
 from experiment.kv_dtype import cache_geometry
 from kvsim.geometry import KVGeometry
 from kvsim.scheduler import SchedulerConfig

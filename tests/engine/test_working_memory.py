@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from tiny_models import make_engine, solo
 
 from experiment.engine.working_memory import keep_working_memory, profile_run
+from experiment.gpucheck.tiny_models import make_engine, solo
 
 # Allocates, writes and frees 64 MiB four times, and counts the pages that had to be found for it.
 _TOUCH = """

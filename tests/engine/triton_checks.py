@@ -10,8 +10,6 @@ from dataclasses import replace
 import pytest
 import torch
 from checked_run import CheckedRun
-from kernel_cases import CASES, Case, Step, make_step
-from tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
 
 from experiment.engine import triton_decode, triton_write
 from experiment.engine.engine import Engine
@@ -23,6 +21,8 @@ from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.triton_kernel import attend, warm_up
 from experiment.engine.triton_support import reason_against
 from experiment.engine.triton_tile import interpreted, layer_of
+from experiment.gpucheck.kernel_cases import CASES, Case, Step, make_step
+from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
 
 TOLERANCE = 1e-5
 CPU = torch.device("cpu")

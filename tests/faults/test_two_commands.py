@@ -52,6 +52,7 @@ COMMANDS = {
     "paper": ("paper", "--seeds", "1"),
     "claims": ("claims", "--quick"),
     "bench": ("bench", "--quick"),
+    "gpucheck": ("gpucheck",),
 }
 Hold = Callable[..., subprocess.Popen[str]]
 

@@ -230,7 +230,7 @@ def command_lines() -> list[bytes]:
         "calibrate none --folds 3 --arm paged", "sweep --set policy=['paged'] --workers 1",
         "bench --show none --rounds 2 --minutes 1", "bench --workloads A,B --arms paged",
         "compare a b --details", "compare a --gate g --baseline b --write-baseline w",
-        "claims --quick", "paper --seeds 3",
+        "claims --quick", "paper --seeds 3", "gpucheck --minutes 1 --out none",
         "--kv-budget 12GiB --block-size 8 --threads 2 --dtype float16",
     )  # fmt: skip
     return ["\n".join(line.split(" ")).encode() for line in lines]

@@ -111,6 +111,7 @@ def _nothing_heavy() -> Iterator[None]:
     """Commands go as far as they can without a model; plots are drawn by other tests."""
     import experiment.bench.run
     import experiment.cli
+    import experiment.gpucheck.run
     import experiment.report.files
     import experiment.selfcheck
     import experiment.simulate.run
@@ -126,6 +127,7 @@ def _nothing_heavy() -> Iterator[None]:
         (experiment.walkthrough, "run", run),
         (experiment.selfcheck, "selfcheck", lambda *_: 0),
         (experiment.bench.run.Bench, "run", lambda _: None),
+        (experiment.gpucheck.run.Examination, "run", lambda _: None),
         (experiment.report.files, "draw_plots", lambda *_: ()),
         (experiment.sweep_command, "_computed", lambda *_: ()),
         (kvsim.paper.parts, "each_part", lambda _: iter(())),

@@ -124,6 +124,7 @@ def test_the_time_of_day_is_asked_for_dates_alone() -> None:
 # process of ours is a Child, whose environment is built in experiment/child_environment.py.
 STARTERS = {
     "experiment/bench/front_door.py": "a script: its own directory is the first import path",
+    "experiment/gpucheck/walkthrough.py": "-P",
     "experiment/launch.py": "-P",
     "experiment/offspring.py": "-I",
     "experiment/probe.py": "/usr/sbin/sysctl",

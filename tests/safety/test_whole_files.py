@@ -37,6 +37,7 @@ ALLOWED = {
     ("experiment/model/builtin.py", "_write_model", "shutil.copy"): "into that",
     ("experiment/model/builtin.py", "_write_model", "write_text"): "into that, last",
     ("experiment/model/builtin.py", "_put_in_place", "rename"): "to its place",
+    ("experiment/gpucheck/archive.py", "write_archive", "tarfile.open"): "into memory",
     # Files that a profiler writes itself; the record names one when it is whole.
     ("experiment/arms/step_profile.py", "StepProfiler._write", "export_chrome_trace"): "whole",
     ("experiment/memory/cuda_history.py", "cuda_history", "_dump_snapshot"): "read by people",
@@ -51,7 +52,7 @@ ALLOWED = {
     ("experiment/scratch.py", "OwnPackages.__init__", "symlink_to"): "links for one process",
     ("experiment/report/plots.py", "_render", "savefig"): "into memory",
     ("experiment/scratch.py", "make_scratch", "tempfile.mkdtemp"): "temporary files of a child",
-    ("experiment/selfcheck.py", "_scratch", "tempfile.mkdtemp"): "logs of a check",
+    ("experiment/selfcheck.py", "scratch_directory", "tempfile.mkdtemp"): "logs of a check",
     ("experiment/selfcheck.py", "_Examination.run", "tempfile.TemporaryDirectory"): "and samples",
     ("experiment/user_cache.py", "temporary_files", "tempfile.gettempdir"): "a name, not a file",
     ("experiment/wire.py", "Wire.__init__", "os.fdopen"): "the pipe to the runner",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -76,3 +76,18 @@ def make_step(case: Case, seed: int = 0) -> Step:
     rows = sum(b for _, b in case.sequences)
     q = torch.randn((rows, case.heads, case.dim), generator=generator)
     return Step(q, kv, inputs, tables, case.dim**-0.5)
+
+
+def moved(step: Step, device: torch.device, dtype: torch.dtype = torch.float32) -> Step:
+    """The same step on another device; queries, keys and values in ``dtype``."""
+    inputs = step.inputs
+    there = replace(
+        inputs,
+        input_ids=inputs.input_ids.to(device),
+        position_ids=inputs.position_ids.to(device),
+        slot_blocks=inputs.slot_blocks.to(device),
+        slot_offsets=inputs.slot_offsets.to(device),
+        sampled_rows=inputs.sampled_rows.to(device),
+        sequences=tuple(replace(s, table=s.table.to(device)) for s in inputs.sequences),
+    )
+    return replace(step, q=step.q.to(device, dtype), kv=step.kv.to(device, dtype), inputs=there)

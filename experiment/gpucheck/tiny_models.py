@@ -107,9 +107,14 @@ def solo(family: str, prompt: Sequence[int], new_tokens: int) -> list[int]:
 
 @cache
 def _solo(family: str, prompt: tuple[int, ...], new_tokens: int) -> list[int]:
-    ids = torch.tensor([prompt])
+    return plain_tokens(tiny(family, "sdpa"), prompt, new_tokens)
+
+
+def plain_tokens(model: Any, prompt: Sequence[int], new_tokens: int) -> list[int]:
+    """Tokens that Transformers' greedy ``generate`` appends to one prompt."""
+    ids = torch.tensor([list(prompt)], device=model.device)
     # Without a mask `generate` hides every token that equals the pad token.
-    out = tiny(family, "sdpa").generate(
+    out = model.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=new_tokens,
@@ -117,4 +122,5 @@ def _solo(family: str, prompt: tuple[int, ...], new_tokens: int) -> list[int]:
         eos_token_id=None,
         pad_token_id=0,
     )
-    return out[0, len(prompt) :].tolist()
+    tokens: list[int] = out[0, len(prompt) :].tolist()
+    return tokens

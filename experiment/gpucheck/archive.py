@@ -1,0 +1,61 @@
+"""The archive to attach to an issue: result, page and logs, without what is private.
+
+gpucheck/gpucheck.json   gpucheck/report.html   gpucheck/logs/<part>.log
+                                                gpucheck/logs/walkthrough/<process>.log
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from experiment.gpucheck.run import LOGS
+from experiment.messages import ExitCode
+from experiment.os_errors import writing
+from experiment.privacy import without_private, without_words
+from kvsim.whole_files import write_whole
+
+ARCHIVE = "gpucheck.tar.gz"
+_FOLDER = "gpucheck"
+_MOST_LOG = 1 << 20  # the end of a longer one
+
+
+def write_archive(directory: Path, texts: Mapping[str, str]) -> Path:
+    """Pack texts by their names, and the logs of a directory.
+
+    Args:
+        directory: of the check.
+        texts: cleaned already.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    path = directory / ARCHIVE
+    packed = io.BytesIO()
+    with writing(directory, ExitCode.UNWRITABLE):
+        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+            for name, text in (*texts.items(), *_logs(directory)):
+                content = text.encode(errors="replace")
+                # A header of its own: that of a file names its owner.
+                header = tarfile.TarInfo(f"{_FOLDER}/{name}")
+                header.size = len(content)
+                tar.addfile(header, io.BytesIO(content))
+        write_whole(path, packed.getvalue())
+    return path
+
+
+def _logs(directory: Path) -> Iterator[tuple[str, str]]:
+    """Logs of the parts, and of the processes of the walkthrough."""
+    for path in sorted((directory / LOGS).glob("*.log")):
+        yield f"{LOGS}/{path.name}", _redacted(path)
+    for path in sorted((directory / "walkthrough" / LOGS).glob("*.log")):
+        yield f"{LOGS}/walkthrough/{path.name}", _redacted(path)
+
+
+def _redacted(path: Path) -> str:
+    """Redacted before it is cut: half a secret would not be found."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    clean: str = without_words(without_private(text))
+    return clean[-_MOST_LOG:]

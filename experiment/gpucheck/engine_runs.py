@@ -1,0 +1,101 @@
+"""Runs of the engine with tiny random models, for parts that compare tokens."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from experiment.engine.attention import ATTENTION
+from experiment.engine.decode_graphs import cuda_capture
+from experiment.engine.engine import Engine
+from experiment.engine.kv_pool import KVPool
+from experiment.engine.model_runner import ModelRunner
+from experiment.gpucheck.tiny_models import CONFIGS, POSITIONS, VOCABULARY, plain_tokens, tiny
+from kvsim.geometry import geometry_from_config
+from kvsim.scheduler import SchedulerConfig
+from kvsim.step import OpKind
+
+# (prompt tokens, new tokens) of each request; fewer for the interpreter.
+Requests = Sequence[tuple[int, int]]
+MANY: Requests = ((1, 6), (20, 8), (9, 10), (5, 12), (2, 14))
+FEW: Requests = ((1, 3), (9, 4), (4, 4))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRun:
+    """Tokens of each request, blocks that were swapped out, steps that were replayed graphs."""
+
+    tokens: list[list[int]]
+    swapped_blocks: int
+    graph_steps: int
+    is_pinned: bool
+
+
+def exact_float32() -> None:
+    """Turn TF32 off: float32 products of a GPU keep their precision."""
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def prompt(tokens: int) -> list[int]:
+    """Token ids of a prompt."""
+    return list(range(3, 3 + tokens))
+
+
+def engine_tokens(
+    family: str, device: torch.device, requests: Requests, dtype: torch.dtype = torch.float32,
+    *, graphs: bool = False, blocks: int = 60, **limits: Any,
+) -> EngineRun:  # fmt: skip
+    """Run the requests together on the Triton kernels, over blocks of 4 slots.
+
+    Args:
+        graphs: replay decoding steps from CUDA graphs.
+        blocks: of the pool; few of them preempt.
+        limits: of the scheduler.
+    """
+    config = SchedulerConfig(**limits)
+    shape = geometry_from_config(CONFIGS[family]().to_dict(), dtype.itemsize)
+    pool = KVPool(shape, blocks, 4, dtype, device, config.host_blocks)
+    runner = ModelRunner(_model(family, ATTENTION, str(device), dtype), pool, "triton")
+    if graphs:
+        runner.capture_decoding(len(requests), POSITIONS, cuda_capture(device))
+    engine = Engine(runner, config, None, VOCABULARY, POSITIONS)
+    for request, (length, new) in enumerate(requests):
+        engine.add(request, prompt(length), new)
+    swapped = 0
+    while engine.scheduler.has_work:
+        outcome, _ = engine.step()
+        swapped += sum(len(op.blocks) for op in outcome.plan.ops if op.kind is OpKind.SWAP_OUT)
+    return EngineRun(
+        tokens=[engine.generated(request) for request in range(len(requests))],
+        swapped_blocks=swapped,
+        graph_steps=runner.graphs.counts.steps if runner.graphs else 0,
+        is_pinned=pool.host is not None and pool.host.is_pinned(),
+    )
+
+
+def transformers_tokens(
+    family: str, device: torch.device, requests: Requests, dtype: torch.dtype = torch.float32
+) -> list[list[int]]:
+    """Tokens of each request alone, by Transformers' ``generate``."""
+    model = _model(family, "sdpa", str(device), dtype)
+    return [plain_tokens(model, prompt(length), new) for length, new in requests]
+
+
+def divergences(ours: list[list[int]], theirs: list[list[int]]) -> list[int | None]:
+    """Of each request the place of the first token that differs; None: all are equal."""
+    return [
+        next((i for i, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b), None)
+        for mine, other in zip(ours, theirs, strict=True)
+    ]
+
+
+@cache
+def _model(family: str, attention: str, device: str, dtype: torch.dtype) -> Any:
+    return copy.deepcopy(tiny(family, attention)).to(device, dtype)

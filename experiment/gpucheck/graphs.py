@@ -1,0 +1,24 @@
+"""Decoding steps replayed from CUDA graphs must give the tokens of eager steps."""
+
+from __future__ import annotations
+
+import torch
+
+from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens, exact_float32
+from experiment.gpucheck.parts import Task, report
+from experiment.wire import Wire
+
+_FAMILIES = ("gpt2", "llama")
+
+
+def check(wire: Wire, task: Task) -> None:
+    """Run the same requests with graphs on and off."""
+    exact_float32()
+    device = torch.device(task.device)
+    for family in _FAMILIES:
+        eager = engine_tokens(family, device, MANY)
+        replayed = engine_tokens(family, device, MANY, graphs=True)
+        apart = sum(place is not None for place in divergences(replayed.tokens, eager.tokens))
+        right = apart == 0 and replayed.graph_steps > 0
+        report(wire, family, right, "gpucheck.graphs",
+               family=family, n=apart, of=len(MANY), steps=replayed.graph_steps)  # fmt: skip

@@ -1,0 +1,134 @@
+"""The Triton kernels against the dense reference: formats, query heads per KV head, kinds of steps.
+
+out = kernel(q, kv, step)       compared with the definition in double precision
+one NaN slot of a request       must show in that request's output and in no other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import torch
+
+from experiment.engine.kernels import KERNELS, reference_kernel
+from experiment.engine.quantized import FP8, LayerKV, from_blocks
+from experiment.gpucheck.kernel_cases import Case, Step, make_step, moved
+from experiment.gpucheck.parts import Task, report
+from experiment.messages import message
+from experiment.model.load import one_line
+from experiment.wire import Wire
+
+# fp8 is converted by the GPU itself from here on.
+_FP8_CAPABILITY = (8, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Numbers of queries and of the cache; ``tolerance`` is absolute and relative."""
+
+    dtype: torch.dtype
+    tolerance: float
+    kv_dtype: torch.dtype | None = None
+
+
+FORMATS = {
+    "float16": Format(torch.float16, 2e-3),
+    "bfloat16": Format(torch.bfloat16, 2e-2),
+    "float32": Format(torch.float32, 1e-4),
+    "int8": Format(torch.float32, 1e-4, torch.int8),
+    "fp8": Format(torch.float32, 1e-4, FP8),
+}
+GROUPS = (1, 4)
+Sequences = tuple[tuple[int, int], ...]
+# (earlier positions, queries) of each request; small ones for the interpreter.
+_SMALL: dict[str, Sequences] = {
+    "decode": ((40, 1), (0, 1), (15, 1)),
+    "prefill": ((0, 18), (0, 3)),
+    "mixed": ((33, 1), (10, 6), (0, 5)),
+}
+_LARGE: dict[str, Sequences] = {
+    "decode": ((700, 1), (0, 1), (255, 1), (256, 1), (2047, 1)),
+    "prefill": ((0, 300), (0, 17), (0, 128)),
+    "mixed": ((700, 1), (90, 60), (0, 140), (255, 2)),
+}
+_BLOCK_SIZE, _KV_HEADS = 16, 2
+
+
+def check(wire: Wire, task: Task) -> None:
+    """Compare every format that the device has."""
+    check_formats(wire, torch.device(task.device), tuple(FORMATS))
+
+
+def check_formats(wire: Wire, device: torch.device, names: Sequence[str]) -> None:
+    """Compare these formats with the reference; a launch that fails is a failed check."""
+    on_gpu = device.type == "cuda"
+    sequences, dim = (_LARGE, 64) if on_gpu else (_SMALL, 16)
+    for name in names:
+        if name == "fp8" and on_gpu and not _has_fp8(device):
+            report(wire, "fp8", None, "gpucheck.kernels.no_fp8")
+            continue
+        for group in GROUPS:
+            for kind, pairs in sequences.items():
+                case = Case(pairs, _BLOCK_SIZE, group * _KV_HEADS, _KV_HEADS, dim)
+                _compare(wire, f"{name}.group{group}.{kind}", name, make_step(case), device)
+        _poisoned(wire, name, device, dim)
+
+
+def _compare(wire: Wire, check_id: str, name: str, step: Step, device: torch.device) -> None:
+    form = FORMATS[name]
+    about = {
+        "format": name,
+        "group": step.q.shape[1] // step.kv.shape[2],
+        "kind": message(f"gpucheck.kernels.{check_id.rpartition('.')[2]}").model_dump(),
+    }
+    try:
+        step, kv = _prepared(step, form, device)
+        ours = KERNELS["triton"](step.q, kv, step.inputs, step.scale).double()
+        expected = reference_kernel(step.q, kv, step.inputs, step.scale).double()
+        off = (ours - expected).abs()
+        right = bool((off <= form.tolerance * (1 + expected.abs())).all())
+        largest = float(off.max())
+    except Exception as error:  # whatever Triton, the compiler or the driver raise
+        report(wire, check_id, False, "gpucheck.kernels.raised", error=one_line(error), **about)
+        return
+    report(
+        wire, check_id, right, "gpucheck.kernels.compared",
+        off=largest if isfinite(largest) else None, tolerance=form.tolerance, **about,
+    )  # fmt: skip
+
+
+def _poisoned(wire: Wire, name: str, device: torch.device, dim: int) -> None:
+    """NaN in one slot of the first of two requests, in values of the second KV head."""
+    check_id = f"{name}.poison"
+    if name == "fp8" and device.type == "cpu":
+        report(wire, check_id, None, "gpucheck.kernels.no_nan")
+        return
+    step = make_step(Case(((69, 1), (69, 1)), _BLOCK_SIZE, _KV_HEADS, _KV_HEADS, dim))
+    step.kv[1, step.tables[0][2], 1, 5] = float("nan")
+    try:
+        step, kv = _prepared(step, FORMATS[name], device)
+        spoilt = KERNELS["triton"](step.q, kv, step.inputs, step.scale).isnan().any(-1)
+        shows, others = bool(spoilt[0, 1]), int(spoilt.sum()) - int(spoilt[0, 1])
+    except Exception as error:
+        params = {"error": one_line(error), "format": name, "group": 1}
+        kind = message("gpucheck.kernels.decode").model_dump()
+        report(wire, check_id, False, "gpucheck.kernels.raised", kind=kind, **params)
+        return
+    key = "gpucheck.kernels.poison_shows" if shows else "gpucheck.kernels.poison_hidden"
+    report(wire, check_id, shows and not others, key, format=name, others=others)
+
+
+def _prepared(step: Step, form: Format, device: torch.device) -> tuple[Step, LayerKV]:
+    """The step on the device in its format, and the cache of it."""
+    if form.kv_dtype is None:
+        there = moved(step, device, form.dtype)
+        return there, there.kv
+    there = moved(step, device)
+    kv = from_blocks(there.kv, form.kv_dtype)
+    return replace(there, q=there.q.to(form.dtype)), kv
+
+
+def _has_fp8(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= _FP8_CAPABILITY

@@ -1,0 +1,124 @@
+"""The machine as the engine needs it: driver, CUDA, compiler, Triton, NVML, allocator, MIG.
+
+The probe's event goes to the record as in every run. What is missing and needed on a GPU fails;
+what is only worth knowing is reported and not judged.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+
+from experiment.environment import Environment, Gpu
+from experiment.events import Channel, EnvironmentProbed
+from experiment.gpucheck.parts import Task, report
+from experiment.probe import assemble, probe
+from experiment.wire import Wire
+
+# Triton's own order, behind the variable CC.
+_COMPILERS = ("clang", "gcc", "cc")
+_CHANNELS = (
+    Channel.NVML_PROCESS, Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO, Channel.TORCH_RESERVED,
+)  # fmt: skip
+# What changes how torch allocates, launches or sees GPUs.
+_VARIABLES = (
+    "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_ORDER", "CUDA_MODULE_LOADING", "NVIDIA_TF32_OVERRIDE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TRITON_INTERPRET", "TRITON_CACHE_DIR",
+)  # fmt: skip
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def check(wire: Wire, task: Task) -> None:
+    """Report the machine."""
+    environment = assemble(probe(), "auto")
+    wire.emit(EnvironmentProbed(environment=environment.model_dump(mode="json")))
+    torch = environment.torch
+    key = "gpucheck.machine.torch" if torch.cuda_build else "gpucheck.machine.torch_cpu"
+    report(wire, "torch", torch.version is not None, key,
+           version=torch.version, build=torch.cuda_build)  # fmt: skip
+    _gpus(wire, environment)
+    _triton(wire, task.on_gpu)
+    _compiler(wire, task.on_gpu)
+    _channels(wire, environment)
+    _variables(wire)
+
+
+def _gpus(wire: Wire, environment: Environment) -> None:
+    """A GPU that NVML lists and torch cannot use fails, unless it was hidden on purpose."""
+    gpus, reason = environment.gpus, environment.torch.reason
+    if not gpus:
+        why = None if reason is None else reason.model_dump()
+        report(wire, "gpu", None, "gpucheck.machine.no_gpu", reason=why)
+    for place, gpu in enumerate(gpus):
+        name = f"gpu{place}"
+        report(wire, name, None, "gpucheck.machine.gpu", name=gpu.name, driver=gpu.driver_version,
+               capability=gpu.compute_capability, size=gpu.total_bytes)  # fmt: skip
+        report(wire, f"{name}.mig", None, _mig(gpu), name=gpu.name)
+    if gpus and not environment.torch.cuda_available:
+        hidden = reason is not None and reason.key == "environment.cuda_hidden"
+        why = None if reason is None else reason.model_dump()
+        passed = None if hidden else False
+        report(wire, "cuda", passed, "gpucheck.machine.unusable", reason=why)
+    visible = os.environ.get(_VISIBLE)
+    count = sum(gpu.visible for gpu in gpus)
+    key = "gpucheck.machine.visible_all" if visible is None else "gpucheck.machine.visible"
+    report(wire, "visible", None, key, variable=_VISIBLE, value=visible, n=count)
+
+
+def _mig(gpu: Gpu) -> str:
+    known = {True: "on", False: "off", None: "unknown"}
+    return f"gpucheck.machine.mig_{known[gpu.mig]}"
+
+
+def _triton(wire: Wire, on_gpu: bool) -> None:
+    if importlib.util.find_spec("triton") is None:
+        report(wire, "triton", False if on_gpu else None, "gpucheck.machine.no_triton")
+        return
+    try:
+        version = metadata.version("triton")
+    except metadata.PackageNotFoundError:  # it came with torch, under another name
+        version = None
+    report(wire, "triton", True, "gpucheck.machine.triton", version=version)
+
+
+def _compiler(wire: Wire, on_gpu: bool) -> None:
+    """Triton compiles the launcher of each kernel, for which it needs both."""
+    needed = False if on_gpu else None
+    named = os.environ.get("CC")
+    found = (
+        shutil.which(named) if named else next(filter(None, map(shutil.which, _COMPILERS)), None)
+    )
+    if found:
+        report(wire, "compiler", True, "gpucheck.machine.compiler", name=Path(found).name)
+    else:
+        report(wire, "compiler", needed, "gpucheck.machine.no_compiler")
+    headers = Path(sysconfig.get_path("include"), "Python.h").is_file()
+    key = "gpucheck.machine.headers" if headers else "gpucheck.machine.no_headers"
+    report(wire, "headers", True if headers else needed, key)
+
+
+def _channels(wire: Wire, environment: Environment) -> None:
+    for channel in _CHANNELS:
+        status = environment.status(channel)
+        named = {"key": f"channel.{channel.value}", "params": {}}
+        if status.usable:
+            report(
+                wire, f"channel.{channel.value}", None, "gpucheck.machine.channel", channel=named
+            )
+        else:
+            why = None if status.reason is None else status.reason.model_dump()
+            report(wire, f"channel.{channel.value}", None, "gpucheck.machine.no_channel",
+                   channel=named, reason=why)  # fmt: skip
+
+
+def _variables(wire: Wire) -> None:
+    found = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
+    for name, value in found.items():
+        report(wire, f"variable.{name}", None, "gpucheck.machine.variable", name=name, value=value)
+    if not found:
+        report(wire, "variables", None, "gpucheck.machine.no_variables")

@@ -1,0 +1,72 @@
+"""The parts of ``gpucheck`` in their order, and what a part is given.
+
+Each part is a module with a function ``check(wire, task)`` that emits Check events. It runs in a
+child process of its own (:mod:`experiment.gpucheck.child`), which imports that module alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from experiment.events import Check
+from experiment.messages import message
+from experiment.wire import Wire
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part.
+
+    Attributes:
+        module: where its ``check`` is.
+        share: of the time that is left, relative to the shares of the parts behind it.
+        needs_gpu: it is skipped where there is none.
+        uses_triton: without a GPU its kernels run in Triton's interpreter.
+    """
+
+    name: str
+    module: str
+    share: float
+    needs_gpu: bool = False
+    uses_triton: bool = False
+
+
+PARTS = (
+    Part("environment", "experiment.gpucheck.machine", 0.10),
+    Part("kernels", "experiment.gpucheck.kernels", 0.28, uses_triton=True),
+    Part("tokens", "experiment.gpucheck.tokens", 0.13, uses_triton=True),
+    Part("memory", "experiment.gpucheck.memory", 0.13),
+    Part("graphs", "experiment.gpucheck.graphs", 0.06, needs_gpu=True),
+    Part("swap", "experiment.gpucheck.swap", 0.06, needs_gpu=True),
+    Part("walkthrough", "experiment.gpucheck.walkthrough", 0.20),
+    Part("speed", "experiment.gpucheck.speed", 0.04, needs_gpu=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a part is given: the directory of the check, torch's device and the time limit."""
+
+    part: Part
+    device: str
+    directory: Path
+    limit_s: float
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device != "cpu"
+
+
+def as_task(part: Part, directory: Path, limit_s: float) -> dict[str, Any]:
+    """The task of a child process as plain data."""
+    return {
+        "arm": part.name, "part": asdict(part), "directory": str(directory), "limit_s": limit_s,
+    }  # fmt: skip
+
+
+def report(wire: Wire, check: str, passed: bool | None, key: str, /, **params: Any) -> None:
+    """Emit one check; ``key`` and ``params`` are those of its message."""
+    wire.emit(Check(check=check, passed=passed, text=message(key, **params)))

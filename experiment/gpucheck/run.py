@@ -1,0 +1,178 @@
+"""Runs the parts one after another, each bounded in time; one that fails does not stop the next.
+
+minutes left × share ÷ shares left = limit of a part     what it does not use goes to later ones
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from experiment import __version__
+from experiment.child_end import end_reason
+from experiment.environment import Environment
+from experiment.events import ArmFailed, ArmSkipped, Check, EnvironmentProbed, Event, Notice
+from experiment.gpucheck.child import INTERPRETED
+from experiment.gpucheck.parts import Part, as_task
+from experiment.gpucheck.result import (
+    INTERRUPTED,
+    NEEDS_GPU,
+    NO_TIME,
+    CheckResult,
+    GpuCheck,
+    PartResult,
+    Verdict,
+)
+from experiment.messages import Message, message
+from experiment.process import Child, ChildStartError, ChildTimeoutError
+from experiment.wall_clock import wall_clock
+
+LOGS = "logs"
+# A process that imports torch has said nothing before.
+_LEAST_S = 5.0
+
+
+class Examination:
+    """Runs all parts and keeps what they reported.
+
+    Args:
+        directory: of the check; logs of the parts go to ``logs`` in it.
+        minutes: the time limit of all parts together.
+        ended: called with each part that has ended.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        minutes: float,
+        parts: Sequence[Part],
+        ended: Callable[[PartResult], None],
+    ) -> None:
+        self._directory, self._minutes, self._parts, self._ended = directory, minutes, parts, ended
+        self._began = wall_clock()
+        self._environment: Environment | None = None
+        self._done: list[PartResult] = []
+
+    def run(self) -> None:
+        """Run every part.
+
+        Raises:
+            KeyboardInterrupt: the person ended it; :attr:`data` holds the parts that had ended.
+        """
+        (self._directory / LOGS).mkdir(exist_ok=True)
+        deadline = time.monotonic() + 60 * self._minutes
+        for place, part in enumerate(self._parts):
+            left_s = deadline - time.monotonic()
+            limit_s = left_s * part.share / sum(each.share for each in self._parts[place:])
+            self._keep(self._one(part, limit_s))
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a part has ended."""
+        return bool(self._done)
+
+    def remove_logs(self) -> None:
+        """Remove what the processes printed, where nothing was found."""
+        shutil.rmtree(self._directory / LOGS, ignore_errors=True)
+
+    @property
+    def data(self) -> GpuCheck:
+        """What was found; parts that have not run are skipped."""
+        left = self._parts[len(self._done) :]
+        missing = [PartResult(part=p.name, verdict="skipped", reason=INTERRUPTED) for p in left]
+        environment = self._environment
+        return GpuCheck(
+            program=__version__,
+            **self._began,
+            minutes=self._minutes,
+            device=environment.device if environment else None,
+            device_name=environment.device_name if environment else None,
+            environment=environment,
+            parts=(*self._done, *missing),
+        )
+
+    def _keep(self, result: PartResult) -> None:
+        self._done.append(result)
+        self._ended(result)
+
+    def _one(self, part: Part, limit_s: float) -> PartResult:
+        on_cpu = self._environment is not None and self._environment.device == "cpu"
+        if part.needs_gpu and on_cpu:
+            return PartResult(part=part.name, verdict="skipped", reason=NEEDS_GPU)
+        if limit_s < _LEAST_S:
+            return PartResult(part=part.name, verdict="skipped", reason=NO_TIME)
+        heard = _Heard()
+        began = time.monotonic()
+        heard.listen(part, self._directory, limit_s)
+        self._environment = heard.environment or self._environment
+        return heard.result(part.name, time.monotonic() - began, limit_s)
+
+
+class _Heard:
+    """What a part reported, and how its process ended."""
+
+    def __init__(self) -> None:
+        self.environment: Environment | None = None
+        self._checks: list[CheckResult] = []
+        self._failure: Message | None = None
+        self._skipped: Message | None = None
+        self._interpreted = False
+
+    def listen(self, part: Part, directory: Path, limit_s: float) -> None:
+        """Run the part to its end, or to its time limit."""
+        log = directory / LOGS / f"{part.name}.log"
+        task = as_task(part, directory, limit_s)
+        try:
+            with Child("experiment.gpucheck.child", task, log, limit_s) as child:
+                try:
+                    for event in child.events():
+                        self._take(event)
+                except ChildTimeoutError:
+                    child.kill()
+                    for event in child.rest():
+                        self._take(event)
+                    self._failure = message("gpucheck.over_limit", limit=limit_s)
+                    return
+                code = child.wait()
+                if code and self._failure is None:
+                    self._failure = end_reason(code)
+        except ChildStartError as error:
+            self._failure = error.text
+
+    def result(self, part: str, seconds: float, limit_s: float) -> PartResult:
+        """The verdict: a part passes by at least one check that passed, and none that failed."""
+        failed = [check for check in self._checks if check.passed is False]
+        passed = sum(check.passed is True for check in self._checks)
+        reason = self._failure
+        if reason is None and failed:
+            counts = {"n": len(failed), "of": len(failed) + passed}
+            reason = message("gpucheck.failed", first=failed[0].text.model_dump(), **counts)
+        if reason is None and self._skipped is None and not passed:
+            reason = message("gpucheck.nothing_checked")
+        verdict: Verdict = "fail" if reason else "skipped" if self._skipped else "pass"
+        return PartResult(
+            part=part,
+            verdict=verdict,
+            interpreted=self._interpreted,
+            seconds=seconds,
+            limit_s=limit_s,
+            reason=reason or self._skipped or message("gpucheck.passed", n=passed),
+            checks=tuple(self._checks),
+        )
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Check):
+            # Two devices may have a check of the same name.
+            taken = sum(each.id.partition("#")[0] == event.check for each in self._checks)
+            name = f"{event.check}#{taken + 1}" if taken else event.check
+            self._checks.append(CheckResult(id=name, passed=event.passed, text=event.text))
+        elif isinstance(event, EnvironmentProbed):
+            self.environment = Environment.model_validate(event.environment)
+        elif isinstance(event, Notice) and event.text == INTERPRETED:
+            self._interpreted = True
+        elif isinstance(event, ArmSkipped):
+            self._skipped = event.reason
+        elif isinstance(event, ArmFailed):
+            self._failure = event.reason

@@ -1,0 +1,164 @@
+"""Decoding speed as a share of the memory bandwidth that the same process measured.
+
+    bytes of a step   all weights + keys and values of batch × context
+    share             bytes of a step ÷ seconds of a step ÷ bandwidth
+
+The pool is filled without a prefill, and steps are planned by hand: what is timed is one decoding
+step with its sampling, replayed from a CUDA graph. What does not fit is skipped by name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from experiment.bench.limits import read_rate
+from experiment.engine.attention import ATTENTION
+from experiment.engine.decode_graphs import Capture, cuda_capture
+from experiment.engine.kv_pool import KVPool
+from experiment.engine.model_runner import ModelRunner
+from experiment.gpucheck.decode_steps import Setting, timed
+from experiment.gpucheck.parts import Task, report
+from experiment.gpucheck.speed_transformers import (
+    compiled_step_s,
+    continuous_step_s,
+    static_step_s,
+)
+from experiment.messages import message
+from experiment.model.builtin import RECIPES
+from experiment.model.load import one_line
+from experiment.wire import Wire
+from kvsim.geometry import KVGeometry, geometry_from_config
+from kvsim.step import Chunk, StepPlan
+
+MODEL = "llama-1b-random"
+BATCHES, CONTEXTS = (1, 8, 64), (512, 4096, 16384)
+# Longer ones are left out of the comparison: Transformers has to compute them first.
+_COMPARED = (512, 4096)
+_BLOCK_SIZE = 16
+# Of the matrix that is read, on a GPU that has room for it: many times any cache.
+_READ_BYTES = 4 << 30
+# Of free memory, so that activations and graphs find room.
+_MOST_MEMORY = 0.8
+# Of the time limit, and seconds that a setting may take: what begins later would be ended.
+_MOST_TIME = 0.9
+_LEAST_S = {"paged": 5.0, "static": 10.0, "continuous": 10.0, "compiled": 60.0}
+COMPARISONS = {
+    "static": static_step_s, "continuous": continuous_step_s, "compiled": compiled_step_s,
+}  # fmt: skip
+
+
+def check(wire: Wire, task: Task) -> None:
+    """Measure every setting on ours, then the same of Transformers as time allows."""
+    deadline = time.monotonic() + _MOST_TIME * task.limit_s
+    device, dtype = torch.device(task.device), torch.float16
+    with torch.no_grad():
+        free, _ = torch.cuda.mem_get_info(device)
+        rate = read_rate(device, dtype, min(_READ_BYTES, free // 2))
+        report(wire, "bandwidth", rate > 0, "gpucheck.speed.bandwidth", rate=rate)
+        torch.cuda.empty_cache()
+        try:
+            model = make_model(device, dtype)
+        except torch.OutOfMemoryError:
+            report(wire, "model", None, "gpucheck.speed.no_model", model=MODEL)
+            return
+        measured = Measured(wire, model, rate, deadline, cuda_capture(device))
+        for setting in settings():
+            measured.add("paged", setting, measured.paged_step_s)
+        for name, step_s in COMPARISONS.items():
+            for setting in settings():
+                if setting.context in _COMPARED:
+                    measured.add(name, setting, partial(step_s, model))
+
+
+def settings() -> Iterator[Setting]:
+    """The shortest contexts first."""
+    for context in CONTEXTS:
+        for batch in BATCHES:
+            yield Setting(batch, context)
+
+
+def make_model(device: torch.device, dtype: torch.dtype) -> Any:
+    """The built-in model of a billion parameters with random weights, made on the device."""
+    config = RECIPES[MODEL]()
+    config.max_position_embeddings = CONTEXTS[-1] + _BLOCK_SIZE
+    with device:
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=dtype)
+    return model.eval().requires_grad_(False)
+
+
+class Measured:
+    """Steps of one model on one device, reported as they are measured.
+
+    Args:
+        rate: bytes per second that the device reads.
+        deadline: of the monotonic clock; a setting that would begin later is left out.
+        capture: makes the graph of a step.
+    """
+
+    def __init__(
+        self, wire: Wire, model: Any, rate: float, deadline: float, capture: Capture
+    ) -> None:
+        self._wire, self._model, self._rate, self._deadline = wire, model, rate, deadline
+        self._capture = capture
+        self._device: torch.device = model.device
+        itemsize = model.dtype.itemsize
+        self.geometry: KVGeometry = geometry_from_config(model.config.to_dict(), itemsize)
+        self._weights = sum(weight.nbytes for weight in model.parameters())
+
+    def add(self, name: str, setting: Setting, step_s: Callable[[Setting], float]) -> None:
+        """Measure one setting, or report why it was left out."""
+        check_id = f"{name}.{setting.id}"
+        about = {
+            "mode": message(f"gpucheck.speed.mode_{name}").model_dump(),
+            "batch": setting.batch, "context": setting.context,
+        }  # fmt: skip
+        if time.monotonic() + _LEAST_S[name] > self._deadline:
+            report(self._wire, check_id, None, "gpucheck.speed.no_time", **about)
+            return
+        kept = setting.batch * setting.context * self.geometry.bytes_per_token
+        if not self._fits(kept):
+            report(self._wire, check_id, None, "gpucheck.speed.no_memory", size=kept, **about)
+            return
+        try:
+            seconds = step_s(setting)
+        except torch.OutOfMemoryError:
+            report(self._wire, check_id, None, "gpucheck.speed.no_memory", size=kept, **about)
+            return
+        except Exception as error:  # whatever a compiler or the driver raise
+            # A comparison that does not run says nothing of our engine.
+            found = False if name == "paged" else None
+            text = one_line(error)
+            report(self._wire, check_id, found, "gpucheck.speed.raised", error=text, **about)
+            return
+        share = (self._weights + kept) / seconds / self._rate
+        report(self._wire, check_id, True if name == "paged" else None, "gpucheck.speed.step",
+               step=seconds, tokens=setting.batch / seconds, share=share, **about)  # fmt: skip
+
+    def paged_step_s(self, setting: Setting) -> float:
+        """Seconds of a decoding step of our engine, replayed from a graph."""
+        each = setting.context // _BLOCK_SIZE + 1
+        pool = KVPool(
+            self.geometry, setting.batch * each, _BLOCK_SIZE, self._model.dtype, self._device
+        )
+        pool.kv.fill_(0.01)
+        self._model.set_attn_implementation(ATTENTION)
+        runner = ModelRunner(self._model, pool, "triton")
+        graphs = runner.capture_decoding(setting.batch, setting.context + 1, self._capture)
+        requests = range(setting.batch)
+        plan = StepPlan(0, chunks=tuple(Chunk(r, setting.context, 1, True) for r in requests))
+        tokens = {r: [0] * (setting.context + 1) for r in requests}
+        tables = {r: list(range(r * each, (r + 1) * each)) for r in requests}
+        return timed(lambda: runner.logits(graphs.fill(plan, tokens, tables)).argmax(-1).tolist())
+
+    def _fits(self, size: int) -> bool:
+        if self._device.type != "cuda":
+            return True
+        torch.cuda.empty_cache()
+        free, _ = torch.cuda.mem_get_info(self._device)
+        return size <= _MOST_MEMORY * free

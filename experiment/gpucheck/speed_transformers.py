@@ -1,0 +1,81 @@
+"""Decoding steps of Transformers: with a static cache, and by its continuous batching."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Any
+
+import torch
+from transformers import StaticCache
+
+from experiment.gpucheck.decode_steps import STEPS, WARM_UP, Setting, timed
+
+# Tokens of a step of continuous batching, while prompts are computed.
+_BATCH_TOKENS = 8192
+_PAGE_SIZE = 16
+
+
+def static_step_s(model: Any, setting: Setting) -> float:
+    """Seconds of an eager decoding step with a static cache."""
+    return _static_step_s(model, setting, model)
+
+
+def compiled_step_s(model: Any, setting: Setting) -> float:
+    """Seconds of a decoding step with a static cache, compiled and replayed from CUDA graphs."""
+    return _static_step_s(model, setting, torch.compile(model.forward, mode="reduce-overhead"))
+
+
+def _static_step_s(model: Any, setting: Setting, forward: Any) -> float:
+    model.set_attn_implementation("sdpa")
+    cache = StaticCache(config=model.config, max_cache_len=setting.context + WARM_UP + STEPS)
+    shape = (setting.batch, setting.context)
+    prompt = torch.zeros(shape, dtype=torch.long, device=model.device)
+    model(prompt, past_key_values=cache, logits_to_keep=1)
+    token = prompt[:, :1].clone()
+    return timed(lambda: forward(token, past_key_values=cache).logits[:, -1].argmax(-1).tolist())
+
+
+def continuous_step_s(model: Any, setting: Setting) -> float:
+    """Seconds of a step of continuous batching in which every request decodes.
+
+    Configured as the arm ``transformers_paged``: torch's attention, no graphs.
+
+    Raises:
+        RuntimeError: it has nothing to do before enough steps were seen.
+    """
+    # Where Transformers moves it, this comparison fails alone.
+    from transformers import ContinuousBatchingConfig, GenerationConfig
+
+    model.set_attn_implementation("sdpa")
+    # The first requests decode while the prompts of the last are computed.
+    steps = setting.batch + -(-setting.batch * setting.context // _BATCH_TOKENS)
+    new_tokens = 2 * steps + WARM_UP + STEPS
+    pages = -(-(setting.context + new_tokens) // _PAGE_SIZE) + 1
+    batching = ContinuousBatchingConfig(
+        page_size=_PAGE_SIZE, num_blocks=setting.batch * pages, max_batch_tokens=_BATCH_TOKENS,
+        max_requests_per_batch=setting.batch, allow_block_sharing=False, use_async_batching=False,
+        use_cuda_graph=False, auto_switch_to_flash=False,
+    )  # fmt: skip
+    generation = GenerationConfig(eos_token_id=-1, pad_token_id=0, do_sample=False)
+    manager = model.init_continuous_batching(generation, continuous_batching_config=batching)
+    processor = manager.batch_processor = manager._create_batch_processor()
+    for request in range(setting.batch):
+        manager.add_request(
+            [0] * setting.context, request_id=str(request), max_new_tokens=new_tokens,
+            eos_token_id=-1,
+        )  # fmt: skip
+    times: list[float] = []
+    while len(times) < WARM_UP + STEPS:
+        begin = time.perf_counter()
+        if not processor.prepare_next_batch():
+            raise RuntimeError("continuous batching ended before the steps were measured")
+        chunks = processor.inputs_and_outputs.requests_in_batch
+        is_decoding = [chunk.query_length for chunk in chunks] == [1] * setting.batch
+        manager._generation_step()
+        processor.update_batch()
+        if model.device.type == "cuda":
+            torch.cuda.synchronize()
+        if is_decoding:
+            times.append(time.perf_counter() - begin)
+    return median(times[WARM_UP:])

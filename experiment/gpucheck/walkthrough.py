@@ -1,0 +1,67 @@
+"""The walkthrough with every arm that is there, by the real program in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from experiment.child_environment import child_environment
+from experiment.events import Check
+from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
+from experiment.gpucheck.parts import Task, report
+from experiment.launch import VLLM_PYTHON, find_vllm
+from experiment.messages import Message, UserError, arm_message, message
+from experiment.record import RUN_FILE
+from experiment.wire import Wire
+
+_ARMS = ("contiguous", "slabs", "paged", "transformers_paged")
+# Compiled where there is a GPU alone.
+_ON_GPU = "contiguous.compiled"
+_DIRECTORY = "walkthrough"
+
+
+def check(wire: Wire, task: Task) -> None:
+    """Run it, then judge each arm by the record."""
+    directory = task.directory / _DIRECTORY
+    arms = [*_ARMS, *([_ON_GPU] if task.on_gpu else [])]
+    variables = {}
+    python = find_vllm()
+    if isinstance(python, Message):
+        report(wire, "vllm", None, "gpucheck.walkthrough.no_vllm", reason=python.model_dump())
+    else:
+        arms.append("vllm")
+        variables[VLLM_PYTHON] = python
+    words = [] if task.on_gpu else ["--config", "configs/quick.toml"]
+    words += ["--yes", "--lang", "en", "--arms", ",".join(arms), "--out", str(directory)]
+    done = subprocess.run(  # noqa: S603 - our own program, no shell
+        [sys.executable, "-P", "-m", "experiment", *words],
+        stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, check=False,
+        env=child_environment(variables),
+    )  # fmt: skip
+    code = done.returncode
+    report(wire, "exit", code == 0, "gpucheck.walkthrough.exit", code=code)
+    for each in arm_checks(directory / RUN_FILE):
+        wire.emit(each)
+
+
+def arm_checks(path: Path) -> list[Check]:
+    """A check for each arm of a ``run.json``; one that says that there is none."""
+    try:
+        arms = parse_json(read_bounded(path, MAX_JSON_BYTES))["results"]["arms"]
+    except (UserError, ValueError, LookupError, TypeError):
+        text = message("gpucheck.walkthrough.no_record")
+        return [Check(check="record", passed=False, text=text)]
+    return [_arm_check(arm) for arm in arms]
+
+
+def _arm_check(arm: dict[str, Any]) -> Check:
+    """Whether an arm finished and its log contradicts nothing."""
+    named = {"arm": arm_message(arm["arm"]).model_dump()}
+    problem = arm["reason"] or next(iter(arm["problems"]), None)
+    if problem is None and arm["status"] == "finished":
+        text = message("gpucheck.walkthrough.finished", **named)
+        return Check(check=f"arm.{arm['arm']}", passed=True, text=text)
+    text = message("gpucheck.walkthrough.problem", reason=problem, **named)
+    return Check(check=f"arm.{arm['arm']}", passed=False, text=text)

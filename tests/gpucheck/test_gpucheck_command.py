@@ -1,0 +1,250 @@
+"""``gpucheck``: a part that fails, crashes or hangs is reported, and the others report as well."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tarfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import pytest
+from keyed_page import assert_keys_hold, body_of, numbers_without_key
+from part_talks import TOKEN
+from rich.cells import cell_len
+
+from experiment.cli import main
+from experiment.gpucheck import parts, run
+from experiment.gpucheck.archive import ARCHIVE
+from experiment.gpucheck.parts import Part
+from experiment.gpucheck.result import FILE, NEEDS_GPU, PAGE, GpuCheck, PartResult, read_result
+from experiment.i18n import LANGUAGES, Translator
+from experiment.messages import ExitCode, message
+from experiment.report.gpucheck import gpucheck_document, gpucheck_html
+from experiment.report.gpucheck_console import GpuCheckConsole
+from experiment.report.index_entries import entries
+
+HERE = Path(__file__).parent
+PERSON = "alicewonder"
+# Names of real parts, so that the catalogues have them. The first one starts without knowing the
+# machine: its process has to find out by itself that there is no GPU.
+PARTS = (
+    Part("graphs", "experiment.gpucheck.graphs", 1.0, needs_gpu=True),
+    Part("environment", "part_machine", 1.0),
+    Part("kernels", "part_broken_kernel", 1.0, uses_triton=True),
+    Part("tokens", "part_hangs", 0.3),
+    Part("memory", "part_crashes", 1.0),
+    Part("swap", "experiment.gpucheck.swap", 1.0, needs_gpu=True),
+    Part("walkthrough", "part_talks", 1.0),
+    Part("speed", "experiment.gpucheck.speed", 1.0, needs_gpu=True),
+)
+MINUTES = "2.5"
+
+
+@dataclass
+class Ran:
+    """One whole command."""
+
+    code: int
+    printed: str
+    directory: Path
+    seconds: float
+
+    @property
+    def data(self) -> GpuCheck:
+        return read_result(self.directory)
+
+    def part(self, name: str) -> PartResult:
+        return next(part for part in self.data.parts if part.part == name)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The command with parts of which three end badly, by a person with a home and a token."""
+    home = tmp_path_factory.mktemp("homes") / PERSON
+    home.mkdir()
+    directory = tmp_path_factory.mktemp("reports") / "reports" / "gpucheck-1"
+    with pytest.MonkeyPatch.context() as patch, Printed() as printed:
+        patch.setenv("PYTHONPATH", str(HERE / "parts"))
+        patch.setenv("HOME", str(home))
+        patch.setenv("USER", PERSON)
+        patch.setenv("COLUMNS", "80")
+        patch.setattr(parts, "PARTS", PARTS)
+        begin = time.monotonic()
+        words = ["gpucheck", "--minutes", MINUTES, "--lang", "en", "--ascii"]
+        code = main([*words, "--out", str(directory)])
+        seconds = time.monotonic() - begin
+        said = printed.text()
+    return Ran(code, said, directory, seconds)
+
+
+class Printed:
+    """What a command prints, for a fixture that several tests share."""
+
+    def __enter__(self) -> Printed:
+        self._capture = pytest.MonkeyPatch()
+        self._out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        self._capture.setattr(sys, "stdout", self._out)
+        return self
+
+    def text(self) -> str:
+        buffer: Any = self._out.buffer
+        return str(buffer.getvalue().decode())
+
+    def __exit__(self, *_: object) -> None:
+        self._capture.undo()
+
+
+def test_a_broken_kernel_fails_and_the_others_report(ran: Ran) -> None:
+    assert ran.code == ExitCode.INCOMPLETE
+    kernels = ran.part("kernels")
+    assert kernels.verdict == "fail"
+    assert kernels.interpreted
+    assert kernels.reason.key == "gpucheck.failed"
+    wrong = {check.id for check in kernels.checks if check.passed is False}
+    assert "float32.group4.decode" in wrong
+    assert "float32.poison" not in wrong
+    assert [part.part for part in ran.data.parts] == [part.name for part in PARTS]
+    assert ran.part("environment").verdict == ran.part("walkthrough").verdict == "pass"
+
+
+def test_a_part_that_hangs_is_ended_at_its_limit(ran: Ran) -> None:
+    hung = ran.part("tokens")
+    assert hung.verdict == "fail"
+    assert hung.reason.key == "gpucheck.over_limit"
+    assert hung.limit_s is not None
+    assert hung.seconds is not None
+    assert hung.limit_s <= hung.seconds < hung.limit_s + 20
+    assert ran.seconds < 60 * float(MINUTES) + 20
+
+
+def test_a_part_that_crashes_is_reported(ran: Ran) -> None:
+    crashed = ran.part("memory")
+    assert crashed.verdict == "fail"
+    assert crashed.reason == message("failure.signal", signal="SIGSEGV")
+
+
+def test_parts_that_need_a_gpu_are_skipped_and_never_passed(ran: Ran) -> None:
+    for name in ("graphs", "swap", "speed"):
+        part = ran.part(name)
+        assert (part.verdict, part.reason) == ("skipped", NEEDS_GPU)
+        assert not part.checks
+    assert ran.part("graphs").seconds is not None  # its process found no GPU
+    assert ran.part("swap").seconds is None  # the machine was known by then
+
+
+def test_the_console_has_a_line_for_each_part_in_80_columns(ran: Ran) -> None:
+    lines = ran.printed.splitlines()
+    assert ran.printed.isascii()
+    for part in ran.data.parts:
+        (line,) = [line for line in lines if line.startswith(f"{part.part} ")]
+        assert part.verdict in line
+    files = {str(ran.directory / name) for name in (PAGE, ARCHIVE)}
+    wide = [line for line in lines if len(line) > 80 and not any(file in line for file in files)]
+    assert not wide
+    for file in files:
+        assert file in ran.printed
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_console_speaks_both_languages(
+    lang: str, ran: Ran, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    t, console = Translator(lang), GpuCheckConsole(lang)
+    with console.progress(PARTS, 8) as ended:
+        for part in ran.data.parts:
+            ended(part)
+    console.show_end(ran.data, [Path("report.html"), Path(ARCHIVE)])
+    printed = capsys.readouterr().out
+    for part in ran.data.parts:
+        assert t(f"gpucheck.part_{part.part}") in printed
+        assert t(f"gpucheck.verdict_{part.verdict}") in printed
+    kernels = t("gpucheck.verdict_interpreted", verdict=t("gpucheck.verdict_fail"))
+    assert kernels in printed
+    assert t.message(ran.data.headline) in printed
+    assert all(cell_len(line) <= 80 for line in printed.splitlines())
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_page_holds_both_languages_and_each_number_names_its_place(lang: str, ran: Ran) -> None:
+    text = gpucheck_html(ran.data, lang)
+    parser = html5lib.HTMLParser(namespaceHTMLElements=False)
+    assert parser.parse(text).get("lang") == lang
+    assert not parser.errors
+    for each in LANGUAGES:
+        t = Translator(each)
+        assert t.message(ran.part("tokens").reason) in text.replace("\u00a0", " ")
+        assert t("gpucheck.part_walkthrough") in text
+    said = html5lib.parseFragment("<div></div>", namespaceHTMLElements=False)[0]
+    said.extend(node for node in body_of(text).iter("div") if node.get("lang") == lang)
+    assert_keys_hold(said, gpucheck_document(ran.data), None, least=20, lang=lang)
+    assert not numbers_without_key(said)
+    assert "http://" not in text
+    assert "https://" not in text
+
+
+def test_the_json_is_read_as_it_was_written(ran: Ran) -> None:
+    data = ran.data
+    assert GpuCheck.model_validate_json(data.model_dump_json()) == data
+    assert data.schema_version == 1
+    assert data.environment is not None
+    assert data.environment.cpu.model == "A CPU"
+    text = (ran.directory / FILE).read_text(encoding="utf-8")
+    assert Translator("en")("gpucheck.needs_gpu") not in text  # keys, and no sentences
+
+
+def test_the_archive_holds_result_page_and_logs_and_nothing_private(ran: Ran) -> None:
+    with tarfile.open(ran.directory / ARCHIVE) as tar:
+        files = {one.name: tar.extractfile(one).read().decode() for one in tar}  # type: ignore[union-attr]
+        owners = {(one.uid, one.gid, one.uname, one.gname) for one in tar}
+    assert owners == {(0, 0, "", "")}
+    assert {f"gpucheck/{name}" for name in (FILE, PAGE)} < files.keys()
+    assert {f"gpucheck/logs/{name}.log" for name in ("kernels", "tokens", "walkthrough")} < {*files}
+    assert "gpucheck/logs/walkthrough/paged.log" in files
+    for name, text in files.items():
+        assert PERSON not in text, name
+        assert TOKEN not in text, name
+    for name in ("walkthrough.log", "walkthrough/paged.log"):
+        assert "~/models of <user> with ***" in files[f"gpucheck/logs/{name}"]
+
+
+def test_the_index_lists_it(ran: Ran) -> None:
+    (entry,) = entries(ran.directory.parent)
+    assert (entry.kind, entry.verdict) == ("gpucheck", ran.data.headline)
+
+
+def test_what_was_found_before_an_interruption_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = [PartResult(part="environment", verdict="pass", reason=message("gpucheck.passed", n=1))]
+
+    def one(self: Any, part: Part, limit_s: float) -> PartResult:
+        if not done:
+            raise KeyboardInterrupt
+        return done.pop()
+
+    monkeypatch.setattr(run.Examination, "_one", one)
+    out = tmp_path / "out"
+    assert main(["gpucheck", "--out", str(out), "--lang", "en"]) == ExitCode.INTERRUPTED
+    verdicts = {part.part: part.verdict for part in read_result(out).parts}
+    assert verdicts.pop("environment") == "pass"
+    assert set(verdicts.values()) == {"skipped"}
+    assert (out / ARCHIVE).exists()
+    capsys.readouterr()
+    assert main(["gpucheck", "--out", str(tmp_path / "no"), "--lang", "en"]) == ExitCode.INTERRUPTED
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize("minutes", ["0", "-1", "x", "61", "nan", "inf"])
+def test_minutes_that_are_none(
+    minutes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["gpucheck", "--minutes", minutes, "--out", str(out), "--lang", "en"]
+    assert main(words) == ExitCode.USAGE
+    assert "--minutes" in capsys.readouterr().err
+    assert not out.exists()

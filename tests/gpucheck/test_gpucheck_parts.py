@@ -1,0 +1,226 @@
+"""Parts of ``gpucheck`` by themselves: verdicts, the machine, the record, the list of GPUs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guide_pages import read
+from made_up_machine import cpu_environment, cuda_environment, cuda_machine
+
+from experiment.environment import Environment, TorchFacts
+from experiment.events import Check, Event
+from experiment.gpucheck import machine, memory
+from experiment.gpucheck.engine_runs import divergences
+from experiment.gpucheck.parts import PARTS, Part, Task
+from experiment.gpucheck.result import (
+    FILE,
+    INTERRUPTED,
+    NEEDS_GPU,
+    NEEDS_TRITON,
+    NO_TIME,
+    GpuCheck,
+    PartResult,
+    result_json,
+)
+from experiment.gpucheck.run import Examination
+from experiment.gpucheck.walkthrough import arm_checks
+from experiment.i18n import LANGUAGES, Translator, catalogue
+from experiment.messages import Message, UserError, message
+from experiment.probe import assemble
+from experiment.report.gpucheck_markdown import BEGIN, END, NONE_YET, gpus_markdown, write_gpus
+
+HERE = Path(__file__).parent
+PASSED = message("gpucheck.passed", n=3)
+
+
+def part(name: str, verdict: Any, reason: Message = PASSED) -> PartResult:
+    return PartResult(part=name, verdict=verdict, reason=reason)
+
+
+def result(*parts: PartResult, environment: Environment | None = None) -> GpuCheck:
+    return GpuCheck(
+        program="1",
+        wall_ns=1,
+        utc_offset_s=0,
+        minutes=8,
+        device=environment.device if environment else None,
+        device_name=environment.device_name if environment else None,
+        environment=environment,
+        parts=parts,
+    )
+
+
+CPU, CUDA = cpu_environment(), cuda_environment()
+
+
+@pytest.mark.parametrize(
+    ("environment", "last", "complete"),
+    [
+        (CPU, part("speed", "pass"), True),
+        (CPU, part("speed", "fail"), False),
+        (CPU, part("speed", "skipped", NEEDS_GPU), True),
+        (CPU, part("kernels", "skipped", NEEDS_TRITON), True),
+        (CPU, part("speed", "skipped", NO_TIME), False),
+        (CPU, part("speed", "skipped", INTERRUPTED), False),
+        (CUDA, part("speed", "skipped", NEEDS_GPU), False),
+        (CUDA, part("kernels", "skipped", NEEDS_TRITON), False),
+        (None, part("speed", "skipped", NEEDS_GPU), False),
+    ],
+)
+def test_what_a_machine_can_run_must_have_run(
+    environment: Environment | None, last: PartResult, complete: bool
+) -> None:
+    assert result(part("memory", "pass"), last, environment=environment).is_complete is complete
+
+
+def test_the_parts_have_texts_and_modules_and_all_of_the_time() -> None:
+    for each in PARTS:
+        assert importlib.util.find_spec(each.module) is not None
+        assert f"gpucheck.part_{each.name}" in catalogue("en")
+    assert sum(each.share for each in PARTS) == pytest.approx(1)
+
+
+def test_without_time_a_part_is_skipped_by_name(tmp_path: Path) -> None:
+    examination = Examination(tmp_path, 0.001, PARTS[:2], lambda _: None)
+    examination.run()
+    assert [each.reason for each in examination.data.parts] == [NO_TIME, NO_TIME]
+
+
+class Heard:
+    """Stands in for a wire."""
+
+    def __init__(self) -> None:
+        self.checks: dict[str, bool | None] = {}
+
+    def emit(self, event: Event) -> None:
+        assert isinstance(event, Check)
+        for lang in LANGUAGES:
+            assert Translator(lang).message(event.text)
+        self.checks[event.check] = event.passed
+
+
+def gpus(environment: Environment) -> dict[str, bool | None]:
+    heard: Any = Heard()
+    machine._gpus(heard, environment)
+    return dict(heard.checks)
+
+
+def without_cuda(reason: str) -> Environment:
+    torch = TorchFacts(
+        version="2.13.0", cuda_build="13.0", cuda_available=False, reason=message(reason)
+    )
+    found = cuda_machine()
+    gpu = found.gpus[0].model_copy(update={"visible": False})
+    return assemble(found.model_copy(update={"torch": torch, "gpus": (gpu,)}), "cpu")
+
+
+def test_a_gpu_that_torch_cannot_use_fails_unless_it_is_hidden() -> None:
+    assert gpus(without_cuda("environment.cuda_driver_old"))["cuda"] is False
+    assert gpus(without_cuda("environment.cuda_hidden"))["cuda"] is None
+    assert "cuda" not in gpus(CUDA)
+    assert gpus(CPU) == {"gpu": None, "visible": None}
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_a_compiler_is_needed_on_a_gpu(on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.shutil, "which", lambda _: None)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    heard: Any = Heard()
+    machine._compiler(heard, on_gpu)
+    assert heard.checks["compiler"] is (False if on_gpu else None)
+
+
+def test_settings_of_the_allocator_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    heard: Any = Heard()
+    machine._variables(heard)
+    assert heard.checks["variable.PYTORCH_CUDA_ALLOC_CONF"] is None
+
+
+def test_the_cost_of_sampling_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It depends on what else runs; a channel that is wrong fails."""
+    text = message("selfcheck.damage_slot")
+    names = ("sampler.cost.cpu", "memory.process.rss")
+    found = [Check(check=name, passed=False, text=text) for name in names]
+    monkeypatch.setattr(memory, "all_checks", lambda _: found)
+    heard: Any = Heard()
+    memory.check(heard, Task(PARTS[3], "cpu", Path(), 1.0))
+    assert heard.checks == {"sampler.cost.cpu": None, "memory.process.rss": False}
+
+
+def test_divergences_are_the_places_of_first_other_tokens() -> None:
+    assert divergences([[1, 2, 3], [4]], [[1, 9, 8], [4]]) == [1, None]
+
+
+def test_an_arm_with_a_problem_fails(tmp_path: Path) -> None:
+    sound = {"arm": "paged", "status": "finished", "reason": None, "problems": []}
+    problem = message("failure.out_of_memory").model_dump()
+    arms = [sound, sound | {"arm": "slabs", "status": "failed", "reason": problem},
+            sound | {"arm": "contiguous.batch", "problems": [problem]}]  # fmt: skip
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"results": {"arms": arms}}), encoding="utf-8")
+    assert [each.passed for each in arm_checks(path)] == [True, False, False]
+    assert [each.passed for each in arm_checks(tmp_path / "none.json")] == [False]
+
+
+def test_the_page_on_performance_lists_the_gpus_that_were_seen(tmp_path: Path) -> None:
+    region = read("docs/performance.md").partition(BEGIN)[2].partition(END)[0]
+    assert region.strip() == gpus_markdown([]) == NONE_YET
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\n\n{NONE_YET}\n\n{END}\nafter\n", encoding="utf-8")
+    write_gpus(page, result(part("memory", "fail"), environment=CUDA))
+    once = page.read_text(encoding="utf-8")
+    assert once.startswith(f"before\n{BEGIN}\n")
+    assert once.endswith(f"{END}\nafter\n")
+    assert (
+        "| Fake GPU | 9.0 | 570.124.06 | 2.13.0 | Parts passed: 0; failed: 1; skipped: 0. |" in once
+    )
+    write_gpus(page, result(part("memory", "pass"), environment=CUDA))
+    again = page.read_text(encoding="utf-8")
+    assert again.count("Fake GPU") == 1
+    assert "Parts passed: 1" in again
+    other = CUDA.model_copy(
+        update={"gpus": (CUDA.gpus[0].model_copy(update={"name": "Another GPU"}),)}
+    )
+    write_gpus(page, result(part("memory", "pass"), environment=other))
+    lines = page.read_text(encoding="utf-8").splitlines()
+    named = [line.split("|")[1].strip() for line in lines if line.startswith("| ")]
+    assert named == ["GPU", "Another GPU", "Fake GPU"]
+    with pytest.raises(UserError):
+        write_gpus(page, result(part("memory", "pass"), environment=CPU))
+
+
+def test_the_result_keeps_no_home_and_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/alicewonder")
+    monkeypatch.setenv("USER", "alicewonder")
+    reason = message("failure.exception", error="/home/alicewonder/x is of alicewonder")
+    text = result_json(result(part("memory", "fail", reason), environment=CPU))
+    assert "alicewonder" not in text
+    assert "~/x is of <user>" in text
+    assert FILE.endswith(".json")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+def test_one_format_one_family_and_one_setting_run_for_real(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE / "parts"))
+    real = Part("kernels", "part_one_of_each", 1.0, uses_triton=True)
+    examination = Examination(tmp_path, 5, (real,), lambda _: None)
+    examination.run()
+    (found,) = examination.data.parts
+    log = (tmp_path / "logs" / "kernels.log").read_text(encoding="utf-8")
+    assert found.verdict == "pass", (found.reason, log)
+    checks = {check.id: check for check in found.checks}
+    assert checks["float16.group4.prefill"].passed
+    assert checks["float16.poison"].passed
+    assert checks["llama.float32"].passed
+    for mode in ("paged", "static", "continuous"):
+        speed = checks[f"{mode}.batch2.context8"].text
+        assert speed.key == "gpucheck.speed.step", (speed, log)
+        assert speed.params["share"] > 0
+    assert checks["paged.batch1.context8"].text.key == "gpucheck.speed.no_time"
