@@ -121,6 +121,11 @@ def _read(readings: Iterable[Reading], channel: Channel, stage: Stage) -> _Size:
     return _Size(channel, reading.bytes if reading else None, reading.reason if reading else None)
 
 
+def is_on_gpu(readings: Iterable[Reading]) -> bool:
+    """Whether an arm that came to its cache ran on a GPU: NVML was asked then, or has a reason."""
+    return at(readings, Channel.NVML_PROCESS, Stage.CACHE_READY) is not None
+
+
 def at(readings: Iterable[Reading], channel: Channel, stage: Stage) -> Reading | None:
     """The first reading of a channel at a stage."""
     return next((r for r in readings if r.channel is channel and r.stage is stage), None)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from experiment.events import Channel, HighWaterReset, Reading, Stage
 from experiment.messages import Message, message
-from experiment.parts import at, memory_parts
+from experiment.parts import at, is_on_gpu, memory_parts
 from experiment.results import ChannelFigure, Reconciliation, StepRow
 
 # Relative tolerance of each channel against the formula. Shapes and counts must be exact.
@@ -49,6 +49,7 @@ _ABOVE_TORCH = (
 _AT_ONCE = (Channel.TENSORS, Channel.POISON)  # read as they are; the others as a change
 # Another process that shares pages moves these as it starts or ends; RSS counts each page whole.
 _BY_SHARERS = (Channel.USS, Channel.PSS)
+_OF_MAIN_MEMORY = (Channel.RSS, *_BY_SHARERS)
 
 
 def reconcile(
@@ -81,10 +82,7 @@ def reconcile(
 def _reserved_rows(readings: Sequence[Reading], expected: int) -> list[ChannelFigure]:
     rows = []
     held = _allocator_growth(readings)
-    for channel in TOLERANCES:
-        ready = at(readings, channel, Stage.CACHE_READY)
-        if ready is None:
-            continue  # the channel has nothing to do with this device
+    for channel, ready in _asked(readings).items():
         size, reason = ready.bytes, ready.reason
         if channel not in _AT_ONCE:
             before = at(readings, channel, Stage.LOADED)
@@ -94,6 +92,13 @@ def _reserved_rows(readings: Sequence[Reading], expected: int) -> list[ChannelFi
         rows.append(_row(channel, size, expected, reason, slack))
     resident = any(row.channel == Channel.RSS and row.agrees for row in rows)
     return [_without_sharers(row) if resident else row for row in rows]
+
+
+def _asked(readings: Sequence[Reading]) -> dict[Channel, Reading]:
+    """What each channel showed of the finished cache; those of main memory see none on a GPU."""
+    unseen = _OF_MAIN_MEMORY if is_on_gpu(readings) else ()
+    found = {c: at(readings, c, Stage.CACHE_READY) for c in TOLERANCES if c not in unseen}
+    return {channel: ready for channel, ready in found.items() if ready is not None}
 
 
 def _without_sharers(row: ChannelFigure) -> ChannelFigure:
@@ -126,10 +131,10 @@ def _largest_grown(
 def _grown_rows(readings: Sequence[Reading], expected: int | None) -> list[ChannelFigure]:
     """A cache that grows: the most its tensors held; no single allocation to look at."""
     sizes = [r.bytes for r in readings if r.channel is Channel.TENSORS and r.bytes is not None]
-    others = [at(readings, c, Stage.CACHE_READY) for c in TOLERANCES if c is not Channel.TENSORS]
+    others = [one for channel, one in _asked(readings).items() if channel is not Channel.TENSORS]
     return [
         _row(Channel.TENSORS, max(sizes, default=None), expected, None),
-        *(_row(one.channel, None, expected, _why_not_grown(one)) for one in others if one),
+        *(_row(one.channel, None, expected, _why_not_grown(one)) for one in others),
     ]
 
 

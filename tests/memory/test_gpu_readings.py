@@ -1,0 +1,49 @@
+"""A run on a GPU, its channels driven by stand-ins: what is made of their readings."""
+
+from __future__ import annotations
+
+import os
+
+from made_up_machine import cuda_environment
+from memory_fakes import MIB, FakeNvml, entry
+
+from experiment.events import Channel, Event, Reading, Scope, Stage
+from experiment.memory.monitor import Monitor
+from experiment.reconcile import reconcile
+
+KV = 144 * MIB
+ON_GPU = (Channel.TORCH_ALLOCATED, Channel.TORCH_RESERVED, Channel.CUDA_MEM_GET_INFO)
+
+
+def reading(channel: Channel, stage: Stage, size: int) -> Reading:
+    return Reading(arm="a", channel=channel, scope=Scope.PROCESS, bytes=size, stage=stage)
+
+
+def test_on_a_gpu_every_channel_of_the_ladder_agrees_and_main_memory_is_not_asked() -> None:
+    """The monitor's own readings of this process, whose main memory holds nothing of the cache."""
+    found: list[Reading] = []
+    fake = FakeNvml()
+    fake.compute = [entry(os.getpid(), 900 * MIB)]
+
+    def emit(event: Event) -> None:
+        if isinstance(event, Reading):
+            found.append(event)
+
+    watch = Monitor("a", os.getpid(), cuda_environment(), emit, 20, fake)
+    for stage, size in ((Stage.LOADED, 0), (Stage.CACHE_READY, KV)):
+        found += [reading(channel, stage, 300 * MIB + size) for channel in ON_GPU]
+        fake.used += size
+        fake.compute = [entry(os.getpid(), 900 * MIB + size)]
+        watch.mark(stage)
+    of_tensors = (Channel.FORMULA, Channel.TENSORS, Channel.POISON)
+    found += [reading(channel, Stage.CACHE_READY, KV) for channel in of_tensors]
+    result = reconcile(found, [], None)
+    assert result is not None
+    assert result.agree is True, result.text
+    seen = {*ON_GPU, Channel.NVML_PROCESS, Channel.NVML_DEVICE, Channel.TENSORS, Channel.POISON}
+    assert {row.channel for row in result.rows} == seen
+    assert all(row.agrees for row in result.rows)
+    growing = [r for r in found if r.channel is not Channel.FORMULA]
+    result = reconcile(growing, [], None)
+    assert result is not None
+    assert Channel.RSS not in {row.channel for row in result.rows}
