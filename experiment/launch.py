@@ -42,6 +42,9 @@ CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 VLLM_ENVIRONMENT = ".venv-vllm"
 VLLM_PYTHON = "PAGEDKV_VLLM_PYTHON"  # in the environment: an interpreter that has vLLM
 BIND, NOT_BOUND = "VLLM_CPU_OMP_THREADS_BIND", "nobind"
+# vLLM 0.32 refuses a GPU of which less than this share is free (its default: 0.92), before it reads
+# the bytes of its cache, which alone say what it takes.
+_GPU_SHARE = 0.01
 _PROBE_TIMEOUT_S = 60.0
 _PROBE = """
 import importlib.metadata as m, json
@@ -276,6 +279,7 @@ def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> d
         "scheduling_policy": config.engine.policy,
         "seed": config.run.seed,
         "tensor_parallel_size": config.vllm.tensor_parallel_size,
+        **({} if device == "cpu" else {"gpu_memory_utilization": _GPU_SHARE}),
         **_watermark(config, size, prepared),
     }
     task = VllmTask(

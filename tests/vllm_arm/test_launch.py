@@ -111,6 +111,25 @@ def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path:
     assert arguments["enable_prefix_caching"] is False
 
 
+def test_a_gpu_that_others_use_too_is_not_refused_for_what_they_hold(
+    python: str, tmp_path: Path
+) -> None:
+    """vLLM wants a share of the GPU to be free; what it takes are the bytes of its cache."""
+
+    def share(device: str, **sections: Any) -> float | None:
+        launch = plan_launch("vllm", config(**sections), device, invented(tmp_path), tmp_path)
+        assert isinstance(launch, Launch)
+        arguments = launch.task["arguments"]
+        assert arguments["kv_cache_memory_bytes"]
+        found = arguments.get("gpu_memory_utilization")
+        assert found is None or isinstance(found, float)
+        return found
+
+    assert share("cuda") == 0.01
+    assert share("cuda", vllm={"args": {"gpu_memory_utilization": 0.5}}) == 0.5
+    assert share("cpu") is None
+
+
 @pytest.mark.parametrize(
     ("device", "sections", "lengths"),
     [
