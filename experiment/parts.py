@@ -41,8 +41,7 @@ def memory_parts(
         reset: the event that says since when the high-water mark counts, or why it does not.
         reserved: the cache was reserved in one go, so that it can be told apart.
     """
-    allocated = at(readings, Channel.TORCH_ALLOCATED, Stage.LOADED)
-    if allocated is not None and allocated.bytes is not None:
+    if is_on_gpu(readings):
         parts = _on_gpu(readings)
     elif at(readings, Channel.RSS, Stage.CACHE_READY) is not None:
         parts = _on_host(readings, reset)
