@@ -106,6 +106,18 @@ def test_the_first_repeat_of_an_experiment_warms_up_so_nothing_is_computed_befor
     assert (model.calls, run.events) == ([], [])
 
 
+@pytest.mark.parametrize("arm", ["contiguous.batch", ARM])
+@pytest.mark.parametrize(("prompt", "room"), [(32, 1), (31, 2)])
+def test_what_is_computed_before_the_clock_fits_behind_the_longest_prompt(
+    arm: str, prompt: int, room: int
+) -> None:
+    """A slab has 32 slots; the last token's keys and values are never written."""
+    model, run = Recorder(), fake_run(arm)
+    full = REQUESTS[0].model_copy(update={"token_ids": [1] * prompt})
+    contiguous._compute_before(run, model, [REQUESTS[1], full], cache_of(2)[0])
+    assert [told["max_new_tokens"] for told in model.calls] == [room]
+
+
 def test_compiled_code_finds_the_cache_where_it_was() -> None:
     cache, layers = cache_of(3)
     contiguous.reset_cache(cache, layers, 3)
