@@ -2,7 +2,7 @@
 
     tensors              weights
     CPU    RSS of the tree      runtime │ what a first token starts │ KV │ activations │ left
-    GPU    torch's allocator              what a first token starts │ KV │ activations
+    GPU    torch's allocator              what a first token starts │ KV │ inputs │ activations
            NVML over the tree   runtime and context: what torch did not ask for        │ left
 
 What an allocator keeps although it was freed lies inside the others and is told apart.
@@ -80,11 +80,17 @@ def _on_gpu(readings: Sequence[Reading]) -> dict[PartName, _Size]:
     )
     weights = _read(readings, Channel.WEIGHTS, Stage.LOADED)
     process = _read(readings, Channel.NVML_PROCESS, Stage.CACHE_READY)
+    cache, inputs = ready.minus(loaded), at(readings, Channel.STATIC_INPUTS, Stage.CACHE_READY)
+    beside: dict[PartName, _Size] = {}
+    if inputs is not None:
+        beside["inputs"] = _Size(inputs.channel, inputs.bytes)
+        cache = cache.minus(beside["inputs"])
     return {
         "runtime": process.minus(_read(readings, Channel.TORCH_RESERVED, Stage.CACHE_READY)),
         "weights": weights,
         "started": loaded.minus(weights),
-        "kv": ready.minus(loaded),
+        "kv": cache,
+        **beside,
         "work": _read(readings, Channel.TORCH_ALLOCATED_PEAK, Stage.LAST_STEP).minus(ready),
         "left": _read(readings, Channel.NVML_PROCESS, Stage.RELEASED),
     }

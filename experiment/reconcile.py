@@ -82,11 +82,13 @@ def reconcile(
 def _reserved_rows(readings: Sequence[Reading], expected: int) -> list[ChannelFigure]:
     rows = []
     held = _allocator_growth(readings)
+    inputs = at(readings, Channel.STATIC_INPUTS, Stage.CACHE_READY)  # come with some caches
     for channel, ready in _asked(readings).items():
         size, reason = ready.bytes, ready.reason
         if channel not in _AT_ONCE:
             before = at(readings, channel, Stage.LOADED)
             size = _minus(size, before.bytes if before else None)
+            size = _minus(size, inputs.bytes) if inputs else size
             reason = reason or (before.reason if before else None)
         slack = held if channel in _ABOVE_TORCH else 0
         rows.append(_row(channel, size, expected, reason, slack))

@@ -112,7 +112,7 @@ class ChannelFigure(_Result):
     allowed_bytes: int | None = None
 
 
-PartName = Literal["runtime", "weights", "started", "kv", "work", "slack", "left"]
+PartName = Literal["runtime", "weights", "started", "kv", "inputs", "work", "slack", "left"]
 
 
 class MemoryPart(_Result):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from made_up_machine import cuda_environment
 from memory_fakes import MIB, FakeNvml, entry
 
@@ -47,3 +48,24 @@ def test_on_a_gpu_every_channel_of_the_ladder_agrees_and_main_memory_is_not_aske
     result = reconcile(growing, [], None)
     assert result is not None
     assert Channel.RSS not in {row.channel for row in result.rows}
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_inputs_that_an_engine_reserves_with_its_cache_are_a_part_and_no_difference(
+    told: bool,
+) -> None:
+    channels = (*ON_GPU, Channel.NVML_PROCESS, Channel.NVML_DEVICE)
+    found = [
+        reading(channel, stage, 300 * MIB + size)
+        for stage, size in ((Stage.LOADED, 0), (Stage.CACHE_READY, KV + 16 * MIB))
+        for channel in channels
+    ]
+    of_tensors = (Channel.FORMULA, Channel.TENSORS)
+    found += [reading(channel, Stage.CACHE_READY, KV) for channel in of_tensors]
+    found += [reading(Channel.STATIC_INPUTS, Stage.CACHE_READY, 16 * MIB)] if told else []
+    result = reconcile(found, [], None)
+    assert result is not None
+    assert result.agree is told
+    parts = {part.part: part.bytes for part in result.parts}
+    inputs = 16 * MIB if told else 0
+    assert (parts["kv"], parts.get("inputs", 0)) == (KV + 16 * MIB - inputs, inputs)
