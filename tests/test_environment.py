@@ -24,7 +24,7 @@ from experiment.events import Channel, EnvironmentProbed, decode
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.memory.gpu_probe import torch_facts
 from experiment.memory.ladder import ladder
-from experiment.messages import UserError, message
+from experiment.messages import Message, UserError, message
 from experiment.probe import assemble
 
 ROOT = Path(__file__).parent.parent
@@ -151,6 +151,46 @@ def test_a_gpu_that_torch_cannot_use_is_named_with_the_reason() -> None:
     found = requirement("gpu", gpus=(gpu,))
     assert (found.found, found.verdict) == (gpu.name, "optional")
     assert found.advice == message("environment.cuda_cpu_build")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, None),
+        (
+            "CUDA error: no kernel image is available for execution on the device\nCompile with",
+            message("environment.cuda_no_kernels"),
+        ),
+        (
+            "CUDA error: out of memory\nCompile with",
+            message(
+                "environment.cuda_kernel_failed", error="RuntimeError: CUDA error: out of memory"
+            ),
+        ),
+    ],
+)
+def test_a_gpu_on_which_no_kernel_of_this_torch_runs_is_not_taken(
+    error: str | None, reason: Message | None
+) -> None:
+    def ones(size: int, device: str) -> Any:
+        if error:
+            raise RuntimeError(error)
+        return SimpleNamespace(sum=lambda: SimpleNamespace(item=lambda: 1.0))
+
+    torch = SimpleNamespace(
+        __version__="2.13.0",
+        version=SimpleNamespace(cuda="13.0", hip=None),
+        cuda=SimpleNamespace(is_available=lambda: True),
+        ones=ones,
+    )
+    facts = torch_facts(torch)
+    assert (facts.cuda_available, facts.reason) == (error is None, reason)
+    found = machine(torch=facts)
+    assert assemble(found, "auto").device == ("cpu" if error else "cuda")
+    if reason:
+        with pytest.raises(UserError) as caught:
+            assemble(found, "cuda")
+        assert caught.value.text.params["reason"] == reason.model_dump()
 
 
 # ---- device and channels
