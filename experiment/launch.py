@@ -30,7 +30,7 @@ from experiment.vllm_arm.task import VllmTask, engine_arguments
 from experiment.workload import COMPILED, TRANSFORMERS_LEAST, TRASH_BLOCKS
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import KVGeometry, final_tokens
-from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
+from kvsim.vllm_capacity import NULL_BLOCKS, vllm_block_size, vllm_capacity
 
 ARM = "experiment.arms"
 VLLM = "vllm"
@@ -170,7 +170,7 @@ def refuse(config: Config, environment: Environment) -> Message | None:
 
 
 def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, list[Message]]:
-    """Give all arms a block size that vLLM has on the CPU, unless the config names one.
+    """Give all arms a block size that vLLM has on the device, unless the config names one.
 
     Args:
         arms: those that run; one that is skipped changes nothing for the others.
@@ -178,7 +178,7 @@ def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, lis
     Returns:
         The config, and notices on what was changed or differs.
     """
-    if VLLM not in arms or device != "cpu":
+    if VLLM not in arms:
         return config, []
     notices = []
     size, wanted = config.cache.block_size, vllm_block_size(config.cache.block_size, device)
@@ -188,14 +188,9 @@ def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, lis
         cache = config.cache.model_copy(update={"block_size": wanted})
         config = config.model_copy(update={"cache": cache})
         notices.append(message("note.block_size_everywhere", size=wanted))
-    if not config.vllm.enforce_eager and not has_compiler():
+    if device == "cpu" and not config.vllm.enforce_eager and not has_compiler():
         notices.append(message("note.vllm_eager"))
     return config, notices
-
-
-def vllm_block_size(size: int, device: str) -> int:
-    """Slots in a block of the vLLM arm, where the other arms have ``size``."""
-    return cpu_block_size(size) if device == "cpu" else size
 
 
 def _too_large(config: Config, environment: Environment) -> Message | None:

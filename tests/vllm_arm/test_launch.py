@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from experiment.launch import (
     plan_launch,
     refuse,
     skipped,
-    vllm_block_size,
 )
 from experiment.messages import message
 from experiment.process import Child
 from experiment.vllm_arm.task import VllmTask
 from experiment.workload import make_workload
+from kvsim.vllm_capacity import vllm_block_size
 
 
 @pytest.fixture
@@ -84,6 +85,19 @@ def test_your_block_size_stays_and_the_difference_is_told() -> None:
     size = changed.cache.block_size
     assert (size, vllm_block_size(size, "cpu")) == (40, 64)
     assert notices[0] == message("note.vllm_block_size", size=64, given=40)
+
+
+def test_on_a_gpu_its_blocks_are_multiples_of_16(python: str, tmp_path: Path) -> None:
+    """FlashAttention's and Triton's kernels read no other ones, and it fails after loading."""
+    given = Config.model_validate({"cache": {"block_size": 8}})
+    changed, notices = adapt(given, ("vllm",), "cuda")
+    assert changed == given
+    assert notices == [message("note.vllm_block_size", size=16, given=8)]
+    prepared = invented(tmp_path)
+    workload = prepared.workload.model_copy(update={"block_size": 8})
+    launch = plan_launch("vllm", given, "cuda", replace(prepared, workload=workload), tmp_path)
+    assert isinstance(launch, Launch)
+    assert launch.task["arguments"]["block_size"] == 16
 
 
 def test_without_vllm_nothing_is_changed() -> None:
