@@ -9,15 +9,21 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Cache, CompileConfig, StaticLayer
+from arm_runs import make_config, with_requests
+from transformers import Cache, CompileConfig, GenerationMixin, GPT2LMHeadModel, StaticLayer
 
 from experiment.arms import contiguous
+from experiment.arms.base import ArmRun
 from experiment.arms.registry import ARMS
+from experiment.arms.task import ArmTask
 from experiment.config import Config, expand_arms, group_of
 from experiment.events import (
     ModelCompiled,
     ModelPrepared,
+    PoolReserved,
     ProfileRun,
+    RequestFinished,
+    Step,
     WorkloadReady,
     WorkloadRequest,
 )
@@ -25,6 +31,9 @@ from experiment.first_prompts import NEW_TOKENS
 from experiment.launch import Launch, Prepared, plan_launch
 from experiment.messages import Message
 from experiment.sampling import SamplingConfig
+from experiment.timeline import pool_shape
+from kvsim.ledger import Ledger
+from kvsim.step import plan_from_json
 
 ARM = "contiguous.compiled"
 REQUESTS = [
@@ -126,6 +135,44 @@ def test_compiled_code_finds_the_cache_where_it_was() -> None:
     assert float(layers[0][0][0, 0, 0, 0]) == contiguous.UNWRITTEN
     contiguous.reset_cache(cache, layers, 2)
     assert cache.layers[0].keys.shape[0] == cache.layers[0].batch_size == 2
+
+
+def test_a_smaller_last_batch_is_as_large_to_compiled_code_and_the_same_in_the_log(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five requests on two slabs. Here, on a CPU, Transformers leaves the model as it is."""
+    requests = ((15, 9), (20, 3), (4, 12), (13, 1), (16, 8))
+    fitted = with_requests(prepared, requests, slabs=2, max_length=64, block_size=8)
+    shapes: list[tuple[int, bool]] = []
+
+    def generate(self: Any, **arguments: Any) -> Any:
+        layer = arguments["past_key_values"].layers[0]
+        shapes.append((arguments["input_ids"].shape[0], layer.keys._base is None))
+        return GenerationMixin.generate(self, **arguments)
+
+    monkeypatch.setattr(GPT2LMHeadModel, "generate", generate)
+    tokens = []
+    for arm, last in (("contiguous.batch", (1, False)), (ARM, (2, True))):
+        task = ArmTask(
+            arm=arm, config=make_config("tiny-gpt2", (arm,)), device="cpu",
+            directory=fitted.directory, model=fitted.model, workload=fitted.workload,
+        )  # fmt: skip
+        events: list[Any] = []
+        wire: Any = SimpleNamespace(emit=events.append, mark=events.append)
+        contiguous.run_batch(ArmRun(wire, task, 0.0))
+        assert shapes == [(2, True)] * 3 + [last]  # the first one is before the clock
+        shapes.clear()
+        (pool,) = (event for event in events if isinstance(event, PoolReserved))
+        ledger, witnessed = Ledger(pool_shape(pool)), 0
+        for step in (event for event in events if isinstance(event, Step)):
+            ledger.apply(plan_from_json(step.plan))
+            if step.written_slots is not None:
+                assert step.written_slots == ledger.written_slots
+                witnessed += 1
+        assert witnessed > 12
+        tokens.append({e.request: e.tokens for e in events if isinstance(e, RequestFinished)})
+    assert tokens[0] == tokens[1]
+    assert [len(tokens[1][each]) for each in range(5)] == [9, 3, 12, 1, 8]
 
 
 def test_it_is_run_by_its_own_name_and_on_a_gpu_alone() -> None:
