@@ -194,7 +194,7 @@ def _step_figures(rows: list[StepRow]) -> dict[str, Any]:
 
 
 def _process_figures(events: ArmEvents, machine: Environment | None) -> dict[str, Any]:
-    most = largest_process(events.readings, machine, events.reset)
+    most = largest_process(events.readings, machine, events.reset, events.baseline)
     varied, varied_by = process_variation(events.readings, events.steps)
     return {
         "process_peak": most.working,

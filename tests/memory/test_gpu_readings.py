@@ -8,10 +8,14 @@ import pytest
 from made_up_machine import cuda_environment
 from memory_fakes import MIB, FakeNvml, entry
 
-from experiment.events import Channel, Event, Reading, Scope, Stage
+from experiment.environment import NvmlFacts
+from experiment.events import Baseline, Channel, Event, Reading, Scope, Stage
 from experiment.memory.monitor import Monitor
+from experiment.messages import message
 from experiment.reconcile import reconcile
+from experiment.variation import ProcessPeaks, largest_process
 
+GIB = 1024 * MIB
 KV = 144 * MIB
 ON_GPU = (Channel.TORCH_ALLOCATED, Channel.TORCH_RESERVED, Channel.CUDA_MEM_GET_INFO)
 
@@ -69,3 +73,29 @@ def test_inputs_that_an_engine_reserves_with_its_cache_are_a_part_and_no_differe
     parts = {part.part: part.bytes for part in result.parts}
     inputs = 16 * MIB if told else 0
     assert (parts["kv"], parts.get("inputs", 0)) == (KV + 16 * MIB - inputs, inputs)
+
+
+@pytest.mark.parametrize(
+    ("before", "working", "loading"), [(4 * GIB, KV + MIB, KV), (None, None, None)]
+)
+def test_what_others_hold_on_the_device_is_no_peak_of_the_arm(
+    before: int | None, working: int | None, loading: int | None
+) -> None:
+    """NVML hides the process in most containers and on WSL2, and shows the whole GPU."""
+    machine = cuda_environment(
+        NvmlFacts(reason=None, process_reason=message("memory.nvml_pid_namespace"))
+    )
+    device = Channel.NVML_DEVICE
+    assert machine.primary.channel is device
+    found = [
+        reading(device, Stage.LOADED, 4 * GIB + MIB),
+        reading(device, Stage.CACHE_READY, 4 * GIB + KV),
+        reading(device, Stage.LAST_STEP, 4 * GIB + KV + MIB),
+    ]
+    found = [r.model_copy(update={"t_ns": place}) for place, r in enumerate(found)]
+    baseline = Baseline(
+        arm="a", channel=device, bytes=before, settled=True, waited_s=0.0, foreign=None
+    )
+    peaks = largest_process(found, machine, None, baseline)
+    assert (peaks.working, peaks.loading) == (working, loading)
+    assert largest_process(found, machine) == ProcessPeaks(None, None, None)
