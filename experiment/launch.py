@@ -26,6 +26,7 @@ from experiment.kv_dtype import ENGINE_ARMS
 from experiment.messages import Message, message, user_error
 from experiment.privacy import without_names
 from experiment.thread_env import thread_counts
+from experiment.toolchain import c_compiler
 from experiment.vllm_arm.task import VllmTask, engine_arguments
 from experiment.workload import COMPILED, TRANSFORMERS_LEAST, TRASH_BLOCKS
 from kvsim.blocks import blocks_needed
@@ -115,6 +116,8 @@ def skipped(arm: str, config: Config, device: str, head_dim: int | None = None) 
         return message("skip.beams")
     if arm == COMPILED and device != "cuda":
         return message("skip.compiled")  # Transformers would leave the model as it is
+    if arm == COMPILED and c_compiler() is None:
+        return message("skip.no_toolchain")
     if arm != VLLM:
         return None
     python = find_vllm(device)

@@ -26,6 +26,7 @@ from experiment.memory.gpu_probe import torch_facts
 from experiment.memory.ladder import ladder
 from experiment.messages import Message, UserError, message
 from experiment.probe import assemble
+from experiment.toolchain import c_compiler
 
 ROOT = Path(__file__).parent.parent
 GIB = 2**30
@@ -106,6 +107,30 @@ def test_what_is_lacking_has_a_verdict_and_advice(
     found = requirement(name, **changes)
     assert found.verdict == verdict
     assert found.advice == message(f"requirement.advice.{advice}")
+
+
+@pytest.mark.parametrize(("found", "verdict"), [("gcc", "ok"), (None, "warn")])
+def test_on_a_gpu_what_triton_builds_with_has_a_line(found: str | None, verdict: str) -> None:
+    lines = {one.key: one for one in requirements(cuda_machine(c_compiler=found))}
+    line = lines["requirement.toolchain"]
+    assert (line.found, line.verdict) == (found, verdict)
+    assert (line.advice is None) is (found is not None)
+    assert "requirement.toolchain" not in {one.key for one in requirements(machine())}
+
+
+def test_a_compiler_counts_with_python_headers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sysconfig.get_paths", lambda scheme: {"include": str(tmp_path)})
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: name if name in ("clang", "/usr/cc") else None)
+    assert c_compiler() is None
+    (tmp_path / "Python.h").touch()
+    assert c_compiler() == "clang"
+    monkeypatch.setenv("CC", "/usr/cc")
+    assert c_compiler() == "cc"
+    monkeypatch.setenv("CC", "icc")  # the one that is named, or none
+    assert c_compiler() is None
 
 
 def test_edges_of_the_requirements() -> None:

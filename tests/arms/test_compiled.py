@@ -29,7 +29,7 @@ from experiment.events import (
 )
 from experiment.first_prompts import NEW_TOKENS
 from experiment.launch import Launch, Prepared, plan_launch
-from experiment.messages import Message
+from experiment.messages import Message, message
 from experiment.sampling import SamplingConfig
 from experiment.timeline import pool_shape
 from kvsim.ledger import Ledger
@@ -175,7 +175,11 @@ def test_a_smaller_last_batch_is_as_large_to_compiled_code_and_the_same_in_the_l
     assert [len(tokens[1][each]) for each in range(5)] == [9, 3, 12, 1, 8]
 
 
-def test_it_is_run_by_its_own_name_and_on_a_gpu_alone() -> None:
+@pytest.mark.parametrize("compiler", ["gcc", None])
+def test_it_is_run_by_its_own_name_and_on_a_gpu_with_a_compiler_alone(
+    compiler: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiment.launch.c_compiler", lambda: compiler)
     assert expand_arms([ARM]) == (ARM,)
     assert ARM not in expand_arms(["contiguous"])
     assert group_of(ARM) == group_of("contiguous.batch") == "contiguous"
@@ -193,4 +197,7 @@ def test_it_is_run_by_its_own_name_and_on_a_gpu_alone() -> None:
     }
     assert isinstance(launch["cpu"], Message)
     assert launch["cpu"].key == "skip.compiled"
-    assert isinstance(launch["cuda"], Launch)
+    if compiler:
+        assert isinstance(launch["cuda"], Launch)
+    else:
+        assert launch["cuda"] == message("skip.no_toolchain")
