@@ -49,6 +49,8 @@ _ABOVE_TORCH = (
 _AT_ONCE = (Channel.TENSORS, Channel.POISON)  # read as they are; the others as a change
 # Another process that shares pages moves these as it starts or ends; RSS counts each page whole.
 _BY_SHARERS = (Channel.USS, Channel.PSS)
+# These count what others hold on the GPU, a desktop's compositor for instance.
+_BY_OTHERS = (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO)
 _OF_MAIN_MEMORY = (Channel.RSS, *_BY_SHARERS)
 
 
@@ -57,15 +59,20 @@ def reconcile(
     steps: Sequence[StepRow],
     slot_bytes: int | None,
     reset: HighWaterReset | None = None,
+    others: int | None = None,
 ) -> Reconciliation | None:
-    """Compare the channels of one arm; None when its cache was never there."""
+    """Compare the channels of one arm; None when its cache was never there.
+
+    Args:
+        others: processes on the GPU that are not ours; None: unknown.
+    """
     if not any(reading.stage is Stage.CACHE_READY for reading in readings):
         return None
     expected = at(readings, Channel.FORMULA, Stage.CACHE_READY)
     total = expected.bytes if expected else None
     reserved = total is not None
     if total is not None:
-        rows = _reserved_rows(readings, total)
+        rows = _reserved_rows(readings, total, others)
     else:
         total = _largest_grown(readings, steps, slot_bytes)
         rows = _grown_rows(readings, total)
@@ -79,7 +86,9 @@ def reconcile(
     )
 
 
-def _reserved_rows(readings: Sequence[Reading], expected: int) -> list[ChannelFigure]:
+def _reserved_rows(
+    readings: Sequence[Reading], expected: int, others: int | None
+) -> list[ChannelFigure]:
     rows = []
     held = _allocator_growth(readings)
     inputs = at(readings, Channel.STATIC_INPUTS, Stage.CACHE_READY)  # come with some caches
@@ -92,8 +101,11 @@ def _reserved_rows(readings: Sequence[Reading], expected: int) -> list[ChannelFi
             reason = reason or (before.reason if before else None)
         slack = held if channel in _ABOVE_TORCH else 0
         rows.append(_row(channel, size, expected, reason, slack))
-    resident = any(row.channel == Channel.RSS and row.agrees for row in rows)
-    return [_without_sharers(row) if resident else row for row in rows]
+    if others != 0:
+        rows = [_unjudged(row, _BY_OTHERS, "reconcile.others") for row in rows]
+    if any(row.channel == Channel.RSS and row.agrees for row in rows):
+        rows = [_unjudged(row, _BY_SHARERS, "reconcile.sharers") for row in rows]
+    return rows
 
 
 def _asked(readings: Sequence[Reading]) -> dict[Channel, Reading]:
@@ -103,11 +115,11 @@ def _asked(readings: Sequence[Reading]) -> dict[Channel, Reading]:
     return {channel: ready for channel, ready in found.items() if ready is not None}
 
 
-def _without_sharers(row: ChannelFigure) -> ChannelFigure:
-    """Do not judge a difference that is not one of resident pages: the sharers have changed."""
-    if row.channel not in _BY_SHARERS or row.agrees is not False:
+def _unjudged(row: ChannelFigure, channels: Sequence[Channel], why: str) -> ChannelFigure:
+    """Do not judge a difference of channels that other processes may have moved."""
+    if row.channel not in channels or row.agrees is not False:
         return row
-    return row.model_copy(update={"agrees": None, "reason": message("reconcile.sharers")})
+    return row.model_copy(update={"agrees": None, "reason": message(why)})
 
 
 def _allocator_growth(readings: Sequence[Reading]) -> int:

@@ -9,11 +9,12 @@ from made_up_machine import cuda_environment
 from memory_fakes import MIB, FakeNvml, entry
 
 from experiment.environment import NvmlFacts
-from experiment.events import Baseline, Channel, Event, Reading, Scope, Stage
+from experiment.events import Baseline, Channel, Event, ForeignProcesses, Reading, Scope, Stage
 from experiment.memory.monitor import Monitor
 from experiment.messages import message
 from experiment.reconcile import reconcile
 from experiment.variation import ProcessPeaks, largest_process
+from experiment.watch import foreign_processes
 
 GIB = 1024 * MIB
 KV = 144 * MIB
@@ -42,7 +43,7 @@ def test_on_a_gpu_every_channel_of_the_ladder_agrees_and_main_memory_is_not_aske
         watch.mark(stage)
     of_tensors = (Channel.FORMULA, Channel.TENSORS, Channel.POISON)
     found += [reading(channel, Stage.CACHE_READY, KV) for channel in of_tensors]
-    result = reconcile(found, [], None)
+    result = reconcile(found, [], None, others=0)
     assert result is not None
     assert result.agree is True, result.text
     seen = {*ON_GPU, Channel.NVML_PROCESS, Channel.NVML_DEVICE, Channel.TENSORS, Channel.POISON}
@@ -67,7 +68,7 @@ def test_inputs_that_an_engine_reserves_with_its_cache_are_a_part_and_no_differe
     of_tensors = (Channel.FORMULA, Channel.TENSORS)
     found += [reading(channel, Stage.CACHE_READY, KV) for channel in of_tensors]
     found += [reading(Channel.STATIC_INPUTS, Stage.CACHE_READY, 16 * MIB)] if told else []
-    result = reconcile(found, [], None)
+    result = reconcile(found, [], None, others=0)
     assert result is not None
     assert result.agree is told
     parts = {part.part: part.bytes for part in result.parts}
@@ -99,3 +100,40 @@ def test_what_others_hold_on_the_device_is_no_peak_of_the_arm(
     peaks = largest_process(found, machine, None, baseline)
     assert (peaks.working, peaks.loading) == (working, loading)
     assert largest_process(found, machine) == ProcessPeaks(None, None, None)
+
+
+@pytest.mark.parametrize(("others", "agree"), [(0, False), (1, True), (None, True)])
+def test_what_a_desktop_draws_meanwhile_is_no_difference(others: int | None, agree: bool) -> None:
+    device = (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO)
+    found = [
+        reading(channel, stage, size + (30 * MIB if channel in device and size else 0))
+        for stage, size in ((Stage.LOADED, 0), (Stage.CACHE_READY, KV))
+        for channel in (*ON_GPU, Channel.NVML_PROCESS, Channel.NVML_DEVICE)
+    ]
+    found.append(reading(Channel.FORMULA, Stage.CACHE_READY, KV))
+    result = reconcile(found, [], None, others=others)
+    assert result is not None
+    assert result.agree is agree
+    judged = {row.channel: row.agrees for row in result.rows}
+    assert judged[Channel.NVML_PROCESS] is True
+    for row in result.rows:
+        if row.channel in device:
+            assert row.agrees is (None if agree else False)
+            assert row.difference == pytest.approx(30 / 144)
+            assert row.reason == (message("reconcile.others") if agree else None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "most"),
+    [(0, 0, 0), (0, 2, 2), (1, 0, 1), (None, 0, None), (0, None, None)],
+)
+def test_others_are_unknown_where_one_look_showed_none(
+    before: int | None, after: int | None, most: int | None
+) -> None:
+    baseline = Baseline(
+        arm="a", channel=Channel.NVML_DEVICE, bytes=0, settled=True, waited_s=0.0, foreign=before
+    )
+    ended = ForeignProcesses(arm="a", before=before, after=after)
+    assert foreign_processes(baseline, ended) == most
+    assert foreign_processes(baseline, None) == before
+    assert foreign_processes(None, ended) is None
