@@ -43,7 +43,7 @@ from experiment.timeline import (
     witness_problems,
 )
 from experiment.variation import largest_process, process_variation, variation
-from experiment.watch import others_cores, watch
+from experiment.watch import foreign_processes, others_cores, watch
 from kvsim.geometry import final_tokens, requests_that_fit
 from kvsim.step import plan_from_json
 
@@ -118,7 +118,11 @@ def arm_result(
         prefix_cache=_facts(events.prefix),
         memory=memory_rows(events.readings),
         reconciliation=reconcile(
-            events.readings, rows, events.pool.slot_bytes if events.pool else None, events.reset
+            events.readings,
+            rows,
+            events.pool.slot_bytes if events.pool else None,
+            events.reset,
+            foreign_processes(events.baseline, events.foreign),
         ),
         watch=_watch(events, machine.usable_cores if machine else None),
         engine=engine_result(events.engine, events.pool, events.engine_steps),
@@ -194,7 +198,7 @@ def _step_figures(rows: list[StepRow]) -> dict[str, Any]:
 
 
 def _process_figures(events: ArmEvents, machine: Environment | None) -> dict[str, Any]:
-    most = largest_process(events.readings, machine, events.reset)
+    most = largest_process(events.readings, machine, events.reset, events.baseline)
     varied, varied_by = process_variation(events.readings, events.steps)
     return {
         "process_peak": most.working,

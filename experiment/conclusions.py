@@ -6,6 +6,7 @@ where the run could not tell, it says so and why. No sentence stands here: only 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from experiment.analysis import arm_results
@@ -39,6 +40,8 @@ from experiment.throughput_claim import (
 _SAME_SHARE = 0.01
 # Each of their requests draws from a generator of its own, so what else runs changes no token.
 _OWN_GENERATORS = ("slabs", "paged")
+# Bits behind the first one of a number.
+_FRACTION_BITS = {"float32": 23, "float16": 10, "bfloat16": 7}
 
 
 def evaluate(record: Record) -> Results:
@@ -212,7 +215,7 @@ def _wasted_share(arm: ArmResult) -> float | None:
 def _compare(arm: ArmResult, reference: ArmResult) -> TokenComparison:
     expected = {request.request: request.tokens for request in reference.requests}
     equal = tokens_in_both = tokens_equal = 0
-    first: tuple[int, int] | None = None
+    different = first_differences(arm, reference)
     generated = {request.request: request.tokens for request in arm.requests}
     for request, tokens in generated.items():
         wanted = expected.get(request, [])
@@ -220,21 +223,29 @@ def _compare(arm: ArmResult, reference: ArmResult) -> TokenComparison:
         if request in expected:
             tokens_in_both += max(len(tokens), len(wanted))
             tokens_equal += same
-        if tokens == wanted:
-            equal += 1
-        elif first is None:
-            first = (request, same)
+        equal += tokens == wanted
     return TokenComparison(
         arm=arm.arm,
         reference=reference.arm,
         requests=max(len(arm.requests), len(expected)),
         equal_requests=equal,
-        first_difference=first,
+        first_difference=different[0] if different else None,
         tokens=tokens_in_both,
         equal_tokens=tokens_equal,
         kv_dtype=arm.kv_dtype,
         reference_kv_dtype=reference.kv_dtype,
     )
+
+
+def first_differences(arm: ArmResult, reference: ArmResult) -> list[tuple[int, int]]:
+    """(request, index of its first other token) of every request with other tokens."""
+    expected = {request.request: request.tokens for request in reference.requests}
+    pairs = ((r.request, r.tokens, expected.get(r.request, [])) for r in arm.requests)
+    return [
+        (request, _common_beginning(tokens, wanted))
+        for request, tokens, wanted in pairs
+        if tokens != wanted
+    ]
 
 
 def _not_compared(arm: ArmResult, reference: ArmResult) -> TokenComparison:
@@ -292,16 +303,37 @@ def _common_beginning(tokens: list[int], wanted: list[int]) -> int:
 
 
 def _with_margin(comparison: TokenComparison, record: Record) -> TokenComparison:
-    """Add the logits at the first difference, where they are on record."""
+    """Add the logits at the first difference, where they are on record, and the other margins."""
     model = record.first(ModelPrepared)
-    for seen in record.of(TokenMargin):
-        same = (seen.arm, seen.reference) == (comparison.arm, comparison.reference)
-        if model and same and (seen.request, seen.index) == comparison.first_difference:
-            margin = Margin(
-                tokens=seen.tokens, logits=seen.logits, margin=seen.margin, dtype=model.dtype
-            )
-            return comparison.model_copy(update={"margin": margin})
-    return comparison
+    pair = (comparison.arm, comparison.reference)
+    # A run that was resumed looks at the same places again.
+    seen = {
+        (one.request, one.index): one
+        for one in record.of(TokenMargin)
+        if (one.arm, one.reference) == pair
+    }
+    if model is None or comparison.first_difference not in seen:
+        return comparison
+    first = seen[comparison.first_difference]
+    logits = [(one.margin, max(map(abs, one.logits))) for one in seen.values()]
+    ulps = [in_ulps(*each, model.dtype) for each in logits]
+    known = [each for each in ulps if each is not None]
+    margin = Margin(
+        tokens=first.tokens, logits=first.logits, margin=first.margin, dtype=model.dtype,
+        places=list(seen), ulps=known if len(known) == len(ulps) else [],
+    )  # fmt: skip
+    return comparison.model_copy(update={"margin": margin})
+
+
+def in_ulps(margin: float, logit: float, dtype: str) -> float | None:
+    """A difference in units in the last place of a logit; None: unknown precision, or no logit.
+
+    In float16 that of a logit of -100 is 0.06.
+    """
+    bits = _FRACTION_BITS.get(dtype)
+    if bits is None or not logit or not math.isfinite(logit):
+        return None
+    return float(margin / 2 ** (math.floor(math.log2(abs(logit))) - bits))
 
 
 def _fairness(record: Record) -> list[Message]:

@@ -138,7 +138,7 @@ class Package(_Facts):
 
 
 class Machine(_Facts):
-    """Every fact that was found."""
+    """Every fact that was found; ``c_compiler`` is the one of Triton, on a GPU."""
 
     python: PythonFacts
     system: SystemFacts
@@ -151,6 +151,7 @@ class Machine(_Facts):
     transformers: Package
     vllm: Package
     pynvml_distributions: dict[str, str]
+    c_compiler: str | None = None
 
     @property
     def usable_cores(self) -> float | None:
@@ -256,6 +257,7 @@ def requirements(machine: Machine) -> tuple[Requirement, ...]:
         _judge("torch", machine.torch.version, "ok" if machine.torch.version else "missing"),
         _transformers(machine.transformers),
         _gpu(machine),
+        *_toolchain(machine),
         _vllm(machine),
         _pynvml(machine.pynvml_distributions),
         _ram(machine.ram),
@@ -298,6 +300,14 @@ def _gpu(machine: Machine) -> Requirement:
     apple = system.os == "Darwin" and system.machine == "arm64"
     reason = message("requirement.advice.gpu_apple") if apple else machine.torch.reason
     return Requirement(key="requirement.gpu", found=names, verdict="optional", advice=reason)
+
+
+def _toolchain(machine: Machine) -> list[Requirement]:
+    """A line where there is a GPU to build kernels for; none elsewhere."""
+    if not machine.torch.cuda_available:
+        return []
+    found = machine.c_compiler
+    return [_judge("toolchain", found, "ok" if found else "warn")]
 
 
 def _vllm(machine: Machine) -> Requirement:

@@ -116,8 +116,9 @@ class CellStarted(EventBase):
 class ArmStarted(EventBase):
     """The arm's process runs.
 
-    ``variables`` are those of its thread pools as the process found them, ``cores`` the numbers of
-    those that it may run on; None in records of before they were taken, or where unknown.
+    ``variables`` are those of its thread pools and of a GPU's memory, as the process found them,
+    ``cores`` the numbers of those that it may run on; None in records of before they were taken,
+    or where unknown.
     """
 
     event: Literal["arm_started"] = "arm_started"

@@ -31,6 +31,7 @@ class Channel(StrEnum):
     TORCH_RESERVED_PEAK = "torch.reserved_peak"
     WEIGHTS = "weights"  # storages of parameters and buffers, each once
     ALLOCATOR_SLACK = "allocator.slack"  # freed and kept by torch's allocator or the C library
+    STATIC_INPUTS = "static_inputs"  # on a GPU, of an engine that reserves them with its cache
     NVML_PROCESS = "nvml.process"
     NVML_DEVICE = "nvml.device"
     CUDA_MEM_GET_INFO = "cuda.mem_get_info"

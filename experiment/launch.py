@@ -26,27 +26,31 @@ from experiment.kv_dtype import ENGINE_ARMS
 from experiment.messages import Message, message, user_error
 from experiment.privacy import without_names
 from experiment.thread_env import thread_counts
+from experiment.toolchain import c_compiler
 from experiment.vllm_arm.task import VllmTask, engine_arguments
 from experiment.workload import COMPILED, TRANSFORMERS_LEAST, TRASH_BLOCKS
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import KVGeometry, final_tokens
-from kvsim.vllm_capacity import NULL_BLOCKS, cpu_block_size, vllm_capacity
+from kvsim.vllm_capacity import NULL_BLOCKS, vllm_block_size, vllm_capacity
 
 ARM = "experiment.arms"
 VLLM = "vllm"
 # What ``find_vllm`` says where there is none.
-VLLM_ABSENT = ("vllm.missing", "vllm.not_there")
+VLLM_ABSENT = ("vllm.missing", "vllm.not_there", "vllm.cpu_only")
 TRANSFORMERS_PAGED = "transformers_paged"
 # What vLLM 0.32's attention on the CPU is compiled for.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 VLLM_ENVIRONMENT = ".venv-vllm"
 VLLM_PYTHON = "PAGEDKV_VLLM_PYTHON"  # in the environment: an interpreter that has vLLM
 BIND, NOT_BOUND = "VLLM_CPU_OMP_THREADS_BIND", "nobind"
+# vLLM 0.32 refuses a GPU of which less than this share is free (its default: 0.92), before it reads
+# the bytes of its cache, which alone say what it takes.
+_GPU_SHARE = 0.01
 _PROBE_TIMEOUT_S = 60.0
 _PROBE = """
 import importlib.metadata as m, json
 found = {d.metadata["Name"].lower(): d.version for d in m.distributions() if d.metadata["Name"]}
-print(json.dumps([[name, found[name]] for name in ("vllm", "vllm-cpu") if name in found]))
+print(json.dumps([[name, found[name]] for name in ("vllm", "vllm-cpu", "torch") if name in found]))
 """
 
 
@@ -90,7 +94,7 @@ def plan_launch(
         return message("skip.transformers_block", size=size, least=TRANSFORMERS_LEAST)
     check_room(arm, device, prepared.model, prepared.workload)
     if arm == VLLM:
-        python = find_vllm()
+        python = find_vllm(device)
         assert isinstance(python, str)
         task = _vllm_task(config, device, prepared, logs)
         return Launch("experiment.vllm_arm", task, python, _vllm_variables(config))
@@ -112,9 +116,11 @@ def skipped(arm: str, config: Config, device: str, head_dim: int | None = None) 
         return message("skip.beams")
     if arm == COMPILED and device != "cuda":
         return message("skip.compiled")  # Transformers would leave the model as it is
+    if arm == COMPILED and c_compiler() is None:
+        return message("skip.no_toolchain")
     if arm != VLLM:
         return None
-    python = find_vllm()
+    python = find_vllm(device)
     if isinstance(python, Message):
         return python
     if head_dim is not None and device == "cpu" and head_dim not in CPU_HEAD_SIZES:
@@ -128,13 +134,16 @@ def _ends_by_length(workload: WorkloadReady) -> bool:
     return not workload.sampling.stop_token_ids and not workload.sampling.min_new_tokens
 
 
-def find_vllm() -> str | Message:
-    """Path of an interpreter that has vLLM, or why there is none."""
+def find_vllm(device: str = "cpu") -> str | Message:
+    """Path of an interpreter that has vLLM, one for GPUs where ``device`` is cuda; or why not."""
     python = vllm_python()
     if python is None:
         return message("vllm.missing")
-    if not _has_vllm(python):
+    found = _distributions(python)
+    if not {"vllm", "vllm-cpu"} & found.keys():
         return message("vllm.not_there", path=_shown(python))
+    if device == "cuda" and ("vllm" not in found or "+cpu" in found.get("torch", "")):
+        return message("vllm.cpu_only", path=_shown(python))
     return python
 
 
@@ -164,7 +173,7 @@ def refuse(config: Config, environment: Environment) -> Message | None:
 
 
 def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, list[Message]]:
-    """Give all arms a block size that vLLM has on the CPU, unless the config names one.
+    """Give all arms a block size that vLLM has on the device, unless the config names one.
 
     Args:
         arms: those that run; one that is skipped changes nothing for the others.
@@ -172,7 +181,7 @@ def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, lis
     Returns:
         The config, and notices on what was changed or differs.
     """
-    if VLLM not in arms or device != "cpu":
+    if VLLM not in arms:
         return config, []
     notices = []
     size, wanted = config.cache.block_size, vllm_block_size(config.cache.block_size, device)
@@ -182,14 +191,9 @@ def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, lis
         cache = config.cache.model_copy(update={"block_size": wanted})
         config = config.model_copy(update={"cache": cache})
         notices.append(message("note.block_size_everywhere", size=wanted))
-    if not config.vllm.enforce_eager and not has_compiler():
+    if device == "cpu" and not config.vllm.enforce_eager and not has_compiler():
         notices.append(message("note.vllm_eager"))
     return config, notices
-
-
-def vllm_block_size(size: int, device: str) -> int:
-    """Slots in a block of the vLLM arm, where the other arms have ``size``."""
-    return cpu_block_size(size) if device == "cpu" else size
 
 
 def _too_large(config: Config, environment: Environment) -> Message | None:
@@ -276,6 +280,7 @@ def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> d
         "scheduling_policy": config.engine.policy,
         "seed": config.run.seed,
         "tensor_parallel_size": config.vllm.tensor_parallel_size,
+        **({} if device == "cpu" else {"gpu_memory_utilization": _GPU_SHARE}),
         **_watermark(config, size, prepared),
     }
     task = VllmTask(
@@ -297,8 +302,8 @@ def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> d
 
 
 @cache
-def _has_vllm(python: str) -> bool:
-    """Whether an interpreter has a distribution of vLLM; importing it would take seconds."""
+def _distributions(python: str) -> dict[str, str]:
+    """Versions of an interpreter's vLLM and torch by name; importing these would take seconds."""
     try:
         done = subprocess.run(  # noqa: S603 - the person named it, or we built it
             [python, "-P", "-c", _PROBE],
@@ -308,9 +313,9 @@ def _has_vllm(python: str) -> bool:
             timeout=_PROBE_TIMEOUT_S,
             check=True,
         )
-        return bool(json.loads(done.stdout))
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return False
+        return dict(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, TypeError, ValueError):
+        return {}
 
 
 def _shown(path: str) -> str:

@@ -59,7 +59,7 @@ def lead(
         UserError: a run that is to go on cannot go on here.
     """
     spec = find_experiment(config.experiment.name or "")
-    cells = planned_cells(spec, config)
+    cells = planned_cells(spec, config, environment.device)
     configs = [cell_config(config, cell) for cell in cells]
     for each in configs:
         refused = refuse(each, environment)

@@ -19,6 +19,7 @@ from experiment.record import read_record
 from experiment.runner import Session
 from experiment.wire import Wire, leave, serve
 
+MOST = 32
 _ATTENTION = "sdpa"
 
 
@@ -50,9 +51,12 @@ def explain_differences(session: Session, config: Config, device: str, prepared:
 
 
 def find_differences(session: Session, prepared: Prepared) -> list[Difference]:
-    """The first difference of each arm that finished with other tokens than the first one."""
+    """Where each arm that finished parts from the first one, for each request with other tokens.
+
+    No more than :data:`MOST` of an arm: each is a pass over the prompt.
+    """
     from experiment.analysis import arm_results
-    from experiment.conclusions import compare_tokens
+    from experiment.conclusions import compare_tokens, first_differences
 
     arms = {arm.arm: arm for arm in arm_results(read_record(session.directory, own=True))}
     prompts = {request.id: request.token_ids for request in prepared.workload.requests}
@@ -61,22 +65,21 @@ def find_differences(session: Session, prepared: Prepared) -> list[Difference]:
     for comparison in compare_tokens(list(arms.values()), greedy):
         if comparison.first_difference is None:
             continue
-        request, index = comparison.first_difference
-        pair = [
-            next((r.tokens for r in arms[name].requests if r.request == request), [])
-            for name in (comparison.reference, comparison.arm)
-        ]
-        if all(len(tokens) > index for tokens in pair):
-            found.append(
-                Difference(
-                    arm=comparison.arm,
-                    reference=comparison.reference,
-                    request=request,
-                    index=index,
-                    ids=prompts[request] + pair[0][:index],
-                    tokens=(pair[0][index], pair[1][index]),
+        both = [arms[name] for name in (comparison.reference, comparison.arm)]
+        told = [{r.request: r.tokens for r in arm.requests} for arm in both]
+        for request, index in first_differences(both[1], both[0])[:MOST]:
+            pair = [tokens.get(request, []) for tokens in told]
+            if all(len(tokens) > index for tokens in pair):
+                found.append(
+                    Difference(
+                        arm=comparison.arm,
+                        reference=comparison.reference,
+                        request=request,
+                        index=index,
+                        ids=prompts[request] + pair[0][:index],
+                        tokens=(pair[0][index], pair[1][index]),
+                    )
                 )
-            )
     return found
 
 

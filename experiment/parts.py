@@ -2,7 +2,7 @@
 
     tensors              weights
     CPU    RSS of the tree      runtime │ what a first token starts │ KV │ activations │ left
-    GPU    torch's allocator              what a first token starts │ KV │ activations
+    GPU    torch's allocator              what a first token starts │ KV │ inputs │ activations
            NVML over the tree   runtime and context: what torch did not ask for        │ left
 
 What an allocator keeps although it was freed lies inside the others and is told apart.
@@ -41,8 +41,7 @@ def memory_parts(
         reset: the event that says since when the high-water mark counts, or why it does not.
         reserved: the cache was reserved in one go, so that it can be told apart.
     """
-    allocated = at(readings, Channel.TORCH_ALLOCATED, Stage.LOADED)
-    if allocated is not None and allocated.bytes is not None:
+    if is_on_gpu(readings):
         parts = _on_gpu(readings)
     elif at(readings, Channel.RSS, Stage.CACHE_READY) is not None:
         parts = _on_host(readings, reset)
@@ -81,11 +80,17 @@ def _on_gpu(readings: Sequence[Reading]) -> dict[PartName, _Size]:
     )
     weights = _read(readings, Channel.WEIGHTS, Stage.LOADED)
     process = _read(readings, Channel.NVML_PROCESS, Stage.CACHE_READY)
+    cache, inputs = ready.minus(loaded), at(readings, Channel.STATIC_INPUTS, Stage.CACHE_READY)
+    beside: dict[PartName, _Size] = {}
+    if inputs is not None:
+        beside["inputs"] = _Size(inputs.channel, inputs.bytes)
+        cache = cache.minus(beside["inputs"])
     return {
         "runtime": process.minus(_read(readings, Channel.TORCH_RESERVED, Stage.CACHE_READY)),
         "weights": weights,
         "started": loaded.minus(weights),
-        "kv": ready.minus(loaded),
+        "kv": cache,
+        **beside,
         "work": _read(readings, Channel.TORCH_ALLOCATED_PEAK, Stage.LAST_STEP).minus(ready),
         "left": _read(readings, Channel.NVML_PROCESS, Stage.RELEASED),
     }
@@ -119,6 +124,11 @@ def _after(reading: Reading, reset: HighWaterReset | None) -> bool:
 def _read(readings: Iterable[Reading], channel: Channel, stage: Stage) -> _Size:
     reading = at(readings, channel, stage)
     return _Size(channel, reading.bytes if reading else None, reading.reason if reading else None)
+
+
+def is_on_gpu(readings: Iterable[Reading]) -> bool:
+    """Whether an arm that came to its cache ran on a GPU: NVML was asked then, or has a reason."""
+    return at(readings, Channel.NVML_PROCESS, Stage.CACHE_READY) is not None
 
 
 def at(readings: Iterable[Reading], channel: Channel, stage: Stage) -> Reading | None:

@@ -40,6 +40,7 @@ from experiment.events import EnvironmentProbed
 from experiment.memory.cgroup import read_cgroup
 from experiment.memory.gpu_probe import probe_gpus, torch_facts
 from experiment.memory.ladder import ladder
+from experiment.toolchain import c_compiler
 from experiment.wire import Wire, leave, serve
 
 _CONTAINER_WORDS = ("docker", "kubepods", "containerd", "lxc", "libpod")
@@ -100,6 +101,7 @@ def probe(others_cores: float | None = None) -> Machine:
         transformers=_package("transformers"),
         vllm=_vllm(),
         pynvml_distributions=_pynvml_distributions(),
+        c_compiler=c_compiler() if facts.cuda_available else None,
     )
 
 

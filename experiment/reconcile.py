@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from experiment.events import Channel, HighWaterReset, Reading, Stage
 from experiment.messages import Message, message
-from experiment.parts import at, memory_parts
+from experiment.parts import at, is_on_gpu, memory_parts
 from experiment.results import ChannelFigure, Reconciliation, StepRow
 
 # Relative tolerance of each channel against the formula. Shapes and counts must be exact.
@@ -49,6 +49,9 @@ _ABOVE_TORCH = (
 _AT_ONCE = (Channel.TENSORS, Channel.POISON)  # read as they are; the others as a change
 # Another process that shares pages moves these as it starts or ends; RSS counts each page whole.
 _BY_SHARERS = (Channel.USS, Channel.PSS)
+# These count what others hold on the GPU, a desktop's compositor for instance.
+_BY_OTHERS = (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO)
+_OF_MAIN_MEMORY = (Channel.RSS, *_BY_SHARERS)
 
 
 def reconcile(
@@ -56,15 +59,20 @@ def reconcile(
     steps: Sequence[StepRow],
     slot_bytes: int | None,
     reset: HighWaterReset | None = None,
+    others: int | None = None,
 ) -> Reconciliation | None:
-    """Compare the channels of one arm; None when its cache was never there."""
+    """Compare the channels of one arm; None when its cache was never there.
+
+    Args:
+        others: processes on the GPU that are not ours; None: unknown.
+    """
     if not any(reading.stage is Stage.CACHE_READY for reading in readings):
         return None
     expected = at(readings, Channel.FORMULA, Stage.CACHE_READY)
     total = expected.bytes if expected else None
     reserved = total is not None
     if total is not None:
-        rows = _reserved_rows(readings, total)
+        rows = _reserved_rows(readings, total, others)
     else:
         total = _largest_grown(readings, steps, slot_bytes)
         rows = _grown_rows(readings, total)
@@ -78,29 +86,40 @@ def reconcile(
     )
 
 
-def _reserved_rows(readings: Sequence[Reading], expected: int) -> list[ChannelFigure]:
+def _reserved_rows(
+    readings: Sequence[Reading], expected: int, others: int | None
+) -> list[ChannelFigure]:
     rows = []
     held = _allocator_growth(readings)
-    for channel in TOLERANCES:
-        ready = at(readings, channel, Stage.CACHE_READY)
-        if ready is None:
-            continue  # the channel has nothing to do with this device
+    inputs = at(readings, Channel.STATIC_INPUTS, Stage.CACHE_READY)  # come with some caches
+    for channel, ready in _asked(readings).items():
         size, reason = ready.bytes, ready.reason
         if channel not in _AT_ONCE:
             before = at(readings, channel, Stage.LOADED)
             size = _minus(size, before.bytes if before else None)
+            size = _minus(size, inputs.bytes) if inputs else size
             reason = reason or (before.reason if before else None)
         slack = held if channel in _ABOVE_TORCH else 0
         rows.append(_row(channel, size, expected, reason, slack))
-    resident = any(row.channel == Channel.RSS and row.agrees for row in rows)
-    return [_without_sharers(row) if resident else row for row in rows]
+    if others != 0:
+        rows = [_unjudged(row, _BY_OTHERS, "reconcile.others") for row in rows]
+    if any(row.channel == Channel.RSS and row.agrees for row in rows):
+        rows = [_unjudged(row, _BY_SHARERS, "reconcile.sharers") for row in rows]
+    return rows
 
 
-def _without_sharers(row: ChannelFigure) -> ChannelFigure:
-    """Do not judge a difference that is not one of resident pages: the sharers have changed."""
-    if row.channel not in _BY_SHARERS or row.agrees is not False:
+def _asked(readings: Sequence[Reading]) -> dict[Channel, Reading]:
+    """What each channel showed of the finished cache; those of main memory see none on a GPU."""
+    unseen = _OF_MAIN_MEMORY if is_on_gpu(readings) else ()
+    found = {c: at(readings, c, Stage.CACHE_READY) for c in TOLERANCES if c not in unseen}
+    return {channel: ready for channel, ready in found.items() if ready is not None}
+
+
+def _unjudged(row: ChannelFigure, channels: Sequence[Channel], why: str) -> ChannelFigure:
+    """Do not judge a difference of channels that other processes may have moved."""
+    if row.channel not in channels or row.agrees is not False:
         return row
-    return row.model_copy(update={"agrees": None, "reason": message("reconcile.sharers")})
+    return row.model_copy(update={"agrees": None, "reason": message(why)})
 
 
 def _allocator_growth(readings: Sequence[Reading]) -> int:
@@ -126,10 +145,10 @@ def _largest_grown(
 def _grown_rows(readings: Sequence[Reading], expected: int | None) -> list[ChannelFigure]:
     """A cache that grows: the most its tensors held; no single allocation to look at."""
     sizes = [r.bytes for r in readings if r.channel is Channel.TENSORS and r.bytes is not None]
-    others = [at(readings, c, Stage.CACHE_READY) for c in TOLERANCES if c is not Channel.TENSORS]
+    others = [one for channel, one in _asked(readings).items() if channel is not Channel.TENSORS]
     return [
         _row(Channel.TENSORS, max(sizes, default=None), expected, None),
-        *(_row(one.channel, None, expected, _why_not_grown(one)) for one in others if one),
+        *(_row(one.channel, None, expected, _why_not_grown(one)) for one in others),
     ]
 
 

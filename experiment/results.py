@@ -112,7 +112,7 @@ class ChannelFigure(_Result):
     allowed_bytes: int | None = None
 
 
-PartName = Literal["runtime", "weights", "started", "kv", "work", "slack", "left"]
+PartName = Literal["runtime", "weights", "started", "kv", "inputs", "work", "slack", "left"]
 
 
 class MemoryPart(_Result):
@@ -342,13 +342,16 @@ class Margin(_Result):
     """The reference's token and the arm's where they first differ, and how close the call was.
 
     ``logits`` are those of ``tokens`` by plain Transformers in ``dtype``; ``margin`` is between
-    the two most likely tokens there.
+    the two most likely tokens there. ``places`` are (request, index of its first other token) of
+    all requests that were looked at, ``ulps`` the margin at each, in units in the last place.
     """
 
     tokens: tuple[int, int]
     logits: tuple[float, float]
     margin: float
     dtype: str
+    places: list[tuple[int, int]] = []
+    ulps: list[float] = []
 
 
 class TokenComparison(_Result):

@@ -83,7 +83,8 @@ class Resumption:
             UserError: one of them is another one: versions of before ran values as they were given.
         """
         name = self.config.experiment.name
-        planned = planned_cells(find_experiment(name), self.config) if name else []
+        device = _device(self.record)
+        planned = planned_cells(find_experiment(name), self.config, device) if name else []
         for started in self.record.of(CellStarted):
             now = planned[started.index].values if started.index < len(planned) else {}
             if started.values != now:
@@ -172,7 +173,7 @@ def read_resumption(
         raise user_error("error.resume.config", path=path, keys=", ".join(keys))
     if given is None:
         _check_paths(config, overrides, path)
-    missing = _missing(_planned(config), finished_arms(record), _left_out(record))
+    missing = _missing(_planned(config, _device(record)), finished_arms(record), _left_out(record))
     python = python or any(word.startswith("--vllm-python") for word in started.command)
     if python and VLLM in {arm for _, arm in missing} and not os.environ.get(VLLM_PYTHON):
         raise user_error("error.resume.named", path=path, option="--vllm-python PATH")
@@ -282,8 +283,9 @@ def _left_out(record: Record) -> frozenset[ArmKey]:
     """
 
     def has_come(reason: Message) -> bool:
-        return reason.key in VLLM_ABSENT and not isinstance(find_vllm(), Message)
+        return reason.key in VLLM_ABSENT and not isinstance(find_vllm(device), Message)
 
+    device = _device(record)
     cell: int | None = None
     found: set[ArmKey] = set()
     for event in record.events:
@@ -293,11 +295,17 @@ def _left_out(record: Record) -> frozenset[ArmKey]:
     return frozenset(found)
 
 
-def _planned(config: Config) -> list[ArmKey]:
+def _device(record: Record) -> str:
+    """The device of a run, as far as it came to one."""
+    probed = record.first(EnvironmentProbed)
+    return str(probed.environment.get("device")) if probed else "cpu"
+
+
+def _planned(config: Config, device: str) -> list[ArmKey]:
     """Every arm of a run in the order in which it runs."""
     if config.experiment.name is None:
         return [(None, arm) for arm in config.arm_names]
-    cells = planned_cells(find_experiment(config.experiment.name), config)
+    cells = planned_cells(find_experiment(config.experiment.name), config, device)
     return [
         (index, arm)
         for index, cell in enumerate(cells)

@@ -1,4 +1,4 @@
-"""What a process finds of thread pools' variables and cores: written down for each arm."""
+"""What a process finds of variables that move its figures, and cores: written down for each arm."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from pathlib import Path
 from experiment.privacy import without_names
 
 _PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "NUMBA_NUM_", "OPENBLAS_", "VLLM_CPU_OMP_")
-# A pool that is loaded before the program is another one than it was built with.
-_NAMES = ("LD_PRELOAD",)
+# A pool that is loaded before the program is another one than it was built with. On a GPU: how
+# torch's allocator and cuBLAS take memory, and which GPU is the first.
+_NAMES = (
+    "LD_PRELOAD", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+)  # fmt: skip
 
 
 def thread_facts(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables that tell pools how many threads they have, where they run and how they wait.
+
+    And those of a GPU's memory and order.
 
     Args:
         given: an environment; None: this process's.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiment.environment import Environment
-from experiment.events import Channel, HighWaterReset, Reading, Stage, Step
+from experiment.events import Baseline, Channel, HighWaterReset, Reading, Scope, Stage, Step
 
 # The process's own memory, best first. Torch's allocator is read at stages alone.
 _PROCESS = (Channel.NVML_PROCESS, Channel.RSS)
@@ -30,19 +30,28 @@ def largest_process(
     readings: Sequence[Reading],
     machine: Environment | None,
     reset: HighWaterReset | None = None,
+    baseline: Baseline | None = None,
 ) -> ProcessPeaks:
     """By the main channel of the run alone: bytes of a GPU and of main memory are no row.
 
     On a CPU samples count every process at their moments, and the high-water mark the main one at
     all moments; neither can be more than there was. Where ``reset`` does not say that the mark
     began anew with the cache, it is one of loading too, and only samples tell of what follows.
+
+    A channel of the whole device counts from ``baseline``, what was on it before the arm; without
+    one it tells nothing of the arm.
     """
     primary = machine.primary.channel if machine else Channel.RSS
+    before = 0
+    if machine is not None and machine.primary.scope is Scope.DEVICE:
+        if baseline is None or baseline.bytes is None or baseline.channel is not primary:
+            return ProcessPeaks(None, None, None)
+        before = baseline.bytes
     channels = (primary, Channel.HIGH_WATER) if primary is Channel.RSS else (primary,)
     some = [r for r in readings if r.channel in channels and r.bytes is not None]
     ready = [r.t_ns for r in readings if r.stage is Stage.CACHE_READY and r.channel in channels]
     if not ready:  # it never came to a cache
-        return ProcessPeaks(None, _most(some), primary if some else None)
+        return ProcessPeaks(None, _most(some, before), primary if some else None)
     anew = reset is not None and reset.reason is None
     working = [
         r
@@ -51,11 +60,12 @@ def largest_process(
         or (r.stage is Stage.CACHE_READY and r.channel is primary)
     ]
     loading = [r for r in some if r.t_ns <= max(ready)]
-    return ProcessPeaks(_most(working), _most(loading), primary if some else None)
+    most, loaded = _most(working, before), _most(loading, before)
+    return ProcessPeaks(most, loaded, primary if some else None)
 
 
-def _most(readings: Sequence[Reading]) -> int | None:
-    return max((r.bytes for r in readings if r.bytes is not None), default=None)
+def _most(readings: Sequence[Reading], before: int) -> int | None:
+    return max((r.bytes - before for r in readings if r.bytes is not None), default=None)
 
 
 def variation(values: Sequence[float]) -> float | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ VERSION = "0.32.0"
 # Built for CUDA on PyPI: beside a CPU build of torch their import fails, and vLLM's with it.
 LEFT_OUT = frozenset({"torchaudio", "torchcodec", "torchvision"})
 CONSTRAINTS = Path(__file__).resolve().parent.parent / "constraints-vllm.txt"
+DRIVER_FILES = ("/proc/driver/nvidia/version", "/usr/lib/wsl/lib/libcuda.so.1")
 _STAMP = ".ready"
 _REQUIRES = "import importlib.metadata as m, json; print(json.dumps(m.requires('{package}') or []))"
 
@@ -45,12 +47,13 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{options.directory}: {wanted} is there")
         return 0
     python = options.directory / "bin" / "python"
-    if not python.exists():
+    other = stamp.exists()  # its torch would satisfy the pins of this one, and be the wrong build
+    if other or not python.exists():
         if find_spec("ensurepip") is None:
             print("Python's venv module is incomplete.")
             print("On Debian and Ubuntu: apt install python3-venv")
             return 2
-        venv.create(options.directory, with_pip=True)
+        venv.create(options.directory, with_pip=True, clear=other)
     print(f"{options.directory}: installing {wanted}", flush=True)
     try:
         install(python, package, options.pip_arguments)
@@ -67,8 +70,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def has_nvidia_driver() -> bool:
-    """Whether a driver for NVIDIA GPUs is loaded here."""
-    return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+    """Whether a driver for NVIDIA GPUs is loaded here; on WSL2 Windows lends its library."""
+    return any(map(os.path.exists, DRIVER_FILES)) or shutil.which("nvidia-smi") is not None
 
 
 def install(python: Path, package: str, pip_arguments: Sequence[str]) -> None:

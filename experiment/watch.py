@@ -50,6 +50,13 @@ def watch(
     )
 
 
+def foreign_processes(baseline: Baseline | None, after: ForeignProcesses | None) -> int | None:
+    """The most processes on the GPU that are not ours, before the arm and after; None: unknown."""
+    counts = [baseline.foreign if baseline else None, *([after.after] if after else [])]
+    known = [count for count in counts if count is not None]
+    return max(known) if len(known) == len(counts) else None
+
+
 def _others_reason(others: float | None, last: Usage | None) -> Message | None:
     if others is not None:
         return None  # though it may be unknown of the last sample

@@ -13,6 +13,7 @@ import ctypes
 import gc
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -25,6 +26,13 @@ from experiment.messages import ExitCode, Message, UserError, message
 from experiment.privacy import without_private
 
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+# Torch's allocators, pinned memory and Triton, CUDA's libraries (CUBLAS_STATUS_ALLOC_FAILED), C++,
+# Python, and the system's own words.
+_NO_MEMORY = re.compile(
+    r"out of memory|OutOfMemoryError|ALLOC_FAILED|bad_alloc|MemoryError|not enough memory"
+    r"|can(?:'t|not) allocate memory",
+    re.IGNORECASE,
+)
 
 
 class Wire:
@@ -98,13 +106,12 @@ def serve(
         return _fail(wire, arm, message("failure.out_of_memory"), ExitCode.INCOMPLETE)
     except Exception as error:
         traceback.print_exc()
-        # Torch's own error on a GPU, and what its allocator says on a CPU.
-        if type(error).__name__ == "OutOfMemoryError" or _says_no_memory(error):
+        text = f"{type(error).__name__}: {error}"
+        if is_out_of_memory(text):
             reason = message("failure.out_of_memory")
         else:
             # Redacted before it is cut: half a secret would not be found later.
-            text = without_private(f"{type(error).__name__}: {error}")[:500]
-            reason = message("failure.exception", error=text)
+            reason = message("failure.exception", error=without_private(text)[:500])
         return _fail(wire, arm, reason, ExitCode.INCOMPLETE)
     return ExitCode.OK
 
@@ -144,8 +151,9 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _says_no_memory(error: Exception) -> bool:
-    return any(words in str(error) for words in ("can't allocate memory", "bad_alloc"))
+def is_out_of_memory(text: str) -> bool:
+    """Whether an error, its class and its text, says that memory ran out, a GPU's or the host's."""
+    return _NO_MEMORY.search(text) is not None
 
 
 def _end_with_the_runner() -> None:

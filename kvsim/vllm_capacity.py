@@ -62,6 +62,12 @@ def vllm_capacity(
     return VllmCapacity(geometry.blocks_in(budget_bytes, block_size), block_size, max_length)
 
 
-def cpu_block_size(block_size: int) -> int:
-    """Round up to a block size that vLLM has on the CPU."""
-    return blocks_needed(block_size, CPU_BLOCK_MULTIPLE) * CPU_BLOCK_MULTIPLE
+def block_multiple(device: str) -> int:
+    """Slots of which every block of vLLM's is a multiple on a device, ``cpu`` or ``cuda``."""
+    return GPU_BLOCK_MULTIPLE if device == "cuda" else CPU_BLOCK_MULTIPLE
+
+
+def vllm_block_size(block_size: int, device: str) -> int:
+    """Round up to a block size that vLLM has on a device, ``cpu`` or ``cuda``."""
+    multiple = block_multiple(device)
+    return blocks_needed(block_size, multiple) * multiple

@@ -213,6 +213,11 @@ def run_out_of_memory(wire: Wire) -> None:
     raise MemoryError
 
 
+def run_out_of_pinned_memory(wire: Wire) -> None:
+    """Of torch's class AcceleratorError."""
+    raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later")
+
+
 SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "rubbish": rubbish,
     "secrets": secrets,
@@ -242,6 +247,7 @@ SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "fail": fail,
     "refuse": refuse,
     "run_out_of_memory": run_out_of_memory,
+    "run_out_of_pinned_memory": run_out_of_pinned_memory,
 }
 
 

@@ -24,8 +24,9 @@ from experiment.events import Channel, EnvironmentProbed, decode
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.memory.gpu_probe import torch_facts
 from experiment.memory.ladder import ladder
-from experiment.messages import UserError, message
+from experiment.messages import Message, UserError, message
 from experiment.probe import assemble
+from experiment.toolchain import c_compiler
 
 ROOT = Path(__file__).parent.parent
 GIB = 2**30
@@ -108,6 +109,30 @@ def test_what_is_lacking_has_a_verdict_and_advice(
     assert found.advice == message(f"requirement.advice.{advice}")
 
 
+@pytest.mark.parametrize(("found", "verdict"), [("gcc", "ok"), (None, "warn")])
+def test_on_a_gpu_what_triton_builds_with_has_a_line(found: str | None, verdict: str) -> None:
+    lines = {one.key: one for one in requirements(cuda_machine(c_compiler=found))}
+    line = lines["requirement.toolchain"]
+    assert (line.found, line.verdict) == (found, verdict)
+    assert (line.advice is None) is (found is not None)
+    assert "requirement.toolchain" not in {one.key for one in requirements(machine())}
+
+
+def test_a_compiler_counts_with_python_headers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sysconfig.get_paths", lambda scheme: {"include": str(tmp_path)})
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: name if name in ("clang", "/usr/cc") else None)
+    assert c_compiler() is None
+    (tmp_path / "Python.h").touch()
+    assert c_compiler() == "clang"
+    monkeypatch.setenv("CC", "/usr/cc")
+    assert c_compiler() == "cc"
+    monkeypatch.setenv("CC", "icc")  # the one that is named, or none
+    assert c_compiler() is None
+
+
 def test_edges_of_the_requirements() -> None:
     ram = RamFacts(total_bytes=8 * GIB, available_bytes=4 * GIB)
     assert requirement("ram", ram=ram).verdict == "ok"
@@ -151,6 +176,46 @@ def test_a_gpu_that_torch_cannot_use_is_named_with_the_reason() -> None:
     found = requirement("gpu", gpus=(gpu,))
     assert (found.found, found.verdict) == (gpu.name, "optional")
     assert found.advice == message("environment.cuda_cpu_build")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, None),
+        (
+            "CUDA error: no kernel image is available for execution on the device\nCompile with",
+            message("environment.cuda_no_kernels"),
+        ),
+        (
+            "CUDA error: out of memory\nCompile with",
+            message(
+                "environment.cuda_kernel_failed", error="RuntimeError: CUDA error: out of memory"
+            ),
+        ),
+    ],
+)
+def test_a_gpu_on_which_no_kernel_of_this_torch_runs_is_not_taken(
+    error: str | None, reason: Message | None
+) -> None:
+    def ones(size: int, device: str) -> Any:
+        if error:
+            raise RuntimeError(error)
+        return SimpleNamespace(sum=lambda: SimpleNamespace(item=lambda: 1.0))
+
+    torch = SimpleNamespace(
+        __version__="2.13.0",
+        version=SimpleNamespace(cuda="13.0", hip=None),
+        cuda=SimpleNamespace(is_available=lambda: True),
+        ones=ones,
+    )
+    facts = torch_facts(torch)
+    assert (facts.cuda_available, facts.reason) == (error is None, reason)
+    found = machine(torch=facts)
+    assert assemble(found, "auto").device == ("cpu" if error else "cuda")
+    if reason:
+        with pytest.raises(UserError) as caught:
+            assemble(found, "cuda")
+        assert caught.value.text.params["reason"] == reason.model_dump()
 
 
 # ---- device and channels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -79,3 +80,29 @@ def test_the_margin_is_that_of_plain_transformers(tmp_path: Path, environment: E
     best = logits.topk(2).values
     torch.testing.assert_close(margin.margin, float(best[0] - best[1]), rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(margin.logits[1], float(logits[900]), rtol=1e-3, atol=1e-5)
+
+
+def test_every_request_that_parts_is_looked_at(tmp_path: Path, environment: Environment) -> None:
+    def ended(arm: str, request: int, tokens: list[int]) -> Event:
+        first = finished(arm, tokens, 1)[2]
+        return first.model_copy(update={"request": request})
+
+    answers = {NAMES[0]: ([1, 2, 3], [4, 5, 6], [7, 8]), NAMES[1]: ([1, 9, 3], [4, 5, 6], [9, 8])}
+    with EventLog(tmp_path) as log:
+        session = Session(tmp_path, log, lambda event: None)
+        session.emit(
+            RunStarted(version="t", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
+        )
+        prepared = made(session, environment)
+        one = prepared.workload.requests[0]
+        requests = [one.model_copy(update={"id": request}) for request in range(3)]
+        workload = prepared.workload.model_copy(update={"requests": requests})
+        for arm, tokens in answers.items():
+            start, pool, _, end = finished(arm, [], 1)
+            ends = (ended(arm, request, each) for request, each in enumerate(tokens))
+            for event in (start, pool, *ends, end):
+                session.emit(event)
+        found = find_differences(session, replace(prepared, workload=workload))
+    assert [(each.request, each.index, each.tokens) for each in found] == [
+        (0, 1, (2, 9)), (2, 0, (7, 9))
+    ]  # fmt: skip

@@ -286,6 +286,7 @@ def test_a_child_whose_runner_is_gone_ends_by_itself(start: Start) -> None:
         ("fail", "failure.exception", ExitCode.INCOMPLETE),
         ("refuse", "error.no_arms", ExitCode.USAGE),
         ("run_out_of_memory", "failure.out_of_memory", ExitCode.INCOMPLETE),
+        ("run_out_of_pinned_memory", "failure.out_of_memory", ExitCode.INCOMPLETE),
     ],
 )
 def test_a_child_says_itself_why_it_failed(start: Start, script: str, key: str, code: int) -> None:

@@ -146,6 +146,7 @@ def _generate_static(
     tensors = [tensor for pair in layers for tensor in pair]
     shape = PoolShape(rows, task.workload.max_length, task.geometry.bytes_per_token)
     run.pool_reserved(shape, lambda: tensors, lambda: unwritten_bytes(tensors))
+    first = _filled(first, rows, task.arm)
     reset_cache(cache, layers, len(first))
     _compute_before(run, model, first, cache)
     for _ in run.repeats():
@@ -196,14 +197,24 @@ def _run_batches(
     clock = clock_of(run)
     left = len(run.task.workload.requests)
     for batch, waiting in batches(clock):
+        filled = _filled(batch, layers[0][0].shape[0], run.task.arm)
         with run.paused():  # what marks unwritten slots is no work of this arm
-            reset_cache(cache, layers, len(batch))
+            reset_cache(cache, layers, len(filled))
         left -= len(batch)
         hook = StaticHook(run, clock, planner, batch, layers, waiting)
-        _generate(model, batch, cache, hook)
+        _generate(model, filled, cache, hook)
         if not left:
             run.end_generation()
         hook.release()
+
+
+def _filled(batch: Sequence[WorkloadRequest], rows: int, arm: str) -> list[WorkloadRequest]:
+    """The batch; of the arm that compiles its last request again for every slab that is left.
+
+    Another number of rows would be compiled anew, on the clock. What they generate is thrown away.
+    """
+    left = rows - len(batch) if arm == _COMPILED_ARM else 0
+    return [*batch, *[batch[-1]] * left]
 
 
 def _reserve(model: Any, rows: int, run: ArmRun) -> Any:

@@ -58,7 +58,8 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # noqa: ARG002
         """Take the newest token of each row; [rows] of bool, true where the request has ended."""
-        last = input_ids[:, -1].tolist()  # waits for the device: the token is there now
+        # Waits for the device: the token is there now. Rows that fill up the batch come last.
+        last = input_ids[: len(self.rows), -1].tolist()
         now = self.run.now()
         with self.run.paused():
             self.log_step()
@@ -67,6 +68,7 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
                 self._take(row, token, now)
         self.step_began = self.run.now()
         done = [row.reason is not None for row in self.rows]
+        done += [True] * (len(input_ids) - len(done))
         return torch.tensor(done, dtype=torch.bool, device=input_ids.device)
 
     def log_step(self) -> None:
@@ -144,8 +146,9 @@ class StaticHook(Hook):
         self._logged(plan, self.planner)
 
     def witness(self) -> int:
-        """Slots that no longer hold the filler value, from the tensors alone."""
-        return written_slots(self.layers)
+        """Slots of the requests that no longer hold the filler value, from the tensors alone."""
+        rows = len(self.rows)
+        return written_slots([(keys[:rows], values[:rows]) for keys, values in self.layers])
 
 
 class GrowingHook(Hook):

@@ -20,13 +20,23 @@ from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any
 
+from torch import Tensor
+
 from experiment.arms.arrivals import clock_of
 from experiment.arms.base import ArmRun
 from experiment.arms.choice import choice
 from experiment.arms.first_run import first_run
 from experiment.arrival_clock import ArrivalClock
-from experiment.events import PrefixCacheUsed, WorkloadRequest
+from experiment.events import (
+    Channel,
+    PrefixCacheUsed,
+    Reading,
+    Scope,
+    Stage,
+    WorkloadRequest,
+)
 from experiment.first_prompts import NEW_TOKENS, first_prompts
+from experiment.memory.tensors import storage_bytes
 from experiment.messages import user_error
 from experiment.request_times import Progressing
 from experiment.workload import TRASH_BLOCKS
@@ -114,8 +124,24 @@ def _start(run: ArmRun, model: Any) -> Any:
     slot_bytes = task.geometry.bytes_per_token
     shape = PoolShape(blocks + TRASH_BLOCKS, size, slot_bytes, engine_blocks=TRASH_BLOCKS)
     tensors = [cache.cache_tensor]
+    if run.device.type == "cuda":  # on a CPU most of them are never touched
+        run.emit(_static_inputs(task.arm, manager.batch_processor))
     run.pool_reserved(shape, lambda: tensors)
     return manager
+
+
+def _static_inputs(arm: str, processor: Any) -> Reading:
+    """Bytes of Transformers' inputs, its attention mask above all, which it reserves at once.
+
+    Transformers 5.23, ``ContinuousBatchingIOs._setup_static_tensors``.
+    """
+    found = vars(processor.inputs_and_outputs).values()
+    nested = [each.values() if isinstance(each, dict) else (each,) for each in found]
+    size = storage_bytes(each for some in nested for each in some if isinstance(each, Tensor))
+    return Reading(
+        arm=arm, channel=Channel.STATIC_INPUTS, scope=Scope.TENSOR, bytes=size,
+        stage=Stage.CACHE_READY,
+    )  # fmt: skip
 
 
 def _compute_before(run: ArmRun, manager: Any) -> None:

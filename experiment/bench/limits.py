@@ -57,13 +57,21 @@ def read_rate(device: torch.device, dtype: torch.dtype, size: int | None = None)
 
     from experiment.engine.huge_pages import onto_huge_pages
 
-    size = size or _READ_BYTES[device.type]
+    size = size or _read_bytes(device)
     matrix = torch.ones(size // dtype.itemsize // _ROW, _ROW, dtype=dtype, device=device)
     if device.type == "cpu":
         onto_huge_pages([(matrix.data_ptr(), matrix.data_ptr() + matrix.nbytes)])
     vector = torch.ones(_ROW, dtype=dtype, device=device)
     ways = (lambda: matrix @ vector, matrix.sum)
     return matrix.nbytes / min(_best_s(way, device) for way in ways)
+
+
+def _read_bytes(device: torch.device) -> int:
+    """On a GPU no more than a quarter of what is free: small ones have less than the usual size."""
+    import torch
+
+    most = _READ_BYTES[device.type]
+    return min(most, torch.cuda.mem_get_info(device)[0] // 4) if device.type == "cuda" else most
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype, side: int | None = None) -> float:

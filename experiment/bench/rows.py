@@ -233,7 +233,7 @@ def _allocated(events: ArmEvents, slots: float | None) -> int | None:
 def _process(events: ArmEvents, record: Record) -> dict[str, int | None]:
     probed = record.first(EnvironmentProbed)
     machine = Environment.model_validate(probed.environment) if probed else None
-    most = largest_process(events.readings, machine, events.reset)
+    most = largest_process(events.readings, machine, events.reset, events.baseline)
     return {"process_peak_bytes": most.working, "loading_peak_bytes": most.loading}
 
 

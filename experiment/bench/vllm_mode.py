@@ -165,7 +165,7 @@ def faster_mode(
         "eager": asked != COMPILED, "bind": ways[0], "asked": asked,
         "probes": [], "finals": {}, "modes": {},
     }  # fmt: skip
-    found = find_vllm()
+    found = find_vllm(device)
     if isinstance(found, Message):
         return told | {"reason": found.model_dump(mode="json")}
     kinds = kinds_of(asked, device, has_compiler())

@@ -17,7 +17,7 @@ from experiment.workload import check_size
 from kvsim.near import nearest
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.generate import PRESETS, Generated, from_preset
-from kvsim.vllm_capacity import CPU_BLOCK_MULTIPLE
+from kvsim.vllm_capacity import block_multiple
 
 if TYPE_CHECKING:
     from experiment.experiments.measured import CellEvents
@@ -88,8 +88,11 @@ class Experiment:
     within: bool = False
 
 
-def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
+def planned_cells(experiment: Experiment, config: Config, device: str = "cpu") -> list[Cell]:
     """The cells of a run.
+
+    Args:
+        device: on which it runs, where the config leaves that to the machine.
 
     Raises:
         UserError: the config names no values, or one of them twice, or one that is no number, or
@@ -98,6 +101,9 @@ def planned_cells(experiment: Experiment, config: Config) -> list[Cell]:
     """
     _check_options(experiment, config)
     config = _ordered(experiment, config)
+    if config.run.device == "auto":
+        run = config.run.model_copy(update={"device": device})
+        config = config.model_copy(update={"run": run})
     try:
         cells = experiment.cells(config)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -205,11 +211,11 @@ def varied(name: str, key: str) -> Callable[[Config], list[Cell]]:
     return cells
 
 
-def without_blocks_of(block_size: int) -> dict[str, Message]:
-    """For ``Cell.absent``: vLLM where it has no blocks of that size on a CPU."""
-    if block_size % CPU_BLOCK_MULTIPLE == 0:
-        return {}
-    return {"vllm": message("skip.vllm_blocks", multiple=CPU_BLOCK_MULTIPLE)}
+def without_blocks_of(block_size: int, device: str) -> dict[str, Message]:
+    """For ``Cell.absent``: vLLM where it has no blocks of that size on the device."""
+    multiple = block_multiple(device)
+    absent = {"vllm": message("skip.vllm_blocks", multiple=multiple)}
+    return absent if block_size % multiple else {}
 
 
 def cell_of(

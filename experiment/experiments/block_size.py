@@ -28,12 +28,10 @@ _OTHERS = ("transformers_paged", "vllm")
 
 
 def _cells(config: Config) -> list[Cell]:
-    cells = [
-        cell_of(
-            config, {"block_size": size}, {"cache.block_size": size}, without_blocks_of(int(size))
-        )
-        for size in config.experiment.values
-    ]
+    cells = []
+    for size in config.experiment.values:
+        absent = without_blocks_of(int(size), config.run.device)
+        cells.append(cell_of(config, {"block_size": size}, {"cache.block_size": size}, absent))
     return [cell for cell in cells if cell is not None]
 
 

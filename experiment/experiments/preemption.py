@@ -38,7 +38,7 @@ def _cells(config: Config) -> list[Cell]:
             overrides = {"cache.block_size": size, "cache.budget": "auto"}
             if way != "ample":
                 overrides |= {"cache.budget": tight, "engine.preemption": way}
-            absent = without_blocks_of(int(size))
+            absent = without_blocks_of(int(size), config.run.device)
             if way == "swap":
                 absent |= dict.fromkeys(_OTHERS, message("skip.no_swap"))
             cells.append(

@@ -17,18 +17,34 @@ _WRONG_DRIVERS = ((535, 43), (535, 86))
 
 
 def torch_facts(torch: Any | None) -> TorchFacts:
-    """Versions of torch and whether CUDA works; ``torch`` is the module, None if not installed."""
+    """Versions of torch and whether CUDA works; ``torch`` is the module, None if not installed.
+
+    Where torch sees a GPU, a kernel is run on it: a build has kernels for some GPUs alone.
+    """
     if torch is None:
-        reason = message("memory.torch_missing")
-        return TorchFacts(version=None, cuda_build=None, cuda_available=False, reason=reason)
+        missing = message("memory.torch_missing")
+        return TorchFacts(version=None, cuda_build=None, cuda_available=False, reason=missing)
     build = torch.version.cuda or torch.version.hip
-    works = bool(torch.cuda.is_available())
+    seen = torch.cuda.is_available()
+    reason = _why_no_kernel(torch) if seen else _why_no_cuda(torch, build)
     return TorchFacts(
         version=str(torch.__version__),
         cuda_build=build,
-        cuda_available=works,
-        reason=None if works else _why_no_cuda(torch, build),
+        cuda_available=reason is None,
+        reason=reason,
     )
+
+
+def _why_no_kernel(torch: Any) -> Message | None:
+    try:
+        torch.ones(1, device="cuda:0").sum().item()
+    except RuntimeError as error:
+        text = str(error)
+        if "no kernel image" in text:
+            return message("environment.cuda_no_kernels")
+        first = text.partition("\n")[0][:200]
+        return message("environment.cuda_kernel_failed", error=f"{type(error).__name__}: {first}")
+    return None
 
 
 def _why_no_cuda(torch: Any, build: str | None) -> Message:

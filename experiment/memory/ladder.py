@@ -23,6 +23,7 @@ _GPU_SCOPES = {
     Channel.TORCH_RESERVED: Scope.PROCESS,
     Channel.TORCH_ALLOCATED_PEAK: Scope.PROCESS,
     Channel.TORCH_RESERVED_PEAK: Scope.PROCESS,
+    Channel.STATIC_INPUTS: Scope.TENSOR,
     Channel.NVML_PROCESS: Scope.TREE,
     Channel.NVML_DEVICE: Scope.DEVICE,
     Channel.CUDA_MEM_GET_INFO: Scope.DEVICE,
@@ -43,6 +44,7 @@ _ROLES: dict[Channel, Role] = {
     Channel.TORCH_RESERVED_PEAK: "peak",
     Channel.ALLOCATOR_SLACK: "part",
     Channel.WEIGHTS: "part",
+    Channel.STATIC_INPUTS: "part",
     Channel.SYSTEM: "baseline",
 }
 # Best first; the first that is usable is the primary one.
@@ -105,6 +107,7 @@ def _gpu_reasons(machine: Machine, device: DeviceKind) -> dict[Channel, Message 
         Channel.TORCH_RESERVED: cuda,
         Channel.TORCH_ALLOCATED_PEAK: cuda,
         Channel.TORCH_RESERVED_PEAK: cuda,
+        Channel.STATIC_INPUTS: cuda,
         Channel.NVML_PROCESS: nvml.reason or _only_on_cuda(device) or nvml.process_reason,
         Channel.NVML_DEVICE: nvml.reason or _only_on_cuda(device) or nvml.device_reason,
         Channel.CUDA_MEM_GET_INFO: cuda,

@@ -73,10 +73,12 @@ def call(library: Any, name: str, *args: Any) -> Any:
     function = getattr(library, name, None)
     if function is None:
         raise NvmlError(message("memory.nvml_driver_old"), FUNCTION_NOT_FOUND)
+    # In place of "function not found" its wrappers of the process lists raise a class of its own.
+    mismatch = getattr(library, "NVMLLibraryMismatchError", library.NVMLError)
     try:
         return function(*args)
-    except library.NVMLError as error:
-        code = int(getattr(error, "value", -1))
+    except (library.NVMLError, mismatch) as error:
+        code = int(getattr(error, "value", FUNCTION_NOT_FOUND))
         key = _REASONS.get(code)
         reason = message(key) if key else message("memory.nvml_error", code=code)
         raise NvmlError(reason, code) from error

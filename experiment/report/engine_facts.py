@@ -52,8 +52,14 @@ def engine_facts(engine: EngineResult) -> Iterator[Fact]:
 
 def margin_text(margin: Margin) -> Message:
     """How close the call was where tokens differ."""
+    places, ulps = [index + 1 for _, index in margin.places], margin.ulps
+    others = {
+        "n": len(places), "first": min(places), "last": max(places),
+        "least": min(ulps), "most": max(ulps),
+    } if ulps else {}  # fmt: skip
     return message(
-        "console.tokens_margin",
+        "console.tokens_margins" if others else "console.tokens_margin",
+        **others,
         margin=margin.margin,
         dtype=margin.dtype,
         expected=margin.tokens[0],

@@ -13,10 +13,10 @@ from experiment.events import ArmStarted
 from experiment.messages import ExitCode, UserError, message
 from experiment.privacy import without_private
 from experiment.thread_record import thread_facts, usable_cores
-from experiment.vllm_arm.failures import explain, is_out_of_memory
+from experiment.vllm_arm.failures import explain
 from experiment.vllm_arm.task import VllmTask
 from experiment.vllm_arm.variables import prepare_variables
-from experiment.wire import Wire, serve
+from experiment.wire import Wire, is_out_of_memory, serve
 
 
 def main(wire: Wire, data: dict[str, Any]) -> None:

@@ -137,11 +137,12 @@ class _Start:
         if phase in _PROGRESS:
             self._reporter.progress(_PROGRESS[phase])
         if phase == "compile":
+            executor.collective_rpc("pagedkv_trim")
+            self._reporter.ranks = lambda: list(executor.collective_rpc("pagedkv_report"))
             self._reporter.mark(Stage.LOADED)
         if phase == "cache":
             if executor.groups != 1:
                 raise user_error("error.vllm_groups", n=executor.groups)
-            self._reporter.ranks = lambda: list(executor.collective_rpc("pagedkv_report"))
             cache = executor.vllm_config.cache_config
             watermark = self._arguments.get("watermark", 0.0)
             self._reporter.pool(cache.num_gpu_blocks, cache.block_size, watermark)

@@ -10,13 +10,7 @@ _HIDDEN = (
     "see stack trace", "check the stack trace above", "see root cause above", "background process",
     "executor failed", "error: cancelled",
 )  # fmt: skip
-_MEMORY = re.compile(r"out of memory|can't allocate memory|OutOfMemoryError|MemoryError", re.I)
 _TAIL_BYTES = 200_000
-
-
-def is_out_of_memory(text: str) -> bool:
-    """Whether an error's text says that memory ran out."""
-    return _MEMORY.search(text) is not None
 
 
 def explain(error: BaseException, log: Path | None) -> str | None:

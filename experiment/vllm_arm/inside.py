@@ -7,6 +7,7 @@ worker         each rank's memory, asked in its own process
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -88,12 +89,20 @@ class RankReport:
         cuda = counters.is_available() and counters.is_initialized()
         return {
             "pid": os.getpid(),
-            "kv_bytes": _storage_bytes(self.model_runner.kv_caches),
+            # One of vLLM's two runners has no such attribute before it has a cache.
+            "kv_bytes": _storage_bytes(getattr(self.model_runner, "kv_caches", ())),
             "threads": torch.get_num_threads(),
             "device_name": counters.get_device_name() if cuda else "cpu",
             "torch_allocated": counters.memory_allocated() if cuda else None,
             "torch_reserved": counters.memory_reserved() if cuda else None,
         }
+
+    def pagedkv_trim(self) -> None:
+        """Give back what torch's allocator kept of profiling: the cache is to be new memory."""
+        allocator: Any = torch.cuda
+        if allocator.is_initialized():
+            gc.collect()
+            allocator.empty_cache()
 
 
 def _storage_bytes(caches: Any) -> int:

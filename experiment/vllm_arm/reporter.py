@@ -34,7 +34,7 @@ _SPINS_S = 1.2  # SpinCondition of vLLM 0.32 spins for one
 class Reporter:
     """Emits the arm's events, off its clock.
 
-    ``ranks`` asks every rank for its report; it is there once the cache is.
+    ``ranks`` asks every rank for its report; it is there once the weights are.
     """
 
     def __init__(self, wire: Wire, task: VllmTask, decode: Callable[[list[int]], str]) -> None:

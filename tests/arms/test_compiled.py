@@ -9,22 +9,31 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Cache, CompileConfig, StaticLayer
+from arm_runs import make_config, with_requests
+from transformers import Cache, CompileConfig, GenerationMixin, GPT2LMHeadModel, StaticLayer
 
 from experiment.arms import contiguous
+from experiment.arms.base import ArmRun
 from experiment.arms.registry import ARMS
+from experiment.arms.task import ArmTask
 from experiment.config import Config, expand_arms, group_of
 from experiment.events import (
     ModelCompiled,
     ModelPrepared,
+    PoolReserved,
     ProfileRun,
+    RequestFinished,
+    Step,
     WorkloadReady,
     WorkloadRequest,
 )
 from experiment.first_prompts import NEW_TOKENS
 from experiment.launch import Launch, Prepared, plan_launch
-from experiment.messages import Message
+from experiment.messages import Message, message
 from experiment.sampling import SamplingConfig
+from experiment.timeline import pool_shape
+from kvsim.ledger import Ledger
+from kvsim.step import plan_from_json
 
 ARM = "contiguous.compiled"
 REQUESTS = [
@@ -106,6 +115,18 @@ def test_the_first_repeat_of_an_experiment_warms_up_so_nothing_is_computed_befor
     assert (model.calls, run.events) == ([], [])
 
 
+@pytest.mark.parametrize("arm", ["contiguous.batch", ARM])
+@pytest.mark.parametrize(("prompt", "room"), [(32, 1), (31, 2)])
+def test_what_is_computed_before_the_clock_fits_behind_the_longest_prompt(
+    arm: str, prompt: int, room: int
+) -> None:
+    """A slab has 32 slots; the last token's keys and values are never written."""
+    model, run = Recorder(), fake_run(arm)
+    full = REQUESTS[0].model_copy(update={"token_ids": [1] * prompt})
+    contiguous._compute_before(run, model, [REQUESTS[1], full], cache_of(2)[0])
+    assert [told["max_new_tokens"] for told in model.calls] == [room]
+
+
 def test_compiled_code_finds_the_cache_where_it_was() -> None:
     cache, layers = cache_of(3)
     contiguous.reset_cache(cache, layers, 3)
@@ -116,7 +137,49 @@ def test_compiled_code_finds_the_cache_where_it_was() -> None:
     assert cache.layers[0].keys.shape[0] == cache.layers[0].batch_size == 2
 
 
-def test_it_is_run_by_its_own_name_and_on_a_gpu_alone() -> None:
+def test_a_smaller_last_batch_is_as_large_to_compiled_code_and_the_same_in_the_log(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five requests on two slabs. Here, on a CPU, Transformers leaves the model as it is."""
+    requests = ((15, 9), (20, 3), (4, 12), (13, 1), (16, 8))
+    fitted = with_requests(prepared, requests, slabs=2, max_length=64, block_size=8)
+    shapes: list[tuple[int, bool]] = []
+
+    def generate(self: Any, **arguments: Any) -> Any:
+        layer = arguments["past_key_values"].layers[0]
+        shapes.append((arguments["input_ids"].shape[0], layer.keys._base is None))
+        return GenerationMixin.generate(self, **arguments)
+
+    monkeypatch.setattr(GPT2LMHeadModel, "generate", generate)
+    tokens = []
+    for arm, last in (("contiguous.batch", (1, False)), (ARM, (2, True))):
+        task = ArmTask(
+            arm=arm, config=make_config("tiny-gpt2", (arm,)), device="cpu",
+            directory=fitted.directory, model=fitted.model, workload=fitted.workload,
+        )  # fmt: skip
+        events: list[Any] = []
+        wire: Any = SimpleNamespace(emit=events.append, mark=events.append)
+        contiguous.run_batch(ArmRun(wire, task, 0.0))
+        assert shapes == [(2, True)] * 3 + [last]  # the first one is before the clock
+        shapes.clear()
+        (pool,) = (event for event in events if isinstance(event, PoolReserved))
+        ledger, witnessed = Ledger(pool_shape(pool)), 0
+        for step in (event for event in events if isinstance(event, Step)):
+            ledger.apply(plan_from_json(step.plan))
+            if step.written_slots is not None:
+                assert step.written_slots == ledger.written_slots
+                witnessed += 1
+        assert witnessed > 12
+        tokens.append({e.request: e.tokens for e in events if isinstance(e, RequestFinished)})
+    assert tokens[0] == tokens[1]
+    assert [len(tokens[1][each]) for each in range(5)] == [9, 3, 12, 1, 8]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", None])
+def test_it_is_run_by_its_own_name_and_on_a_gpu_with_a_compiler_alone(
+    compiler: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiment.launch.c_compiler", lambda: compiler)
     assert expand_arms([ARM]) == (ARM,)
     assert ARM not in expand_arms(["contiguous"])
     assert group_of(ARM) == group_of("contiguous.batch") == "contiguous"
@@ -134,4 +197,7 @@ def test_it_is_run_by_its_own_name_and_on_a_gpu_alone() -> None:
     }
     assert isinstance(launch["cpu"], Message)
     assert launch["cpu"].key == "skip.compiled"
-    assert isinstance(launch["cuda"], Launch)
+    if compiler:
+        assert isinstance(launch["cuda"], Launch)
+    else:
+        assert launch["cuda"] == message("skip.no_toolchain")

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from arm_runs import Run, make_config, run_arms, with_requests
 
 from experiment.arms import transformers_paged
@@ -16,7 +17,7 @@ from experiment.arms.base import ArmRun
 from experiment.arms.task import ArmTask
 from experiment.arms.transformers_paged import _Prefix
 from experiment.environment import Environment
-from experiment.events import Channel, ProfileRun
+from experiment.events import Channel, ProfileRun, Reading
 from experiment.first_prompts import NEW_TOKENS
 from experiment.messages import message
 from experiment.runner import Prepared
@@ -25,6 +26,7 @@ from kvsim.prefix import PrefixStats
 from kvsim.step import BlockOp, OpKind, StepPlan
 
 ARM = "transformers_paged"
+INPUTS = Channel.STATIC_INPUTS
 # Twelve blocks of eight slots, two of them its own: not all requests at once, some preempted.
 REQUESTS = ((15, 34), (20, 3), (4, 40), (13, 1), (16, 40))
 # These begin with the same two blocks.
@@ -151,6 +153,35 @@ def test_it_computes_the_same_prompts_as_ours_before_its_clock(run: Run) -> None
     told = {e.arm: (e.requests, e.prompt_tokens) for e in run.record.of(ProfileRun)}
     prompts = [prompt for prompt, _ in REQUESTS]
     assert told[ARM] == told["paged"] == (len(prompts), sum(prompts))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_on_a_gpu_it_says_what_its_inputs_take_beside_its_cache(
+    device: str, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its attention mask has a row for each token of a step, over every slot and these tokens."""
+    config = make_config("tiny-gpt2", (ARM,))
+    fitted = with_requests(prepared, REQUESTS, slabs=4, max_length=64, block_size=8)
+    task = ArmTask(
+        arm=ARM, config=config, device="cpu", directory=fitted.directory, model=fitted.model,
+        workload=fitted.workload,
+    )  # fmt: skip
+    events: list[Any] = []
+    wire: Any = SimpleNamespace(emit=events.append, mark=lambda _: None)
+    run = ArmRun(wire, task, 0.0)
+    model = run.load(transformers_paged.ATTENTION)
+    run.device = torch.device(device)  # the model stays on the CPU
+    monkeypatch.setattr(run, "synchronize", lambda: None)
+    cache = transformers_paged._start(run, model).batch_processor.cache
+    found = [e.bytes for e in events if isinstance(e, Reading) and e.channel is INPUTS]
+    if device == "cpu":
+        assert found == []
+        return
+    tokens = cache.max_batch_tokens
+    mask = tokens * (cache.max_tokens_read + tokens) * fitted.model.element_bytes
+    assert cache.max_tokens_read == (4 * 8 - 2) * 8
+    assert found == [pytest.approx(mask, rel=0.1)]
+    assert found[0] > mask
 
 
 def test_what_it_computed_before_leaves_the_cache_as_a_new_one(prepared: Prepared) -> None:

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiment.bench.limits import _packed_product, matrix_rate, model_size, read_rate
+from experiment.bench.limits import (
+    _packed_product,
+    _read_bytes,
+    matrix_rate,
+    model_size,
+    read_rate,
+)
 from experiment.bench.shares import fastest
 from experiment.events import MachineLimits
 from experiment.model.builtin import build_model
@@ -22,6 +28,15 @@ def test_rates_are_of_the_bytes_and_operations_that_were_done(
     monkeypatch.setattr("experiment.bench.limits._best_s", lambda work, device: work() is None or 2)
     assert read_rate(CPU, torch.float32, 1 << 20) == (1 << 20) / 2
     assert matrix_rate(CPU, torch.float32, 64) == 2 * 64**3 / 2
+
+
+@pytest.mark.parametrize(("free", "read"), [(3 << 30, 768 << 20), (70 << 30, 4 << 30)])
+def test_a_small_gpu_is_read_by_a_quarter_of_what_is_free(
+    free: int, read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (free, 80 << 30))
+    assert _read_bytes(torch.device("cuda")) == read
+    assert _read_bytes(CPU) == 256 << 20
 
 
 @pytest.mark.parametrize(("plain", "packed", "best"), [(2, 4, 2), (8, 4, 4)])

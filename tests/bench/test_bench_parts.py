@@ -572,8 +572,12 @@ def test_a_peak_of_loading_stands_apart(lang: str) -> None:
     assert [cells[3] for cells in memory.rows] == ["2 GiB", "3 GiB (5 GiB)"]
 
 
-def test_variables_of_thread_pools_are_written_down_and_no_others() -> None:
+def test_variables_of_thread_pools_and_of_a_gpu_are_written_down_and_no_others() -> None:
     given = {"OMP_NUM_THREADS": "2", "KMP_BLOCKTIME": "0", "HOME": "x", "SECRET": "y"}
+    given |= dict.fromkeys(
+        ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG"), "x:1"
+    )
+    given |= {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     given |= {"GOMP_SPINCOUNT": "9", "VLLM_CPU_OMP_THREADS_BIND": "0", "MKL_NUM_THREADS": "2"}
     assert thread_facts(given).keys() == given.keys() - {"HOME", "SECRET"}
 

@@ -248,7 +248,7 @@ def found(
     monkeypatch.setattr(vllm_mode, "_attempts", trials)
     monkeypatch.setattr(vllm_mode, "has_compiler", lambda: compiler)
     missing = message("vllm.missing")
-    monkeypatch.setattr(vllm_mode, "find_vllm", lambda: Path("python") if there else missing)
+    monkeypatch.setattr(vllm_mode, "find_vllm", lambda device: Path("python") if there else missing)
     monkeypatch.setenv(BIND, "nobind")
     ground: Any = SimpleNamespace(environment=SimpleNamespace(device="cpu"))
     config = base_config(ASKED, "cpu")

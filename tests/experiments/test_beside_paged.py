@@ -6,6 +6,7 @@ import pytest
 from made_up import SLABS, Figures, below, budget, cell, findings
 
 from experiment.config_reading import load_config
+from experiment.experiments.base import planned_cells
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.experiments.results import CellResult
 from experiment.i18n import LANGUAGES, Translator
@@ -207,6 +208,18 @@ def test_each_arm_gives_way_in_cells_that_it_has() -> None:
     assert absent[64, "ample"] == {}
     assert absent[16, "ample"]["vllm"].key == "skip.vllm_blocks"
     assert {why.key for why in absent[64, "swap"].values()} == {"skip.no_swap"}
+
+
+@pytest.mark.parametrize("name", ["preemption", "block-size"])
+def test_on_a_gpu_vllm_has_the_usual_blocks_of_16_and_none_of_8(name: str) -> None:
+    told = {"experiment": {"values": [8, 16, 64]}, "run": {"arms": ["paged", "vllm"]}}
+    config = load_config(CONFIGS / f"{name}.toml", told)
+    for device, multiple in (("cuda", 16), ("cpu", 32)):
+        why = message("skip.vllm_blocks", multiple=multiple)
+        for each in planned_cells(EXPERIMENTS[name], config, device):
+            size = int(each.values["block_size"])
+            swaps = each.values.get("preemption") == "swap"
+            assert (each.absent.get("vllm") == why) is (size % multiple != 0 and not swaps), each
 
 
 def test_what_a_growing_cache_has_room_for_is_said_though_it_runs_one_at_a_time() -> None:

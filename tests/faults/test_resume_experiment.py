@@ -245,7 +245,7 @@ def test_what_was_left_out_is_left_to_run_only_where_it_can_run_now(
 ) -> None:
     (tmp_path / EVENTS_FILE).write_text("".join(skipped(killed[0], why)), encoding="utf-8")
     there = "python" if vllm else message("vllm.missing")
-    monkeypatch.setattr("experiment.resume.find_vllm", lambda: there)
+    monkeypatch.setattr("experiment.resume.find_vllm", lambda device: there)
     found = read_resumption(tmp_path, None, {})
     assert found.missing == missing
     assert found.complete is (not missing)

@@ -6,7 +6,7 @@ import pytest
 
 from kvsim.geometry import KVGeometry
 from kvsim.ledger import Ledger, PoolShape, SlotState
-from kvsim.vllm_capacity import VllmCapacity, cpu_block_size, vllm_capacity
+from kvsim.vllm_capacity import VllmCapacity, vllm_block_size, vllm_capacity
 
 GPT2_FP32 = KVGeometry(12, 12, 64, 4)
 GPT2_BF16 = KVGeometry(12, 12, 64, 2)
@@ -49,9 +49,15 @@ def test_the_null_block_must_fit_beside_one_request(blocks: int, starts: bool) -
     assert vllm_capacity(GPT2_FP32, budget, 32, 512).starts is starts
 
 
-@pytest.mark.parametrize(("size", "rounded"), [(1, 32), (16, 32), (32, 32), (33, 64), (128, 128)])
-def test_block_sizes_on_the_cpu(size: int, rounded: int) -> None:
-    assert cpu_block_size(size) == rounded
+@pytest.mark.parametrize(
+    ("device", "size", "rounded"),
+    [
+        ("cpu", 1, 32), ("cpu", 16, 32), ("cpu", 32, 32), ("cpu", 33, 64), ("cpu", 128, 128),
+        ("cuda", 1, 16), ("cuda", 8, 16), ("cuda", 16, 16), ("cuda", 17, 32), ("cuda", 48, 48),
+    ],
+)  # fmt: skip
+def test_block_sizes_of_a_device(device: str, size: int, rounded: int) -> None:
+    assert vllm_block_size(size, device) == rounded
 
 
 def test_blocks_of_the_engine_are_neither_free_nor_handed_out() -> None:

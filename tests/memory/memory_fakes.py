@@ -9,6 +9,8 @@ from typing import Any
 
 from made_up_machine import UUID
 
+from experiment.memory.nvml import FUNCTION_NOT_FOUND
+
 MIB = 2**20
 WHOLE_GPU = 0xFFFFFFFF
 
@@ -23,7 +25,8 @@ def entry(pid: int, used: int | None, instance: int = WHOLE_GPU) -> SimpleNamesp
 class FakeNvml:
     """Answers like pynvml. ``errors`` holds, by function, the codes it raises, one for each call.
 
-    A plain number is raised by every call.
+    A plain number is raised by every call. As in the binding, a list of processes whose newest
+    version the driver lacks raises another class.
     """
 
     nvmlMemory_v2 = 33554472  # noqa: N815
@@ -32,6 +35,9 @@ class FakeNvml:
         def __init__(self, value: int) -> None:
             super().__init__(f"code {value}")
             self.value = value
+
+    class NVMLLibraryMismatchError(Exception):
+        """No NVMLError, and without a code."""
 
     def __init__(self, errors: dict[str, int | list[int]] | None = None) -> None:
         self.errors = errors or {}
@@ -45,10 +51,12 @@ class FakeNvml:
     def _enter(self, name: str) -> None:
         self.calls.append(name)
         codes = self.errors.get(name)
-        if isinstance(codes, int):
-            raise self.NVMLError(codes)
-        if codes:
-            raise self.NVMLError(codes.pop(0))
+        code = codes.pop(0) if isinstance(codes, list) and codes else codes
+        if not isinstance(code, int):
+            return
+        if code == FUNCTION_NOT_FOUND and name.endswith("RunningProcesses"):
+            raise self.NVMLLibraryMismatchError
+        raise self.NVMLError(code)
 
     def nvmlInit(self) -> None:  # noqa: N802
         self._enter("nvmlInit")

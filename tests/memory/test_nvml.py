@@ -156,6 +156,17 @@ def test_driver_too_old_for_the_third_version_of_the_lists() -> None:
     assert device(fake).process_bytes([1]).bytes == 100 * MIB
 
 
+def test_the_binding_itself_on_such_a_driver_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    binding = pytest.importorskip("pynvml")
+
+    def absent(name: str) -> None:
+        raise binding.NVMLError(binding.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+    monkeypatch.setattr(binding, "_nvmlGetFunctionPointer", absent)
+    figure = NvmlDevice(binding, None, f"GPU-{UUID}").process_bytes([1])
+    assert reason(figure) == "memory.nvml_driver_old"
+
+
 def test_only_the_list_of_compute_processes_is_needed() -> None:
     fake = FakeNvml({GRAPHICS: 3, MPS: 3})
     fake.compute = [entry(1, 100 * MIB)]

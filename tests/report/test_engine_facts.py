@@ -10,7 +10,7 @@ from sample import BLOCK, MAX_LENGTH, make_record
 
 from experiment.analysis import arm_results
 from experiment.arm_events import PREPARATION
-from experiment.conclusions import evaluate
+from experiment.conclusions import evaluate, in_ulps
 from experiment.events import EngineReported, EngineStep, RequestFinished, TokenMargin
 from experiment.messages import message
 from experiment.record import Record
@@ -98,14 +98,37 @@ def test_where_tokens_differ_the_margin_is_told(
     )  # fmt: skip
     assert evaluate(add(record, elsewhere)).tokens[0].margin is None
     there = elsewhere.model_copy(update={"index": 2, "logits": (2.5, 2.4999990), "margin": 1e-6})
-    record = add(record, elsewhere, there)
+    later = elsewhere.model_copy(
+        update={"request": 3, "index": 6, "logits": (64.0, 63.0), "margin": 2**-16}
+    )
+    record = add(record, there, later, there, later)  # resumed, it looks again
     results = evaluate(record)
     assert not results.tokens[0].equal
     assert results.tokens[0].margin is not None
     page = report_html(record, results, "en")
     ConsoleReporter("en").show_results(results, [])
+    # A unit of 2.5 is 2 ** -22, one of 64 is 2 ** -17.
+    many = "2 requests that differ, which part between new tokens 3 and 7"
+    apart = "2 to 4.19 units in the last place (float32) apart"
     for text in (page, " ".join(capsys.readouterr().out.split())):
         assert "1e-06 apart in their logits" in text
+        assert many in text
+        assert apart in text
+
+
+@pytest.mark.parametrize(
+    ("margin", "logit", "dtype", "units"),
+    [
+        (0.0625, -100.0, "float16", 1), (0.5, -100.0, "bfloat16", 1), (2**-22, 2.5, "float32", 1),
+        (0.25, -127.9, "float16", 4), (0.25, 128.0, "float16", 2), (0.0, 3.0, "float16", 0),
+        (0.1, 0.0, "float16", None), (0.1, 1.0, "float64", None),
+        (0.1, float("nan"), "float16", None),
+    ],
+)  # fmt: skip
+def test_how_close_a_call_was_is_counted_in_units_in_the_last_place(
+    margin: float, logit: float, dtype: str, units: float | None
+) -> None:
+    assert in_ulps(margin, logit, dtype) == units
 
 
 def test_looking_at_margins_is_no_arm() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiment.vllm_arm.failures import explain, is_out_of_memory, root_cause
+from experiment.vllm_arm.failures import explain, root_cause
+from experiment.wire import is_out_of_memory
 
 # Lines as vLLM 0.32 writes them.
 LOG = """\
@@ -45,6 +46,18 @@ def test_a_log_of_nothing_but_pointers_tells_of_a_process_that_went_away(tmp_pat
     [
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", True),
         ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes", True),
+        ("AcceleratorError: CUDA error: out of memory", True),  # pinned memory
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", True),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("RuntimeError: Triton Error [CUDA]: out of memory", True),
+        (
+            "RuntimeError: DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes",
+            True,
+        ),
+        ("RuntimeError: std::bad_alloc", True),
+        ("OSError: [Errno 12] Cannot allocate memory", True),
+        ("OutOfResources: out of resource: shared memory, Required: 131072", False),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", False),
         ("ValueError: To serve at least one request, 0.04 GiB KV cache is needed", False),
     ],
 )

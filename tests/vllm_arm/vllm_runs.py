@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from experiment.results import ArmResult
 from experiment.runner import Prepared
 
 BLOCK = 32
+VLLM_ALONE = {"vllm": "0"}
 
 
 def config(arms: Sequence[str] = ("vllm",), **sections: dict[str, Any]) -> Config:
@@ -49,13 +51,13 @@ def invented(directory: Path, requests: Sequence[tuple[int, int]] = ((3, 2),)) -
     return Prepared(str(directory), model, workload)
 
 
-def pretender(path: Path, body: str) -> Path:
-    """An interpreter that says it has vLLM and, asked to run the worker, does ``body``."""
+def pretender(path: Path, body: str, has: Mapping[str, str] = VLLM_ALONE) -> Path:
+    """An interpreter that says it ``has`` vLLM and, asked to run the worker, does ``body``."""
     path.write_text(
         f"#!{sys.executable}\n"
         "import os, subprocess, sys, time\n"
         "if '-c' in sys.argv:\n"
-        '    print(\'[["vllm", "0"]]\')\n'
+        f"    print({json.dumps([*has.items()])!r})\n"
         "    sys.exit()\n"
         f"{body}\n",
         encoding="utf-8",
