@@ -199,3 +199,9 @@ def build_inputs(
         sampled_rows=tensor([row for row, _ in sampled]),
         sampled_requests=tuple(request for _, request in sampled),
     )
+
+
+def to_device(host: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a small tensor from the CPU; to a GPU from pinned memory, so that the host goes on."""
+    pinned = host.pin_memory() if device.type == "cuda" else host
+    return pinned.to(device, non_blocking=True)

@@ -6,9 +6,10 @@ import pytest
 import torch
 from tiny_models import CONFIGS, build, geometry, make_engine, tiny
 
+from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool, PoisonError
-from experiment.engine.model_runner import InvalidLogitsError, ModelRunner
+from experiment.engine.model_runner import ModelRunner
 from experiment.engine.step_inputs import build_inputs
 from kvsim.geometry import KVGeometry
 from kvsim.step import BlockOp, Chunk, OpKind, StepPlan
