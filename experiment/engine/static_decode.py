@@ -34,11 +34,9 @@ class StaticInputs(StepInputs):
     """A decoding step over static tensors; the first ``sampled_requests`` rows are requests.
 
     Attributes:
-        tables: the sequences as kernels read them; their tensors are static too.
         max_length: no context will ever be longer.
     """
 
-    tables: FlatSequences
     max_length: int
 
     @property
@@ -47,23 +45,13 @@ class StaticInputs(StepInputs):
         return True
 
     @property
-    def flat(self) -> FlatSequences:
-        """The static tensors."""
-        return self.tables
-
-    @property
     def longest(self) -> int:
         """What holds for every replay."""
         return self.max_length
 
-    @property
-    def decoding(self) -> torch.Tensor:
-        """All of them."""
-        return self.tables.starts[:-1]
-
     def tiles(self, queries: int) -> torch.Tensor:  # noqa: ARG002 - there are none of any size
         """None: each sequence has one query."""
-        return self.tables.starts.new_empty((0, 2))
+        return self.decoding.new_empty((0, 2))
 
 
 class StaticBuffers:
@@ -107,9 +95,10 @@ class StaticBuffers:
             slot_blocks=numbers[2, :size],
             slot_offsets=numbers[3, :size],
             sequences=(),
+            flat=FlatSequences(tables[:size], contexts[:size], self._starts[: size + 1]),
+            decoding=self._starts[:size],
             sampled_rows=self._rows[:size],
             sampled_requests=requests,
-            tables=FlatSequences(tables[:size], contexts[:size], self._starts[: size + 1]),
             max_length=self.max_length,
         )
 

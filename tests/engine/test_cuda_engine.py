@@ -25,6 +25,7 @@ from experiment.engine.kernels import (
 from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import FP8, LayerKV, from_blocks
+from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.triton_support import reason_against
 from kvsim.scheduler import SchedulerConfig
 from kvsim.step import BlockOp, OpKind, StepPlan
@@ -56,6 +57,8 @@ def on_gpu(step: Step, dtype: torch.dtype = torch.float32) -> Step:
         slot_offsets=inputs.slot_offsets.to(GPU),
         sampled_rows=inputs.sampled_rows.to(GPU),
         sequences=tuple(replace(s, table=s.table.to(GPU)) for s in inputs.sequences),
+        flat=FlatSequences(*(tensor.to(GPU) for tensor in inputs.flat)),
+        decoding=inputs.decoding.to(GPU),
     )
     q, kv = step.q.to(GPU, dtype), step.kv.to(GPU, dtype)
     return replace(step, q=q, kv=kv, inputs=moved)
