@@ -95,7 +95,7 @@ def numba_scatter(
     kv: torch.Tensor, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
 ) -> None:
     """Write what ``numba_kernel`` reads in place; anything else goes to torch."""
-    if kv.device.type != "cpu" or kv.dtype != torch.float32 or inputs.padded:
+    if kv.device.type != "cpu" or kv.dtype != torch.float32 or inputs.live is not None:
         scatter(kv, inputs, keys, values)
     else:
         _cpu_write()(kv, inputs.slot_blocks, inputs.slot_offsets, keys, values)
@@ -233,7 +233,7 @@ def numba_fused(
         return None
     fits = inputs.kept.get("fused")
     if fits is None:
-        fits = q.device.type == "cpu" and q.dtype == torch.float32 and not inputs.padded
+        fits = q.device.type == "cpu" and q.dtype == torch.float32 and inputs.live is None
         fits = fits and not inputs.by_size[1] and _cpu_step().apart(inputs)
         inputs.kept["fused"] = fits
     if not fits:

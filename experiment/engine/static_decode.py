@@ -40,9 +40,15 @@ class StaticInputs(StepInputs):
     max_length: int
 
     @property
-    def padded(self) -> bool:
+    def live(self) -> torch.Tensor:
         """Any row may be one of padding."""
-        return True
+        return self.slot_blocks >= 0
+
+    @property
+    def touched(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """A block for each row; for rows of padding the first row's, or 0 if that is one too."""
+        blocks = torch.where(self.live, self.slot_blocks, self.slot_blocks[0]).clamp(min=0)
+        return blocks, self.sampled_rows
 
     @property
     def longest(self) -> int:
@@ -99,6 +105,7 @@ class StaticBuffers:
             decoding=self._starts[:size],
             sampled_rows=self._rows[:size],
             sampled_requests=requests,
+            blocks=(),
             max_length=self.max_length,
         )
 

@@ -79,6 +79,7 @@ class StepInputs:
         decoding: int32 [sequences that have one query], their indices.
         sampled_rows: [requests that sample], their last row in the packed batch.
         sampled_requests: their ids, in the same order.
+        blocks: ``slot_blocks`` on the host; empty where the tensors are filled anew for each step.
     """
 
     input_ids: torch.Tensor
@@ -90,6 +91,7 @@ class StepInputs:
     decoding: torch.Tensor
     sampled_rows: torch.Tensor
     sampled_requests: tuple[int, ...]
+    blocks: Sequence[int]
 
     @cached_property
     def touched(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,13 +99,18 @@ class StepInputs:
 
         The second is [tokens], indices into the first.
         """
-        blocks, which = torch._unique(self.slot_blocks, sorted=True, return_inverse=True)
-        return blocks, which
+        places = {block: place for place, block in enumerate(sorted(set(self.blocks)))}
+        which = [places[block] for block in self.blocks]
+        blocks, indices = _on_device([list(places), which], [], self.slot_blocks.device)
+        return blocks, indices
 
     @property
-    def padded(self) -> bool:
-        """Whether rows with the slot block -1 are among the tokens, which go nowhere."""
-        return False
+    def live(self) -> torch.Tensor | None:
+        """Which tokens go somewhere, bool [tokens]; None where all do, as in a packed step.
+
+        Those of rows of padding have the slot block -1.
+        """
+        return None
 
     @cached_property
     def longest(self) -> int:
@@ -204,6 +211,7 @@ def build_inputs(
         decoding=flat[2],
         sampled_rows=sampled_rows,
         sampled_requests=tuple(request for _, request in sampled),
+        blocks=blocks,
     )
 
 

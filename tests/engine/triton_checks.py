@@ -18,11 +18,12 @@ from experiment.engine.engine import Engine
 from experiment.engine.kernels import choose_kernel, reference_kernel
 from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.quantized import FP8, LayerKV, from_blocks
+from experiment.engine.quantized import FP8, KV_DTYPES, LayerKV, from_blocks
 from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.triton_kernel import attend, warm_up
 from experiment.engine.triton_support import reason_against
 from experiment.engine.triton_tile import interpreted, layer_of
+from experiment.kv_dtype import cache_geometry
 
 TOLERANCE = 1e-5
 CPU = torch.device("cpu")
@@ -215,3 +216,23 @@ def test_the_engine_runs_on_it_with_padded_batches() -> None:
     for request, prompt in enumerate(prompts):
         assert engine.generated(request) == solo("llama", prompt, 3)
     assert (graphs.counts.steps, graphs.counts.rows, graphs.counts.padding_rows) == (2, 6, 2)
+
+
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_decoding_over_eight_bits_can_be_captured(kv_dtype: str) -> None:
+    """The same tokens as without graphs, and padding is written nowhere."""
+    found = []
+    for captured in (False, True):
+        shape = cache_geometry(geometry("llama"), kv_dtype)
+        runner = ModelRunner(
+            tiny("llama"), KVPool(shape, 12, 4, KV_DTYPES[kv_dtype], CPU), "triton"
+        )
+        if captured:
+            runner.capture_decoding(4, 32, lambda work: (work(), work)[1])
+            assert runner.pool.written_slots() == 0
+        engine = Engine(runner, None, None, VOCABULARY, POSITIONS)
+        for request, length in enumerate((1, 9, 4)):
+            engine.add(request, list(range(3, 3 + length)), 3)
+        CheckedRun(engine).to_the_end()
+        found.append([engine.generated(request) for request in range(3)])
+    assert found[0] == found[1]
