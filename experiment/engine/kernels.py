@@ -22,7 +22,14 @@ import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
 from experiment.compiled_cache import code_cache, numba_cache
 from experiment.engine.kv_pool import KVPool, scatter
-from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take, to_blocks
+from experiment.engine.quantized import (
+    LayerKV,
+    QuantizedKV,
+    Rescale,
+    from_blocks,
+    take,
+    to_blocks,
+)
 from experiment.engine.step_inputs import SDPA_FROM, PackedSequence, StepInputs, build_inputs
 from experiment.engine.triton_support import reason_against
 from experiment.messages import Message, message
@@ -164,6 +171,14 @@ def triton_module() -> ModuleType:
     from experiment.engine import triton_kernel as module
 
     return module
+
+
+def triton_rescale() -> Rescale:
+    """What enlarges the scales of an int8 pool on a GPU."""
+    triton_module()  # where the compiled code goes is settled there
+    from experiment.engine.triton_rescale import rescale
+
+    return rescale
 
 
 @cache

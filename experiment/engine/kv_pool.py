@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 
 from experiment.engine import quantized
-from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, bits
+from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, Rescale, bits
 from experiment.engine.step_inputs import StepInputs, to_device
 from experiment.engine.swap import Transfers, transfers_for
 from experiment.memory.tensors import storage_bytes
@@ -91,8 +91,9 @@ class KVPool:
         self._stores = [store((heads, block_size, geometry.head_dim), dtype, poison)]
         if dtype == torch.int8:
             self._stores.append(store((heads,), torch.float32, nan))
-        # Puts keys and values into their slots; a kernel may bring its own.
+        # Puts keys and values into their slots, and enlarges scales; a kernel may bring its own.
         self.scatter: Scatter = scatter
+        self.rescale: Rescale = quantized.rescale
         # In eight bits a block without content is one whose scale says so.
         self._poison_freed = poison_freed or dtype in (torch.int8, FP8)
         self._owners = [0] * num_blocks
@@ -151,7 +152,7 @@ class KVPool:
             small = (bits(quantized.to_fp8(rows)) for rows in (keys, values))
             self.scatter(bits(kv.values), inputs, *small)
         else:
-            quantized.write(kv, inputs, torch.stack((keys, values)))
+            quantized.write(kv, inputs, torch.stack((keys, values)), self.rescale)
 
     def apply(self, plan: StepPlan) -> None:
         """Carry out the block operations of a plan, in their order.

@@ -12,7 +12,13 @@ from experiment.engine.attention import (
 )
 from experiment.engine.checks import checked
 from experiment.engine.decode_graphs import Capture, DecodeGraphs, padded_sizes
-from experiment.engine.kernels import KERNELS, Kernel, numba_scatter, triton_module
+from experiment.engine.kernels import (
+    KERNELS,
+    Kernel,
+    numba_scatter,
+    triton_module,
+    triton_rescale,
+)
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.last_layer import last_feed_forward, on_rows
 from experiment.engine.static_decode import StaticBuffers, StaticInputs
@@ -42,7 +48,7 @@ class ModelRunner:
         # Where decoding steps were captured; see capture_decoding.
         self.graphs: DecodeGraphs | None = None
         if kernel == "triton":
-            pool.scatter = triton_module().write
+            pool.scatter, pool.rescale = triton_module().write, triton_rescale()
         if kernel == "numba":
             pool.scatter = numba_scatter
 

@@ -21,6 +21,7 @@ lies beyond ±448 becomes ±448, as in vLLM without calibrated scales.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -54,6 +55,7 @@ class QuantizedKV:
 
 
 LayerKV = torch.Tensor | QuantizedKV
+Rescale = Callable[[torch.Tensor, StepInputs, torch.Tensor, torch.Tensor], None]
 
 
 def scale_of(largest: torch.Tensor) -> torch.Tensor:
@@ -84,17 +86,32 @@ def to_fp8(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(-FP8_LARGEST, FP8_LARGEST).to(FP8)
 
 
-def write(kv: QuantizedKV, inputs: StepInputs, rows: torch.Tensor) -> None:
+def rescale(values: torch.Tensor, inputs: StepInputs, old: torch.Tensor, new: torch.Tensor) -> None:
+    """Bring the numbers of all blocks of a step to larger scales.
+
+    Args:
+        values: of a layer, [2, blocks, kv_heads, block_size, head_dim].
+        inputs: the step.
+        old: scales of the blocks that it writes, [2, written blocks, kv_heads].
+        new: the same, as they shall be.
+    """
+    blocks, _ = inputs.touched
+    values[:, blocks] = _shifted(values[:, blocks], old, new)
+
+
+def write(
+    kv: QuantizedKV, inputs: StepInputs, rows: torch.Tensor, rescale: Rescale = rescale
+) -> None:
     """Put new tokens into their slots in int8; where a block's scale is too small, enlarge it.
 
-    On a GPU, and in the static rows of a graph, every block of the step is brought to its scale
-    anew, which changes nothing where the scale remains: nothing is decided on the host. On a CPU
-    only blocks that need it are read.
+    On a GPU, and in the static rows of a graph, nothing is decided on the host; on a CPU only
+    blocks are read whose scale grows.
 
     Args:
         kv: the layer.
         inputs: the step. What would go to rows of padding is that of the first row instead.
         rows: keys and values, [2, tokens, kv_heads, head_dim].
+        rescale: does what :func:`rescale` does.
     """
     assert kv.scales is not None
     blocks, which = inputs.touched
@@ -113,12 +130,12 @@ def write(kv: QuantizedKV, inputs: StepInputs, rows: torch.Tensor) -> None:
         new = torch.where(live[0], new, old)
         written = torch.where(live[0], written, kv.values[place])
     if live is not None or kv.values.device.type != "cpu":
-        kv.values[:, blocks] = _rescale(kv.values[:, blocks], old, new)
+        rescale(kv.values, inputs, old, new)
         kv.scales[:, blocks] = new
     elif not bool((needed <= old).all()):  # a block begins, or grows, or is given what is no number
         half, block, head = chosen = torch.where((new > old) | new.isnan())
         grown = (half, blocks[block], head)
-        kv.values[grown] = _rescale(kv.values[grown], old[chosen], new[chosen])
+        kv.values[grown] = _shifted(kv.values[grown], old[chosen], new[chosen])
         kv.scales[:, blocks] = new
     kv.values[place] = written
 
@@ -130,7 +147,7 @@ def _largest(rows: torch.Tensor, which: torch.Tensor, like: torch.Tensor) -> tor
     return torch.zeros_like(like).scatter_reduce(1, index, peak, "amax")
 
 
-def _rescale(values: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+def _shifted(values: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     """Numbers of some blocks and heads [..., block_size, head_dim] at larger scales [...].
 
     A shift of an integer rounds down, also below zero; by seven places any int8 has become 0
