@@ -20,15 +20,15 @@ def measure_asides(run: ArmRun, model: torch.nn.Module, kernel: str) -> None:
     if run.task.arm != "paged":
         return
     with run.paused():
-        if name == "lookup":
-            run.emit(_lookup(run, model, kernel))
+        if name == "lookup" and (timed := _lookup(run, model, kernel)):
+            run.emit(timed)
         elif name == "holes":
             for each in ("first_fit", "buddy"):
                 run.emit(_holes(run, each))
 
 
-def _lookup(run: ArmRun, model: torch.nn.Module, kernel: str) -> LookupTimed:
-    """At the end of the workload's requests, which are all alike."""
+def _lookup(run: ArmRun, model: torch.nn.Module, kernel: str) -> LookupTimed | None:
+    """At the end of the workload's requests, which are all alike; None if it cannot be timed."""
     workload, like = run.task.workload, torch.empty(0, dtype=run.task.dtype, device=run.device)
     first, count = workload.requests[0], len(workload.requests)
     context = final_tokens(len(first.token_ids), first.max_new_tokens)
@@ -37,6 +37,8 @@ def _lookup(run: ArmRun, model: torch.nn.Module, kernel: str) -> LookupTimed:
     known: Any = model.config
     heads = int(known.num_attention_heads)
     found = time_lookup(kernel, queries(count, heads, given[0].kv), given)
+    if found is None:
+        return None
     return LookupTimed(
         arm=run.task.arm, requests=count, context=context, block_size=size, **asdict(found)
     )

@@ -75,7 +75,7 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
         UserError: it says ``on`` and that cannot be done.
     """
     asked = run.task.config.engine.cuda_graphs
-    reason, before = _against_graphs(asked, run.device, kernel, runner), None
+    reason, before = _against_graphs(asked, run.device, kernel), None
     if reason is None:
         trim()  # capturing does; what the allocator kept until now would be missing from the count
         before = _reserved(run.device)
@@ -127,17 +127,13 @@ def announce_use(run: ArmRun, graphs: DecodeGraphs | None) -> None:
         run.emit(DecodeGraphsUsed(arm=run.task.arm, **asdict(graphs.counts)))
 
 
-def _against_graphs(
-    asked: str, device: torch.device, kernel: str, runner: ModelRunner
-) -> Message | None:
+def _against_graphs(asked: str, device: torch.device, kernel: str) -> Message | None:
     if asked == "off":
         return message("graphs.off")
     if device.type != "cuda":
         return message("graphs.no_gpu")
     if kernel != "triton":  # the others read lengths on the host
         return message("graphs.kernel", kernel=kernel)
-    if runner.pool.quantized:  # whether a scale must grow is read on the host
-        return message("graphs.eight_bits")
     return None
 
 

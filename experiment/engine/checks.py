@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from kvsim.geometry import final_tokens
 
 if TYPE_CHECKING:
@@ -21,6 +23,18 @@ class InvalidLogitsError(Exception):
 
     The step is lost, the engine is not: abort the requests, and every block is free again.
     """
+
+
+def checked(logits: torch.Tensor) -> torch.Tensor:
+    """Return logits, [rows, vocabulary], of which every row has a largest number.
+
+    Raises:
+        InvalidLogitsError: NaN or infinity among them, or a row of nothing but -infinity.
+    """
+    # The largest of a row is NaN where one of them is.
+    if len(logits) and not torch.isfinite(logits.amax(-1)).all():
+        raise InvalidLogitsError
+    return logits
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ import torch
 
 from experiment.engine.beam_search import BeamParams, Hypothesis
 from experiment.engine.beams import Beams
-from experiment.engine.checks import InvalidRequestError, RequestLimits
+from experiment.engine.checks import InvalidRequestError, RequestLimits, checked
 from experiment.engine.generation import EngineStatus, Generation, StepOutcome
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.sampling import GREEDY, Sampler, SamplingParams, sample_all
-from experiment.engine.step_inputs import StepInputs, build_inputs
+from experiment.engine.step_inputs import StepInputs, build_inputs, to_device
 from experiment.sampling import FIRST_BEAM_ID
 from kvsim.blocks import BlockPool
 from kvsim.prefix import KeyChain
@@ -246,43 +246,40 @@ class Engine:
         return build_inputs(plan, tokens, tables, size, device)
 
     def _sample(self, plan: StepPlan, requests: Sequence[int], logits: torch.Tensor) -> StepOutcome:
-        moves = self._beams.move(requests, logits)
         rows = [i for i, r in enumerate(requests) if self._generations[r].search is None]
         if len(rows) < len(requests):
-            requests, logits = [requests[row] for row in rows], logits[rows]
-        tokens = self._sample_alone(requests, logits, moves.forked) if rows else {}
+            checked(logits)  # before any beam moves
+        moves = self._beams.move(requests, logits)
+        tokens = self._sample_alone(requests, rows, logits, moves.forked) if rows else {}
         return StepOutcome(plan, tokens, moves.forked, tuple(moves.pruned), tuple(moves.stopped))
 
     def _sample_alone(
-        self, requests: Sequence[int], logits: torch.Tensor, forked: dict[int, int]
-    ) -> dict[int, int]:
-        """The next token of each request that is no beam, and first ones of its samples."""
-        generations = [self._generations[request] for request in requests]
-        samplers = [generation.sampler for generation in generations]
-        chosen = sample_all(logits, samplers, [g.generated for g in generations])
-        tokens = dict(zip(requests, chosen, strict=True))
-        for row, (request, generation) in enumerate(zip(requests, generations, strict=True)):
-            if generation.children and not generation.generated:
-                self._fork(request, generation, logits[row], tokens, forked)
-        for request, token in tokens.items():
-            self._generations[request].tokens.append(token)
-        return tokens
-
-    def _fork(
-        self,
-        request: int,
-        parent: Generation,
-        logits: torch.Tensor,
-        tokens: dict[int, int],
+        self, requests: Sequence[int], rows: list[int], logits: torch.Tensor,
         forked: dict[int, int],
-    ) -> None:
-        """Draw the first token of every further sample from the logits of the same prompt."""
-        for index, child in enumerate(parent.children, 1):
-            sampler = Sampler(parent.sampler.params, index)
-            self._generations[child] = parent.fork(sampler=sampler)
-            tokens[child] = sampler(logits, 0)
-            forked[child] = request
-        self._promised.difference_update(parent.children)
+    ) -> dict[int, int]:  # fmt: skip
+        """The next token of the requests in ``rows``, no beams, and first ones of their samples.
+
+        All samples of a prompt begin with the logits of its last position.
+        """
+        draws = [(row, requests[row], self._generations[requests[row]].sampler) for row in rows]
+        for row in rows:
+            parent = self._generations[requests[row]]
+            if not parent.generated:
+                params, children = parent.sampler.params, enumerate(parent.children, 1)
+                draws += [(row, child, Sampler(params, index)) for index, child in children]
+        sources = [row for row, _, _ in draws]
+        if sources != list(range(len(requests))):
+            logits = logits[to_device(torch.tensor(sources), logits.device)]
+        generated = [self._generations[requests[row]].generated for row in sources]
+        chosen = sample_all(logits, [sampler for _, _, sampler in draws], generated)
+        for row, child, sampler in draws[len(rows) :]:
+            self._generations[child] = self._generations[requests[row]].fork(sampler=sampler)
+            self._promised.discard(child)
+            forked[child] = requests[row]
+        tokens = {sequence: token for (_, sequence, _), token in zip(draws, chosen, strict=True)}
+        for sequence, token in tokens.items():
+            self._generations[sequence].tokens.append(token)
+        return tokens
 
     def _queue(self, request: int, generation: Generation) -> None:
         try:

@@ -22,7 +22,14 @@ import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
 from experiment.compiled_cache import code_cache, numba_cache
 from experiment.engine.kv_pool import KVPool, scatter
-from experiment.engine.quantized import LayerKV, QuantizedKV, from_blocks, take, to_blocks
+from experiment.engine.quantized import (
+    LayerKV,
+    QuantizedKV,
+    Rescale,
+    from_blocks,
+    take,
+    to_blocks,
+)
 from experiment.engine.step_inputs import SDPA_FROM, PackedSequence, StepInputs, build_inputs
 from experiment.engine.triton_support import reason_against
 from experiment.messages import Message, message
@@ -95,7 +102,7 @@ def numba_scatter(
     kv: torch.Tensor, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
 ) -> None:
     """Write what ``numba_kernel`` reads in place; anything else goes to torch."""
-    if kv.device.type != "cpu" or kv.dtype != torch.float32 or inputs.padded:
+    if kv.device.type != "cpu" or kv.dtype != torch.float32 or inputs.live is not None:
         scatter(kv, inputs, keys, values)
     else:
         _cpu_write()(kv, inputs.slot_blocks, inputs.slot_offsets, keys, values)
@@ -166,6 +173,14 @@ def triton_module() -> ModuleType:
     return module
 
 
+def triton_rescale() -> Rescale:
+    """What enlarges the scales of an int8 pool on a GPU."""
+    triton_module()  # where the compiled code goes is settled there
+    from experiment.engine.triton_rescale import rescale
+
+    return rescale
+
+
 @cache
 def _int8_attend() -> Callable[..., None]:
     _cpu_kernel()  # where the compiled code goes is settled there
@@ -233,7 +248,7 @@ def numba_fused(
         return None
     fits = inputs.kept.get("fused")
     if fits is None:
-        fits = q.device.type == "cpu" and q.dtype == torch.float32 and not inputs.padded
+        fits = q.device.type == "cpu" and q.dtype == torch.float32 and inputs.live is None
         fits = fits and not inputs.by_size[1] and _cpu_step().apart(inputs)
         inputs.kept["fused"] = fits
     if not fits:

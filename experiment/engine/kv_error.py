@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from experiment.engine.checks import checked
 from experiment.engine.kernels import KERNELS
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
@@ -145,7 +146,7 @@ class _Run:
         table = list(range(pool.num_blocks))
         inputs = build_inputs(plan, {0: self.tokens}, {0: table}, pool.block_size, pool.kv.device)
         last = torch.arange(max(0, count - _PROMPT_LOGITS), count, device=pool.kv.device)
-        return self.runner.logits(replace(inputs, sampled_rows=last)).float()
+        return checked(self.runner.logits(replace(inputs, sampled_rows=last))).float()
 
 
 def _compare(

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import torch
 
 from experiment.engine import quantized
-from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, bits
-from experiment.engine.step_inputs import StepInputs
+from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, Rescale, bits
+from experiment.engine.step_inputs import StepInputs, to_device
 from experiment.engine.swap import Transfers, transfers_for
 from experiment.memory.tensors import storage_bytes
 from kvsim.geometry import KVGeometry
@@ -91,8 +91,9 @@ class KVPool:
         self._stores = [store((heads, block_size, geometry.head_dim), dtype, poison)]
         if dtype == torch.int8:
             self._stores.append(store((heads,), torch.float32, nan))
-        # Puts keys and values into their slots; a kernel may bring its own.
+        # Puts keys and values into their slots, and enlarges scales; a kernel may bring its own.
         self.scatter: Scatter = scatter
+        self.rescale: Rescale = quantized.rescale
         # In eight bits a block without content is one whose scale says so.
         self._poison_freed = poison_freed or dtype in (torch.int8, FP8)
         self._owners = [0] * num_blocks
@@ -145,10 +146,13 @@ class KVPool:
     ) -> None:
         """Put the step's keys and values, each [tokens, kv_heads, head_dim], into their slots."""
         kv = self.layer(layer)
-        if isinstance(kv, QuantizedKV):
-            quantized.write(kv, inputs.touched, inputs.slot_offsets, torch.stack((keys, values)))
-            return
-        self.scatter(kv, inputs, keys, values)
+        if not isinstance(kv, QuantizedKV):
+            self.scatter(kv, inputs, keys, values)
+        elif kv.scales is None:
+            small = (bits(quantized.to_fp8(rows)) for rows in (keys, values))
+            self.scatter(bits(kv.values), inputs, *small)
+        else:
+            quantized.write(kv, inputs, torch.stack((keys, values)), self.rescale)
 
     def apply(self, plan: StepPlan) -> None:
         """Carry out the block operations of a plan, in their order.
@@ -168,7 +172,7 @@ class KVPool:
         if op.kind is OpKind.COPY:
             for store in self._stores:
                 kept = bits(store.device)
-                kept[:, :, list(op.blocks)] = kept[:, :, list(op.sources)]
+                kept[:, :, self._index(op.blocks)] = kept[:, :, self._index(op.sources)]
             for block in op.sources:
                 self._owners[block] -= 1
         if op.kind in GIVES_BACK:
@@ -199,10 +203,13 @@ class KVPool:
 
     def poison(self, blocks: Iterable[int]) -> None:
         """Make whole blocks unreadable: NaN, or what stands for it."""
-        index = torch.tensor(list(blocks), dtype=torch.long, device=self.kv.device)
+        index = self._index(blocks)
         if index.numel():
             for store in self._stores:
                 bits(store.device).index_fill_(2, index, store.poison)
+
+    def _index(self, blocks: Iterable[int]) -> torch.Tensor:
+        return to_device(torch.tensor(list(blocks), dtype=torch.long), self.kv.device)
 
     def poisoned_bytes(self) -> int:
         """Bytes of slots and scales that hold poison, by the tensors alone: shape and content."""
@@ -240,9 +247,8 @@ def scatter(kv: torch.Tensor, inputs: StepInputs, keys: torch.Tensor, values: to
 
     Rows of padding are left out.
     """
-    blocks, offsets = inputs.slot_blocks, inputs.slot_offsets
-    if inputs.padded:
-        live = blocks >= 0
+    blocks, offsets, live = inputs.slot_blocks, inputs.slot_offsets, inputs.live
+    if live is not None:
         blocks, offsets, keys, values = blocks[live], offsets[live], keys[live], values[live]
     kv[0][blocks, :, offsets] = keys
     kv[1][blocks, :, offsets] = values

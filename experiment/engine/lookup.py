@@ -5,17 +5,25 @@
     scattered    table 6 1 4 3 | 0 7 2 5           the same blocks anywhere
 
 One decoding step's attention of one layer is timed, the three in turn, so that what disturbs the
-machine disturbs all of them.
+machine disturbs all of them. On a GPU a call takes the host longer than the device, and what was
+read last lies in the L2 cache: calls are captured, over copies that exceed that cache together, and
+events of the device time their replays.
+
+    one graph of a layout     attend(copy 0)  attend(copy 1) ...  attend(copy n)     > 2 L2 caches
+    one turn                  replay | event  replay  replay ...  replay  event
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
+from typing import Any, NamedTuple
 
 import torch
 
+from experiment.engine.decode_graphs import Work, cuda_capture
 from experiment.engine.kernels import KERNELS
 from experiment.engine.step_inputs import StepInputs, build_inputs
 from kvsim.blocks import blocks_needed
@@ -84,22 +92,94 @@ def queries(requests: int, heads: int, like: torch.Tensor) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def time_lookup(kernel: str, q: torch.Tensor, given: list[Layout], rounds: int = ROUNDS) -> Lookup:
-    """Time the layouts of :func:`layouts` with the queries ``q``, [requests, heads, head_dim]."""
+def time_lookup(
+    kernel: str, q: torch.Tensor, given: list[Layout], rounds: int = ROUNDS
+) -> Lookup | None:
+    """Time the layouts of :func:`layouts` with the queries ``q``, [requests, heads, head_dim].
+
+    None where the device waits for the host, whose time this would be, or cannot capture calls.
+    """
     attend, scale = KERNELS[kernel], float(q.shape[-1]) ** -0.5
-    times: list[list[float]] = [[] for _ in given]
+    cache = _l2_bytes(q.device)
+    # Held until the end: a graph reads what its calls read and keeps none of it.
+    copies = [_copies(layout.kv, cache) for layout in given]
+
+    def timer(layout: Layout, read: list[torch.Tensor]) -> Timer:
+        def work() -> None:
+            for kv in read:
+                attend(q, kv, layout.inputs, scale)
+
+        return _replays(work, len(read), q.device) if cache else _calls(work, len(read))
+
+    try:
+        timers = [timer(layout, read) for layout, read in zip(given, copies, strict=True)]
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # not permitted when stream is capturing
+        return None
+    times: list[list[Timed]] = [[] for _ in given]
     for turn in range(rounds + 1):
-        for layout, seen in zip(given, times, strict=True):
-            _wait(q)
-            began = time.perf_counter()
-            for _ in range(_CALLS):
-                attend(q, layout.kv, layout.inputs, scale)
-            _wait(q)
+        for run, seen in zip(timers, times, strict=True):
+            timed = run()
             if turn:  # the first turn warms up
-                seen.append((time.perf_counter() - began) / _CALLS)
-    return Lookup(*(median(seen) for seen in times))
+                seen.append(timed)
+    calls = [median(each.call_s for each in seen) for seen in times]
+    hosts = [median(each.host_s for each in seen) for seen in times]
+    # A device that waits for the host takes as long as the host: only well above it is its own.
+    if any(2 * host > call for host, call in zip(hosts, calls, strict=True)):
+        return None
+    return Lookup(*calls)
 
 
-def _wait(q: torch.Tensor) -> None:
-    if q.device.type == "cuda":
-        torch.cuda.synchronize(q.device)
+class Timed(NamedTuple):
+    """Seconds of one call, and those in which the host only asked a device for it."""
+
+    call_s: float
+    host_s: float
+
+
+Timer = Callable[[], Timed]
+
+
+def _l2_bytes(device: torch.device) -> int:
+    """Bytes of a GPU's largest cache; 0 for a CPU, which is timed as it is."""
+    cuda: Any = torch.cuda  # torch leaves some of these without types
+    return int(cuda.get_device_properties(device).L2_cache_size) if device.type == "cuda" else 0
+
+
+def _copies(kv: torch.Tensor, cache: int) -> list[torch.Tensor]:
+    """What the calls of one turn read, one after another: more than twice ``cache`` bytes."""
+    copies = [kv, *(kv.clone() for _ in range(2 * cache // kv.nbytes))]
+    return [copies[call % len(copies)] for call in range(max(_CALLS, len(copies)))]
+
+
+def _calls(work: Work, calls: int) -> Timer:
+    """Calls as they are, by the host's clock."""
+
+    def run() -> Timed:
+        began = time.perf_counter()
+        work()
+        return Timed((time.perf_counter() - began) / calls, 0.0)
+
+    return run
+
+
+def _replays(work: Work, calls: int, device: torch.device) -> Timer:
+    """Calls captured as a graph, by the device's events; the host's time is that of launching."""
+    cuda: Any = torch.cuda
+    replay = cuda_capture(device)(work)
+    begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+    total = _CALLS * calls
+
+    def run() -> Timed:
+        replay()  # while it runs the host gets ahead
+        began = time.perf_counter()
+        begin.record()
+        for _ in range(_CALLS):
+            replay()
+        end.record()
+        host_s = time.perf_counter() - began
+        end.synchronize()
+        return Timed(begin.elapsed_time(end) / 1e3 / total, host_s / total)
+
+    return run

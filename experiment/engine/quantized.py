@@ -21,9 +21,12 @@ lies beyond ±448 becomes ±448, as in vLLM without calibrated scales.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+
+from experiment.engine.step_inputs import StepInputs
 
 POISON = -128
 LARGEST = 127
@@ -52,6 +55,7 @@ class QuantizedKV:
 
 
 LayerKV = torch.Tensor | QuantizedKV
+Rescale = Callable[[torch.Tensor, StepInputs, torch.Tensor, torch.Tensor], None]
 
 
 def scale_of(largest: torch.Tensor) -> torch.Tensor:
@@ -77,37 +81,63 @@ def dequantize(values: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) ->
     return x.masked_fill(values == POISON, float("nan")).to(dtype)
 
 
+def to_fp8(x: torch.Tensor) -> torch.Tensor:
+    """Each number to the nearest of float8_e4m3fn; what lies beyond ±448 becomes ±448."""
+    return x.clamp(-FP8_LARGEST, FP8_LARGEST).to(FP8)
+
+
+def rescale(values: torch.Tensor, inputs: StepInputs, old: torch.Tensor, new: torch.Tensor) -> None:
+    """Bring the numbers of all blocks of a step to larger scales.
+
+    Args:
+        values: of a layer, [2, blocks, kv_heads, block_size, head_dim].
+        inputs: the step.
+        old: scales of the blocks that it writes, [2, written blocks, kv_heads].
+        new: the same, as they shall be.
+    """
+    blocks, _ = inputs.touched
+    values[:, blocks] = _shifted(values[:, blocks], old, new)
+
+
 def write(
-    kv: QuantizedKV, touched: tuple[torch.Tensor, torch.Tensor], offsets: torch.Tensor,
-    rows: torch.Tensor,
-) -> None:  # fmt: skip
-    """Put new tokens into their slots; where a block's scale is too small, bring it to a larger.
+    kv: QuantizedKV, inputs: StepInputs, rows: torch.Tensor, rescale: Rescale = rescale
+) -> None:
+    """Put new tokens into their slots in int8; where a block's scale is too small, enlarge it.
+
+    On a GPU, and in the static rows of a graph, nothing is decided on the host; on a CPU only
+    blocks are read whose scale grows.
 
     Args:
         kv: the layer.
-        touched: the blocks that are written, each once, [written blocks], and which of them
-            each token goes to, [tokens].
-        offsets: slot in the block, [tokens].
+        inputs: the step. What would go to rows of padding is that of the first row instead.
         rows: keys and values, [2, tokens, kv_heads, head_dim].
+        rescale: does what :func:`rescale` does.
     """
-    blocks, which = touched
-    if kv.scales is None:
-        small = rows.float().clamp(-FP8_LARGEST, FP8_LARGEST).to(FP8)
-        bits(kv.values)[:, blocks[which], :, offsets] = bits(small).transpose(0, 1)
-        return
+    assert kv.scales is not None
+    blocks, which = inputs.touched
+    offsets, live = inputs.slot_offsets, inputs.live
+    if live is not None:
+        source = which * live
+        rows, offsets = rows[:, source], offsets[source]
     rows = rows.float()
     old = kv.scales[:, blocks]  # [2, written blocks, kv_heads]
     needed = scale_of(_largest(rows, which, old))
-    new = torch.fmax(old, needed)
-    if not bool((needed <= old).all()):  # a block begins, or grows, or is given what is no number
-        # The last spoils its block, as NaN must show; fmax would forget it.
-        new.masked_fill_(needed.isnan(), float("nan"))
-        half, block, head = torch.where((new > old) | new.isnan())
-        place = (half, blocks[block], head)
-        chosen = (half, block, head)
-        kv.values[place] = _rescale(kv.values[place], old[chosen], new[chosen])
+    # NaN among the old ones is a block that begins; among the needed ones it spoils its block.
+    new = torch.where(old > needed, old, needed)
+    written = quantize(rows, new[:, which, :, None]).transpose(0, 1)
+    place = (slice(None), blocks[which], slice(None), offsets)
+    if live is not None:  # all rows are padding while a graph is captured
+        new = torch.where(live[0], new, old)
+        written = torch.where(live[0], written, kv.values[place])
+    if live is not None or kv.values.device.type != "cpu":
+        rescale(kv.values, inputs, old, new)
         kv.scales[:, blocks] = new
-    kv.values[:, blocks[which], :, offsets] = quantize(rows, new[:, which, :, None]).transpose(0, 1)
+    elif not bool((needed <= old).all()):  # a block begins, or grows, or is given what is no number
+        half, block, head = chosen = torch.where((new > old) | new.isnan())
+        grown = (half, blocks[block], head)
+        kv.values[grown] = _shifted(kv.values[grown], old[chosen], new[chosen])
+        kv.scales[:, blocks] = new
+    kv.values[place] = written
 
 
 def _largest(rows: torch.Tensor, which: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -117,15 +147,15 @@ def _largest(rows: torch.Tensor, which: torch.Tensor, like: torch.Tensor) -> tor
     return torch.zeros_like(like).scatter_reduce(1, index, peak, "amax")
 
 
-def _rescale(values: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """Numbers of some blocks and heads [n, block_size, head_dim] at larger scales [n].
+def _shifted(values: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """Numbers of some blocks and heads [..., block_size, head_dim] at larger scales [...].
 
     A shift of an integer rounds down, also below zero; by seven places any int8 has become 0
     or -1.
     """
     doubled = (new.view(torch.int32) >> 23) - (old.view(torch.int32) >> 23)
-    shift = doubled.clamp(0, 7).to(torch.int8)[:, None, None]
-    unreadable = (values == POISON) | new.isnan()[:, None, None]
+    shift = doubled.clamp(0, 7).to(torch.int8)[..., None, None]
+    unreadable = (values == POISON) | new.isnan()[..., None, None]
     return (values >> shift).masked_fill(unreadable, POISON)
 
 
@@ -136,7 +166,7 @@ def from_blocks(kv: torch.Tensor, dtype: torch.dtype) -> QuantizedKV:
     nothing changes, so this is what a pool of ``dtype`` would hold.
     """
     if dtype == FP8:
-        return QuantizedKV(kv.float().clamp(-FP8_LARGEST, FP8_LARGEST).to(FP8), None)
+        return QuantizedKV(to_fp8(kv), None)
     x = kv.float()
     empty = x.isnan().flatten(3).all(-1)
     scales = scale_of(x.nan_to_num(0.0).abs().amax((3, 4)))

@@ -1,4 +1,15 @@
-"""From logits to a token, per request: greedy, temperature, top-k, top-p, seeds, stop tokens."""
+"""From logits to tokens, a whole step at once: greedy, temperature, top-k, top-p, stop tokens.
+
+    logits [requests, vocabulary]
+      │  stop tokens that come too early ─► -infinity
+      ├─ argmax, all rows ──────────────────────────────────────────────┐
+      └─ rows with a temperature:  ÷ temperature ─► top-k ─► top-p      ├─► one copy to the host
+           weights ─► cumulative sums;  u · total ─► token of that sum ─┘
+                                        u of the request's own CPU generator
+
+Everything but u is computed where the logits are. Weights and their sums are float64: a parallel
+sum in float32 depends on the shape of the batch and need not ascend.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +17,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from experiment.engine.checks import InvalidLogitsError
+from experiment.engine.step_inputs import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +55,12 @@ class SamplingParams:
 
 
 GREEDY = SamplingParams()
+# In place of a token where none can be chosen.
+_NONE = -1
 
 
 class Sampler:
-    """Samples for one request; its random numbers are its own, whatever else is in the batch.
+    """How one request samples, and its random numbers, whatever else is in the batch.
 
     Args:
         index: which of the parallel samples of one prompt this is, from 0.
@@ -58,29 +73,9 @@ class Sampler:
             # On the CPU whatever the device: the same seed gives the same numbers everywhere.
             self._generator = torch.Generator().manual_seed(params.seed + index)
 
-    def __call__(self, logits: torch.Tensor, generated: int) -> int:
-        """Choose a token.
-
-        Args:
-            logits: [vocabulary] of the request's last position.
-            generated: tokens that it has generated before this one.
-
-        Raises:
-            InvalidLogitsError: no token is left to choose.
-        """
-        params = self.params
-        if params.stop_token_ids and generated < params.min_new_tokens:
-            logits = logits.clone()
-            logits[list(params.stop_token_ids)] = float("-inf")
-            if not torch.isfinite(logits.max()):
-                raise InvalidLogitsError
-        if self._generator is None:
-            return int(logits.argmax())
-        # Relative to the largest, so that no temperature, however low, ends in infinity.
-        scores = logits.double().cpu()
-        scores = ((scores - scores.max()) / params.temperature).float()
-        weights = _nucleus(_top_k(scores, params), params)
-        return int(torch.multinomial(weights, 1, generator=self._generator))
+    def uniform(self) -> float:
+        """The next random number in (0, 1]."""
+        return 1 - float(torch.rand((), dtype=torch.float64, generator=self._generator))
 
     def stops(self, token: int) -> bool:
         """Whether ``token`` ends the request."""
@@ -90,43 +85,105 @@ class Sampler:
 def sample_all(
     logits: torch.Tensor, samplers: Sequence[Sampler], generated: Sequence[int]
 ) -> list[int]:
-    """Choose one token per row of [requests, vocabulary]; greedy rows in one go."""
-    if all(
-        plain_greedy(sampler, count) for sampler, count in zip(samplers, generated, strict=True)
-    ):
-        return _likeliest(logits)
-    rows = zip(logits, samplers, generated, strict=True)
-    return [sampler(row, count) for row, sampler, count in rows]
+    """Choose one token per row of [requests, vocabulary]; the host waits for the device once.
+
+    Args:
+        logits: of the last position of each request.
+        samplers: one per row.
+        generated: tokens that each request has generated before this one.
+
+    Raises:
+        InvalidLogitsError: NaN or infinity in a row, or no token is left to choose.
+    """
+    logits = _without_stops(logits, samplers, generated)
+    tokens = _likeliest(logits)
+    largest = logits.gather(-1, tokens[:, None])  # NaN where there is one
+    drawn = [row for row, sampler in enumerate(samplers) if sampler.params.temperature > 0]
+    if drawn:
+        rows = to_device(torch.tensor(drawn), logits.device)
+        # Relative to the largest, so that no temperature, however low, ends in infinity.
+        relative = logits[rows].float() - largest[rows].float()
+        tokens[rows] = _draw(relative, [samplers[row] for row in drawn])
+    chosen: list[int] = tokens.masked_fill(~largest[:, 0].isfinite(), _NONE).tolist()
+    if _NONE in chosen:
+        raise InvalidLogitsError
+    return chosen
 
 
-def _likeliest(logits: torch.Tensor) -> list[int]:
-    """Of each row the first of its largest numbers."""
-    # Torch looks at one number after another here; NumPy at as many as a register holds.
-    by_numpy = logits.device.type == "cpu" and logits.dtype == torch.float32
-    tokens: list[int] = (logits.numpy() if by_numpy else logits).argmax(-1).tolist()
-    return tokens
-
-
-def plain_greedy(sampler: Sampler, generated: int) -> bool:
-    """Whether the likeliest token is taken without further conditions."""
-    params = sampler.params
-    free = not params.stop_token_ids or generated >= params.min_new_tokens
-    return params.temperature == 0 and free
-
-
-def _top_k(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
-    if not 0 < params.top_k < logits.numel():
+def _without_stops(
+    logits: torch.Tensor, samplers: Sequence[Sampler], generated: Sequence[int]
+) -> torch.Tensor:
+    """-infinity in place of stop tokens of requests that may not end yet."""
+    places = [
+        (row, token)
+        for row, (sampler, count) in enumerate(zip(samplers, generated, strict=True))
+        if count < sampler.params.min_new_tokens
+        for token in sampler.params.stop_token_ids
+    ]
+    if not places:
         return logits
-    least = logits.topk(params.top_k).values[-1]
-    return logits.masked_fill(logits < least, float("-inf"))
+    rows, tokens = to_device(torch.tensor(places), logits.device).unbind(1)
+    logits = logits.clone()
+    logits[rows, tokens] -= math.inf  # what is no number remains none
+    return logits
 
 
-def _nucleus(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
-    """Probabilities; those outside the smallest set that reaches ``top_p`` are 0."""
-    weights = logits.softmax(-1)
-    if params.top_p >= 1:
-        return weights
-    ordered, index = weights.sort(descending=True)
-    before = ordered.cumsum(-1) - ordered  # probability of everything likelier
-    kept = torch.where(before < params.top_p, ordered, torch.zeros_like(ordered))
-    return torch.zeros_like(weights).scatter(-1, index, kept)
+def _likeliest(logits: torch.Tensor) -> torch.Tensor:
+    """Of each row the first of its largest numbers, [rows]."""
+    # Torch looks at one number after another here; NumPy at as many as a register holds.
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        return torch.from_numpy(logits.numpy().argmax(-1))
+    return logits.argmax(-1)
+
+
+def _draw(relative: torch.Tensor, samplers: Sequence[Sampler]) -> torch.Tensor:
+    """A random token of each row, [rows].
+
+    Args:
+        relative: logits less the largest of their row, [rows, vocabulary], float32.
+        samplers: one per row, each with a temperature.
+    """
+    params = [sampler.params for sampler in samplers]
+    lowest, highest = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+    numbers = [
+        (min(max(one.temperature, lowest), highest), one.top_k, one.top_p, sampler.uniform())
+        for one, sampler in zip(params, samplers, strict=True)
+    ]
+    columns = to_device(torch.tensor(numbers, dtype=torch.float64), relative.device)
+    temperature, top_k, top_p, uniform = columns[..., None].unbind(1)
+    scores = relative / temperature.float()
+    if most := max(min(one.top_k, scores.shape[1]) for one in params):
+        _keep_likeliest(scores, top_k.long(), most)
+    if any(one.top_p < 1 for one in params):
+        _keep_nucleus(scores, top_p)
+    sums = scores.double().exp_().cumsum_(-1)
+    # The first sum that reaches u · total; what has no weight adds nothing and is never first.
+    return torch.searchsorted(sums, uniform * sums[:, -1:])[:, 0]
+
+
+def _keep_likeliest(scores: torch.Tensor, top_k: torch.Tensor, most: int) -> None:
+    """Set all but the ``top_k`` [rows, 1] largest of each row to -infinity; 0 keeps all.
+
+    As Transformers' TopKLogitsWarper; ``most`` is the largest of ``top_k``, at most the columns.
+    """
+    least = scores.topk(most).values.gather(-1, top_k.clamp(1, most) - 1)
+    scores.masked_fill_((scores < least) & (top_k > 0), -math.inf)
+
+
+def _keep_nucleus(scores: torch.Tensor, top_p: torch.Tensor) -> None:
+    """Set all but the smallest set that has the probability ``top_p`` [rows, 1] to -infinity.
+
+    As Transformers' TopPLogitsWarper; of equal scores the first ones stay.
+    """
+    if scores.device.type == "cpu":  # NumPy again: 30 times as fast with AVX-512
+        ordered = torch.from_numpy(np.sort(scores.numpy(), -1))
+    else:
+        ordered = scores.sort(-1).values
+    sums = ordered.double().exp_().cumsum_(-1)
+    first = torch.searchsorted(sums, (1 - top_p) * sums[:, -1:], right=True)
+    first.clamp_(max=scores.shape[1] - 1)
+    least = ordered.gather(-1, first)
+    equal = scores == least
+    room = torch.searchsorted(ordered, least, right=True) - first
+    outside = (scores < least) | (equal & (equal.cumsum(-1) > room))
+    scores.masked_fill_(outside, -math.inf)

@@ -34,36 +34,30 @@ class StaticInputs(StepInputs):
     """A decoding step over static tensors; the first ``sampled_requests`` rows are requests.
 
     Attributes:
-        tables: the sequences as kernels read them; their tensors are static too.
         max_length: no context will ever be longer.
     """
 
-    tables: FlatSequences
     max_length: int
 
     @property
-    def padded(self) -> bool:
+    def live(self) -> torch.Tensor:
         """Any row may be one of padding."""
-        return True
+        return self.slot_blocks >= 0
 
     @property
-    def flat(self) -> FlatSequences:
-        """The static tensors."""
-        return self.tables
+    def touched(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """A block for each row; for rows of padding the first row's, or 0 if that is one too."""
+        blocks = torch.where(self.live, self.slot_blocks, self.slot_blocks[0]).clamp(min=0)
+        return blocks, self.sampled_rows
 
     @property
     def longest(self) -> int:
         """What holds for every replay."""
         return self.max_length
 
-    @property
-    def decoding(self) -> torch.Tensor:
-        """All of them."""
-        return self.tables.starts[:-1]
-
     def tiles(self, queries: int) -> torch.Tensor:  # noqa: ARG002 - there are none of any size
         """None: each sequence has one query."""
-        return self.tables.starts.new_empty((0, 2))
+        return self.decoding.new_empty((0, 2))
 
 
 class StaticBuffers:
@@ -107,9 +101,11 @@ class StaticBuffers:
             slot_blocks=numbers[2, :size],
             slot_offsets=numbers[3, :size],
             sequences=(),
+            flat=FlatSequences(tables[:size], contexts[:size], self._starts[: size + 1]),
+            decoding=self._starts[:size],
             sampled_rows=self._rows[:size],
             sampled_requests=requests,
-            tables=FlatSequences(tables[:size], contexts[:size], self._starts[: size + 1]),
+            blocks=(),
             max_length=self.max_length,
         )
 

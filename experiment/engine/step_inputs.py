@@ -1,14 +1,21 @@
-"""What a forward pass needs to know of a step plan, as tensors, built once per step."""
+"""What a forward pass needs to know of a step plan, as tensors, built once per step.
+
+    int64   token ids | positions | slot blocks | slot offsets | sampled rows |
+            contexts | starts | decoding | tables, padded               these as int32
+
+All of them are parts of one tensor: one copy to the device, from pinned memory on a GPU.
+"""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from kvsim.step import StepPlan
 
@@ -24,7 +31,7 @@ class PackedSequence:
     Attributes:
         rows: its tokens in the packed batch.
         context: positions that the last of these tokens attends to, itself included.
-        table: physical blocks that hold them, [blocks], on the pool's device.
+        table: physical blocks that hold them, int32 [blocks], on the pool's device.
     """
 
     rows: slice
@@ -68,8 +75,11 @@ class StepInputs:
         slot_blocks: [tokens], physical block that each token's K and V go to.
         slot_offsets: [tokens], slot in that block.
         sequences: per request, in the order of the plan's chunks.
+        flat: the same as tensors.
+        decoding: int32 [sequences that have one query], their indices.
         sampled_rows: [requests that sample], their last row in the packed batch.
         sampled_requests: their ids, in the same order.
+        blocks: ``slot_blocks`` on the host; empty where the tensors are filled anew for each step.
     """
 
     input_ids: torch.Tensor
@@ -77,8 +87,11 @@ class StepInputs:
     slot_blocks: torch.Tensor
     slot_offsets: torch.Tensor
     sequences: tuple[PackedSequence, ...]
+    flat: FlatSequences
+    decoding: torch.Tensor
     sampled_rows: torch.Tensor
     sampled_requests: tuple[int, ...]
+    blocks: Sequence[int]
 
     @cached_property
     def touched(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,23 +99,23 @@ class StepInputs:
 
         The second is [tokens], indices into the first.
         """
-        blocks, which = torch._unique(self.slot_blocks, sorted=True, return_inverse=True)
-        return blocks, which
+        places = {block: place for place, block in enumerate(sorted(set(self.blocks)))}
+        which = [places[block] for block in self.blocks]
+        blocks, indices = _on_device([list(places), which], [], self.slot_blocks.device)
+        return blocks, indices
 
     @property
-    def padded(self) -> bool:
-        """Whether rows with the slot block -1 are among the tokens, which go nowhere."""
-        return False
+    def live(self) -> torch.Tensor | None:
+        """Which tokens go somewhere, bool [tokens]; None where all do, as in a packed step.
+
+        Those of rows of padding have the slot block -1.
+        """
+        return None
 
     @cached_property
     def longest(self) -> int:
         """No context of the step is longer."""
         return max(sequence.context for sequence in self.sequences)
-
-    @cached_property
-    def decoding(self) -> torch.Tensor:
-        """[sequences that have one query], their indices, int32."""
-        return self._int32([i for i, s in enumerate(self.sequences) if s.queries == 1])
 
     def tiles(self, queries: int) -> torch.Tensor:
         """The queries of all other sequences in tiles of so many: int32 [tiles, 2].
@@ -116,15 +129,13 @@ class StepInputs:
                 for first in range(0, sequence.queries, queries)
                 if sequence.queries > 1
             ]
-            self._tiles[queries] = self._int32(made).reshape(-1, 2)
+            tiles = torch.tensor(made, dtype=torch.int32).reshape(-1, 2)
+            self._tiles[queries] = to_device(tiles, self.input_ids.device)
         return self._tiles[queries]
 
     @cached_property
     def _tiles(self) -> dict[int, torch.Tensor]:
         return {}
-
-    def _int32(self, values: Sequence[object]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int32, device=self.input_ids.device)
 
     @cached_property
     def kept(self) -> dict[object, object]:
@@ -142,16 +153,6 @@ class StepInputs:
             else:
                 large.append(sequence)
         return torch.tensor(small, dtype=torch.int32), large
-
-    @cached_property
-    def flat(self) -> FlatSequences:
-        """The sequences as tensors; made once per step, where a kernel asks for them."""
-        tables = pad_sequence([s.table for s in self.sequences], batch_first=True)
-        return FlatSequences(
-            tables.to(torch.int32),
-            self._int32([s.context for s in self.sequences]),
-            self._int32([s.rows.start for s in self.sequences] + [self.sequences[-1].rows.stop]),
-        )
 
 
 def build_inputs(
@@ -172,30 +173,67 @@ def build_inputs(
     ids: list[int] = []
     positions: list[int] = []
     blocks: list[int] = []
-    sequences: list[PackedSequence] = []
+    starts: list[int] = []
     sampled: list[tuple[int, int]] = []
     for chunk in plan.chunks:
         end = chunk.start + chunk.count
         table = tables[chunk.request]
-        first_row = len(ids)
+        starts.append(len(ids))
         ids += tokens[chunk.request][chunk.start : end]
         positions += range(chunk.start, end)
         blocks += [table[position // block_size] for position in range(chunk.start, end)]
-        used = torch.tensor(table[: -(-end // block_size)], dtype=torch.long, device=device)
-        sequences.append(PackedSequence(slice(first_row, len(ids)), end, used))
         if chunk.samples:
             sampled.append((len(ids) - 1, chunk.request))
-
-    def tensor(values: Sequence[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.long, device=device)
-
-    position_ids = tensor(positions)
-    return StepInputs(
-        input_ids=tensor(ids)[None],
-        position_ids=position_ids[None],
-        slot_blocks=tensor(blocks),
-        slot_offsets=position_ids % block_size,
-        sequences=tuple(sequences),
-        sampled_rows=tensor([row for row, _ in sampled]),
-        sampled_requests=tuple(request for _, request in sampled),
+    starts.append(len(ids))
+    contexts = [chunk.start + chunk.count for chunk in plan.chunks]
+    used = [-(-context // block_size) for context in contexts]
+    width = max(used, default=0)
+    padded = array("i")
+    for chunk, count in zip(plan.chunks, used, strict=True):
+        padded.extend(array("i", tables[chunk.request][:count]))
+        padded.frombytes(bytes(4 * (width - count)))
+    offsets = [position % block_size for position in positions]
+    decoding = [index for index, chunk in enumerate(plan.chunks) if chunk.count == 1]
+    input_ids, position_ids, slot_blocks, slot_offsets, sampled_rows, *flat = _on_device(
+        [ids, positions, blocks, offsets, [row for row, _ in sampled]],
+        [contexts, starts, decoding, padded],
+        device,
     )
+    own = flat[3].split_with_sizes([n for count in used for n in (count, width - count)])[::2]
+    rows = [slice(first, behind) for first, behind in pairwise(starts)]
+    return StepInputs(
+        input_ids=input_ids[None],
+        position_ids=position_ids[None],
+        slot_blocks=slot_blocks,
+        slot_offsets=slot_offsets,
+        sequences=tuple(map(PackedSequence, rows, contexts, own)),
+        flat=FlatSequences(flat[3].view(len(used), width), flat[0], flat[1]),
+        decoding=flat[2],
+        sampled_rows=sampled_rows,
+        sampled_requests=tuple(request for _, request in sampled),
+        blocks=blocks,
+    )
+
+
+def _on_device(
+    wide: Sequence[Sequence[int]], narrow: Sequence[Sequence[int]], device: torch.device
+) -> list[torch.Tensor]:
+    """Lists as tensors, first int64, then int32 ones, in one copy.
+
+    Each begins at a multiple of 16 bytes: for other addresses Triton compiles another kernel.
+    """
+    parts = [*(array("q", values) for values in wide), *(array("i", values) for values in narrow)]
+    host, sizes = bytearray(), []
+    for part in parts:
+        size = len(part) * part.itemsize
+        sizes += [size, -size % 16]
+        host += part.tobytes() + bytes(sizes[-1])
+    pieces = to_device(torch.frombuffer(host, dtype=torch.uint8), device).split_with_sizes(sizes)
+    types = [torch.long] * len(wide) + [torch.int32] * len(narrow)
+    return [piece.view(kind) for piece, kind in zip(pieces[::2], types, strict=True)]
+
+
+def to_device(host: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a small tensor from the CPU; to a GPU from pinned memory, so that the host goes on."""
+    pinned = host.pin_memory() if device.type == "cuda" else host
+    return pinned.to(device, non_blocking=True)

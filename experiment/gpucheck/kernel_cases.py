@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from experiment.engine.step_inputs import StepInputs, build_inputs
+from experiment.engine.step_inputs import FlatSequences, StepInputs, build_inputs
 from kvsim.step import Chunk, StepPlan
 
 DIM = 8
@@ -89,5 +89,7 @@ def moved(step: Step, device: torch.device, dtype: torch.dtype = torch.float32) 
         slot_offsets=inputs.slot_offsets.to(device),
         sampled_rows=inputs.sampled_rows.to(device),
         sequences=tuple(replace(s, table=s.table.to(device)) for s in inputs.sequences),
+        flat=FlatSequences(*(tensor.to(device) for tensor in inputs.flat)),
+        decoding=inputs.decoding.to(device),
     )
     return replace(step, q=step.q.to(device, dtype), kv=step.kv.to(device, dtype), inputs=there)

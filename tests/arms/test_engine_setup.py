@@ -120,13 +120,16 @@ def test_graphs_are_captured_for_as_many_requests_as_can_decode_at_once() -> Non
         assert (event.sizes, event.static_bytes, event.reason) == ([1, 2, 4, most], 1000, None)
 
 
+def test_a_cache_in_eight_bits_is_captured_too() -> None:
+    assert capture(FakeRun(), FakeRunner(quantized=True)).reason is None
+
+
 @pytest.mark.parametrize(
     ("run", "kernel", "runner", "key"),
     [
         (FakeRun(cuda_graphs="off"), "triton", FakeRunner(), "graphs.off"),
         (FakeRun(CPU), "numba", FakeRunner(), "graphs.no_gpu"),
         (FakeRun(), "torch", FakeRunner(), "graphs.kernel"),
-        (FakeRun(), "triton", FakeRunner(quantized=True), "graphs.eight_bits"),
         (FakeRun(), "triton", FakeRunner(RuntimeError("not permitted")), "graphs.fails"),
         (FakeRun(), "triton", FakeRunner(UnsupportedModelError("sliding_window")), "graphs.fails"),
     ],

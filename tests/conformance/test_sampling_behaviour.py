@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from experiment.engine.engine import Engine
-from experiment.engine.sampling import Sampler, SamplingParams
+from experiment.engine.sampling import Sampler, SamplingParams, sample_all
 from experiment.gpucheck.tiny_models import VOCABULARY, make_engine, solo
 from kvsim.blocks import blocks_needed
 from kvsim.step import Finish, FinishReason, OpKind
@@ -156,7 +156,8 @@ def test_37_top_k_and_top_p_leave_the_likeliest_alone() -> None:
         counts = dict.fromkeys(range(4), 0)
         for seed in range(400):
             params = SamplingParams(temperature=1.0, seed=seed, **values)  # type: ignore[arg-type]
-            counts[Sampler(params)(logits, 0)] += 1
+            [token] = sample_all(logits[None], [Sampler(params)], [0])
+            counts[token] += 1
         return {token: count for token, count in counts.items() if count}
 
     assert set(drawn(top_k=2)) == {1, 3}

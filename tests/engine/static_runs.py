@@ -7,6 +7,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from experiment.engine.decode_graphs import Work
 from experiment.engine.kernels import torch_kernel
+from experiment.engine.quantized import LayerKV, QuantizedKV, to_blocks
 from experiment.engine.static_decode import StaticInputs
 from experiment.engine.step_inputs import StepInputs
 
@@ -31,18 +32,18 @@ def traced(work: Work) -> Work:
     return replay
 
 
-def flat_kernel(
-    q: torch.Tensor, kv: torch.Tensor, inputs: StepInputs, scale: float
-) -> torch.Tensor:
+def flat_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
     """Attention of static decoding rows from the flat tensors alone; other steps by torch."""
     if not isinstance(inputs, StaticInputs):
         return torch_kernel(q, kv, inputs, scale)
+    if isinstance(kv, QuantizedKV):
+        kv = to_blocks(kv, q.dtype)
     tables, contexts, _ = inputs.flat
     rows, width = tables.shape
     _, _, heads, size, dim = kv.shape
     picked = kv[:, tables.long()].permute(0, 1, 3, 2, 4, 5).reshape(2, rows, heads, -1, dim)
     keys, values = picked.repeat_interleave(q.shape[1] // heads, 2).unbind(0)
-    seen = torch.arange(width * size) < contexts[:, None]
+    seen = torch.arange(width * size, device=q.device) < contexts[:, None]
     scores = torch.einsum("rhd,rhkd->rhk", q, keys) * scale
     weights = scores.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
     values = values.masked_fill(~seen[:, None, :, None], 0.0)

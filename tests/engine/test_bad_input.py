@@ -12,7 +12,7 @@ from experiment.engine.checks import InvalidLogitsError, InvalidRequestError
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.sampling import Sampler, SamplingParams
+from experiment.engine.sampling import Sampler, SamplingParams, sample_all
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, make_engine, solo, tiny
 from kvsim.scheduler import RequestRefusedError, SchedulerConfig
 
@@ -216,12 +216,13 @@ def test_a_choice_without_candidates_is_an_error() -> None:
     for temperature in (0.0, 1.0):
         params = SamplingParams(temperature, stop_token_ids=frozenset({2}), min_new_tokens=1)
         with pytest.raises(InvalidLogitsError):
-            Sampler(params)(logits, 0)
-        assert Sampler(params)(logits, 1) == 2
+            sample_all(logits[None], [Sampler(params)], [0])
+        assert sample_all(logits[None], [Sampler(params)], [1]) == [2]
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-30, 1e-3, 1e30])
 def test_an_extreme_temperature_still_gives_a_token(temperature: float) -> None:
     logits = torch.tensor([1.0, 5.0, -60000.0, 4.9])
-    tokens = {Sampler(SamplingParams(temperature, seed=seed))(logits, 0) for seed in range(60)}
+    samplers = [Sampler(SamplingParams(temperature, seed=seed)) for seed in range(60)]
+    tokens = set(sample_all(logits.expand(60, -1), samplers, [0] * 60))
     assert tokens == ({0, 1, 2, 3} if temperature > 1 else {1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -21,11 +22,15 @@ from experiment.engine.kernels import (
     triton_module,
 )
 from experiment.engine.kv_pool import KVPool, scatter
+from experiment.engine.lookup import layouts, queries, time_lookup
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.quantized import FP8, LayerKV, from_blocks
+from experiment.engine.quantized import FP8, KV_DTYPES, LayerKV, from_blocks
+from experiment.engine.sampling import Sampler, SamplingParams, sample_all
 from experiment.engine.triton_support import reason_against
 from experiment.gpucheck.kernel_cases import CASES, Case, Step, make_step, moved
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
+from experiment.kv_dtype import cache_geometry
+from kvsim.geometry import KVGeometry
 from kvsim.scheduler import SchedulerConfig
 from kvsim.step import BlockOp, OpKind, StepPlan
 
@@ -124,10 +129,11 @@ def model_on_gpu(family: str) -> Any:
 
 
 def run(
-    family: str, kernel: str, graphs: bool, blocks: int = 60, **limits: Any
+    family: str, kernel: str, graphs: bool, blocks: int = 60, kv_dtype: str = "auto", **limits: Any
 ) -> tuple[CheckedRun, list[list[int]]]:
     config = SchedulerConfig(**limits)
-    pool = KVPool(geometry(family), blocks, 4, torch.float32, GPU, config.host_blocks)
+    shape, dtype = cache_geometry(geometry(family), kv_dtype), KV_DTYPES.get(kv_dtype)
+    pool = KVPool(shape, blocks, 4, dtype or torch.float32, GPU, config.host_blocks)
     runner = ModelRunner(model_on_gpu(family), pool, kernel)
     if graphs:
         runner.capture_decoding(5, POSITIONS, cuda_capture(GPU))
@@ -153,6 +159,65 @@ def test_graphs_give_the_tokens_of_eager_steps_and_of_transformers(
     assert replayed == eager == gathered
     for request, length in enumerate((1, 20, 9, 5, 2)):
         assert eager[request] == solo(family, list(range(3, 3 + length)), 6 + 2 * request)
+
+
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_graphs_over_eight_bits_give_the_tokens_of_eager_steps(triton: None, kv_dtype: str) -> None:
+    if kv_dtype == "fp8" and torch.cuda.get_device_capability(GPU) < (8, 9):
+        pytest.skip("fp8 needs compute capability 8.9")
+    _, eager = run("llama", "triton", graphs=False, kv_dtype=kv_dtype)
+    _, replayed = run("llama", "triton", graphs=True, kv_dtype=kv_dtype)
+    assert replayed == eager
+
+
+@pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graphs"])
+@pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
+def test_the_host_waits_once_a_step(
+    triton: None, kv_dtype: str, graphs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By torch's own word, which warns of every operation that waits."""
+    step, waits = Engine.execute, []
+
+    def watched(engine: Engine) -> Any:
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                outcome = step(engine)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        waits.append([str(one.message) for one in seen if "synchroniz" in str(one.message)])
+        return outcome
+
+    monkeypatch.setattr(Engine, "execute", watched)
+    run("llama", "triton", graphs, kv_dtype=kv_dtype)
+    assert {len(each) for each in waits} == {1}, waits
+
+
+def test_a_seed_gives_the_same_tokens_on_every_device() -> None:
+    logits = 3 * torch.randn(64, 50257, generator=torch.Generator().manual_seed(0))
+    params = [
+        SamplingParams(0.7 + row % 3, (0, 50)[row % 2], (1.0, 0.9)[row % 4 // 2], row)
+        for row in range(64)
+    ]
+    found = [
+        sample_all(each, [Sampler(one) for one in params], [0] * 64)
+        for each in (logits, logits.to(GPU))
+    ]
+    assert found[0] == found[1]
+
+
+def test_the_lookup_is_timed_by_the_device(triton: None) -> None:
+    """Four times the positions take longer, as they would not if launches were timed."""
+    shape, like = KVGeometry(1, 8, 64, 2), torch.empty(0, dtype=torch.float16, device=GPU)
+    found = []
+    for context in (1024, 4096):
+        given = layouts(shape, 32, context, 16, like)
+        found.append(time_lookup("triton", queries(32, 8, given[0].kv), given))
+    short, long = found
+    assert short is not None
+    assert long is not None
+    assert long.contiguous_s > 2 * short.contiguous_s > 0
 
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graphs"])

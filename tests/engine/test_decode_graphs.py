@@ -16,6 +16,7 @@ from experiment.engine.decode_graphs import Capture, DecodeGraphs, padded_sizes
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
+from experiment.engine.quantized import KV_DTYPES, bits
 from experiment.engine.static_decode import StaticBuffers
 from experiment.engine.step_inputs import build_inputs
 from experiment.gpucheck.tiny_models import (
@@ -25,9 +26,12 @@ from experiment.gpucheck.tiny_models import (
     VOCABULARY,
     build,
     geometry,
+    make_engine,
     solo,
     tiny,
 )
+from experiment.kv_dtype import cache_geometry
+from kvsim.geometry import KVGeometry
 from kvsim.scheduler import SchedulerConfig
 from kvsim.step import Chunk, OpKind, StepPlan
 
@@ -41,10 +45,12 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make(
     family: str, capture: Capture, most: int = 5, blocks: int = 60, block_size: int = 4,
-    **limits: Any,
+    kv_dtype: str = "auto", **limits: Any,
 ) -> tuple[Engine, DecodeGraphs]:  # fmt: skip
     config = SchedulerConfig(**limits)
-    pool = KVPool(geometry(family), blocks, block_size, torch.float32, CPU, config.host_blocks)
+    shape = cache_geometry(geometry(family), kv_dtype)
+    dtype = KV_DTYPES.get(kv_dtype, torch.float32)
+    pool = KVPool(shape, blocks, block_size, dtype, CPU, config.host_blocks)
     runner = ModelRunner(tiny(family), pool, "flat")
     graphs = runner.capture_decoding(most, POSITIONS, capture)
     assert pool.written_slots() == 0
@@ -104,6 +110,57 @@ def test_preempted_requests_come_back_to_the_same_tokens(preemption: str) -> Non
     for request, prompt in enumerate(prompts):
         assert engine.generated(request) == solo("llama", prompt, 12)
     assert graphs.counts.steps > 5
+
+
+@pytest.mark.parametrize("capture", [call_again, traced])
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_over_eight_bits_tokens_are_those_of_steps_that_are_not_captured(
+    kv_dtype: str, capture: Capture
+) -> None:
+    found = []
+    for make_it in (
+        lambda: make_engine("llama", 60, 4, kv_dtype=kv_dtype),
+        lambda: make("llama", capture, kv_dtype=kv_dtype)[0],
+    ):
+        engine = make_it()
+        for request, length in enumerate((1, 20, 9, 5, 2)):
+            engine.add(request, list(range(3, 3 + length)), 4 + 2 * request)
+        CheckedRun(engine).to_the_end()
+        found.append([engine.generated(request) for request in range(5)])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("capture", [call_again, traced])
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_static_rows_write_the_same_bytes_as_a_packed_step_and_padding_none(
+    kv_dtype: str, capture: Capture
+) -> None:
+    """Blocks that begin, grow, stay and are spoiled; block 0, to which padding might go, too."""
+    shape = cache_geometry(KVGeometry(1, 2, 8, 4), kv_dtype)
+    packed, static = (KVPool(shape, 6, 4, KV_DTYPES[kv_dtype], CPU) for _ in range(2))
+    buffers, keys, values = StaticBuffers(4, 16, 4, CPU), *torch.zeros(2, 4, 2, 8)
+    replay = capture(lambda: static.write(0, buffers.inputs(4), keys, values))
+    assert static.written_slots() == 0
+    tables, generator = {7: [2, 0], 3: [4, 1], 5: [5]}, torch.Generator().manual_seed(0)
+    steps = [(7, 3), (7, 3, 5), (5,), (3, 7), (7, 5, 3), (5, 7), ()]
+    at = dict.fromkeys(tables, 0)
+    for number, requests in enumerate(steps):
+        plan = plan_of(*((request, at[request]) for request in requests))
+        buffers.fill(plan, {r: [0] * 16 for r in tables}, tables, 4)
+        keys.copy_(torch.randn(keys.shape, generator=generator) * 2.0 ** (number % 3))
+        values.copy_(torch.randn(keys.shape, generator=generator))
+        if number == 4:
+            keys[1, 0, 3] = float("nan")
+        replay()
+        if requests:
+            inputs = build_inputs(plan, {r: [0] * 16 for r in tables}, tables, 4, CPU)
+            packed.write(0, inputs, keys[: len(requests)], values[: len(requests)])
+        assert torch.equal(bits(static.kv), bits(packed.kv))
+        if static.scales is not None and packed.scales is not None:
+            assert torch.equal(static.scales.nan_to_num(-1), packed.scales.nan_to_num(-1))
+        for request in requests:
+            at[request] += 1
+    assert at == {7: 5, 3: 4, 5: 4}
 
 
 def test_more_requests_than_the_largest_size_run_as_ever() -> None:

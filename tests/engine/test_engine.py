@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine
-from experiment.engine.model_runner import InvalidLogitsError
 from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, VOCABULARY, make_engine, solo
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import final_tokens

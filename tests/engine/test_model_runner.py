@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool, PoisonError
-from experiment.engine.model_runner import InvalidLogitsError, ModelRunner
+from experiment.engine.model_runner import ModelRunner
 from experiment.engine.step_inputs import build_inputs
 from experiment.gpucheck.tiny_models import CONFIGS, build, geometry, make_engine, tiny
 from kvsim.geometry import KVGeometry
@@ -65,6 +69,45 @@ def test_inputs_are_packed_without_padding() -> None:
         (slice(3, 4), 6, [1, 0]),
     ]
     assert (inputs.sampled_rows.tolist(), inputs.sampled_requests) == ([3], (7,))
+
+
+class Copies(TorchDispatchMode):
+    """Notes how many numbers each copy to another device takes there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **kwargs or {})
+        given = [each for each in args if isinstance(each, torch.Tensor)]
+        if given and isinstance(out, torch.Tensor) and out.device != given[0].device:
+            self.seen.append(out.numel())
+        return out
+
+
+def test_inputs_go_to_the_device_in_one_copy() -> None:
+    """Four numbers of each of 13 tokens, and all else, each part at a multiple of 16 bytes."""
+    chunks = (Chunk(4, 2, 7, samples=True), Chunk(7, 3, 1, samples=True), Chunk(9, 0, 5, False))
+    tokens = {request: list(range(9)) for request in (4, 7, 9)}
+    tables = {4: [8, 3, 6], 7: [1, 0, 9], 9: [2, 5]}
+    with Copies() as copies:
+        inputs = build_inputs(StepPlan(0, chunks=chunks), tokens, tables, 4, torch.device("meta"))
+        assert all(tensor.is_meta for tensor in (*inputs.flat, inputs.decoding))
+    assert copies.seen == [4 * (13 * 8 + 8) + 2 * 8 + 16 + 16 + 16 + 48]
+    here = build_inputs(StepPlan(0, chunks=chunks), tokens, tables, 4, CPU)
+    assert here.flat.tables.tolist() == [[8, 3, 6], [1, 0, 0], [2, 5, 0]]
+    assert [each.tolist() for each in here.flat[1:]] == [[9, 4, 5], [0, 7, 8, 13]]
+    assert here.decoding.tolist() == [1]
+    assert [each.table.tolist() for each in here.sequences] == [[8, 3, 6], [1], [2, 5]]
+    assert here.sampled_rows.tolist() == [6, 7]
+    narrow = (*here.flat, here.decoding, *(each.table for each in here.sequences))
+    assert {each.dtype for each in narrow} == {torch.int32}
+    wide = (here.input_ids, here.position_ids, here.slot_blocks, here.slot_offsets,
+            here.sampled_rows)  # fmt: skip
+    assert {each.dtype for each in wide} == {torch.int64}
+    assert not any(each.data_ptr() % 16 for each in (*wide, *here.flat, here.decoding))
+    assert len({each.untyped_storage().data_ptr() for each in (*wide, *narrow)}) == 1
 
 
 def test_a_step_that_only_computes_part_of_a_prompt_yields_no_token() -> None:

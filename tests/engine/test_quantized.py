@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,17 +14,19 @@ from hypothesis import strategies as st
 from test_kernels import CASES, numba_alone
 
 from experiment.engine.kernels import KERNELS, READS_QUANTIZED, Kernel, warm_up
-from experiment.engine.kv_pool import KVPool, PoisonError
+from experiment.engine.kv_pool import KVPool, PoisonError, scatter
 from experiment.engine.quantized import (
     FP8,
     KV_DTYPES,
     POISON,
     QuantizedKV,
+    bits,
     from_blocks,
     quantize,
     scale_of,
     take,
     to_blocks,
+    to_fp8,
     write,
 )
 from experiment.gpucheck.kernel_cases import Case, make_step
@@ -46,8 +50,14 @@ def put(kv: QuantizedKV, rows: torch.Tensor, slots: list[int]) -> None:
     size = kv.shape[3]
     blocks = torch.tensor([slot // size for slot in slots])
     offsets = torch.tensor([slot % size for slot in slots])
-    touched, which = blocks.unique(return_inverse=True)
-    write(kv, (touched, which), offsets, rows)
+    inputs: Any = SimpleNamespace(
+        slot_blocks=blocks, slot_offsets=offsets, live=None,
+        touched=blocks.unique(return_inverse=True),
+    )  # fmt: skip
+    if kv.scales is None:
+        scatter(bits(kv.values), inputs, *bits(to_fp8(rows)))
+    else:
+        write(kv, inputs, rows)
 
 
 def draw(tokens: int, seed: int, spread: float = 4.0) -> torch.Tensor:

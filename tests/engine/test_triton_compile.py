@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,3 +97,21 @@ def test_kernels_compile_for_gpus_and_fit_them(
         assert compiled.asm["cubin"]
         assert f"sm_{capability}" in compiled.asm["ptx"]
         assert compiled.metadata.shared <= SHARED
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_what_enlarges_scales_compiles_for_gpus(
+    capability: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from experiment.engine import triton_rescale
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    launches: list[tuple[Any, tuple[Any, ...], dict[str, int]]] = []
+    monkeypatch.setattr(triton_rescale, "_rescale", Recorder(triton_rescale._rescale, launches))
+    inputs: Any = SimpleNamespace(live=None, touched=(torch.tensor([2, 0]), None))
+    scales = torch.ones(2, 2, 8)
+    triton_rescale.rescale(torch.zeros(2, 3, 8, 16, 64, dtype=torch.int8), inputs, scales, scales)
+    [(kernel, args, options)] = launches
+    compiled = compile_for(capability, kernel, args, options)
+    assert f"sm_{capability}" in compiled.asm["ptx"]
+    assert compiled.metadata.shared <= SHARED

@@ -11,18 +11,20 @@ import pytest
 import torch
 from checked_run import CheckedRun
 
-from experiment.engine import triton_decode, triton_write
+from experiment.engine import quantized, triton_decode, triton_rescale, triton_write
 from experiment.engine.engine import Engine
 from experiment.engine.kernels import choose_kernel, reference_kernel
 from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.quantized import FP8, LayerKV, from_blocks
-from experiment.engine.step_inputs import FlatSequences
+from experiment.engine.quantized import FP8, KV_DTYPES, LayerKV, from_blocks
+from experiment.engine.step_inputs import FlatSequences, build_inputs
 from experiment.engine.triton_kernel import attend, warm_up
 from experiment.engine.triton_support import reason_against
 from experiment.engine.triton_tile import interpreted, layer_of
 from experiment.gpucheck.kernel_cases import CASES, Case, Step, make_step
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
+from experiment.kv_dtype import cache_geometry
+from kvsim.step import Chunk, StepPlan
 
 TOLERANCE = 1e-5
 CPU = torch.device("cpu")
@@ -215,3 +217,46 @@ def test_the_engine_runs_on_it_with_padded_batches() -> None:
     for request, prompt in enumerate(prompts):
         assert engine.generated(request) == solo("llama", prompt, 3)
     assert (graphs.counts.steps, graphs.counts.rows, graphs.counts.padding_rows) == (2, 6, 2)
+
+
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_decoding_over_eight_bits_can_be_captured(kv_dtype: str) -> None:
+    """The same tokens as without graphs, and padding is written nowhere."""
+    found = []
+    for captured in (False, True):
+        shape = cache_geometry(geometry("llama"), kv_dtype)
+        runner = ModelRunner(
+            tiny("llama"), KVPool(shape, 12, 4, KV_DTYPES[kv_dtype], CPU), "triton"
+        )
+        if captured:
+            runner.capture_decoding(4, 32, lambda work: (work(), work)[1])
+            assert runner.pool.written_slots() == 0
+        engine = Engine(runner, None, None, VOCABULARY, POSITIONS)
+        for request, length in enumerate((1, 9, 4)):
+            engine.add(request, list(range(3, 3 + length)), 3)
+        CheckedRun(engine).to_the_end()
+        found.append([engine.generated(request) for request in range(3)])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("block_size", "dim"), [(1, 8), (4, 24), (300, 16)])
+def test_scales_of_int8_grow_as_by_torch(block_size: int, dim: int) -> None:
+    """Blocks that begin, grow by any power, stay, or are given what is no number."""
+    generator = torch.Generator().manual_seed(block_size)
+    plain = torch.randn((2, 7, 3, block_size, dim), generator=generator)
+    ours, theirs = (from_blocks(plain, torch.int8) for _ in range(2))
+    assert isinstance(ours.scales, torch.Tensor)
+    chunks = [Chunk(r, 0, 1, samples=True) for r in range(6)]
+    tables = {r: [block] for r, block in enumerate((5, 0, 3, 6, 1, 2))}
+    inputs = build_inputs(
+        StepPlan(0, chunks=tuple(chunks)), {r: [0] for r in tables}, tables, block_size, CPU
+    )
+    old = ours.scales[:, inputs.touched[0]].clone()
+    power = torch.randint(-3, 10, old.shape, generator=generator).clamp(min=0)
+    new = old * torch.exp2(power.float())
+    new[0, 1, 2] = float("nan")
+    old[1, 2, 0] = float("nan")
+    triton_rescale.rescale(ours.values, inputs, old, new)
+    quantized.rescale(theirs.values, inputs, old, new)
+    assert not torch.equal(theirs.values, from_blocks(plain, torch.int8).values)
+    assert torch.equal(ours.values, theirs.values)

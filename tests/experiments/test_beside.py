@@ -105,6 +105,19 @@ def test_lookup_and_holes_on_the_real_arm(tmp_path: Path) -> None:
         assert ran.figure(cell, "paged", name).exact, name
 
 
+def test_a_lookup_that_cannot_be_timed_gives_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiment.arms.asides.time_lookup", lambda *arguments: None)
+    config = tiny_config(
+        "lookup", experiment__values=[32], experiment__options={"requests": 2, "new": 3}
+    )
+    ran = run(config, tmp_path)
+    assert not ran.result.problems
+    assert set(ran.verdicts().values()) == {"untested"}
+    assert ran.figure(ran.cell(context=32), "paged", "lookup_of_step").value is None
+
+
 def test_where_no_hole_refuses_the_prediction_says_so_too(tmp_path: Path) -> None:
     holes = tiny_config(
         "holes", experiment__values=[2], experiment__options={"every": 1, "lengths": [[4, 4]]},
