@@ -34,11 +34,20 @@ from experiment.engine.triton_tile import (
 )
 
 SPLIT = 256
-# Bytes of keys in a tile, for one query head and for several. So compiled for capability 9.0 a
-# program of one head of 64 takes 72 registers, with four times as much 237: few then run at once.
-_TILE_BYTES = (4 << 10, 8 << 10)
+# Bytes of keys in a tile: of a matrix product, and where one row is multiplied in float32.
+_TILE_BYTES = 8 << 10
+_ROW_TILE_BYTES = 4 << 10
 # Partials that the combining kernel holds at a time.
 _CHUNK = tl.constexpr(16)
+
+
+def rows_of(group: int, element_bytes: int) -> int:
+    """Rows of a program for so many query heads to a KV head.
+
+    In half precision a head of its own is padded too: tensor cores multiply 16 rows in fewer
+    instructions than the others one. They have no float32, where one row is a sum of products.
+    """
+    return 1 if group == 1 and element_bytes > 2 else padded(group)
 
 
 def decode(
@@ -61,7 +70,9 @@ def decode(
     count, heads, dim = chosen.numel(), q.shape[1], q.shape[2]
     _, kv_heads, size, _ = kv.keys.shape
     group = heads // kv_heads
-    tile = tile or tile_of(dim, q.element_size(), _TILE_BYTES[group > 1])
+    rows = rows_of(group, q.element_size())
+    tile_bytes = _ROW_TILE_BYTES if rows == 1 else _TILE_BYTES
+    tile = tile or tile_of(dim, q.element_size(), tile_bytes)
     splits = max(1, -(-longest // split))
     alone = splits == 1
     # Float32: partials are rounded once, at the end.
@@ -71,7 +82,7 @@ def decode(
         q, kv.keys, kv.values, kv.key_scales, kv.value_scales,
         flat.tables, flat.contexts, flat.starts, chosen, parts, sums,
         scale * LOG2_E, flat.tables.shape[1], splits,
-        kv_heads, group, size, dim, padded(dim), 1 if group == 1 else padded(group), tile,
+        kv_heads, group, size, dim, padded(dim), rows, tile,
         split, alone, kv.form, operands(q.dtype), num_warps=4, num_stages=2,
     )  # fmt: skip
     if not alone:
