@@ -23,14 +23,14 @@ from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.triton_tile import (
     LOG2_E,
     Layer,
-    find_rows,
+    attend_tile,
+    blocks_of,
     kernel,
-    online_softmax,
     operands,
     padded,
-    read_rows,
-    scores_of,
+    stages_of,
     tile_of,
+    tile_of_positions,
 )
 
 SPLIT = 256
@@ -83,7 +83,8 @@ def decode(
         flat.tables, flat.contexts, flat.starts, chosen, parts, sums,
         scale * LOG2_E, flat.tables.shape[1], splits,
         kv_heads, group, size, dim, padded(dim), rows, tile,
-        split, alone, kv.form, operands(q.dtype), num_warps=4, num_stages=2,
+        split, alone, kv.form, operands(q.dtype),
+        num_warps=4, num_stages=stages_of(tile, dim, kv.keys.element_size()),
     )  # fmt: skip
     if not alone:
         _combine[(count, heads)](
@@ -119,14 +120,17 @@ def _decode(
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
     table = tables + sequence.to(tl.int64) * width
+    positions = tile_of_positions(begin, end, TILE)
+    blocks = blocks_of(table, positions, SIZE)
     for first in range(begin, end, TILE):
-        positions = first + tl.arange(0, TILE)
-        seen = positions < end
-        page, at = find_rows(table, positions, seen, head, KV_HEADS, SIZE)
-        k = read_rows(keys, key_scales, page, at, seen, dims, DIM, FORMAT, TYPE)
-        v = read_rows(values, value_scales, page, at, seen, dims, DIM, FORMAT, TYPE)
-        s = scores_of(query, k, seen[None, :], scale, ROWS > 1)
-        best, total, acc = online_softmax(s, v, best, total, acc, ROWS > 1)
+        ahead = tile_of_positions(first + TILE, end, TILE)
+        blocks_ahead = blocks_of(table, ahead, SIZE)
+        seen = (first + tl.arange(0, TILE) < end)[None, :]
+        best, total, acc = attend_tile(
+            query, keys, values, key_scales, value_scales, blocks, positions, head, seen, scale,
+            best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, ROWS > 1,
+        )  # fmt: skip
+        positions, blocks = ahead, blocks_ahead
     empty = total == 0.0  # a context of 0
     total = tl.where(empty, 1.0, total)
     if ALONE:

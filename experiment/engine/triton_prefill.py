@@ -22,14 +22,14 @@ from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.triton_tile import (
     LOG2_E,
     Layer,
-    find_rows,
+    attend_tile,
+    blocks_of,
     kernel,
-    online_softmax,
     operands,
     padded,
-    read_rows,
-    scores_of,
+    stages_of,
     tile_of,
+    tile_of_positions,
 )
 
 # Rows of a tile, queries times heads of the group, and what their queries and a tile of keys may
@@ -65,13 +65,14 @@ def prefill(
     _, kv_heads, size, _ = kv.keys.shape
     group = heads // kv_heads
     rows = padded(queries * group)
+    tile = tile or tile_of(dim, q.element_size(), _TILE_BYTES)
     _prefill[(tiles.shape[0], kv_heads)](
         q, kv.keys, kv.values, kv.key_scales, kv.value_scales,
         flat.tables, flat.contexts, flat.starts, tiles, out,
         scale * LOG2_E, flat.tables.shape[1],
         kv_heads, group, size, dim, padded(dim), rows, queries,
-        tile or tile_of(dim, q.element_size(), _TILE_BYTES), kv.form, operands(q.dtype),
-        num_warps=8, num_stages=2,
+        tile, kv.form, operands(q.dtype),
+        num_warps=8, num_stages=stages_of(tile, dim, kv.keys.element_size()),
     )  # fmt: skip
 
 
@@ -103,13 +104,15 @@ def _prefill(
     acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
     table = tables + sequence.to(tl.int64) * width
     end = tl.minimum(context, context - count + first_query + QUERIES)
+    positions = tile_of_positions(0, end, TILE)
+    blocks = blocks_of(table, positions, SIZE)
     for first in range(0, end, TILE):
-        positions = first + tl.arange(0, TILE)
-        seen = positions < end
-        page, at = find_rows(table, positions, seen, head, KV_HEADS, SIZE)
-        k = read_rows(keys, key_scales, page, at, seen, dims, DIM, FORMAT, TYPE)
-        v = read_rows(values, value_scales, page, at, seen, dims, DIM, FORMAT, TYPE)
-        causal = (positions[None, :] <= last_seen[:, None]) & seen[None, :]
-        s = scores_of(x, k, causal, scale, True)
-        best, total, acc = online_softmax(s, v, best, total, acc, True)
+        ahead = tile_of_positions(first + TILE, end, TILE)
+        blocks_ahead = blocks_of(table, ahead, SIZE)
+        causal = (first + tl.arange(0, TILE))[None, :] <= last_seen[:, None]
+        best, total, acc = attend_tile(
+            x, keys, values, key_scales, value_scales, blocks, positions, head, causal, scale,
+            best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, True,
+        )  # fmt: skip
+        positions, blocks = ahead, blocks_ahead
     tl.store(out + place, acc / total[:, None], mask=mask)

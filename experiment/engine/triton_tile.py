@@ -1,8 +1,8 @@
 """What the Triton kernels share: tiles of keys and values, read in place through a block table.
 
     block size 4           positions of a tile   4   5   6   7   8   9   .   .      . behind the end
-    table [ 7 | 2 | 5 ]    block                 2   2   2   2   5   5   -   -      reads as 0
-                           offset                0   1   2   3   0   1
+    table [ 7 | 2 | 5 ]    block                 2   2   2   2   5   5   5   5      reads position 9
+                           offset                0   1   2   3   0   1   1   1      weighs nothing
                            row                   (block · kv_heads + head) · block_size + offset
 
 A tile takes its rows from blocks of any size, so blocks of one slot and slabs run through the same
@@ -30,6 +30,8 @@ LOG2_E = 1.4426950408889634
 PLAIN, INT8, FLOAT8 = 0, 1, 2
 _INT8 = tl.constexpr(INT8)
 _POISON = tl.constexpr(-128)
+# Two buffers each of keys and values, beside all else in the 99 KiB of the smallest GPUs.
+_BUFFER_BYTES = 64 << 10
 
 
 def jit(function: Callable[..., Any]) -> Any:
@@ -99,6 +101,11 @@ def operands(dtype: torch.dtype) -> Any:
     return tl.float32 if wide else getattr(tl, str(dtype).removeprefix("torch."))
 
 
+def stages_of(tile: int, dim: int, element_bytes: int) -> int:
+    """Stages of a loop over tiles: 3 gives keys and values two buffers each, 2 gives them one."""
+    return 3 if 4 * tile * padded(dim) * element_bytes <= _BUFFER_BYTES else 2
+
+
 def padded(count: int) -> int:
     """The next power of two, 16 at least: the smallest side of a matrix for tensor cores."""
     return max(16, int(triton.next_power_of_2(count)))
@@ -110,48 +117,63 @@ def tile_of(dim: int, element_bytes: int, tile_bytes: int) -> int:
 
 
 @jit
-def find_rows(table, positions, seen, head, KV_HEADS: tl.constexpr, SIZE: tl.constexpr):
-    """Where positions lie: for each its block and head, and its row, both int64 [tile]."""
-    block = tl.load(table + positions // SIZE, mask=seen, other=0).to(tl.int64)
-    page = block * KV_HEADS + head
-    return page, page * SIZE + positions % SIZE
+def tile_of_positions(first, end, TILE: tl.constexpr):
+    """Positions of a tile, uint32 [tile]; behind the end the last one again, so no load is masked.
+
+    Unsigned, as a division by a power of two is then a shift.
+    """
+    return tl.minimum(first + tl.arange(0, TILE), tl.maximum(end - 1, 0)).to(tl.uint32)
+
+
+@jit
+def blocks_of(table, positions, SIZE: tl.constexpr):
+    """Ids of the blocks where positions lie, int32 [tile].
+
+    A loop carries those of its next tile: loads of keys and values that wait for a load of the
+    same pass would get one buffer, not two.
+    """
+    return tl.load(table + positions // SIZE)
 
 
 @jit
 def read_rows(
-    numbers, scales, page, row, seen, dims,
-    DIM: tl.constexpr, FORMAT: tl.constexpr, TYPE: tl.constexpr,
+    numbers, scales, page, row, dims,
+    DIM: tl.constexpr, DIM_PAD: tl.constexpr, FORMAT: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
-    """Rows of keys or values [tile, padded dim] as TYPE; 0 where not seen.
+    """Rows of keys or values [tile, padded dim] as TYPE.
 
     What is poisoned reads as NaN in every format.
     """
-    mask = seen[:, None] & (dims < DIM)[None, :]
-    x = tl.load(numbers + row[:, None] * DIM + dims[None, :], mask=mask, other=0.0)
+    at = numbers + row[:, None] * DIM + dims[None, :]
+    x = tl.load(at) if DIM == DIM_PAD else tl.load(at, mask=(dims < DIM)[None, :], other=0.0)
     if FORMAT == _INT8:
-        scale = tl.load(scales + page, mask=seen, other=0.0)
-        number = (x.to(tl.float32) + 0.5) * scale[:, None]
+        number = (x.to(tl.float32) + 0.5) * tl.load(scales + page)[:, None]
         x = tl.where(x == _POISON, float("nan"), number)
     return x.to(TYPE)
 
 
 @jit
-def scores_of(q, k, seen, scale, DOT: tl.constexpr):
-    """Scores [rows, tile] in units of log2, float32; -inf where not seen."""
+def attend_tile(
+    q, keys, values, key_scales, value_scales, blocks, positions, head, visible, scale,
+    best, total, acc,
+    KV_HEADS: tl.constexpr, SIZE: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr,
+    FORMAT: tl.constexpr, TYPE: tl.constexpr, DOT: tl.constexpr,
+):  # fmt: skip
+    """One more tile: the new maximum and sum [rows], and the weighted values [rows, padded dim].
+
+    After Milakov and Gimelshein (2018), as in FlashAttention; scores in units of log2. A NaN among
+    the visible keys or values stays: ``exp2`` and the products keep it.
+    """
+    dims = tl.arange(0, DIM_PAD)
+    page = blocks.to(tl.int64) * KV_HEADS + head
+    row = page * SIZE + positions % SIZE
+    k = read_rows(keys, key_scales, page, row, dims, DIM, DIM_PAD, FORMAT, TYPE)
+    v = read_rows(values, value_scales, page, row, dims, DIM, DIM_PAD, FORMAT, TYPE)
     if DOT:
         s = tl.dot(q, tl.trans(k), input_precision="ieee")
     else:
         s = tl.sum(q.to(tl.float32)[:, None, :] * k.to(tl.float32)[None, :, :], 2)
-    return tl.where(seen, s * scale, float("-inf"))
-
-
-@jit
-def online_softmax(s, v, best, total, acc, DOT: tl.constexpr):
-    """One more tile: the new maximum and sum [rows], and the weighted values [rows, padded dim].
-
-    After Milakov and Gimelshein (2018), as in FlashAttention. A NaN among the scores or values
-    stays: ``exp2`` and the products keep it.
-    """
+    s = tl.where(visible, s * scale, float("-inf"))
     new = tl.maximum(best, tl.max(s, 1))
     shrink = tl.exp2(best - new)
     weights = tl.exp2(s - new[:, None])
