@@ -25,6 +25,7 @@ from experiment.engine.triton_tile import (
     Layer,
     attend_tile,
     blocks_of,
+    dims_of,
     kernel,
     operands,
     padded,
@@ -110,27 +111,28 @@ def _decode(
         return  # the combining kernel does not read it
     end = tl.minimum(begin + SPLIT, context)
     row = tl.load(starts + sequence).to(tl.int64)
-    rows, dims = tl.arange(0, ROWS), tl.arange(0, DIM_PAD)
+    rows, dims = tl.arange(0, ROWS), dims_of(DIM_PAD, FORMAT)
     mask = (rows < GROUP)[:, None] & (dims < DIM)[None, :]
     first_head = row * KV_HEADS * GROUP + head * GROUP
     query = tl.load(
         q + (first_head + rows)[:, None] * DIM + dims[None, :], mask=mask, other=0.0
     ).to(TYPE)
     best = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
+    total = tl.zeros([ROWS, TILE], tl.float32)
     acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
     table = tables + sequence.to(tl.int64) * width
-    positions = tile_of_positions(begin, end, TILE)
-    blocks = blocks_of(table, positions, SIZE)
+    half = tl.sum(query.to(tl.float32), 1)[:, None] / 2
+    blocks = blocks_of(table, tile_of_positions(begin, end, TILE), SIZE)
     for first in range(begin, end, TILE):
-        ahead = tile_of_positions(first + TILE, end, TILE)
-        blocks_ahead = blocks_of(table, ahead, SIZE)
+        positions = tile_of_positions(first, end, TILE)
+        blocks_ahead = blocks_of(table, tile_of_positions(first + TILE, end, TILE), SIZE)
         seen = (first + tl.arange(0, TILE) < end)[None, :]
         best, total, acc = attend_tile(
-            query, keys, values, key_scales, value_scales, blocks, positions, head, seen, scale,
-            best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, ROWS > 1,
+            query, half, keys, values, key_scales, value_scales, blocks, positions, head,
+            seen, scale, best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, ROWS > 1,
         )  # fmt: skip
-        positions, blocks = ahead, blocks_ahead
+        blocks = blocks_ahead
+    total = tl.sum(total, 1)
     empty = total == 0.0  # a context of 0
     total = tl.where(empty, 1.0, total)
     if ALONE:

@@ -24,6 +24,7 @@ from experiment.engine.triton_tile import (
     Layer,
     attend_tile,
     blocks_of,
+    dims_of,
     kernel,
     operands,
     padded,
@@ -91,7 +92,7 @@ def _prefill(
     context = tl.load(contexts + sequence)
     start = tl.load(starts + sequence)
     count = tl.load(starts + sequence + 1) - start
-    rows, dims = tl.arange(0, ROWS), tl.arange(0, DIM_PAD)
+    rows, dims = tl.arange(0, ROWS), dims_of(DIM_PAD, FORMAT)
     query = first_query + rows // GROUP
     there = (rows < QUERIES * GROUP) & (query < count)
     last_seen = context - count + query  # a query sees the positions up to its own
@@ -100,19 +101,19 @@ def _prefill(
     place = ((token * KV_HEADS + head) * GROUP + rows % GROUP)[:, None] * DIM + dims[None, :]
     x = tl.load(q + place, mask=mask, other=0.0).to(TYPE)
     best = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
+    total = tl.zeros([ROWS, TILE], tl.float32)
     acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
     table = tables + sequence.to(tl.int64) * width
     end = tl.minimum(context, context - count + first_query + QUERIES)
-    positions = tile_of_positions(0, end, TILE)
-    blocks = blocks_of(table, positions, SIZE)
+    half = tl.sum(x.to(tl.float32), 1)[:, None] / 2
+    blocks = blocks_of(table, tile_of_positions(0, end, TILE), SIZE)
     for first in range(0, end, TILE):
-        ahead = tile_of_positions(first + TILE, end, TILE)
-        blocks_ahead = blocks_of(table, ahead, SIZE)
+        positions = tile_of_positions(first, end, TILE)
+        blocks_ahead = blocks_of(table, tile_of_positions(first + TILE, end, TILE), SIZE)
         causal = (first + tl.arange(0, TILE))[None, :] <= last_seen[:, None]
         best, total, acc = attend_tile(
-            x, keys, values, key_scales, value_scales, blocks, positions, head, causal, scale,
-            best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, True,
+            x, half, keys, values, key_scales, value_scales, blocks, positions, head,
+            causal, scale, best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, True,
         )  # fmt: skip
-        positions, blocks = ahead, blocks_ahead
-    tl.store(out + place, acc / total[:, None], mask=mask)
+        blocks = blocks_ahead
+    tl.store(out + place, acc / tl.sum(total, 1)[:, None], mask=mask)
