@@ -25,13 +25,14 @@ from experiment.engine.triton_tile import (
     Layer,
     attend_tile,
     blocks_of,
-    dims_of,
+    from_columns,
     kernel,
     operands,
     padded,
     stages_of,
     tile_of,
     tile_of_positions,
+    to_columns,
 )
 
 SPLIT = 256
@@ -111,7 +112,7 @@ def _decode(
         return  # the combining kernel does not read it
     end = tl.minimum(begin + SPLIT, context)
     row = tl.load(starts + sequence).to(tl.int64)
-    rows, dims = tl.arange(0, ROWS), dims_of(DIM_PAD, FORMAT)
+    rows, dims = tl.arange(0, ROWS), tl.arange(0, DIM_PAD)
     mask = (rows < GROUP)[:, None] & (dims < DIM)[None, :]
     first_head = row * KV_HEADS * GROUP + head * GROUP
     query = tl.load(
@@ -121,6 +122,7 @@ def _decode(
     total = tl.zeros([ROWS, TILE], tl.float32)
     acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
     table = tables + sequence.to(tl.int64) * width
+    query = to_columns(query, FORMAT)
     half = tl.sum(query.to(tl.float32), 1)[:, None] / 2
     blocks = blocks_of(table, tile_of_positions(begin, end, TILE), SIZE)
     for first in range(begin, end, TILE):
@@ -141,7 +143,7 @@ def _decode(
         place = ((index.to(tl.int64) * KV_HEADS + head) * GROUP + rows) * splits + part
         best = tl.where(empty, 0.0, best)
         tl.store(sums + place, best + tl.log2(total), mask=rows < GROUP)
-    acc = acc / total[:, None]
+    acc = from_columns(acc, FORMAT) / total[:, None]
     tl.store(out + place[:, None] * DIM + dims[None, :], acc, mask=mask)
 
 

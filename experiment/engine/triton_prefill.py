@@ -21,29 +21,45 @@ import triton.language as tl
 from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.triton_tile import (
     LOG2_E,
+    PLAIN,
     Layer,
     attend_tile,
     blocks_of,
-    dims_of,
+    from_columns,
     kernel,
     operands,
     padded,
     stages_of,
     tile_of,
     tile_of_positions,
+    to_columns,
 )
 
-# Rows of a tile, queries times heads of the group, and what their queries and a tile of keys may
-# take: so compiled for GPUs of capability 8.0 to 9.0 no register spills but in float32 over int8,
-# and two stages fit the 99 KiB of shared memory of the smallest of them.
-_ROWS = 64
+# Rows of a tile, queries times heads of the group: in float32 or over up to 64 dimensions, and in
+# half precision over more. Then what their queries and a tile of keys may take; over a cache in
+# eight bits, which is converted in registers, half as many keys and one buffer. So compiled for
+# GPUs of capability 8.0 to 9.0 no register spills in half precision, and a program fits the 99 KiB
+# of shared memory of the smallest of them.
+_ROWS = (64, 128)
 _QUERY_BYTES = 32 << 10
 _TILE_BYTES = 8 << 10
 
 
+def rows_of(dim: int, element_bytes: int) -> tuple[int, int]:
+    """Rows of a tile, and the warps that share them.
+
+    In half precision a warp has 16 rows, and there are as many rows as dimensions, up to 128: of
+    fewer, Triton gives each row to several warps, which all compute its scores.
+    """
+    half = element_bytes == 2
+    rows = _ROWS[half and padded(dim) > 64]
+    fitting = min(rows, _QUERY_BYTES // (padded(dim) * element_bytes))
+    return fitting, 4 if half and padded(dim) <= 64 else 8
+
+
 def queries_of(group: int, dim: int, element_bytes: int) -> int:
     """Queries in a tile, for so many query heads to a KV head."""
-    return max(1, min(_ROWS, _QUERY_BYTES // (padded(dim) * element_bytes)) // group)
+    return max(1, rows_of(dim, element_bytes)[0] // group)
 
 
 def prefill(
@@ -66,14 +82,15 @@ def prefill(
     _, kv_heads, size, _ = kv.keys.shape
     group = heads // kv_heads
     rows = padded(queries * group)
-    tile = tile or tile_of(dim, q.element_size(), _TILE_BYTES)
+    tile = tile or tile_of(dim, q.element_size(), _TILE_BYTES >> (kv.form != PLAIN))
     _prefill[(tiles.shape[0], kv_heads)](
         q, kv.keys, kv.values, kv.key_scales, kv.value_scales,
         flat.tables, flat.contexts, flat.starts, tiles, out,
         scale * LOG2_E, flat.tables.shape[1],
         kv_heads, group, size, dim, padded(dim), rows, queries,
         tile, kv.form, operands(q.dtype),
-        num_warps=8, num_stages=stages_of(tile, dim, kv.keys.element_size()),
+        num_warps=rows_of(dim, q.element_size())[1],
+        num_stages=2 if kv.form != PLAIN else stages_of(tile, dim, kv.keys.element_size()),
     )  # fmt: skip
 
 
@@ -92,7 +109,7 @@ def _prefill(
     context = tl.load(contexts + sequence)
     start = tl.load(starts + sequence)
     count = tl.load(starts + sequence + 1) - start
-    rows, dims = tl.arange(0, ROWS), dims_of(DIM_PAD, FORMAT)
+    rows, dims = tl.arange(0, ROWS), tl.arange(0, DIM_PAD)
     query = first_query + rows // GROUP
     there = (rows < QUERIES * GROUP) & (query < count)
     last_seen = context - count + query  # a query sees the positions up to its own
@@ -105,6 +122,7 @@ def _prefill(
     acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
     table = tables + sequence.to(tl.int64) * width
     end = tl.minimum(context, context - count + first_query + QUERIES)
+    x = to_columns(x, FORMAT)
     half = tl.sum(x.to(tl.float32), 1)[:, None] / 2
     blocks = blocks_of(table, tile_of_positions(0, end, TILE), SIZE)
     for first in range(0, end, TILE):
@@ -116,4 +134,5 @@ def _prefill(
             causal, scale, best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, True,
         )  # fmt: skip
         blocks = blocks_ahead
+    acc = from_columns(acc, FORMAT)
     tl.store(out + place, acc / tl.sum(total, 1)[:, None], mask=mask)

@@ -163,12 +163,21 @@ def blocks_of(table, positions, SIZE: tl.constexpr):
 
 
 @jit
-def dims_of(DIM_PAD: tl.constexpr, FORMAT: tl.constexpr):
-    """Which dimension each column is, int32 [padded dim]: of int8 the even ones first."""
-    columns = tl.arange(0, DIM_PAD)
+def to_columns(x, FORMAT: tl.constexpr):
+    """Rows [rows, padded dim] in the order of a tile's columns: of int8 the even ones first."""
     if FORMAT == _INT8:
-        return columns % (DIM_PAD // 2) * 2 + columns // (DIM_PAD // 2)
-    return columns
+        pairs = tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2])
+        x = tl.reshape(tl.permute(pairs, (0, 2, 1)), x.shape)
+    return x
+
+
+@jit
+def from_columns(x, FORMAT: tl.constexpr):
+    """The inverse of ``to_columns``."""
+    if FORMAT == _INT8:
+        pairs = tl.reshape(x, [x.shape[0], 2, x.shape[1] // 2])
+        x = tl.reshape(tl.permute(pairs, (0, 2, 1)), x.shape)
+    return x
 
 
 @jit
