@@ -139,8 +139,8 @@ def padded(count: int) -> int:
 
 
 def tile_of(dim: int, element_bytes: int, tile_bytes: int) -> int:
-    """Positions in a tile: a power of two, 16 at least, whose keys fit ``tile_bytes``."""
-    return max(16, tile_bytes // (padded(dim) * element_bytes))
+    """Positions in a tile: a power of two of 16 to 64 whose keys fit ``tile_bytes``, or 16."""
+    return min(64, max(16, tile_bytes // (padded(dim) * element_bytes)))
 
 
 @jit

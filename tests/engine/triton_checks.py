@@ -107,22 +107,55 @@ def test_blocks_may_be_shared() -> None:
     agrees(step, step.kv, TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)], ids=str
-)
-def test_half_precision_gives_the_reference_within_its_own(
-    dtype: torch.dtype, tolerance: float
+# Precision of the model, and of the cache where it is another.
+PRECISIONS = [
+    (torch.float16, None), (torch.bfloat16, None),
+    (torch.float16, torch.int8), (torch.bfloat16, torch.int8), (torch.float32, torch.int8),
+    (torch.float16, FP8), (torch.bfloat16, FP8), (torch.float32, FP8),
+]  # fmt: skip
+TOLERANCES = {torch.float32: TOLERANCE, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+precisions = pytest.mark.parametrize(("dtype", "pool"), PRECISIONS, ids=str)
+groups = pytest.mark.parametrize("heads", [(2, 2), (8, 2)], ids=["1", "4"])
+
+
+def cached(step: Step, dtype: torch.dtype, pool: torch.dtype | None) -> LayerKV:
+    return step.kv.to(dtype) if pool is None else from_blocks(step.kv, pool)
+
+
+@precisions
+@groups
+def test_every_precision_gives_the_reference_within_its_own(
+    dtype: torch.dtype, pool: torch.dtype | None, heads: tuple[int, int]
 ) -> None:
-    step = make_step(Case(((100, 1), (0, 1), (20, 9)), 16, 4, 2, 32))
-    step.q, step.kv = step.q.to(dtype), step.kv.to(dtype)
-    agrees(step, step.kv, tolerance)
+    step = make_step(Case(((100, 1), (0, 1), (20, 9)), 16, *heads, 24))
+    kv = cached(step, dtype, pool)
+    step.q = step.q.to(dtype)
+    agrees(step, kv, TOLERANCES[dtype])
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, FP8], ids=str)
-@pytest.mark.parametrize("heads", [(2, 2), (4, 2)])
-def test_a_cache_in_eight_bits(dtype: torch.dtype, heads: tuple[int, int]) -> None:
-    step = make_step(Case(((40, 1), (0, 1), (10, 6)), 8, *heads, dim=24))
-    agrees(step, from_blocks(step.kv, dtype), TOLERANCE)
+@precisions
+@groups
+@pytest.mark.parametrize("half", [0, 1], ids=["key", "value"])
+def test_poison_shows_in_every_precision(
+    dtype: torch.dtype, pool: torch.dtype | None, heads: tuple[int, int], half: int
+) -> None:
+    """The first slot of one request, the last of another and one behind a chunk, of KV head 1.
+
+    The interpreter reads the NaN of float8 as a number; there the poisoned rows must differ. That
+    conversion on a GPU keeps it is what PTX promises of cvt.rn.f16x2.e4m3x2.
+    """
+    step = make_step(Case(((69, 1), (69, 1), (30, 2), (69, 1)), 16, *heads, 16))
+    clean = attend(step.q.to(dtype), cached(step, dtype, pool), step.inputs, step.scale)
+    for request, place in ((0, 0), (1, 69), (2, 7)):
+        block = step.tables[request][place // 16]
+        step.kv[half, block, 1, place % 16] = float("nan")
+    out = attend(step.q.to(dtype), cached(step, dtype, pool), step.inputs, step.scale)
+    spoilt = (out != clean if pool == FP8 else out.isnan()).any(-1)  # [tokens, heads]
+    first = heads[0] // 2  # of those that read KV head 1
+    assert spoilt[:4, first:].all()
+    assert not spoilt[:4, :first].any()
+    assert not spoilt[4].any()
+    assert not clean.isnan().any()
 
 
 @pytest.mark.parametrize("size", [1e-4, 1000.0])
