@@ -115,8 +115,8 @@ def layer_of(kv: LayerKV) -> Layer:
     if kv.scales is None:
         return Layer(keys, values, keys, values, FLOAT8)
     key_scales, value_scales = kv.scales.contiguous().unbind(0)
-    pairs = numbers.view(torch.int16).unbind(0)
-    return Layer(*pairs, key_scales, value_scales, INT8)
+    keys, values = numbers.view(torch.int16).unbind(0)
+    return Layer(keys, values, key_scales, value_scales, INT8)
 
 
 def operands(dtype: torch.dtype) -> Any:

@@ -6,6 +6,7 @@ Collected by test_triton.py in a process with TRITON_INTERPRET=1, never by its n
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from checked_run import CheckedRun
 from kernel_cases import CASES, Case, Step, make_step
 from tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
 
-from experiment.engine import triton_decode, triton_write
+from experiment.arms.engine_setup import compile_kernel
+from experiment.engine import triton_decode, triton_kernel, triton_write
 from experiment.engine.engine import Engine
 from experiment.engine.kernels import choose_kernel, reference_kernel
 from experiment.engine.kv_pool import KVPool, scatter
@@ -23,6 +25,7 @@ from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.triton_kernel import attend, warm_up
 from experiment.engine.triton_support import reason_against
 from experiment.engine.triton_tile import interpreted, layer_of
+from kvsim.geometry import KVGeometry
 
 TOLERANCE = 1e-5
 CPU = torch.device("cpu")
@@ -31,6 +34,13 @@ CPU = torch.device("cpu")
 def test_the_interpreter_is_on() -> None:
     assert interpreted()
     assert reason_against(CPU) is None
+
+
+def test_a_gpu_is_no_place_for_the_interpreter() -> None:
+    reason = reason_against(torch.device("cuda"))
+    assert reason is not None
+    assert "TRITON_INTERPRET" in reason.params["detail"]
+    assert choose_kernel("auto", torch.device("cuda"), torch.float16) == "torch"
 
 
 def agrees(step: Step, kv: LayerKV, tolerance: float) -> None:
@@ -230,6 +240,21 @@ def test_warming_up_changes_nothing() -> None:
     kv = torch.full((2, 3, 2, 4, 16), float("nan"))
     warm_up(kv, 4, torch.float32)
     assert kv.isnan().all()
+
+
+@pytest.mark.parametrize(("kv_heads", "blocks", "kinds"), [(3, 5, 2), (4, 5, 1)])
+def test_one_layer_of_each_alignment_is_compiled(
+    kv_heads: int, blocks: int, kinds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scales of 3 heads and 5 blocks begin at 0, 60, 120, 180 .. bytes."""
+    pool = KVPool(KVGeometry(6, kv_heads, 16, 1), blocks, 4, torch.int8, CPU)
+    warmed: list[LayerKV] = []
+    monkeypatch.setattr(triton_kernel, "warm_up", lambda layer, *rest: warmed.append(layer))
+    model = torch.nn.Linear(1, 1)
+    model.config = SimpleNamespace(num_attention_heads=12)  # type: ignore[assignment]
+    compile_kernel(model, SimpleNamespace(pool=pool), "triton")  # type: ignore[arg-type]
+    assert len(warmed) == kinds
+    assert len({triton_kernel.alignment_of(layer) for layer in warmed}) == kinds
 
 
 def test_the_engine_runs_on_it_with_padded_batches() -> None:
