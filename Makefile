@@ -55,7 +55,8 @@ unit: $(VENV)/.ready-dev
 
 # PART="leaks load": some of its parts, each at most 45 minutes on two quiet cores.
 # An experiment that neither of the first two parts names belongs to the third.
-PART ?= experiments-1 experiments-2 experiments-3 commands leaks load faults surroundings lowest newest fuzz
+PART ?= experiments-1 experiments-2 experiments-3 commands leaks load faults surroundings lowest newest fuzz \
+  kernels
 FIRST := serving or capacity or beam
 SECOND := parallel-sampling or preemption or lengths or context
 EXPERIMENTS := tests/full/test_every_experiment.py
@@ -68,6 +69,7 @@ FULL_load := tests/full/test_load.py tests/safety/test_long_logs.py
 FULL_faults := tests/faults/test_broken_arms.py
 FULL_surroundings := tests/full/test_other_machines.py
 FULL_fuzz := tests/fuzz/test_fuzz.py
+FULL_kernels := tests/engine/test_triton_compile.py
 .PHONY: test-full
 test-full: $(VENV)/.ready-dev
 	@failed=; $(foreach part,$(PART),echo "$(part)"; \

@@ -18,7 +18,7 @@ from experiment.engine.decode_graphs import DecodeGraphs, cuda_capture
 from experiment.engine.engine import Engine
 from experiment.engine.kernels import choose_kernel, reason_against_compiled, triton_module
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.triton_support import reason_against
+from experiment.engine.triton_support import LayerShape, reason_against
 from experiment.engine.working_memory import Computed, keep_working_memory, profile_run
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, ProfileRun
 from experiment.first_prompts import first_prompts
@@ -28,23 +28,23 @@ from experiment.model.load import one_line
 from kvsim.scheduler import SchedulerConfig
 
 
-def kernel_of(run: ArmRun) -> str:
-    """The name of the kernel that the config and the device come to.
+def kernel_of(run: ArmRun, shape: LayerShape | None = None) -> str:
+    """The name of the kernel that the config, the device and the shape of a layer come to.
 
     Raises:
-        UserError: Triton is asked for by name and cannot run here.
+        UserError: Triton is asked for by name and cannot run here, or not for this shape.
     """
     asked = run.task.config.engine.kernel
-    if asked == "triton" and (reason := reason_against(run.device)):
+    if asked == "triton" and (reason := reason_against(run.device, shape)):
         raise user_error("error.triton_kernel", reason=reason.model_dump())
-    return choose_kernel(asked, run.device, run.task.dtype)
+    return choose_kernel(asked, run.device, run.task.dtype, shape)
 
 
-def announce_kernel(run: ArmRun, kernel: str) -> None:
+def announce_kernel(run: ArmRun, kernel: str, shape: LayerShape | None = None) -> None:
     """Record the choice, and why it is not the fastest one that such a device has."""
     asked, reason = run.task.config.engine.kernel, None
     if asked == "auto" and run.device.type == "cuda" and kernel != "triton":
-        reason = reason_against(run.device)
+        reason = reason_against(run.device, shape)
     elif asked == "auto" and run.device.type == "cpu" and kernel != "numba":
         reason = reason_against_compiled()
     run.emit(
@@ -59,13 +59,19 @@ def announce_kernel(run: ArmRun, kernel: str) -> None:
 
 
 def compile_kernel(model: torch.nn.Module, runner: ModelRunner, kernel: str) -> None:
-    """Compile Triton's kernels for this model and pool, so that no request waits for it."""
+    """Compile Triton's kernels for this model and pool, so that no request waits for it.
+
+    Triton compiles anew where a pointer is a multiple of 16 and was none, or the other way, as the
+    scales of some layers: so one layer of each alignment.
+    """
     if kernel == "triton":
         pool = runner.pool
         heads = model.config.num_attention_heads  # type: ignore[union-attr]
         dtype = next(model.parameters()).dtype
+        module, layers = triton_module(), map(pool.layer, range(len(pool.kv)))
         with torch.inference_mode():
-            triton_module().warm_up(pool.layer(0), heads, dtype)
+            for layer in {module.alignment_of(layer): layer for layer in layers}.values():
+                module.warm_up(layer, heads, dtype)
 
 
 def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:

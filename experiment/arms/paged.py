@@ -35,6 +35,7 @@ from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, plain_logits, probe
 from experiment.engine.packed_weights import Packing, pack_weights
 from experiment.engine.quantized import KV_DTYPES
+from experiment.engine.triton_support import LayerShape
 from experiment.events import (
     CacheQuantized,
     PrefixCacheUsed,
@@ -96,9 +97,10 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     tensors = pool.tensors
     name = task.config.cache.kv_dtype if kv_dtype else None
     run.pool_reserved(shape, lambda: tensors, pool.poisoned_bytes, name)
-    kernel = _kernel(run)
+    layer = _shape(run, model, block_size)
+    kernel = _kernel(run, layer)
     runner = ModelRunner(model, pool, kernel)
-    announce_kernel(run, kernel)
+    announce_kernel(run, kernel, layer)
     compile_kernel(model, runner, kernel)
     capture_graphs(run, runner, kernel)
     with _valid_logits(run):
@@ -130,10 +132,11 @@ def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
         expected = None  # the probe finds out what is the matter with the model as it is
     else:
         _pack(model, run)
-    warm_up(_kernel(run), run.device, task.dtype, _kv_dtype(run))
+    kernel = _kernel(run, _shape(run, model, block_size))
+    warm_up(kernel, run.device, task.dtype, _kv_dtype(run))
     try:
         with _valid_logits(run):
-            probe(model, task.geometry, kernel=_kernel(run), expected=expected)
+            probe(model, task.geometry, kernel=kernel, expected=expected)
     except UnsupportedModelError as error:
         raise error.refusal(task.model.name) from error
     if _kv_dtype(run) is not None:
@@ -154,8 +157,8 @@ def _measure_kv_error(model: torch.nn.Module, run: ArmRun, block_size: int) -> N
     request = max(task.workload.requests, key=lambda each: len(each.token_ids))
     plain, cache, budget = task.geometry, task.cache_geometry, task.workload.budget_bytes
     error = measure(
-        model, plain, cache, dtype, block_size, _kernel(run), request.token_ids,
-        request.max_new_tokens,
+        model, plain, cache, dtype, block_size, _kernel(run, _shape(run, model, block_size)),
+        request.token_ids, request.max_new_tokens,
     )  # fmt: skip
     run.emit(
         CacheQuantized(
@@ -191,8 +194,16 @@ def _valid_logits(run: ArmRun) -> Iterator[None]:
         raise user_error("error.model_logits", model=model.name, dtype=model.dtype) from error
 
 
-def _kernel(run: ArmRun) -> str:
-    kernel, asked = kernel_of(run), run.task.config.engine.kernel
+def _shape(run: ArmRun, model: torch.nn.Module, block_size: int) -> LayerShape:
+    plain = run.task.geometry
+    heads = getattr(model.config, "num_attention_heads", plain.kv_heads)
+    return LayerShape(
+        heads, plain.kv_heads, plain.head_dim, block_size, run.task.dtype, _kv_dtype(run)
+    )
+
+
+def _kernel(run: ArmRun, shape: LayerShape) -> str:
+    kernel, asked = kernel_of(run, shape), run.task.config.engine.kernel
     if asked == "auto" and _kv_dtype(run) is not None and kernel not in READS_QUANTIZED:
         return "torch"
     return kernel

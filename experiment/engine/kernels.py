@@ -31,7 +31,7 @@ from experiment.engine.quantized import (
     to_blocks,
 )
 from experiment.engine.step_inputs import SDPA_FROM, PackedSequence, StepInputs, build_inputs
-from experiment.engine.triton_support import reason_against
+from experiment.engine.triton_support import LayerShape, reason_against
 from experiment.messages import Message, message
 from kvsim.step import Chunk, StepPlan
 
@@ -278,12 +278,14 @@ def compile_loops() -> None:
     few_rows_module()
 
 
-def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> str:
+def choose_kernel(
+    name: str, device: torch.device, dtype: torch.dtype, shape: LayerShape | None = None
+) -> str:
     """Resolve ``auto`` to the fastest kernel that runs here; any other name is taken as it is."""
     if name != "auto":
         return name
     if device.type == "cuda":
-        return "torch" if reason_against(device) else "triton"
+        return "torch" if reason_against(device, shape) else "triton"
     compiled = device.type == "cpu" and dtype == torch.float32
     return "numba" if compiled and reason_against_compiled() is None else "torch"
 

@@ -23,22 +23,33 @@ from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.triton_tile import (
     LOG2_E,
     Layer,
-    find_rows,
+    attend_tile,
+    blocks_of,
+    from_columns,
     kernel,
-    online_softmax,
     operands,
     padded,
-    read_rows,
-    scores_of,
+    stages_of,
     tile_of,
+    tile_of_positions,
+    to_columns,
 )
 
 SPLIT = 256
-# Bytes of keys in a tile, for one query head and for several. So compiled for capability 9.0 a
-# program of one head of 64 takes 72 registers, with four times as much 237: few then run at once.
-_TILE_BYTES = (4 << 10, 8 << 10)
+# Bytes of keys in a tile: of a matrix product, and where one row is multiplied in float32.
+_TILE_BYTES = 8 << 10
+_ROW_TILE_BYTES = 4 << 10
 # Partials that the combining kernel holds at a time.
 _CHUNK = tl.constexpr(16)
+
+
+def rows_of(group: int, element_bytes: int) -> int:
+    """Rows of a program for so many query heads to a KV head.
+
+    In half precision a head of its own is padded too: tensor cores multiply 16 rows in fewer
+    instructions than the others one. They have no float32, where one row is a sum of products.
+    """
+    return 1 if group == 1 and element_bytes > 2 else padded(group)
 
 
 def decode(
@@ -61,7 +72,9 @@ def decode(
     count, heads, dim = chosen.numel(), q.shape[1], q.shape[2]
     _, kv_heads, size, _ = kv.keys.shape
     group = heads // kv_heads
-    tile = tile or tile_of(dim, q.element_size(), _TILE_BYTES[group > 1])
+    rows = rows_of(group, q.element_size())
+    tile_bytes = _ROW_TILE_BYTES if rows == 1 else _TILE_BYTES
+    tile = tile or tile_of(dim, q.element_size(), tile_bytes)
     splits = max(1, -(-longest // split))
     alone = splits == 1
     # Float32: partials are rounded once, at the end.
@@ -71,8 +84,9 @@ def decode(
         q, kv.keys, kv.values, kv.key_scales, kv.value_scales,
         flat.tables, flat.contexts, flat.starts, chosen, parts, sums,
         scale * LOG2_E, flat.tables.shape[1], splits,
-        kv_heads, group, size, dim, padded(dim), 1 if group == 1 else padded(group), tile,
-        split, alone, kv.form, operands(q.dtype), num_warps=4, num_stages=2,
+        kv_heads, group, size, dim, padded(dim), rows, tile,
+        split, alone, kv.form, operands(q.dtype),
+        num_warps=4, num_stages=stages_of(tile, dim, kv.keys.element_size()),
     )  # fmt: skip
     if not alone:
         _combine[(count, heads)](
@@ -105,17 +119,22 @@ def _decode(
         q + (first_head + rows)[:, None] * DIM + dims[None, :], mask=mask, other=0.0
     ).to(TYPE)
     best = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
+    total = tl.zeros([ROWS, TILE], tl.float32)
     acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
     table = tables + sequence.to(tl.int64) * width
+    query = to_columns(query, FORMAT)
+    half = tl.sum(query.to(tl.float32), 1)[:, None] / 2
+    blocks = blocks_of(table, tile_of_positions(begin, end, TILE), SIZE)
     for first in range(begin, end, TILE):
-        positions = first + tl.arange(0, TILE)
-        seen = positions < end
-        page, at = find_rows(table, positions, seen, head, KV_HEADS, SIZE)
-        k = read_rows(keys, key_scales, page, at, seen, dims, DIM, FORMAT, TYPE)
-        v = read_rows(values, value_scales, page, at, seen, dims, DIM, FORMAT, TYPE)
-        s = scores_of(query, k, seen[None, :], scale, ROWS > 1)
-        best, total, acc = online_softmax(s, v, best, total, acc, ROWS > 1)
+        positions = tile_of_positions(first, end, TILE)
+        blocks_ahead = blocks_of(table, tile_of_positions(first + TILE, end, TILE), SIZE)
+        seen = (first + tl.arange(0, TILE) < end)[None, :]
+        best, total, acc = attend_tile(
+            query, half, keys, values, key_scales, value_scales, blocks, positions, head,
+            seen, scale, best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, ROWS > 1,
+        )  # fmt: skip
+        blocks = blocks_ahead
+    total = tl.sum(total, 1)
     empty = total == 0.0  # a context of 0
     total = tl.where(empty, 1.0, total)
     if ALONE:
@@ -124,7 +143,7 @@ def _decode(
         place = ((index.to(tl.int64) * KV_HEADS + head) * GROUP + rows) * splits + part
         best = tl.where(empty, 0.0, best)
         tl.store(sums + place, best + tl.log2(total), mask=rows < GROUP)
-    acc = acc / total[:, None]
+    acc = from_columns(acc, FORMAT) / total[:, None]
     tl.store(out + place[:, None] * DIM + dims[None, :], acc, mask=mask)
 
 

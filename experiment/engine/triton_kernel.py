@@ -41,6 +41,12 @@ def attend(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> to
     return out
 
 
+def alignment_of(kv: LayerKV) -> tuple[bool, ...]:
+    """Which tensors of a layer begin at a multiple of 16 bytes, for which Triton compiles apart."""
+    *tensors, _ = layer_of(kv)
+    return tuple(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+
+
 def warm_up(kv: LayerKV, heads: int, dtype: torch.dtype) -> None:
     """Compile what a run will launch for this layer and so many query heads.
 

@@ -21,28 +21,45 @@ import triton.language as tl
 from experiment.engine.step_inputs import FlatSequences
 from experiment.engine.triton_tile import (
     LOG2_E,
+    PLAIN,
     Layer,
-    find_rows,
+    attend_tile,
+    blocks_of,
+    from_columns,
     kernel,
-    online_softmax,
     operands,
     padded,
-    read_rows,
-    scores_of,
+    stages_of,
     tile_of,
+    tile_of_positions,
+    to_columns,
 )
 
-# Rows of a tile, queries times heads of the group, and what their queries and a tile of keys may
-# take: so compiled for GPUs of capability 8.0 to 9.0 no register spills but in float32 over int8,
-# and two stages fit the 99 KiB of shared memory of the smallest of them.
-_ROWS = 64
+# Rows of a tile, queries times heads of the group: in float32 or over up to 64 dimensions, and in
+# half precision over more. Then what their queries and a tile of keys may take; over a cache in
+# eight bits, which is converted in registers, half as many keys and one buffer. So compiled for
+# GPUs of capability 8.0 to 9.0 no register spills in half precision, and a program fits the 99 KiB
+# of shared memory of the smallest of them.
+_ROWS = (64, 128)
 _QUERY_BYTES = 32 << 10
 _TILE_BYTES = 8 << 10
 
 
+def rows_of(dim: int, element_bytes: int) -> tuple[int, int]:
+    """Rows of a tile, and the warps that share them.
+
+    In half precision a warp has 16 rows, and there are as many rows as dimensions, up to 128: of
+    fewer, Triton gives each row to several warps, which all compute its scores.
+    """
+    half = element_bytes == 2
+    rows = _ROWS[half and padded(dim) > 64]
+    fitting = min(rows, _QUERY_BYTES // (padded(dim) * element_bytes))
+    return fitting, 4 if half and padded(dim) <= 64 else 8
+
+
 def queries_of(group: int, dim: int, element_bytes: int) -> int:
     """Queries in a tile, for so many query heads to a KV head."""
-    return max(1, min(_ROWS, _QUERY_BYTES // (padded(dim) * element_bytes)) // group)
+    return max(1, rows_of(dim, element_bytes)[0] // group)
 
 
 def prefill(
@@ -65,13 +82,15 @@ def prefill(
     _, kv_heads, size, _ = kv.keys.shape
     group = heads // kv_heads
     rows = padded(queries * group)
+    tile = tile or tile_of(dim, q.element_size(), _TILE_BYTES >> (kv.form != PLAIN))
     _prefill[(tiles.shape[0], kv_heads)](
         q, kv.keys, kv.values, kv.key_scales, kv.value_scales,
         flat.tables, flat.contexts, flat.starts, tiles, out,
         scale * LOG2_E, flat.tables.shape[1],
         kv_heads, group, size, dim, padded(dim), rows, queries,
-        tile or tile_of(dim, q.element_size(), _TILE_BYTES), kv.form, operands(q.dtype),
-        num_warps=8, num_stages=2,
+        tile, kv.form, operands(q.dtype),
+        num_warps=rows_of(dim, q.element_size())[1],
+        num_stages=2 if kv.form != PLAIN else stages_of(tile, dim, kv.keys.element_size()),
     )  # fmt: skip
 
 
@@ -99,17 +118,21 @@ def _prefill(
     place = ((token * KV_HEADS + head) * GROUP + rows % GROUP)[:, None] * DIM + dims[None, :]
     x = tl.load(q + place, mask=mask, other=0.0).to(TYPE)
     best = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
+    total = tl.zeros([ROWS, TILE], tl.float32)
     acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
     table = tables + sequence.to(tl.int64) * width
     end = tl.minimum(context, context - count + first_query + QUERIES)
+    x = to_columns(x, FORMAT)
+    half = tl.sum(x.to(tl.float32), 1)[:, None] / 2
+    blocks = blocks_of(table, tile_of_positions(0, end, TILE), SIZE)
     for first in range(0, end, TILE):
-        positions = first + tl.arange(0, TILE)
-        seen = positions < end
-        page, at = find_rows(table, positions, seen, head, KV_HEADS, SIZE)
-        k = read_rows(keys, key_scales, page, at, seen, dims, DIM, FORMAT, TYPE)
-        v = read_rows(values, value_scales, page, at, seen, dims, DIM, FORMAT, TYPE)
-        causal = (positions[None, :] <= last_seen[:, None]) & seen[None, :]
-        s = scores_of(x, k, causal, scale, True)
-        best, total, acc = online_softmax(s, v, best, total, acc, True)
-    tl.store(out + place, acc / total[:, None], mask=mask)
+        positions = tile_of_positions(first, end, TILE)
+        blocks_ahead = blocks_of(table, tile_of_positions(first + TILE, end, TILE), SIZE)
+        causal = (first + tl.arange(0, TILE))[None, :] <= last_seen[:, None]
+        best, total, acc = attend_tile(
+            x, half, keys, values, key_scales, value_scales, blocks, positions, head,
+            causal, scale, best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, True,
+        )  # fmt: skip
+        blocks = blocks_ahead
+    acc = from_columns(acc, FORMAT)
+    tl.store(out + place, acc / tl.sum(total, 1)[:, None], mask=mask)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 from functools import cache
+from typing import NamedTuple
 
 import torch
 
+from experiment.engine.quantized import from_blocks
 from experiment.engine.step_inputs import build_inputs
 from experiment.messages import Message, message
 from experiment.model.load import one_line
@@ -16,8 +18,25 @@ from kvsim.step import Chunk, StepPlan
 LEAST_CAPABILITY = (8, 0)
 
 
-def reason_against(device: torch.device) -> Message | None:
-    """Why the Triton kernels cannot run on ``device``; None where they can."""
+class LayerShape(NamedTuple):
+    """What kernels are compiled for.
+
+    Attributes:
+        heads: query heads.
+        dtype: precision of the model.
+        kv_dtype: of the cache, where it is another.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    block_size: int
+    dtype: torch.dtype
+    kv_dtype: torch.dtype | None = None
+
+
+def reason_against(device: torch.device, shape: LayerShape | None = None) -> Message | None:
+    """Why the Triton kernels cannot run on ``device``, or this shape there; None where they can."""
     if importlib.util.find_spec("triton") is None:
         return message("kernel.no_triton")
     try:
@@ -25,6 +44,8 @@ def reason_against(device: torch.device) -> Message | None:
     except Exception as error:  # a Triton that is there and broken
         return message("kernel.triton_fails", detail=one_line(error))
     if interpreted():
+        if device.type == "cuda":  # slower than any other kernel, and no graph can hold it
+            return message("kernel.triton_fails", detail="TRITON_INTERPRET=1")
         return None
     if device.type != "cuda" or not torch.cuda.is_available():
         return message("kernel.no_gpu")
@@ -32,17 +53,34 @@ def reason_against(device: torch.device) -> Message | None:
     if torch.version.hip is None and found < LEAST_CAPABILITY:
         least = ".".join(map(str, LEAST_CAPABILITY))
         return message("kernel.old_gpu", found=".".join(map(str, found)), least=least)
-    return _trial(str(device))
+    return _trial(str(device), shape)
 
 
 @cache
-def _trial(device: str) -> Message | None:
+def _trial(device: str, shape: LayerShape | None) -> Message | None:
     """Compile both kernels and compare them: that needs a C compiler, and writes files."""
     try:
         right = _agree(torch.device(device))
+        if shape is not None:
+            _launch(torch.device(device), shape)
     except Exception as error:  # whatever Triton, the compiler or the driver raise
         return message("kernel.triton_fails", detail=one_line(error))
     return None if right else message("kernel.triton_wrong")
+
+
+@torch.inference_mode()
+def _launch(device: torch.device, shape: LayerShape) -> None:
+    """Compile and launch everything for a layer of this shape: it may ask for more than there is.
+
+    Raises:
+        Exception: whatever Triton or the driver raise where shared memory does not suffice.
+    """
+    from experiment.engine.kernels import triton_module
+
+    heads, kv_heads, dim, size, dtype, kv_dtype = shape
+    kv = torch.zeros((2, 1, kv_heads, size, dim), dtype=dtype, device=device)
+    layer = kv if kv_dtype is None else from_blocks(kv, kv_dtype)
+    triton_module().warm_up(layer, heads, dtype)
 
 
 @torch.inference_mode()

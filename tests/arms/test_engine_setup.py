@@ -87,7 +87,7 @@ def capture(run: FakeRun, runner: FakeRunner, kernel: str = "triton") -> DecodeG
 
 def choose(monkeypatch: pytest.MonkeyPatch, run: FakeRun, reason: Message | None) -> str:
     for module in (kernels, engine_setup):
-        monkeypatch.setattr(module, "reason_against", lambda device: reason)
+        monkeypatch.setattr(module, "reason_against", lambda device, shape: reason)
     return kernel_of(run)  # type: ignore[arg-type]
 
 

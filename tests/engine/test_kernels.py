@@ -21,6 +21,7 @@ from experiment.engine.kernels import KERNELS, Kernel, choose_kernel, gather, re
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.step_inputs import StepInputs, build_inputs
+from experiment.engine.triton_support import reason_against
 from experiment.gpucheck.kernel_cases import CASES, Case, make_step
 from experiment.gpucheck.tiny_models import FAMILIES, geometry, solo, tiny
 from kvsim.geometry import KVGeometry
@@ -360,7 +361,35 @@ def test_a_triton_that_cannot_be_imported_is_a_reason_not_an_error(
 ) -> None:
     monkeypatch.setattr(triton_support.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setitem(sys.modules, "experiment.engine.triton_tile", None)
-    reason = triton_support.reason_against(torch.device("cuda"))
+    reason = reason_against(torch.device("cuda"))
     assert reason is not None
     assert reason.key == "kernel.triton_fails"
     assert choose_kernel("auto", torch.device("cuda"), torch.float16) == "torch"
+
+
+def test_a_shape_that_asks_for_too_much_is_refused_before_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A GPU, and kernels that agree there for another shape, are made up."""
+    pytest.importorskip("triton")
+
+    def launch(device: torch.device, shape: triton_support.LayerShape) -> None:
+        if shape.head_dim > 256:
+            raise RuntimeError("out of resource: shared memory")
+
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
+    monkeypatch.setattr(triton_support, "_agree", lambda device: True)
+    monkeypatch.setattr(triton_support, "_launch", launch)
+    triton_support._trial.cache_clear()
+    try:
+        for dim, kernel in ((64, "triton"), (1024, "torch")):
+            shape = triton_support.LayerShape(8, 2, dim, 16, torch.float32, torch.int8)
+            assert choose_kernel("auto", gpu, torch.float32, shape) == kernel
+        assert reason_against(gpu) is None
+        refused = reason_against(gpu, shape)
+        assert refused is not None
+        assert "shared memory" in refused.params["detail"]
+    finally:
+        triton_support._trial.cache_clear()

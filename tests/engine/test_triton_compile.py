@@ -1,30 +1,84 @@
-"""The Triton kernels compiled for GPUs that are not here: what is launched, exactly as launched."""
+"""The Triton kernels compiled for GPUs that are not here: what is launched, exactly as launched.
+
+Twelve shapes, and all that the engine accepts where ``PAGEDKV_FULL`` is set.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+import subprocess
+from functools import cache
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
+from experiment.engine.quantized import FP8, from_blocks
+
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="needs Triton (Linux on x86-64)"
 )
-# Shared memory that a program may have on the smallest GPUs that are supported.
-SHARED = 99 << 10
+# Bytes of shared memory that a program may have on the smallest GPUs that are supported, and what
+# a multiprocessor of theirs has for its programs, each of which takes 1 KiB more; registers.
+SHARED, SHARED_OF_ALL, REGISTERS = 99 << 10, 100 << 10, 1 << 16
+# Bytes of a thread that the compiler puts aside in some kernels over eight bits, of which it wants
+# to have 128 or 255 registers.
+SPILLED = 20
 TYPES = {
     torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.int8: "i8",
-    torch.int32: "i32", torch.int64: "i64",
+    torch.int16: "i16",
+    torch.int32: "i32", torch.int64: "i64", FP8: "fp8e4nv",
 }  # fmt: skip
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Shape(NamedTuple):
+    capability: int
+    dtype: torch.dtype
+    pool: torch.dtype | None  # None: the model's own precision
+    group: int
+    dim: int
+    block_size: int = 16
+
+
+SOME = [
+    Shape(80, torch.float16, None, 1, 64),
+    Shape(80, torch.bfloat16, None, 1, 128),
+    Shape(80, torch.float16, torch.int8, 4, 128),
+    Shape(80, torch.float32, None, 4, 128, 1),
+    Shape(89, torch.bfloat16, None, 1, 64),
+    Shape(89, torch.float16, None, 1, 128),
+    Shape(89, torch.float16, torch.int8, 4, 128),
+    Shape(89, torch.float16, FP8, 1, 64),
+    Shape(90, torch.float16, None, 1, 64, 256),
+    Shape(90, torch.bfloat16, None, 1, 128),
+    Shape(90, torch.bfloat16, torch.int8, 4, 128),
+    Shape(90, torch.bfloat16, None, 4, 256),
+]
+ALL = [
+    Shape(capability, dtype, pool, group, dim)
+    for capability, dtype, pool, group, dim in product(
+        (80, 89, 90),
+        (*HALF, torch.float32),
+        (None, torch.int8, FP8),
+        (1, 4),
+        (16, 64, 80, 128, 256),
+    )
+    if (capability, pool) != (80, FP8)
+]
+SHAPES = SOME + ALL if os.environ.get("PAGEDKV_FULL") else SOME
+Launch = tuple[Any, tuple[Any, ...], dict[str, int]]
 
 
 class Recorder:
     """Stands in for a kernel and remembers how it was launched."""
 
-    def __init__(self, kernel: Any, launches: list[tuple[Any, tuple[Any, ...], dict[str, int]]]):
+    def __init__(self, kernel: Any, launches: list[Launch]) -> None:
         self.kernel = kernel
         self.launches = launches
 
@@ -33,14 +87,12 @@ class Recorder:
         return lambda *args, **options: self.launches.append((self.kernel, args, options))
 
 
-def launched(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, group: int, dim: int
-) -> list[tuple[Any, tuple[Any, ...], dict[str, int]]]:
+def launched(monkeypatch: pytest.MonkeyPatch, shape: Shape) -> list[Launch]:
     """Everything that a run launches for one layer of this shape."""
     from experiment.engine import triton_decode, triton_prefill, triton_write
     from experiment.engine.triton_kernel import warm_up
 
-    found: list[tuple[Any, tuple[Any, ...], dict[str, int]]] = []
+    found: list[Launch] = []
     for module, names in (
         (triton_decode, ("_decode", "_combine")),
         (triton_prefill, ("_prefill",)),
@@ -48,17 +100,22 @@ def launched(
     ):
         for name in names:
             monkeypatch.setattr(module, name, Recorder(getattr(module, name), found))
-    warm_up(torch.zeros(2, 3, 8, 16, dim, dtype=dtype), 8 * group, dtype)
+    _, dtype, pool, group, dim, block_size = shape
+    kv = torch.zeros(2, 3, 8, block_size, dim, dtype=dtype)
+    warm_up(kv if pool is None else from_blocks(kv, pool), 8 * group, dtype)
+    names = [kernel.fn.__name__ for kernel, _, _ in found]
+    # One split alone, then several with what combines them.
+    assert names[:4] == ["_decode", "_prefill", "_decode", "_combine"]
+    assert names[4:] == (["_write"] if pool is None else [])
     return found
 
 
-def compile_for(
-    capability: int, kernel: Any, args: tuple[Any, ...], options: dict[str, int]
-) -> Any:
+def compile_for(capability: int, launch: Launch) -> Any:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    kernel, args, options = launch
     signature: dict[str, str] = {}
     constants: dict[str, Any] = {}
     aligned: dict[tuple[int], list[list[Any]]] = {}
@@ -75,28 +132,78 @@ def compile_for(
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "group", "dim", "capability"),
-    [(torch.float16, 1, 64, 90), (torch.bfloat16, 4, 128, 80)],
-)
+@cache
+def program(name: str) -> str:
+    import triton
+
+    return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)
+
+
+def run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def registers_and_spills(compiled: Any, capability: int, at: Path) -> tuple[int, int]:
+    """Registers of a thread, and bytes that it stores elsewhere for want of them."""
+    at.write_text(compiled.asm["ptx"])
+    target = f"-arch=sm_{capability}{'a' * (capability >= 90)}"
+    said = run(program("ptxas"), "-v", target, str(at), "-o", os.devnull)
+    [used], [spilled] = re.findall(r"Used (\d+)", said), re.findall(r"(\d+) bytes spill st", said)
+    return int(used), int(spilled)
+
+
+def loop_length(compiled: Any, at: Path) -> int:
+    """Instructions of the longest stretch that a branch goes back over."""
+    at.write_bytes(compiled.asm["cubin"])
+    length, labels, longest = 0, {}, 0
+    for line in run(program("nvdisasm"), "-c", str(at)).splitlines():
+        if label := re.match(r"(\.L_\w+):", line):
+            labels[label[1]] = length
+        elif re.match(r"\s+/\*[0-9a-f]{4,}\*/", line):
+            length += 1
+            if target := re.search(r"BRA.*\((\.L_\w+)\)", line):
+                longest = max(longest, length - labels.get(target[1], length))
+    return longest
+
+
+def bytes_per_clock(shape: Shape, launch: Launch, compiled: Any, at: Path) -> float:
+    """Bytes of keys and values that a multiprocessor reads per clock: four instructions in each."""
+    names = [parameter.name for parameter in launch[0].params]
+    positions = launch[1][names.index("TILE")]
+    read = 2 * positions * shape.dim * (shape.pool or shape.dtype).itemsize
+    return read / loop_length(compiled, at) * 4 / int(compiled.metadata.num_warps)
+
+
+def least_bytes(shape: Shape) -> float:
+    """Bytes per clock and multiprocessor that decoding must reach; 0 where none are set."""
+    if shape.dtype in HALF and (shape.pool, shape.group) == (None, 1) and shape.dim in (64, 128):
+        return 45.0
+    int8 = shape.dtype in HALF and (shape.pool, shape.group, shape.dim) == (torch.int8, 4, 128)
+    return 15.0 if int8 and shape.capability > 80 else 0.0
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "-".join(map(str, s)).replace("torch.", ""))
 def test_kernels_compile_for_gpus_and_fit_them(
-    dtype: torch.dtype,
-    group: int,
-    dim: int,
-    capability: int,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    shape: Shape, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    launches = launched(monkeypatch, dtype, group, dim)
-    names = [kernel.fn.__name__ for kernel, _, _ in launches]
-    # One split alone, then several with what combines them.
-    assert names == ["_decode", "_prefill", "_decode", "_combine", "_write"]
-    for kernel, args, options in launches:
-        compiled = compile_for(capability, kernel, args, options)
-        assert compiled.asm["cubin"]
-        assert f"sm_{capability}" in compiled.asm["ptx"]
+    for launch in launched(monkeypatch, shape):
+        name = launch[0].fn.__name__
+        compiled = compile_for(shape.capability, launch)
+        assert f"sm_{shape.capability}" in compiled.asm["ptx"]
         assert compiled.metadata.shared <= SHARED
+        used, spilled = registers_and_spills(compiled, shape.capability, tmp_path / "code.ptx")
+        if shape.dtype in HALF:
+            assert spilled <= (0 if shape.pool is None else SPILLED), name
+        if name == "_decode" and (least := least_bytes(shape)):
+            buffers = re.findall(r"memdesc<(\d)x\d+x\d+x[bfi]", compiled.asm["ttgir"])
+            assert "2" in buffers
+            assert bytes_per_clock(shape, launch, compiled, tmp_path / "cubin") >= least
+        if name == "_prefill" and shape.dtype in HALF and shape.dim <= 64:
+            threads = 32 * compiled.metadata.num_warps
+            assert 2 * threads * used <= REGISTERS
+            assert 2 * (compiled.metadata.shared + 1024) <= SHARED_OF_ALL or shape.capability == 90
 
 
 @pytest.mark.parametrize("capability", [80, 90])

@@ -6,12 +6,20 @@ Collected by test_triton.py in a process with TRITON_INTERPRET=1, never by its n
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from checked_run import CheckedRun
 
-from experiment.engine import quantized, triton_decode, triton_rescale, triton_write
+from experiment.arms.engine_setup import compile_kernel
+from experiment.engine import (
+    quantized,
+    triton_decode,
+    triton_kernel,
+    triton_rescale,
+    triton_write,
+)
 from experiment.engine.engine import Engine
 from experiment.engine.kernels import choose_kernel, reference_kernel
 from experiment.engine.kv_pool import KVPool, scatter
@@ -24,6 +32,7 @@ from experiment.engine.triton_tile import interpreted, layer_of
 from experiment.gpucheck.kernel_cases import CASES, Case, Step, make_step
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
 from experiment.kv_dtype import cache_geometry
+from kvsim.geometry import KVGeometry
 from kvsim.step import Chunk, StepPlan
 
 TOLERANCE = 1e-5
@@ -33,6 +42,13 @@ CPU = torch.device("cpu")
 def test_the_interpreter_is_on() -> None:
     assert interpreted()
     assert reason_against(CPU) is None
+
+
+def test_a_gpu_is_no_place_for_the_interpreter() -> None:
+    reason = reason_against(torch.device("cuda"))
+    assert reason is not None
+    assert "TRITON_INTERPRET" in reason.params["detail"]
+    assert choose_kernel("auto", torch.device("cuda"), torch.float16) == "torch"
 
 
 def agrees(step: Step, kv: LayerKV, tolerance: float) -> None:
@@ -109,22 +125,55 @@ def test_blocks_may_be_shared() -> None:
     agrees(step, step.kv, TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)], ids=str
-)
-def test_half_precision_gives_the_reference_within_its_own(
-    dtype: torch.dtype, tolerance: float
+# Precision of the model, and of the cache where it is another.
+PRECISIONS = [
+    (torch.float16, None), (torch.bfloat16, None),
+    (torch.float16, torch.int8), (torch.bfloat16, torch.int8), (torch.float32, torch.int8),
+    (torch.float16, FP8), (torch.bfloat16, FP8), (torch.float32, FP8),
+]  # fmt: skip
+TOLERANCES = {torch.float32: TOLERANCE, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+precisions = pytest.mark.parametrize(("dtype", "pool"), PRECISIONS, ids=str)
+groups = pytest.mark.parametrize("heads", [(2, 2), (8, 2)], ids=["1", "4"])
+
+
+def cached(step: Step, dtype: torch.dtype, pool: torch.dtype | None) -> LayerKV:
+    return step.kv.to(dtype) if pool is None else from_blocks(step.kv, pool)
+
+
+@precisions
+@groups
+def test_every_precision_gives_the_reference_within_its_own(
+    dtype: torch.dtype, pool: torch.dtype | None, heads: tuple[int, int]
 ) -> None:
-    step = make_step(Case(((100, 1), (0, 1), (20, 9)), 16, 4, 2, 32))
-    step.q, step.kv = step.q.to(dtype), step.kv.to(dtype)
-    agrees(step, step.kv, tolerance)
+    step = make_step(Case(((100, 1), (0, 1), (20, 9)), 16, *heads, 24))
+    kv = cached(step, dtype, pool)
+    step.q = step.q.to(dtype)
+    agrees(step, kv, TOLERANCES[dtype])
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, FP8], ids=str)
-@pytest.mark.parametrize("heads", [(2, 2), (4, 2)])
-def test_a_cache_in_eight_bits(dtype: torch.dtype, heads: tuple[int, int]) -> None:
-    step = make_step(Case(((40, 1), (0, 1), (10, 6)), 8, *heads, dim=24))
-    agrees(step, from_blocks(step.kv, dtype), TOLERANCE)
+@precisions
+@groups
+@pytest.mark.parametrize("half", [0, 1], ids=["key", "value"])
+def test_poison_shows_in_every_precision(
+    dtype: torch.dtype, pool: torch.dtype | None, heads: tuple[int, int], half: int
+) -> None:
+    """The first slot of one request, the last of another and one behind a chunk, of KV head 1.
+
+    The interpreter reads the NaN of float8 as a number; there the poisoned rows must differ. That
+    conversion on a GPU keeps it is what PTX promises of cvt.rn.f16x2.e4m3x2.
+    """
+    step = make_step(Case(((69, 1), (69, 1), (30, 2), (69, 1)), 16, *heads, 16))
+    clean = attend(step.q.to(dtype), cached(step, dtype, pool), step.inputs, step.scale)
+    for request, place in ((0, 0), (1, 69), (2, 7)):
+        block = step.tables[request][place // 16]
+        step.kv[half, block, 1, place % 16] = float("nan")
+    out = attend(step.q.to(dtype), cached(step, dtype, pool), step.inputs, step.scale)
+    spoilt = (out != clean if pool == FP8 else out.isnan()).any(-1)  # [tokens, heads]
+    first = heads[0] // 2  # of those that read KV head 1
+    assert spoilt[:4, first:].all()
+    assert not spoilt[:4, :first].any()
+    assert not spoilt[4].any()
+    assert not clean.isnan().any()
 
 
 @pytest.mark.parametrize("size", [1e-4, 1000.0])
@@ -199,6 +248,21 @@ def test_warming_up_changes_nothing() -> None:
     kv = torch.full((2, 3, 2, 4, 16), float("nan"))
     warm_up(kv, 4, torch.float32)
     assert kv.isnan().all()
+
+
+@pytest.mark.parametrize(("kv_heads", "blocks", "kinds"), [(3, 5, 2), (4, 5, 1)])
+def test_one_layer_of_each_alignment_is_compiled(
+    kv_heads: int, blocks: int, kinds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scales of 3 heads and 5 blocks begin at 0, 60, 120, 180 .. bytes."""
+    pool = KVPool(KVGeometry(6, kv_heads, 16, 1), blocks, 4, torch.int8, CPU)
+    warmed: list[LayerKV] = []
+    monkeypatch.setattr(triton_kernel, "warm_up", lambda layer, *rest: warmed.append(layer))
+    model = torch.nn.Linear(1, 1)
+    model.config = SimpleNamespace(num_attention_heads=12)  # type: ignore[assignment]
+    compile_kernel(model, SimpleNamespace(pool=pool), "triton")  # type: ignore[arg-type]
+    assert len(warmed) == kinds
+    assert len({triton_kernel.alignment_of(layer) for layer in warmed}) == kinds
 
 
 def test_the_engine_runs_on_it_with_padded_batches() -> None:
