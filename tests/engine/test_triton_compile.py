@@ -218,7 +218,7 @@ def test_what_enlarges_scales_compiles_for_gpus(
     inputs: Any = SimpleNamespace(live=None, touched=(torch.tensor([2, 0]), None))
     scales = torch.ones(2, 2, 8)
     triton_rescale.rescale(torch.zeros(2, 3, 8, 16, 64, dtype=torch.int8), inputs, scales, scales)
-    [(kernel, args, options)] = launches
-    compiled = compile_for(capability, kernel, args, options)
+    assert len(launches) == 1
+    compiled = compile_for(capability, launches[0])
     assert f"sm_{capability}" in compiled.asm["ptx"]
     assert compiled.metadata.shared <= SHARED
