@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from experiment.arms.base import ArmRun
+from experiment.arms.second_part import copies
 from experiment.engine.attention import UnsupportedModelError
 from experiment.engine.decode_graphs import DecodeGraphs, cuda_capture
 from experiment.engine.engine import Engine
@@ -144,10 +145,11 @@ def _against_graphs(asked: str, device: torch.device, kernel: str) -> Message | 
 
 
 def _capture(run: ArmRun, runner: ModelRunner) -> Message | None:
-    """Capture up to as many requests as can ever decode at once; a reason where it fails."""
+    """Capture up to as many sequences as can ever decode at once; a reason where it fails."""
     config, workload = run.task.config.engine, run.task.workload
     limits = (config.max_num_seqs, config.max_num_batched_tokens, runner.pool.num_blocks)
-    most = min(*limits, len(workload.requests))
+    each = workload.sampling.n * workload.sampling.beam_width
+    most = min(*limits, len(workload.requests) * each * copies(run.task))
     try:
         with run.paused():
             runner.capture_decoding(most, workload.max_length, cuda_capture(run.device))

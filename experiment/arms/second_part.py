@@ -39,6 +39,11 @@ def has_second_part(task: ArmTask) -> bool:
     )
 
 
+def copies(task: ArmTask) -> int:
+    """How often the requests of the workload wait at once, at most."""
+    return COPIES if has_second_part(task) else 1
+
+
 def sampling_of(asked: SamplingConfig, request: int) -> SamplingParams:
     """How a request samples: each with a seed of its own, its further samples count on."""
     return SamplingParams(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from experiment.i18n import LANGUAGES, Translator
 from experiment.kernel_facts import kernel_facts
 from experiment.messages import Message, UserError, message
 from experiment.record import Record
+from experiment.sampling import SamplingConfig
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 OLD = message("kernel.old_gpu", found="7.0", least="8.0")
@@ -39,9 +41,13 @@ def record(events: list[Any]) -> Record:
 class FakeRun:
     """As much of an arm's run as the choices look at."""
 
-    def __init__(self, device: torch.device = CUDA, **engine: Any) -> None:
-        config = Config.model_validate({"engine": engine})
-        workload = SimpleNamespace(requests=[None] * 6, max_length=64)
+    def __init__(
+        self, device: torch.device = CUDA, arms: Sequence[str] = ("paged",), samples: int = 1,
+        **engine: Any,
+    ) -> None:  # fmt: skip
+        config = Config.model_validate({"engine": engine, "run": {"arms": list(arms)}})
+        requests, sampling = [SimpleNamespace(arrival=0)] * 6, SamplingConfig(n=samples)
+        workload = SimpleNamespace(requests=requests, max_length=64, sampling=sampling)
         self.task = SimpleNamespace(
             arm="paged", config=config, dtype=torch.float16, workload=workload
         )
@@ -58,8 +64,10 @@ class FakeRun:
 class FakeRunner:
     """Captures nothing, or fails as it is told."""
 
-    def __init__(self, error: Exception | None = None, quantized: bool = False) -> None:
-        self.pool = SimpleNamespace(num_blocks=5, quantized=quantized)
+    def __init__(
+        self, error: Exception | None = None, quantized: bool = False, blocks: int = 5
+    ) -> None:
+        self.pool = SimpleNamespace(num_blocks=blocks, quantized=quantized)
         self.graphs: Any = None
         self.error = error
         self.asked: tuple[int, int] | None = None
@@ -118,6 +126,19 @@ def test_graphs_are_captured_for_as_many_requests_as_can_decode_at_once() -> Non
         event = capture(FakeRun(**engine), runner)
         assert runner.asked == (most, 64)
         assert (event.sizes, event.static_bytes, event.reason) == ([1, 2, 4, most], 1000, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "most"),
+    [({}, 6), ({"arms": ("slabs", "paged")}, 30), ({"samples": 4}, 24)],
+)
+def test_graphs_are_captured_for_the_second_part_and_for_samples(
+    asked: dict[str, Any], most: int
+) -> None:
+    """More requests than graphs were captured for would be generated without them."""
+    runner = FakeRunner(blocks=500)
+    capture(FakeRun(**asked), runner)
+    assert runner.asked == (most, 64)
 
 
 def test_a_cache_in_eight_bits_is_captured_too() -> None:

@@ -191,7 +191,9 @@ def test_the_host_waits_once_a_step(
 
     monkeypatch.setattr(Engine, "execute", watched)
     run("llama", "triton", graphs, kv_dtype=kv_dtype)
-    assert {len(each) for each in waits} == {1}, waits
+    # A step in which requests end and none is computed has nothing to wait for.
+    assert {len(each) for each in waits} <= {0, 1}, waits
+    assert sum(map(len, waits))
 
 
 def test_a_seed_gives_the_same_tokens_on_every_device() -> None:
