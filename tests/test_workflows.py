@@ -165,10 +165,10 @@ def test_the_citation_is_of_this_version_and_names_the_papers_of_the_readme() ->
     assert cited["version"] == __version__
     assert f"({__version__})" in read("CHANGELOG.md")
     titles = re.findall(r"\*(.+?)\*", read("README.md").partition("## References")[2], re.DOTALL)
-    assert len(titles) == 3
-    assert [" ".join(title.split()) for title in titles] == [
+    assert titles
+    assert {" ".join(title.split()) for title in titles} <= {
         one["title"] for one in cited["references"]
-    ]
+    }
 
 
 @pytest.mark.parametrize("workflow", [EXAMPLE, OURS])
