@@ -16,6 +16,7 @@ from event_makers import BATCH, BUDGET, PAGED, TOKENS, batch_arm, changed, head,
 from experiment.arms import paged
 from experiment.conclusions import evaluate
 from experiment.config import Config
+from experiment.engine.triton_support import LayerShape
 from experiment.events import (
     ArmFailed,
     CacheQuantized,
@@ -88,7 +89,8 @@ def test_a_kernel_that_cannot_read_it_is_refused_before_anything_is_loaded(
     with pytest.raises(UserError) as caught:
         paged._run(arm_run("numba"), 16)
     assert caught.value.text.key == "error.kv_dtype.kernel"
-    assert paged._kernel(arm_run("auto")) == "torch"
+    shape = LayerShape(12, 12, 64, 16, torch.float32, torch.int8)
+    assert paged._kernel(arm_run("auto"), shape) == "torch"
     with pytest.raises(AssertionError, match="loaded"):
         paged._run(arm_run("torch"), 16)
 

@@ -140,13 +140,13 @@ def program(name: str) -> str:
 
 
 def run(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    done = subprocess.run(words, capture_output=True, encoding="utf-8", check=True)
     return done.stdout + done.stderr
 
 
 def registers_and_spills(compiled: Any, capability: int, at: Path) -> tuple[int, int]:
     """Registers of a thread, and bytes that it stores elsewhere for want of them."""
-    at.write_text(compiled.asm["ptx"])
+    at.write_text(compiled.asm["ptx"], encoding="utf-8")
     target = f"-arch=sm_{capability}{'a' * (capability >= 90)}"
     said = run(program("ptxas"), "-v", target, str(at), "-o", os.devnull)
     [used], [spilled] = re.findall(r"Used (\d+)", said), re.findall(r"(\d+) bytes spill st", said)
