@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
-import sysconfig
 from importlib import metadata
-from pathlib import Path
 
 from experiment.environment import Environment, Gpu
 from experiment.events import Channel, EnvironmentProbed
 from experiment.gpucheck.parts import Task, report
 from experiment.probe import assemble, probe
+from experiment.toolchain import find_compiler, has_headers
 from experiment.wire import Wire
 
-# Triton's own order, behind the variable CC.
-_COMPILERS = ("clang", "gcc", "cc")
 _CHANNELS = (
     Channel.NVML_PROCESS, Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO, Channel.TORCH_RESERVED,
 )  # fmt: skip
@@ -89,15 +85,11 @@ def _triton(wire: Wire, on_gpu: bool) -> None:
 def _compiler(wire: Wire, on_gpu: bool) -> None:
     """Triton compiles the launcher of each kernel, for which it needs both."""
     needed = False if on_gpu else None
-    named = os.environ.get("CC")
-    found = (
-        shutil.which(named) if named else next(filter(None, map(shutil.which, _COMPILERS)), None)
-    )
-    if found:
-        report(wire, "compiler", True, "gpucheck.machine.compiler", name=Path(found).name)
+    if found := find_compiler():
+        report(wire, "compiler", True, "gpucheck.machine.compiler", name=found)
     else:
         report(wire, "compiler", needed, "gpucheck.machine.no_compiler")
-    headers = Path(sysconfig.get_path("include"), "Python.h").is_file()
+    headers = has_headers()
     key = "gpucheck.machine.headers" if headers else "gpucheck.machine.no_headers"
     report(wire, "headers", True if headers else needed, key)
 

@@ -127,7 +127,7 @@ def test_a_gpu_that_torch_cannot_use_fails_unless_it_is_hidden() -> None:
 
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_a_compiler_is_needed_on_a_gpu(on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.shutil, "which", lambda _: None)
+    monkeypatch.setattr("experiment.toolchain.shutil.which", lambda _: None)
     monkeypatch.setenv("CC", "no-such-compiler")
     heard: Any = Heard()
     machine._compiler(heard, on_gpu)
