@@ -36,13 +36,6 @@ class EngineRun:
     is_pinned: bool
 
 
-def exact_float32() -> None:
-    """Turn TF32 off: float32 products of a GPU keep their precision."""
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-
-
 def prompt(tokens: int) -> list[int]:
     """Token ids of a prompt."""
     return list(range(3, 3 + tokens))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens, exact_float32
+from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens
 from experiment.gpucheck.parts import Task, report
+from experiment.model.load import set_gpu_kernels
 from experiment.wire import Wire
 
 _FAMILIES = ("gpt2", "llama")
@@ -13,7 +14,7 @@ _FAMILIES = ("gpt2", "llama")
 
 def check(wire: Wire, task: Task) -> None:
     """Run the same requests with graphs on and off."""
-    exact_float32()
+    set_gpu_kernels()
     device = torch.device(task.device)
     for family in _FAMILIES:
         eager = engine_tokens(family, device, MANY)

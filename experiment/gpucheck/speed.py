@@ -31,7 +31,7 @@ from experiment.gpucheck.speed_transformers import (
 )
 from experiment.messages import message
 from experiment.model.builtin import RECIPES
-from experiment.model.load import one_line
+from experiment.model.load import one_line, set_gpu_kernels
 from experiment.wire import Wire
 from kvsim.geometry import KVGeometry, geometry_from_config
 from kvsim.step import Chunk, StepPlan
@@ -87,6 +87,7 @@ def make_model(device: torch.device, dtype: torch.dtype) -> Any:
     """The built-in model of a billion parameters with random weights, made on the device."""
     config = RECIPES[MODEL]()
     config.max_position_embeddings = CONTEXTS[-1] + _BLOCK_SIZE
+    set_gpu_kernels()
     with device:
         model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=dtype)
     return model.eval().requires_grad_(False)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens, exact_float32
+from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens
 from experiment.gpucheck.parts import Task, report
+from experiment.model.load import set_gpu_kernels
 from experiment.wire import Wire
 
 _FAMILY = "llama"
@@ -15,7 +16,7 @@ _BLOCKS, _HOST_BLOCKS = 14, 40
 
 def check(wire: Wire, task: Task) -> None:
     """Run the same requests in a pool that holds them all, and in one that does not."""
-    exact_float32()
+    set_gpu_kernels()
     device = torch.device(task.device)
     ample = engine_tokens(_FAMILY, device, MANY)
     for graphs in (False, True):

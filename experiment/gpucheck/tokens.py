@@ -15,12 +15,11 @@ from experiment.gpucheck.engine_runs import (
     MANY,
     divergences,
     engine_tokens,
-    exact_float32,
     transformers_tokens,
 )
 from experiment.gpucheck.parts import Task, report
 from experiment.gpucheck.tiny_models import FAMILIES
-from experiment.model.load import one_line
+from experiment.model.load import one_line, set_gpu_kernels
 from experiment.wire import Wire
 
 
@@ -31,7 +30,7 @@ def check(wire: Wire, task: Task) -> None:
 
 def check_families(wire: Wire, device: torch.device, families: Sequence[str]) -> None:
     """Compare these families in float32, and on a GPU in float16 too."""
-    exact_float32()
+    set_gpu_kernels()
     for family in families:
         _compare(wire, family, device, torch.float32)
         if device.type == "cuda":

@@ -29,6 +29,7 @@ def load_model(directory: str, dtype: str, device: str, attention: str) -> torch
     from transformers import AutoModelForCausalLM
 
     quieten()
+    set_gpu_kernels()
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
             directory,
@@ -54,6 +55,21 @@ def load_model(directory: str, dtype: str, device: str, attention: str) -> torch
     model.requires_grad_(False)
     loaded: torch.nn.Module = model.eval().to(device)
     return loaded
+
+
+def set_gpu_kernels() -> None:
+    """Say which of a GPU's kernels this process uses: the same ones for every arm.
+
+    Products of float32 keep their precision (no TF32). Attention is torch's own, not cuDNN's, which
+    torch prefers on Hopper and newer where there is no mask: cuDNN spends tens of milliseconds on
+    every new shape, and a cache that grows has a new shape in every step.
+    """
+    import torch
+
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def load_tokenizer(directory: str) -> Any:

@@ -57,7 +57,7 @@ def margin_text(margin: Margin) -> Message:
         "n": len(places), "first": min(places), "last": max(places),
         "least": min(ulps), "most": max(ulps),
     } if ulps else {}  # fmt: skip
-    return message(
+    said = message(
         "console.tokens_margins" if others else "console.tokens_margin",
         **others,
         margin=margin.margin,
@@ -67,6 +67,9 @@ def margin_text(margin: Margin) -> Message:
         found=margin.tokens[1],
         found_logit=margin.logits[1],
     )
+    if margin.dtype == "float32":
+        return said
+    return message("console.tokens_half", said=said, dtype=margin.dtype)
 
 
 def _count(value: int | None) -> str:
