@@ -161,6 +161,9 @@ def vllm_python() -> str | None:
 
 def refuse(config: Config, environment: Environment) -> Message | None:
     """What of the config this machine cannot do, before anything is loaded."""
+    swap, free = config.engine.swap_space, environment.ram.available_bytes
+    if swap > free and set(ENGINE_ARMS).intersection(config.arm_names):
+        return message("error.swap_space", size=swap, free=free)
     if VLLM not in config.arm_names:
         return None
     named = os.environ.get(VLLM_PYTHON)

@@ -1,9 +1,9 @@
 """What the memory of an arm's process consists of, beside its KV cache. Pure functions.
 
     tensors              weights
-    CPU    RSS of the tree      runtime │ what a first token starts │ KV │ activations │ left
-    GPU    torch's allocator              what a first token starts │ KV │ inputs │ activations
-           NVML over the tree   runtime and context: what torch did not ask for        │ left
+    CPU    RSS of the tree    runtime │ what a first token starts │ KV │ activations │ left
+    GPU    torch's allocator            what a first token starts │ KV │ inputs │ activations │ left
+           NVML over the tree runtime and context: what torch did not ask for
 
 What an allocator keeps although it was freed lies inside the others and is told apart.
 """
@@ -92,7 +92,8 @@ def _on_gpu(readings: Sequence[Reading]) -> dict[PartName, _Size]:
         "kv": cache,
         **beside,
         "work": _read(readings, Channel.TORCH_ALLOCATED_PEAK, Stage.LAST_STEP).minus(ready),
-        "left": _read(readings, Channel.NVML_PROCESS, Stage.RELEASED),
+        # NVML would show the context again, which stays as long as the process.
+        "left": _read(readings, Channel.TORCH_ALLOCATED, Stage.RELEASED),
     }
 
 

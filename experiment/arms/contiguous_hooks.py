@@ -58,6 +58,9 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # noqa: ARG002
         """Take the newest token of each row; [rows] of bool, true where the request has ended."""
+        # Transformers may see the end a step late (5.23, DeferredStopCheck): no request's step.
+        if all(row.reason is not None for row in self.rows):
+            return torch.ones(len(input_ids), dtype=torch.bool, device=input_ids.device)
         # Waits for the device: the token is there now. Rows that fill up the batch come last.
         last = input_ids[: len(self.rows), -1].tolist()
         now = self.run.now()

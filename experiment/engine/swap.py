@@ -15,8 +15,11 @@ Pinned memory is laid out with blocks outermost, so that each block is one piece
 
 from __future__ import annotations
 
+import math
+import mmap
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol
 
 import torch
@@ -45,6 +48,10 @@ class Streams(Protocol):
 
     def settle(self) -> None:
         """Wait on the host until all copies are done."""
+        ...
+
+    def host(self, size: int) -> torch.Tensor:
+        """Host memory of ``size`` bytes, pinned where that can be done."""
         ...
 
 
@@ -79,6 +86,23 @@ class CudaStreams:
         """Wait for the side stream."""
         self._side.synchronize()
 
+    def host(self, size: int) -> torch.Tensor:
+        """Pin exactly these bytes, in pages of their own: torch takes a power of two."""
+        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = torch.frombuffer(pages, dtype=torch.uint8)
+        address = memory.data_ptr()
+        if int(self._cuda.cudart().cudaHostRegister(address, size, 0)) == 0:
+            weakref.finalize(pages, self._unpin, address).atexit = False
+        else:
+            # Copies are right without it; CUDA would report the error with the next kernel.
+            with suppress(RuntimeError):
+                torch.zeros(1, device=self._device)
+        return memory
+
+    def _unpin(self, address: int) -> None:
+        self.settle()
+        self._cuda.cudart().cudaHostUnregister(address)
+
 
 class Transfers:
     """Copies that are done when the call returns; any device.
@@ -110,23 +134,17 @@ class Transfers:
 
 
 class StreamTransfers(Transfers):
-    """Copies over pinned memory on a stream of their own, as drawn above.
+    """Copies over pinned memory on a stream of their own, as drawn above."""
 
-    Args:
-        streams: of the device.
-        pinned: False for tests without a GPU.
-    """
-
-    def __init__(self, streams: Streams, pinned: bool = True) -> None:
+    def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._pinned = pinned
 
     def host(self, shape: Sequence[int], poison: float, dtype: torch.dtype) -> torch.Tensor:
         """Pinned memory with blocks outermost, seen as [layers, 2, blocks, ...]."""
         layers, two, blocks, *tail = shape
         outermost = (blocks, layers, two, *tail)
-        made = torch.full(outermost, poison, dtype=dtype, pin_memory=self._pinned)
-        return made.movedim(0, 2)
+        memory = self._streams.host(math.prod(outermost) * dtype.itemsize)
+        return memory.view(dtype).view(outermost).fill_(poison).movedim(0, 2)
 
     def out(
         self, device: torch.Tensor, blocks: Sequence[int], host: torch.Tensor,

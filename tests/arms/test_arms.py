@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from arm_runs import Run
+from arm_runs import Run, make_config, with_requests
+from transformers import GenerationMixin, GPT2LMHeadModel
 from transformers.pytorch_utils import Conv1D
 
 from experiment.arms.base import ArmRun
+from experiment.arms.registry import ARMS
+from experiment.arms.task import ArmTask
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -222,6 +227,34 @@ def test_a_stop_token_stops_every_arm_at_the_same_place(stopping: Run, crowded: 
             stopped = FinishReason.STOP if ended[-1] == eos else FinishReason.LENGTH
             assert reasons[request] is stopped
     assert len(free[2]) == 40 > len(stopping.tokens("paged")[2])
+
+
+@pytest.mark.parametrize("arm", ["contiguous.batch", "contiguous.growing"])
+def test_a_step_after_the_last_request_has_ended_is_not_logged(
+    arm: str, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Transformers defers its stop check, the hook is called once more."""
+    fitted = with_requests(prepared, ((5, 6), (4, 3)), slabs=2, max_length=64, block_size=8)
+    task = ArmTask(
+        arm=arm, config=make_config("tiny-gpt2", (arm,)), device="cpu",
+        directory=fitted.directory, model=fitted.model, workload=fitted.workload,
+    )  # fmt: skip
+
+    def plans() -> list[dict[str, Any]]:
+        events: list[Any] = []
+        wire: Any = SimpleNamespace(emit=events.append, mark=events.append)
+        ARMS[arm](ArmRun(wire, task, 0.0))
+        return [event.plan for event in events if isinstance(event, Step)]
+
+    def late(self: Any, **arguments: Any) -> torch.Tensor:
+        ids: torch.Tensor = GenerationMixin.generate(self, **arguments)
+        for hook in arguments.get("stopping_criteria", ()):
+            assert hook(ids, None).tolist() == [True] * len(ids)
+        return ids
+
+    expected = plans()
+    monkeypatch.setattr(GPT2LMHeadModel, "generate", late)
+    assert plans() == expected
 
 
 def test_slabs_are_the_same_engine_with_fewer_requests_at_a_time(crowded: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES
-from experiment.engine.swap import StreamTransfers, Transfers, transfers_for
+from experiment.engine.swap import CudaStreams, StreamTransfers, Transfers, transfers_for
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
 from experiment.kv_dtype import cache_geometry
 from kvsim.geometry import KVGeometry
@@ -67,10 +68,13 @@ class LazyStreams:
             copy()
         self.queue.clear()
 
+    def host(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8)
+
 
 def lazy() -> tuple[LazyStreams, StreamTransfers]:
     streams = LazyStreams()
-    return streams, StreamTransfers(streams, pinned=False)
+    return streams, StreamTransfers(streams)
 
 
 def make_pool(transfers: Transfers | None, dtype: str = "auto") -> KVPool:
@@ -129,6 +133,35 @@ def test_each_block_is_one_piece_of_pinned_memory() -> None:
     pool = make_pool(transfers)
     assert pool.host is not None
     assert pool.host[:, :, 1].is_contiguous()
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_host_memory_is_pinned_to_the_byte_as_long_as_it_is_there(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that pins no memory (code 2) leaves the pool as right as it is."""
+    calls: list[tuple[Any, ...]] = []
+
+    def pin(*arguments: int) -> int:
+        calls.append(("pin", *arguments))
+        return code
+
+    driver = SimpleNamespace(
+        cudaHostRegister=pin, cudaHostUnregister=lambda address: calls.append(("unpin", address))
+    )
+    side = SimpleNamespace(synchronize=lambda: calls.append(("wait",)))
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: side)
+    pool = make_pool(StreamTransfers(CudaStreams(CPU)))
+    host = pool.host
+    assert host is not None
+    assert host.isnan().all()
+    address, block = host.data_ptr(), host[:, :, 1]
+    assert calls == [("pin", address, host.nbytes, 0), ("wait",)]
+    del pool, host
+    assert calls[2:] == []  # a part of it is there yet
+    del block
+    assert calls[2:] == ([] if code else [("wait",), ("unpin", address)])
 
 
 def test_on_the_cpu_nothing_is_put_off() -> None:

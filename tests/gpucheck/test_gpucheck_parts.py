@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from guide_pages import read
 from made_up_machine import cpu_environment, cuda_environment, cuda_machine
 
 from experiment.environment import Environment, TorchFacts
 from experiment.events import Check, Event
-from experiment.gpucheck import machine, memory
+from experiment.gpucheck import machine, memory, speed_transformers
+from experiment.gpucheck.decode_steps import Setting
 from experiment.gpucheck.engine_runs import divergences
 from experiment.gpucheck.parts import PARTS, Part, Task
 from experiment.gpucheck.result import (
@@ -27,6 +30,7 @@ from experiment.gpucheck.result import (
     result_json,
 )
 from experiment.gpucheck.run import Examination
+from experiment.gpucheck.tiny_models import tiny
 from experiment.gpucheck.walkthrough import arm_checks
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.messages import Message, UserError, message
@@ -204,6 +208,18 @@ def test_the_result_keeps_no_home_and_no_name(monkeypatch: pytest.MonkeyPatch) -
     assert "alicewonder" not in text
     assert "~/x is of <user>" in text
     assert FILE.endswith(".json")
+
+
+def test_continuous_batching_admits_all_requests_however_full_its_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 15 of these 16 prompts in the cache, less than Transformers' safety margin is free."""
+    monkeypatch.setattr(speed_transformers, "_BATCH_TOKENS", 1024)
+    monkeypatch.setattr(speed_transformers, "WARM_UP", 1)
+    monkeypatch.setattr(speed_transformers, "STEPS", 1)
+    with torch.no_grad():
+        model = copy.deepcopy(tiny("llama", "sdpa"))
+        assert speed_transformers.continuous_step_s(model, Setting(16, 1024)) > 0
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 from axe_check import WAYS, needs_axe, violations
+from made_up_machine import cuda_environment
 from test_tables_page import page_of, side
 
 from experiment.compare.checks import write_comparison
 from experiment.compare.sides import compare_sides
+from experiment.gpucheck.result import NEEDS_GPU, CheckResult, GpuCheck, PartResult
+from experiment.messages import message
+from experiment.report.gpucheck import gpucheck_html
 from experiment.report.index import index_html
 from experiment.report.index_entries import Entry
 from kvsim.paper.memory import closed
@@ -20,8 +24,6 @@ pytestmark = needs_axe
 
 
 def index_page(_: Path, lang: str) -> str:
-    from experiment.messages import message
-
     verdict = message("paper.count", holds=len(closed()), fails=0, not_judged=1)
     kinds = ("run", "compare", "paper", "unreadable")
     return index_html(
@@ -35,6 +37,31 @@ def compare_page(scratch: Path, lang: str) -> str:
     return (scratch / "compare" / "compare.html").read_text(encoding="utf-8")
 
 
+def gpucheck_page(_: Path, lang: str) -> str:
+    """A part of each verdict and a check of each, with texts that are long."""
+    step = message(
+        "gpucheck.speed.step", mode=message("gpucheck.speed.mode_continuous").model_dump(),
+        batch=64, context=4096, step=0.0642, tokens=997.0, share=0.228,
+    )  # fmt: skip
+    wrong = message("gpucheck.tokens.raised", family="llama", dtype="float16", error="x" * 120)
+    parts = (
+        PartResult(part="speed", verdict="pass", seconds=61.2, limit_s=120.0,
+                   reason=message("gpucheck.passed", n=1),
+                   checks=(CheckResult(id="step", passed=None, text=step),)),
+        PartResult(part="tokens", verdict="fail", interpreted=True, seconds=2.0, limit_s=60.0,
+                   reason=message("failure.exception", error="/a/path/" + "y" * 120),
+                   checks=(CheckResult(id="wrong", passed=False, text=wrong),
+                           CheckResult(id="right", passed=True, text=step))),
+        PartResult(part="graphs", verdict="skipped", reason=NEEDS_GPU),
+    )  # fmt: skip
+    machine = cuda_environment()
+    found = GpuCheck(
+        program="1", wall_ns=1, utc_offset_s=0, minutes=8, device=machine.device,
+        device_name=machine.device_name, environment=machine, parts=parts,
+    )  # fmt: skip
+    return gpucheck_html(found, lang)
+
+
 PAGES: dict[str, Callable[[Path, str], str]] = {
     "index": index_page,
     "compare": compare_page,
@@ -42,6 +69,7 @@ PAGES: dict[str, Callable[[Path, str], str]] = {
     "paper": lambda _, lang: page_of("paper", lang),
     "bench": lambda _, lang: page_of("bench", lang),
     "sweep": lambda _, lang: page_of("sweep", lang),
+    "gpucheck": gpucheck_page,
 }
 
 

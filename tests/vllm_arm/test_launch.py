@@ -64,6 +64,20 @@ def test_a_budget_above_all_memory_is_refused(environment: Environment) -> None:
     assert refused == message("error.vllm_budget", budget=total + 1, total=total)
 
 
+def test_more_swap_space_than_free_memory_is_refused_where_an_arm_swaps(
+    environment: Environment,
+) -> None:
+    free = environment.ram.available_bytes
+
+    def refused(size: int, *arms: str) -> object:
+        sections = {"engine": {"swap_space": size}, "run": {"arms": arms, "device": "cpu"}}
+        return refuse(Config.model_validate(sections), environment)
+
+    assert refused(free, "paged") is None
+    assert refused(free + 1, "paged") == message("error.swap_space", size=free + 1, free=free)
+    assert refused(free + 1, "contiguous.batch") is None
+
+
 def test_an_interpreter_that_is_not_there_is_refused(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
