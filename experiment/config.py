@@ -129,15 +129,14 @@ VLLM_ARGUMENTS = frozenset(
     re.findall(
         r"\S+",
         """
-    all2all_backend attention_backend calculate_kv_scales cpu_offload_gb
-    cudagraph_capture_sizes disable_cascade_attn disable_custom_all_reduce
-    disable_hybrid_kv_cache_manager disable_sliding_window enable_chunked_prefill enable_dbo
-    enable_eplb enable_expert_parallel enable_flashinfer_autotune gpu_memory_utilization
-    kv_cache_dtype kv_sharing_fast_prefill linear_backend long_prefill_token_threshold
-    max_cudagraph_capture_size max_logprobs max_num_scheduled_tokens max_parallel_loading_workers
-    moe_backend num_gpu_blocks_override numa_bind optimization_level performance_mode
-    prefill_schedule_interval prefix_caching_hash_algo scheduler_reserve_full_isl stream_interval
-    swap_space use_tqdm_on_load
+    all2all_backend attention_backend cpu_offload_gb cudagraph_capture_sizes disable_cascade_attn
+    disable_custom_all_reduce disable_hybrid_kv_cache_manager disable_sliding_window
+    enable_chunked_prefill enable_dbo enable_eplb enable_expert_parallel enable_flashinfer_autotune
+    gpu_memory_utilization kv_cache_dtype kv_sharing_fast_prefill linear_backend
+    long_prefill_token_threshold max_cudagraph_capture_size max_logprobs max_num_scheduled_tokens
+    max_parallel_loading_workers moe_backend num_gpu_blocks_override numa_bind optimization_level
+    performance_mode prefill_schedule_interval prefix_caching_hash_algo scheduler_reserve_full_isl
+    stream_interval use_tqdm_on_load
     """,
     )
 )

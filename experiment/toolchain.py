@@ -1,6 +1,7 @@
-"""What Triton builds the launchers of its kernels with, once per machine.
+"""What GPU kernels need of the machine: a driver, and what Triton builds its launchers with.
 
-Follows ``triton/runtime/build.py`` of Triton 3.7.
+The compiler follows ``triton/runtime/build.py`` of Triton 3.7; the drivers are the minimum of
+NVIDIA's minor-version compatibility, docs.nvidia.com/deploy/cuda-compatibility.
 """
 
 from __future__ import annotations
@@ -9,6 +10,14 @@ import os
 import shutil
 import sysconfig
 from pathlib import Path
+
+_DRIVERS = {11: 450, 12: 525, 13: 580}
+
+
+def minimum_driver(cuda: str | None) -> int | None:
+    """Branch of the oldest NVIDIA driver for a CUDA version such as 13.0; None: unknown."""
+    major = (cuda or "").partition(".")[0]
+    return _DRIVERS.get(int(major)) if major.isdigit() else None
 
 
 def c_compiler() -> str | None:

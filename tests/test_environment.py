@@ -26,7 +26,7 @@ from experiment.memory.gpu_probe import torch_facts
 from experiment.memory.ladder import ladder
 from experiment.messages import Message, UserError, message
 from experiment.probe import assemble
-from experiment.toolchain import c_compiler
+from experiment.toolchain import c_compiler, minimum_driver
 
 ROOT = Path(__file__).parent.parent
 GIB = 2**30
@@ -244,8 +244,9 @@ def test_cuda_without_cuda_is_an_error_with_the_reason() -> None:
         (None, None, None, "cuda_cpu_build"),
         ("", "13.0", None, "cuda_hidden"),
         ("-1", "13.0", None, "cuda_hidden"),
-        (None, "13.0", "The NVIDIA driver on your system is too old (found 11040)", "driver_old"),
-        (None, "13.0", "Found no NVIDIA driver on your system", "no_driver"),
+        (None, "99.0", "The NVIDIA driver on your system is too old (found 11040)", "driver_old"),
+        (None, "99.0", "Found no NVIDIA driver on your system", "no_driver"),
+        (None, "13.0", "Found no NVIDIA driver on your system", "driver_needed"),
         ("0", "13.0", "No CUDA GPUs are available", "no_device"),
     ],
 )
@@ -273,6 +274,15 @@ def test_why_there_is_no_cuda(
     assert not facts.cuda_available
     assert facts.reason is not None
     assert facts.reason.key.endswith(key)
+    for lang in LANGUAGES:
+        assert ("580" in Translator(lang).message(facts.reason)) is (key == "driver_needed")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "driver"), [("11.8", 450), ("12.8", 525), ("13.0", 580), ("99.0", None), (None, None)]
+)
+def test_the_driver_that_a_build_needs(cuda: str | None, driver: int | None) -> None:
+    assert minimum_driver(cuda) == driver
 
 
 def test_on_the_cpu_no_channel_of_the_gpu_is_used() -> None:

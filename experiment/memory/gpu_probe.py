@@ -10,6 +10,7 @@ from experiment.environment import Gpu, NvmlFacts, TorchFacts
 from experiment.memory.figure import Figure
 from experiment.memory.nvml import Nvml, NvmlDevice, NvmlError, open_nvml
 from experiment.messages import Message, message
+from experiment.toolchain import minimum_driver
 
 PROBE_BYTES = 64 * 2**20
 # These drivers attribute memory to the wrong processes (gpustat, issue 161).
@@ -57,10 +58,20 @@ def _why_no_cuda(torch: Any, build: str | None) -> Message:
     except Exception as error:
         text = str(error)
         if "too old" in text:
-            return message("environment.cuda_driver_old")
+            return _with_driver("environment.cuda_driver_old", build)
         if "no NVIDIA driver" in text:
-            return message("environment.cuda_no_driver")
+            return _with_driver("environment.cuda_no_driver", build)
     return message("environment.cuda_no_device")
+
+
+def _with_driver(key: str, build: str) -> Message:
+    """The reason and, where it is known, the driver that this build of torch needs."""
+    reason, needed = message(key), minimum_driver(build)
+    if needed is None:
+        return reason
+    return message(
+        "environment.cuda_driver_needed", reason=reason.model_dump(), cuda=build, driver=needed
+    )
 
 
 def probe_gpus(torch: Any | None, library: Any | None = None) -> tuple[tuple[Gpu, ...], NvmlFacts]:

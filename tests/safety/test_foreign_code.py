@@ -153,7 +153,7 @@ def test_vllm_is_told_plain_values_alone(argument: str, value: object) -> None:
         make_config({"vllm": {"args": {argument: value}}})
     assert caught.value.text.params["argument"] == argument
     assert "worker_cls" not in VLLM_ARGUMENTS
-    plain = {"kv_cache_dtype": "fp8_e4m3", "swap_space": 1, "cudagraph_capture_sizes": [1, 2]}
+    plain = {"kv_cache_dtype": "fp8_e4m3", "max_logprobs": 1, "cudagraph_capture_sizes": [1, 2]}
     assert make_config({"vllm": {"args": plain}}).vllm.args == plain
 
 

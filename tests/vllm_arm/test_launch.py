@@ -41,7 +41,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ("sections", "reason"),
     [
         ({}, None),
-        ({"vllm": {"args": {"swap_space": 1}}}, None),
+        ({"vllm": {"args": {"cpu_offload_gb": 1}}}, None),
         (
             {"vllm": {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}},
             message("error.vllm_ranks", ranks=4, gpus=0),
@@ -136,7 +136,7 @@ def test_without_a_compiler_the_model_is_not_compiled(
 
 def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path: Path) -> None:
     prepared = invented(tmp_path)
-    vllm = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "args": {"swap_space": 1}}
+    vllm = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "args": {"cpu_offload_gb": 1}}
     launch = plan_launch("vllm", config(vllm=vllm), "cuda", prepared, tmp_path)
     assert isinstance(launch, Launch)
     assert (launch.python, launch.module) == (python, "experiment.vllm_arm")
@@ -144,7 +144,7 @@ def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path:
     assert arguments["model"] == prepared.directory
     assert arguments["kv_cache_memory_bytes"] == prepared.workload.budget_bytes // 4
     assert (arguments["dtype"], arguments["max_model_len"]) == ("float32", 128)
-    assert (arguments["tensor_parallel_size"], arguments["swap_space"]) == (2, 1)
+    assert (arguments["tensor_parallel_size"], arguments["cpu_offload_gb"]) == (2, 1)
     assert arguments["enable_prefix_caching"] is False
 
 

