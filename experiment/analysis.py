@@ -31,10 +31,10 @@ from experiment.results import (
     RequestResult,
     SecondPart,
     SimulatorCheck,
-    StepRow,
     Watch,
 )
 from experiment.simulator_check import CHECKED, RecordedArm, check_simulator
+from experiment.step_rows import StepRow
 from experiment.timeline import (
     mean_running,
     mean_slots,
@@ -44,7 +44,8 @@ from experiment.timeline import (
 )
 from experiment.variation import largest_process, process_variation, variation
 from experiment.watch import foreign_processes, others_cores, watch
-from kvsim.geometry import final_tokens, requests_that_fit
+from kvsim.geometry import requests_that_fit
+from kvsim.request import final_tokens
 from kvsim.step import plan_from_json
 
 

@@ -7,12 +7,9 @@ No file of this program comes near them. Bytes are bounded where they are read
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiment.messages import Message
-
-if TYPE_CHECKING:
-    from experiment.events import Event
 
 # Parts of a dotted key in TOML. Each part takes memory for all before it; keys here have up to 5.
 MAX_KEY_PARTS = 16
@@ -35,8 +32,8 @@ class LogBounds:
         self._arms: set[str | None] = set()
         self._events: Counter[str] = Counter()
 
-    def check(self, event: Event) -> None:
-        """Count an event.
+    def check(self, event: Any) -> None:
+        """Count an event of :mod:`experiment.events`.
 
         Raises:
             ValueError: it is more than a log has.

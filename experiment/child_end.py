@@ -6,8 +6,9 @@ import signal
 from dataclasses import dataclass
 from typing import TypeVar
 
+from experiment.errors import ExitCode
 from experiment.events import ArmFailed, Event
-from experiment.messages import ExitCode, Message, message
+from experiment.messages import Message, message
 
 T = TypeVar("T")
 # What somebody sends; other signals are the system's word for a crash.

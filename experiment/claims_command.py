@@ -23,6 +23,7 @@ from experiment import __version__
 from experiment.config import Config, make_config
 from experiment.config_reading import load_config, parse_assignment
 from experiment.directories import place_of_now, shared_directory
+from experiment.errors import ExitCode, UserError
 from experiment.events import SCHEMA_VERSION, ModelPrepared, RunFinished
 from experiment.experiments.claims import Judged, judge, needed
 from experiment.experiments.evaluate import evaluate_experiment
@@ -31,7 +32,7 @@ from experiment.experiments.measured import cells_of
 from experiment.experiments.results import ExperimentResult
 from experiment.foreign import check_inside, evaluating
 from experiment.i18n import Translator
-from experiment.messages import ExitCode, Message, UserError, message
+from experiment.messages import Message, message
 from experiment.os_errors import os_reason, writing
 from experiment.packages import check_installed
 from experiment.privacy import cleaned_json, without_names

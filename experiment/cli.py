@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from experiment.config_reading import load_config, parse_assignment
+from experiment.errors import ExitCode, UserError, unknown, user_error
 from experiment.i18n import LANGUAGES, Translator, detect_language
 from experiment.interrupts import Interrupts
-from experiment.messages import ExitCode, UserError, message, unknown, user_error
+from experiment.messages import message
 from experiment.os_errors import os_reason, unwritable
 from experiment.room import counted
 from experiment.shipped import config_names, find_config, program
@@ -212,7 +213,7 @@ def _render(words: list[str], t: Translator) -> int:
 
 def _selfcheck(words: list[str], t: Translator) -> int:
     options = parse(make_parser(t, "selfcheck"), words, COMMANDS)
-    from experiment.selfcheck import selfcheck
+    from experiment.selfcheck_command import selfcheck
 
     return selfcheck(t.lang, options.ascii)
 

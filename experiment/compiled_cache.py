@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from experiment import __version__
-from experiment.messages import user_error
+from experiment.errors import user_error
 from experiment.user_cache import is_writable, user_cache
 from kvsim.digest import file_sha256
 

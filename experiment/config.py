@@ -17,7 +17,8 @@ from pydantic import (
     ValidationError,
 )
 
-from experiment.messages import UserError, message, shown, unknown, user_error
+from experiment.errors import UserError, shown, unknown, user_error
+from experiment.messages import message
 from experiment.sampling import SamplingConfig, Section, Value
 from experiment.sizes import parse_bytes, size_error
 

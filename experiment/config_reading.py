@@ -10,8 +10,9 @@ from typing import Any
 
 from experiment.bounds import MAX_KEY_PARTS
 from experiment.config import SIZES, Config, make_config, put_over, unknown_key
+from experiment.errors import user_error
 from experiment.foreign import read_bounded
-from experiment.messages import user_error
+from experiment.privacy import cleaner, in_values
 from experiment.sizes import lacks_unit, size_error
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -123,3 +124,9 @@ def put(data: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(table, dict):
             raise unknown_key(key)
     table[last] = value
+
+
+def as_recorded(config: Config) -> dict[str, Any]:
+    """A config as the first line of a log holds it."""
+    data: dict[str, Any] = in_values(config.model_dump(mode="json"), cleaner())
+    return data

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from experiment.errors import user_error
 from experiment.locks import held, is_locked
-from experiment.messages import user_error
 from experiment.os_errors import writing
 from experiment.record import EVENTS_FILE
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from experiment.checksums import checksums, is_measured, measured_files
 from experiment.conclusions import reading_notes
+from experiment.errors import ExitCode, UserError
 from experiment.experiments.evaluate import picture
 from experiment.foreign import evaluating
 from experiment.locks import DRAWING_S, held, is_locked
-from experiment.messages import ExitCode, UserError, message
+from experiment.messages import message
 from experiment.os_errors import os_reason
 from experiment.privacy import clean_log
 from experiment.record import EVENTS_FILE, Record, read_record, remove_parts, write_summary

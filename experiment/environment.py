@@ -13,9 +13,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from experiment.errors import user_error
 from experiment.events import Channel, Scope
 from experiment.i18n import format_bytes
-from experiment.messages import Message, message, user_error
+from experiment.messages import Message, message
 from experiment.noise import is_busy
 
 MIN_PYTHON = (3, 11)

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from experiment.messages import UserError, cut, user_error
+from experiment.errors import UserError, cut, user_error
 from experiment.person import with_names
 from experiment.room import PLAIN, Room, memory_limit
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiment.config import KNOWN_ARMS, expand_arms
+from experiment.errors import UserError
 from experiment.events import (
     ArmFailed,
     ArmSkipped,
@@ -32,7 +33,6 @@ from experiment.events import (
     TurnStarted,
     WorkloadReady,
 )
-from experiment.messages import UserError
 
 # What is told once more after a break, and holds for all of the run.
 _ONCE = (EnvironmentProbed, ModelPrepared, WorkloadReady)

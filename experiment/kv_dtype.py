@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from experiment.messages import user_error
+from experiment.errors import user_error
 from kvsim.geometry import KVGeometry
 
 # The arms that run on the paged engine.

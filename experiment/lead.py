@@ -20,11 +20,13 @@ from experiment.events import (
     Notice,
     WorkloadReady,
 )
-from experiment.experiments.base import Cell, Experiment, cell_config, planned_cells
+from experiment.experiments.base import Experiment, cell_config, planned_cells
+from experiment.experiments.cells import Cell
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
-from experiment.launch import Prepared, refuse
+from experiment.launch import refuse
 from experiment.messages import Message
+from experiment.prepared import Prepared
 from experiment.record import EVENTS_FILE, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole

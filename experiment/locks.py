@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from experiment.messages import user_error
+from experiment.errors import user_error
 
 try:
     import fcntl

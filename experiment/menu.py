@@ -6,10 +6,10 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from experiment.errors import UserError
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
 from experiment.interrupts import answer
-from experiment.messages import UserError
 from experiment.shipped import CONFIGS, program
 from experiment.simulate.names import gpu_of, model_of, unknown_trace
 from experiment.simulate.values import whole

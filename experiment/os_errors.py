@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiment.messages import ExitCode, UserError, message
+from experiment.errors import ExitCode, UserError
+from experiment.messages import message
 
 _KNOWN = (
     "EACCES",

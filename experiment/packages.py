@@ -50,7 +50,7 @@ def check_installed() -> None:
         UserError: packages are missing.
     """
     if missing(RUN):
-        from experiment.messages import user_error  # needs packages itself
+        from experiment.errors import user_error  # needs packages itself
 
         raise user_error("error.not_installed", packages=", ".join(missing(RUN)), command=INSTALL)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from experiment import __version__
 from experiment.directories import place_of_now, shared_directory
+from experiment.errors import ExitCode, user_error
 from experiment.i18n import Translator
 from experiment.interrupts import drawing, shielded
-from experiment.messages import ExitCode, user_error
 from experiment.words import make_parser, parse
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.config import Config, expand_arms, group_of
+from experiment.errors import UserError, user_error
 from experiment.events import (
     CellPrepared,
     ModelDirectory,
@@ -23,7 +24,7 @@ from experiment.events import (
 )
 from experiment.kv_dtype import Capability, cache_geometry, check_kv_dtype
 from experiment.launch import adapt, check_room, skipped
-from experiment.messages import Message, UserError, message, user_error
+from experiment.messages import Message, message
 from experiment.model.checks import check_model, read_model_config
 from experiment.model.facts import build_empty, describe
 from experiment.model.load import (

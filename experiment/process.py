@@ -19,9 +19,10 @@ from typing import IO, Any
 import psutil
 
 from experiment.child_environment import child_environment
+from experiment.errors import ExitCode, UserError
 from experiment.events import Event, decode
 from experiment.interrupts import left_by_killed, shielded
-from experiment.messages import ExitCode, UserError, message
+from experiment.messages import message
 from experiment.offspring import (
     Guard,
     descendants,

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from experiment.events import Channel, HighWaterReset, Reading, Stage
 from experiment.messages import Message, message
 from experiment.parts import at, is_on_gpu, memory_parts
-from experiment.results import ChannelFigure, Reconciliation, StepRow
+from experiment.results import ChannelFigure, Reconciliation
+from experiment.step_rows import StepRow
 
 # Relative tolerance of each channel against the formula. Shapes and counts must be exact.
 TOLERANCES: dict[Channel, float] = {

@@ -21,6 +21,7 @@ import psutil
 
 from experiment.bounds import LogBounds
 from experiment.checksums import changed_files
+from experiment.errors import ExitCode, UserError, user_error
 from experiment.events import (
     OLDEST_SCHEMA,
     SCHEMA_VERSION,
@@ -34,7 +35,7 @@ from experiment.events import (
 from experiment.foreign import MAX_JSON_BYTES, log_lines, parse_json, read_bounded
 from experiment.joined import joined
 from experiment.locks import DRAWING_S, held, lock
-from experiment.messages import ExitCode, UserError, message, user_error
+from experiment.messages import message
 from experiment.os_errors import os_reason
 from experiment.privacy import cleaned_json, cleaner, without_words
 from kvsim.whole_files import PART, write_whole

@@ -16,8 +16,9 @@ from typing import Any
 from experiment import __version__
 from experiment.checksums import LOGS, is_measured
 from experiment.config import Config, make_config
-from experiment.config_reading import put
+from experiment.config_reading import as_recorded, put
 from experiment.environment import Environment
+from experiment.errors import ExitCode, UserError, user_error
 from experiment.events import (
     SCHEMA_VERSION,
     ArmFailed,
@@ -37,9 +38,9 @@ from experiment.i18n import DASH
 from experiment.launch import VLLM, VLLM_ABSENT, VLLM_PYTHON, find_vllm
 from experiment.locks import is_locked
 from experiment.log_cells import cell_at
-from experiment.messages import ExitCode, Message, UserError, message, user_error
+from experiment.messages import Message, message
 from experiment.os_errors import os_reason
-from experiment.privacy import cleaner, in_values, without_private
+from experiment.privacy import in_values, without_private
 from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.scratch import PACKAGES
 
@@ -254,12 +255,6 @@ def config_of(record: Record, overrides: Mapping[str, Any]) -> Config:
     for key, value in overrides.items():
         put(data, key, value)
     return make_config(data)
-
-
-def as_recorded(config: Config) -> dict[str, Any]:
-    """A config as the first line of a log holds it."""
-    data: dict[str, Any] = in_values(config.model_dump(mode="json"), cleaner())
-    return data
 
 
 def finished_arms(record: Record) -> frozenset[ArmKey]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from experiment.messages import user_error
+from experiment.errors import user_error
 from experiment.sizes import parse_bytes, size_error
 
 VARIABLE = "PAGEDKV_MEMORY"

@@ -16,6 +16,7 @@ from experiment.child_end import ChildEnd, end_reason
 from experiment.child_environment import hub_secrets
 from experiment.config import Config
 from experiment.environment import Environment
+from experiment.errors import ExitCode, UserError
 from experiment.events import (
     TRANSIENT,
     ArmFailed,
@@ -36,10 +37,11 @@ from experiment.events import (
 )
 from experiment.interrupts import shielded
 from experiment.kv_dtype import ENGINE_ARMS
-from experiment.launch import ARM, VLLM, Launch, Prepared, plan_launch
+from experiment.launch import ARM, VLLM, Launch, plan_launch
 from experiment.memory.monitor import Monitor
 from experiment.memory.settle import DeviceWatch
-from experiment.messages import ExitCode, Message, UserError, message
+from experiment.messages import Message, message
+from experiment.prepared import Prepared
 from experiment.process import Child, ChildStartError, ChildTimeoutError
 from experiment.record import EventLog
 from experiment.thread_env import crowded, thread_variables

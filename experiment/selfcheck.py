@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.text import Text
-
 from experiment.environment import Environment
+from experiment.errors import ExitCode, UserError, user_error
 from experiment.events import (
     ArmFailed,
     Check,
@@ -26,14 +25,12 @@ from experiment.events import (
 from experiment.interrupts import shielded
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
-from experiment.messages import ExitCode, Message, UserError, message, user_error
+from experiment.messages import Message, message
 from experiment.noise import kept_busy
 from experiment.offspring import Guard, new_mark
 from experiment.os_errors import os_reason
-from experiment.packages import check_installed
 from experiment.process import Child
 from experiment.record import EventLog
-from experiment.report.console import ConsoleReporter
 from experiment.scratch import remove_scratch
 from experiment.selfcheck_child import ARM, Moment
 from experiment.selfcheck_memory import (
@@ -45,27 +42,6 @@ from experiment.selfcheck_memory import (
 )
 
 _TIMEOUT_S = 300.0
-_VERDICTS: dict[bool | None, tuple[str, str]] = {
-    True: ("selfcheck.passed", "green"),
-    False: ("selfcheck.failed", "bold red"),
-    None: ("selfcheck.not_judged", "dim"),
-}
-
-
-def selfcheck(lang: str, ascii_only: bool) -> int:
-    """Print what each check saw against what was there; non-zero when one failed.
-
-    Raises:
-        UserError: the checks could not be made at all.
-    """
-    check_installed()
-    console = ConsoleReporter(lang, ascii_only)
-    console.section("section.selfcheck")
-    with scratch_directory() as scratch:
-        checks = list(all_checks(scratch / "selfcheck.log"))
-    show_checks(console, checks)
-    judged = [check for check in checks if check.passed is not None]
-    return ExitCode.OK if judged and all(c.passed for c in judged) else ExitCode.INCOMPLETE
 
 
 def all_checks(log: Path) -> Iterator[Check]:
@@ -189,17 +165,3 @@ class _Examination:
 def _raise_failure(event: Event) -> None:
     if isinstance(event, ArmFailed):
         raise UserError(event.reason, event.exit_code or ExitCode.INCOMPLETE)
-
-
-def show_checks(console: ConsoleReporter, checks: list[Check]) -> None:
-    """Print each check with its verdict, and how many failed."""
-    t = console.t
-    table = console.table(t("selfcheck.check"), t("console.verdict"))
-    for check in checks:
-        verdict, style = _VERDICTS[check.passed]
-        table.add_row(Text(t.message(check.text)), Text(t(verdict), style))
-    console.console.print(table)
-    failed = sum(check.passed is False for check in checks)
-    judged = sum(check.passed is not None for check in checks)
-    key = "some_failed" if failed else "all_passed" if judged else "none_judged"
-    console.paragraph(t(f"selfcheck.{key}", n=failed, of=judged))

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import experiment
-from experiment.messages import unknown
+from experiment.errors import unknown
 from kvsim.near import nearest
 
 _PACKAGE = Path(experiment.__file__).resolve().parent

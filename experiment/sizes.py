@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from experiment.messages import UserError, shown, user_error
+from experiment.errors import UserError, shown, user_error
 
 _SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([KMGT]?i?B?)\s*", re.IGNORECASE)
 _UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40, "KI": 10, "MI": 20, "GI": 30}

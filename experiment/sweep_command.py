@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.config_reading import parse_assignment, read_toml
 from experiment.directories import shared_directory
+from experiment.errors import ExitCode, shown, unknown, user_error
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing
-from experiment.messages import ExitCode, shown, unknown, user_error
 from experiment.os_errors import writing
 from experiment.record import EVENTS_FILE, remove_parts
 from experiment.shipped import find_config

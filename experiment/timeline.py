@@ -13,7 +13,7 @@ from experiment.arm_events import ArmEvents
 from experiment.events import Keyframe, PoolReserved, Step
 from experiment.events_base import share_fields_set
 from experiment.messages import Message, message
-from experiment.results import SlotFigures, StepRow
+from experiment.step_rows import SlotFigures, StepRow
 from kvsim.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
 from kvsim.step import GIVES_BACK, OpKind, StepPlan, plan_from_json
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import platformdirs
 
+from experiment.errors import user_error
 from experiment.foreign import given_path
-from experiment.messages import Message, message, user_error
+from experiment.messages import Message, message
 
 VARIABLE = "PAGEDKV_CACHE"
 # Where the first process has its temporary files; a child, whose own are elsewhere, is handed it.

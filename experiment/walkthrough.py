@@ -26,26 +26,29 @@ from experiment.checksums import LOGS
 from experiment.compare.checks import NO_CHECKS, Checks, check_run
 from experiment.compare.facts import read_side, side_of
 from experiment.config import Config, group_of
+from experiment.config_reading import as_recorded
 from experiment.directories import make_run_directory
 from experiment.drawing import draw
 from experiment.environment import Environment
+from experiment.errors import ExitCode, UserError
 from experiment.events import ArmFailed, Notice, RunFinished, RunResumed, RunStarted
 from experiment.experiments.evaluate import picture
 from experiment.interrupts import Interrupts, answer
-from experiment.launch import Prepared, refuse
+from experiment.launch import refuse
 from experiment.lead import check_experiment, lead
-from experiment.margins import explain_differences
-from experiment.messages import ExitCode, UserError, message
+from experiment.messages import message
 from experiment.model.source import text_warning
 from experiment.os_errors import disk_errors, unwritable, writing
 from experiment.packages import check_installed
+from experiment.prepared import Prepared
 from experiment.privacy import without_names
 from experiment.quiet import may_ask, others_before
 from experiment.record import EVENTS_FILE, EventLog
 from experiment.report.brief import BriefReporter
 from experiment.report.console import ConsoleReporter
-from experiment.resume import Resumption, as_recorded, read_resumption
+from experiment.resume import Resumption, read_resumption
 from experiment.runner import Session
+from experiment.token_margins import explain_differences
 from experiment.wall_clock import wall_clock
 from experiment.workload import check_prompts, choose_prompts
 

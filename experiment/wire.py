@@ -21,8 +21,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from experiment.errors import ExitCode, UserError
 from experiment.events import ArmFailed, Event, StageEntered, TurnAwaited, encode
-from experiment.messages import ExitCode, Message, UserError, message
+from experiment.messages import Message, message
 from experiment.privacy import without_private
 
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>

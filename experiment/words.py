@@ -14,8 +14,8 @@ from rich.cells import cell_len
 
 import experiment
 from experiment.config import config_keys
+from experiment.errors import unknown, user_error
 from experiment.i18n import Translator
-from experiment.messages import unknown, user_error
 from experiment.report.wrap import wrap
 from experiment.shipped import program
 

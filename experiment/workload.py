@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from experiment.config import Config
+from experiment.errors import UserError, user_error
 from experiment.events import WorkloadReady, WorkloadRequest
 from experiment.foreign import given_path
 from experiment.kv_dtype import ENGINE_ARMS
-from experiment.messages import Message, UserError, message, user_error
+from experiment.messages import Message, message
 from kvsim.blocks import blocks_needed
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 from kvsim.vllm_capacity import NULL_BLOCKS
 
 # 2, 13, 110 and 2 tokens of GPT-2's: a batch pads the short ones to the long one.

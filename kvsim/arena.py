@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from kvsim.buddy import BuddyAllocator
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 from kvsim.sim_config import SimulationError
 from kvsim.traces.types import NANOSECONDS, TraceRequest
 

@@ -12,7 +12,6 @@ from kvsim.windows import UnsupportedGeometryError, sliding_layers
 __all__ = [
     "KVGeometry",
     "UnsupportedGeometryError",
-    "final_tokens",
     "geometry_from_config",
     "requests_that_fit",
 ]
@@ -152,11 +151,6 @@ def _head_dim(config: Mapping[str, Any], heads: int) -> int:
     if values and values != size:
         raise UnsupportedGeometryError("head_sizes", f"v_head_dim {values} beside {size}")
     return size
-
-
-def final_tokens(prompt_tokens: int, new_tokens: int) -> int:
-    """Slots that a request holds at its end: the last token's K and V are never written."""
-    return prompt_tokens + new_tokens - 1
 
 
 def requests_that_fit(

@@ -19,9 +19,10 @@ from math import ceil
 from typing import Protocol
 
 from kvsim.budget import KVBudget, PlanError, kv_budget, kv_copies
-from kvsim.geometry import KVGeometry, final_tokens, requests_that_fit
+from kvsim.geometry import KVGeometry, requests_that_fit
 from kvsim.gpus import GPUFacts
 from kvsim.models import ModelFacts
+from kvsim.request import final_tokens
 from kvsim.reservation import POLICIES, ReservationError, ReservationPolicy
 from kvsim.roofline import Latency, StepWork
 from kvsim.saturation import (

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvsim.geometry import final_tokens
-
 if TYPE_CHECKING:
     from kvsim.blocks import Key
 
 Keys = Callable[[int], "Sequence[Key]"]
+
+
+def final_tokens(prompt_tokens: int, new_tokens: int) -> int:
+    """Slots that a request holds at its end: the last token's K and V are never written."""
+    return prompt_tokens + new_tokens - 1
 
 
 @dataclass(slots=True, eq=False)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvsim.buddy import BuddyAllocator, BuddyError, Piece, round_up
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 
 ReservationPolicy = Literal["max", "pow2", "oracle"]
 POLICIES: tuple[ReservationPolicy, ...] = ("max", "pow2", "oracle")

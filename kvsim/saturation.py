@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kvsim.blocks import blocks_needed
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 from kvsim.reservation import ReservationPolicy, ReservationPool, reserved_slots
 
 Lengths = Sequence[tuple[int, int]]

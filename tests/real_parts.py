@@ -10,11 +10,12 @@ from typing import Literal
 import psutil
 
 from experiment.config import Config
+from experiment.config_reading import as_recorded
 from experiment.environment import Environment
 from experiment.events import Event, RunFinished, RunStarted
+from experiment.prepared import Prepared
 from experiment.record import EventLog, Record, read_record
-from experiment.resume import as_recorded
-from experiment.runner import Prepared, Session
+from experiment.runner import Session
 
 
 def look_at_the_machine(directory: Path) -> Environment:

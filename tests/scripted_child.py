@@ -15,8 +15,9 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
+from experiment.errors import user_error
 from experiment.events import Notice, Stage, StageEntered, TurnAwaited
-from experiment.messages import message, user_error
+from experiment.messages import message
 from experiment.wire import Wire, serve
 
 FOREVER = "import time; time.sleep(600)"

@@ -17,8 +17,8 @@ import experiment
 from experiment.cli import COMMANDS, main
 from experiment.config import Config
 from experiment.config_reading import load_config
+from experiment.errors import ExitCode
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import ExitCode
 from experiment.shipped import CONFIGS, config_names
 
 ROOT = Path(__file__).parent.parent

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from experiment.config import SIZES, Config, config_keys, expand_arms, make_config
 from experiment.config_reading import load_config, parse_assignment
+from experiment.errors import UserError
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import UserError
 from experiment.sizes import parse_bytes
 
 CONFIGS = Path(__file__).parent.parent / "configs"

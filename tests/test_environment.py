@@ -20,11 +20,12 @@ from experiment.environment import (
     load_facts,
     requirements,
 )
+from experiment.errors import UserError
 from experiment.events import Channel, EnvironmentProbed, decode
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.memory.gpu_probe import torch_facts
 from experiment.memory.ladder import ladder
-from experiment.messages import Message, UserError, message
+from experiment.messages import Message, message
 from experiment.probe import assemble
 from experiment.toolchain import c_compiler, minimum_driver
 

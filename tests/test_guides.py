@@ -18,8 +18,8 @@ from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import LANGUAGES, catalogue
 from experiment.shipped import CONFIGS
 from kvsim.blocks import blocks_needed
-from kvsim.geometry import final_tokens
 from kvsim.metrics import SimResult
+from kvsim.request import final_tokens
 from kvsim.roofline import LinearLatency
 from kvsim.simulator import SimConfig, simulate
 from kvsim.traces import TraceRequest

@@ -17,6 +17,7 @@ from experiment.arms import paged
 from experiment.conclusions import evaluate
 from experiment.config import Config
 from experiment.engine.triton_support import LayerShape
+from experiment.errors import ExitCode, UserError
 from experiment.events import (
     ArmFailed,
     CacheQuantized,
@@ -29,7 +30,6 @@ from experiment.events import (
 )
 from experiment.i18n import LANGUAGES, Translator
 from experiment.kv_dtype import FORMATS, cache_geometry, check_kv_dtype
-from experiment.messages import ExitCode, UserError
 from experiment.results import Results
 from experiment.workload import make_workload
 from kvsim.geometry import KVGeometry

@@ -18,10 +18,11 @@ from experiment.events import (
     RunStarted,
     TokenMargin,
 )
-from experiment.margins import explain_differences, find_differences
 from experiment.model.load import load_model
+from experiment.prepared import Prepared
 from experiment.record import EventLog, read_record
-from experiment.runner import Prepared, Session
+from experiment.runner import Session
+from experiment.token_margins import explain_differences, find_differences
 
 CONFIG = Config.model_validate(
     {"model": {"name": "tiny-gpt2"}, "run": {"device": "cpu", "threads": 1}}

@@ -12,8 +12,8 @@ import pytest
 from guide_pages import read
 
 from experiment.cli import main
+from experiment.errors import ExitCode, UserError
 from experiment.i18n import LANGUAGES, catalogue
-from experiment.messages import ExitCode, UserError
 from experiment.paper_command import parse_seeds
 from experiment.report.paper import PaperConsole
 from kvsim.paper import UNCHECKED, Verdict

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from experiment.config import Config
+from experiment.errors import UserError
 from experiment.events import (
     ArmFailed,
     Event,
@@ -25,7 +26,7 @@ from experiment.events import (
     decode,
 )
 from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.messages import Message, UserError
+from experiment.messages import Message
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model, load_tokenizer
 from experiment.model.precision import resolve_dtype, slow_on_cpu

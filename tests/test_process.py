@@ -22,8 +22,9 @@ from experiment import process, runner
 from experiment.child_end import ChildEnd, end_reason
 from experiment.child_environment import hub_secrets
 from experiment.config import make_config
+from experiment.errors import ExitCode
 from experiment.events import ArmFailed, Event, Notice, RunStarted, Stage, StageEntered
-from experiment.messages import ExitCode, message
+from experiment.messages import message
 from experiment.process import Child, ChildTimeoutError
 from experiment.record import EventLog, read_record
 from experiment.runner import Session

@@ -15,8 +15,8 @@ from guide_pages import ROOT, TRANSLATED, WITH_COMMANDS, commands, program_words
 from experiment import cli, words
 from experiment.config import Config, config_keys
 from experiment.config_reading import load_config
+from experiment.errors import ExitCode, UserError
 from experiment.i18n import Translator
-from experiment.messages import ExitCode, UserError
 from experiment.shipped import CONFIGS, config_names, find_config
 from experiment.simulate.names import gpu_of, model_of, policies_of
 from experiment.sweep_command import _expand, _grid

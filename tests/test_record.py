@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from experiment.cli import main
+from experiment.errors import ExitCode, UserError
 from experiment.events import (
     OLDEST_SCHEMA,
     SCHEMA_VERSION,
@@ -26,7 +27,7 @@ from experiment.events import (
     encode,
 )
 from experiment.interrupts import EndedError
-from experiment.messages import ExitCode, UserError, message
+from experiment.messages import message
 from experiment.record import (
     EVENTS_FILE,
     RUN_FILE,

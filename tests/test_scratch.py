@@ -10,8 +10,8 @@ import pytest
 
 from experiment.child_environment import child_environment
 from experiment.compiled_cache import TORCH_CACHE
+from experiment.errors import UserError
 from experiment.events import Notice
-from experiment.messages import UserError
 from experiment.offspring import Guard
 from experiment.process import Child
 from experiment.scratch import make_scratch, remove_scratch

@@ -14,9 +14,10 @@ import pytest
 from made_up_machine import cpu_environment, cuda_environment
 
 from experiment.environment import Environment
+from experiment.errors import ExitCode
 from experiment.events import Channel, Check, Reading, SamplerCost, Scope, Stage
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import ExitCode, Message, message
+from experiment.messages import Message, message
 from experiment.selfcheck_child import GRANDCHILD_BYTES, ROUNDS, SPIKE_BYTES, Moment
 from experiment.selfcheck_memory import (
     KNOWN_BYTES,

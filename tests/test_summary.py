@@ -13,10 +13,11 @@ from guide_pages import ROOT, read
 from pydantic import VERSION, BaseModel, ValidationError
 
 from experiment import cli
+from experiment.errors import ExitCode
 from experiment.events import encode
 from experiment.experiments.results import CellArm
-from experiment.messages import ExitCode
-from experiment.results import ArmResult, Claim, Gain, RequestResult, StepRow, TokenComparison
+from experiment.results import ArmResult, Claim, Gain, RequestResult, TokenComparison
+from experiment.step_rows import StepRow
 from experiment.summary import RunResults, RunSummary, schema
 
 PAGE = "docs/record.md"

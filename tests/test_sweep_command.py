@@ -11,8 +11,8 @@ import pytest
 
 from experiment.cli import main
 from experiment.config_reading import read_toml
+from experiment.errors import ExitCode
 from experiment.i18n import LANGUAGES
-from experiment.messages import ExitCode
 from experiment.sweep_command import _expand, _grid
 
 CONFIG = """

@@ -14,8 +14,8 @@ from guide_pages import ROOT
 from other_user import as_other_user, place_for_others  # noqa: F401 - a fixture
 
 from experiment import user_cache
+from experiment.errors import UserError
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import UserError
 
 # Of the first process and of one that it starts, whose temporary files are its own.
 LOOK = """

@@ -19,6 +19,7 @@ import pytest
 
 from experiment.arm_events import PREPARATION
 from experiment.conclusions import evaluate
+from experiment.errors import ExitCode
 from experiment.events import (
     SCHEMA_VERSION,
     ArmStarted,
@@ -26,7 +27,6 @@ from experiment.events import (
     RunFinished,
     WorkloadReady,
 )
-from experiment.messages import ExitCode
 from experiment.record import read_record
 from experiment.report.brief import BriefReporter
 from experiment.report.console import ConsoleReporter

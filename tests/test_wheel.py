@@ -23,9 +23,9 @@ from guide_pages import LINK, ROOT, commands, read
 from packaging.requirements import Requirement
 from source_tree import copy_tree
 
+from experiment.errors import ExitCode
 from experiment.events import encode
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.messages import ExitCode
 
 pytest.importorskip("setuptools")
 

@@ -20,8 +20,8 @@ from guide_pages import ROOT, read
 from experiment import __version__
 from experiment.cli import main
 from experiment.compare.gate import read_gate
+from experiment.errors import ExitCode
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.messages import ExitCode
 from experiment.shipped import CONFIGS
 
 only_parsed = test_readme.only_parsed

@@ -10,8 +10,8 @@ import pytest
 
 from experiment import workload
 from experiment.config import Config
+from experiment.errors import UserError
 from experiment.events import WorkloadRequest
-from experiment.messages import UserError
 from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.workload import (
     DEFAULT_PROMPTS,

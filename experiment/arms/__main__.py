@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiment.messages import unknown
+from experiment.errors import unknown
 from experiment.wire import Wire, leave, serve
 
 if TYPE_CHECKING:

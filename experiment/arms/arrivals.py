@@ -8,7 +8,7 @@ from itertools import takewhile
 from experiment.arms.base import ArmRun
 from experiment.arrival_clock import ArrivalClock
 from experiment.events import WorkloadRequest
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 
 # A batch, and how many wait beside it.
 Batch = tuple[Sequence[WorkloadRequest], int]

@@ -27,7 +27,6 @@ from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.arrival_clock import ArrivalClock
 from experiment.engine.attention import ATTENTION, UnsupportedModelError
 from experiment.engine.beam_search import BeamParams
-from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine, StepOutcome
 from experiment.engine.kernels import READS_QUANTIZED, warm_up
 from experiment.engine.kv_error import measure
@@ -35,7 +34,9 @@ from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, plain_logits, probe
 from experiment.engine.packed_weights import Packing, pack_weights
 from experiment.engine.quantized import KV_DTYPES
+from experiment.engine.sampling import InvalidLogitsError
 from experiment.engine.triton_support import LayerShape
+from experiment.errors import user_error
 from experiment.events import (
     CacheQuantized,
     PrefixCacheUsed,
@@ -44,10 +45,10 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.kv_dtype import check_kernel
-from experiment.messages import message, user_error
+from experiment.messages import message
 from experiment.request_times import RequestTimes
-from kvsim.geometry import final_tokens
 from kvsim.ledger import PoolShape
+from kvsim.request import final_tokens
 from kvsim.scheduler import SchedulerConfig
 from kvsim.step import Finish, StepPlan
 

@@ -27,6 +27,7 @@ from experiment.arms.base import ArmRun
 from experiment.arms.choice import choice
 from experiment.arms.first_run import first_run
 from experiment.arrival_clock import ArrivalClock
+from experiment.errors import user_error
 from experiment.events import (
     Channel,
     PrefixCacheUsed,
@@ -37,7 +38,6 @@ from experiment.events import (
 )
 from experiment.first_prompts import NEW_TOKENS, first_prompts
 from experiment.memory.tensors import storage_bytes
-from experiment.messages import user_error
 from experiment.request_times import Progressing
 from experiment.workload import TRASH_BLOCKS
 from kvsim.ledger import PoolShape

@@ -12,11 +12,11 @@ from experiment.bench.plan import ARMS, Options
 from experiment.bench.workloads import NAMES, ON_GPU
 from experiment.config import expand_arms
 from experiment.directories import shared_directory
+from experiment.errors import ExitCode, user_error
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing
 from experiment.launch import VLLM_PYTHON
-from experiment.messages import ExitCode, user_error
 from experiment.os_errors import disk_errors
 from experiment.words import make_parser, parse
 

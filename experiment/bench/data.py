@@ -10,8 +10,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
+from experiment.errors import ExitCode, user_error
 from experiment.foreign import MAX_JSON_BYTES, read_bounded
-from experiment.messages import ExitCode, Message, user_error
+from experiment.messages import Message
 from experiment.os_errors import writing
 from experiment.privacy import in_values, without_private
 from experiment.record import write_atomic

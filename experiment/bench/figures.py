@@ -17,7 +17,7 @@ from typing import Any
 from experiment.bench.useful import each_work
 from experiment.events import RequestFinished, Step, WorkloadReady
 from experiment.messages import Message, message
-from experiment.results import StepRow
+from experiment.step_rows import StepRow
 from kvsim.step import plan_from_json
 
 # Between the two clocks that each step reads, and before the first step, another program may hold

@@ -14,13 +14,13 @@ from experiment.bench.rows import Row, rows_of
 from experiment.bench.shares import fastest
 from experiment.bench.workloads import Workload, ready
 from experiment.config import Config
+from experiment.config_reading import as_recorded
 from experiment.environment import Environment
 from experiment.events import EnvironmentProbed, Event, MachineLimits, RunFinished, RunStarted
 from experiment.interrupts import shielded
-from experiment.launch import Prepared
 from experiment.noise import load_average, others_cores
+from experiment.prepared import Prepared
 from experiment.record import EventLog, read_record
-from experiment.resume import as_recorded
 from experiment.runner import Session
 from experiment.wall_clock import wall_clock
 

@@ -40,11 +40,13 @@ from experiment.bench.workloads import Workload
 from experiment.config import Config
 from experiment.directories import make_run_directory, place_of_now
 from experiment.environment import Environment
+from experiment.errors import UserError
 from experiment.events import ArmFailed, Event, Notice, RunStarted
-from experiment.launch import VLLM, Prepared, refuse
-from experiment.messages import Message, UserError, arm_message, message
+from experiment.launch import VLLM, refuse
+from experiment.messages import Message, arm_message, message
 from experiment.noise import BUSY_CORES, load_average, others_cores
 from experiment.packages import check_installed
+from experiment.prepared import Prepared
 from experiment.privacy import without_private
 from experiment.record import EventLog
 from experiment.runner import Session

@@ -27,8 +27,9 @@ from experiment.bench.plan import with_run, with_vllm
 from experiment.bench.rounds import Ground, grounded, run_round
 from experiment.bench.workloads import Lengths, Workload
 from experiment.config import Config
+from experiment.errors import user_error
 from experiment.launch import BIND, NOT_BOUND, VLLM, find_vllm, has_compiler
-from experiment.messages import Message, message, user_error
+from experiment.messages import Message, message
 from experiment.thread_env import bound_cores
 from experiment.thread_record import usable_cores
 

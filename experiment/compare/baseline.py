@@ -19,9 +19,10 @@ from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
 from experiment.compare.sides import check_config, is_finite
 from experiment.config_reading import MAX_CONFIG_BYTES
+from experiment.errors import ExitCode, UserError, user_error
 from experiment.events import UtcOffset, WallNs
 from experiment.foreign import parse_json, read_bounded
-from experiment.messages import ExitCode, UserError, message, user_error
+from experiment.messages import message
 from experiment.os_errors import writing
 from experiment.record import write_atomic
 

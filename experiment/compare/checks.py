@@ -11,7 +11,7 @@ from experiment.compare.baseline import check_unchanged, read_any
 from experiment.compare.gate import Judged, Limit, judge, needs_baseline, read_gate
 from experiment.compare.results import Comparison, Side
 from experiment.compare.sides import compare_sides
-from experiment.messages import ExitCode, user_error
+from experiment.errors import ExitCode, user_error
 from experiment.shipped import find_config
 
 if TYPE_CHECKING:

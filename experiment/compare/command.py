@@ -10,9 +10,10 @@ from experiment.compare.checks import Checks, judge_gate, read_checks, write_com
 from experiment.compare.results import Side
 from experiment.compare.sides import compare_sides
 from experiment.directories import make_run_directory
+from experiment.errors import ExitCode, UserError, user_error
 from experiment.foreign import check_replaceable
 from experiment.i18n import Translator
-from experiment.messages import ExitCode, UserError, message, user_error
+from experiment.messages import message
 from experiment.report.compare import CompareConsole
 from experiment.words import make_parser, parse
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from experiment.compare.figures import figures_of, place_of
 from experiment.compare.results import Side
+from experiment.errors import user_error
 from experiment.events import EnvironmentProbed, Event, ModelPrepared, WorkloadReady
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
 from experiment.foreign import name_of
-from experiment.messages import user_error
 from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.resolved import resolved_config
 from experiment.results import Results

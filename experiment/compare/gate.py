@@ -22,7 +22,8 @@ from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
 from experiment.compare.sides import is_finite, same, why_not_comparable
 from experiment.config_reading import read_toml
-from experiment.messages import Message, message, shown, unknown, user_error
+from experiment.errors import shown, unknown, user_error
+from experiment.messages import Message, message
 from kvsim.near import nearest
 
 Bound = Literal["max", "min", "equal"]

@@ -20,7 +20,7 @@ import torch
 
 from kvsim.arena import ArenaCounts
 from kvsim.buddy import BuddyAllocator
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 
 FREE, TAKEN = 0, 1
 

@@ -17,7 +17,7 @@ from transformers import AttentionInterface
 from experiment.engine.kernels import FUSED, Kernel
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.step_inputs import StepInputs
-from experiment.messages import UserError, user_error
+from experiment.errors import UserError, user_error
 
 ATTENTION = "pagedkv"
 # The feature of a model that does not call what is registered under that name.

@@ -1,40 +1,16 @@
-"""What the engine refuses before anything is queued or allocated, and what ends a step."""
+"""What the engine refuses before anything is queued or allocated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import torch
-
-from kvsim.geometry import final_tokens
-
-if TYPE_CHECKING:
-    from experiment.engine.sampling import SamplingParams
+from experiment.engine.sampling import SamplingParams
+from kvsim.request import final_tokens
 
 
 class InvalidRequestError(ValueError):
     """The request makes no sense for this engine: nothing was queued, no block handed out."""
-
-
-class InvalidLogitsError(Exception):
-    """No token can be chosen: weights are broken, or a slot was read that nobody wrote.
-
-    The step is lost, the engine is not: abort the requests, and every block is free again.
-    """
-
-
-def checked(logits: torch.Tensor) -> torch.Tensor:
-    """Return logits, [rows, vocabulary], of which every row has a largest number.
-
-    Raises:
-        InvalidLogitsError: NaN or infinity among them, or a row of nothing but -infinity.
-    """
-    # The largest of a row is NaN where one of them is.
-    if len(logits) and not torch.isfinite(logits.amax(-1)).all():
-        raise InvalidLogitsError
-    return logits
 
 
 @dataclass(frozen=True, slots=True)

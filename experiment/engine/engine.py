@@ -16,11 +16,11 @@ import torch
 
 from experiment.engine.beam_search import BeamParams, Hypothesis
 from experiment.engine.beams import Beams
-from experiment.engine.checks import InvalidRequestError, RequestLimits, checked
+from experiment.engine.checks import InvalidRequestError, RequestLimits
 from experiment.engine.generation import EngineStatus, Generation, StepOutcome
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.sampling import GREEDY, Sampler, SamplingParams, sample_all
+from experiment.engine.sampling import GREEDY, Sampler, SamplingParams, checked, sample_all
 from experiment.engine.step_inputs import StepInputs, build_inputs, to_device
 from experiment.sampling import FIRST_BEAM_ID
 from kvsim.blocks import BlockPool

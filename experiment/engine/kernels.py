@@ -31,8 +31,6 @@ from experiment.engine.quantized import (
     to_blocks,
 )
 from experiment.engine.step_inputs import SDPA_FROM, PackedSequence, StepInputs, build_inputs
-from experiment.engine.triton_support import LayerShape, reason_against
-from experiment.messages import Message, message
 from kvsim.step import Chunk, StepPlan
 
 
@@ -88,7 +86,7 @@ def numba_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float)
     for sequence in large:
         _attend_gathered(q, kv, sequence, scale, out)
     if chosen.numel():
-        attend = _int8_attend() if isinstance(kv, QuantizedKV) else _cpu_kernel().attend
+        attend = _int8_attend() if isinstance(kv, QuantizedKV) else cpu_kernel_module().attend
         attend(q, kv, out, inputs.flat, chosen, scale)
     return out
 
@@ -155,7 +153,7 @@ def _causal_mask(sequence: PackedSequence, device: torch.device) -> torch.Tensor
 
 
 @cache
-def _cpu_kernel() -> ModuleType:
+def cpu_kernel_module() -> ModuleType:
     """Import what needs Numba, in the process that runs it alone."""
     # Numba reads it when it is imported.
     os.environ.setdefault("NUMBA_CACHE_DIR", str(numba_cache()))
@@ -183,7 +181,7 @@ def triton_rescale() -> Rescale:
 
 @cache
 def _int8_attend() -> Callable[..., None]:
-    _cpu_kernel()  # where the compiled code goes is settled there
+    cpu_kernel_module()  # where the compiled code goes is settled there
     from experiment.engine import cpu_kernel_int8
 
     return cpu_kernel_int8.attend
@@ -191,7 +189,7 @@ def _int8_attend() -> Callable[..., None]:
 
 @cache
 def _cpu_write() -> Callable[..., None]:
-    _cpu_kernel()
+    cpu_kernel_module()
     from experiment.engine import cpu_write
 
     return cpu_write.write
@@ -199,7 +197,7 @@ def _cpu_write() -> Callable[..., None]:
 
 @cache
 def _cpu_step() -> ModuleType:
-    _cpu_kernel()
+    cpu_kernel_module()
     from experiment.engine import cpu_step
 
     return cpu_step
@@ -211,7 +209,7 @@ def few_rows_module() -> ModuleType | None:
     It wants Numba, AVX-512 or AVX2, and a compiler that makes of it what it should.
     """
     try:
-        _cpu_kernel()
+        cpu_kernel_module()
         from experiment.engine import panel_products as module
     except Exception:  # Numba is missing, or cannot compile it: oneDNN's product serves as well
         return None
@@ -276,27 +274,6 @@ def compile_loops() -> None:
     _cpu_write()
     _cpu_step()
     few_rows_module()
-
-
-def choose_kernel(
-    name: str, device: torch.device, dtype: torch.dtype, shape: LayerShape | None = None
-) -> str:
-    """Resolve ``auto`` to the fastest kernel that runs here; any other name is taken as it is."""
-    if name != "auto":
-        return name
-    if device.type == "cuda":
-        return "torch" if reason_against(device, shape) else "triton"
-    compiled = device.type == "cpu" and dtype == torch.float32
-    return "numba" if compiled and reason_against_compiled() is None else "torch"
-
-
-def reason_against_compiled() -> Message | None:
-    """Why the compiled kernel of the CPU cannot run here; None where it can."""
-    try:
-        _cpu_kernel()
-    except ImportError as error:
-        return message("kernel.no_numba", detail=str(error))
-    return None
 
 
 @torch.inference_mode()

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from experiment.engine.checks import checked
 from experiment.engine.kernels import KERNELS
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import LayerKV, from_blocks
+from experiment.engine.sampling import checked
 from experiment.engine.step_inputs import StepInputs, build_inputs
 from kvsim.blocks import blocks_needed
 from kvsim.geometry import KVGeometry

@@ -10,7 +10,6 @@ from experiment.engine.attention import (
     PagedStep,
     UnsupportedModelError,
 )
-from experiment.engine.checks import checked
 from experiment.engine.decode_graphs import Capture, DecodeGraphs, padded_sizes
 from experiment.engine.kernels import (
     KERNELS,
@@ -21,6 +20,7 @@ from experiment.engine.kernels import (
 )
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.last_layer import last_feed_forward, on_rows
+from experiment.engine.sampling import checked
 from experiment.engine.static_decode import StaticBuffers, StaticInputs
 from experiment.engine.step_inputs import StepInputs, build_inputs
 from kvsim.geometry import KVGeometry

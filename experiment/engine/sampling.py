@@ -20,8 +20,26 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.step_inputs import to_device
+
+
+class InvalidLogitsError(Exception):
+    """No token can be chosen: weights are broken, or a slot was read that nobody wrote.
+
+    The step is lost, the engine is not: abort the requests, and every block is free again.
+    """
+
+
+def checked(logits: torch.Tensor) -> torch.Tensor:
+    """Return logits, [rows, vocabulary], of which every row has a largest number.
+
+    Raises:
+        InvalidLogitsError: NaN or infinity among them, or a row of nothing but -infinity.
+    """
+    # The largest of a row is NaN where one of them is.
+    if len(logits) and not torch.isfinite(logits.amax(-1)).all():
+        raise InvalidLogitsError
+    return logits
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from experiment.config import ARM_GROUPS, Config, make_config, put_over
+from experiment.errors import shown, user_error
+from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Found
 from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, message, shown, user_error
+from experiment.messages import Message, message
 from experiment.shipped import CONFIGS
 from experiment.workload import check_size
 from kvsim.near import nearest
@@ -19,29 +21,8 @@ from kvsim.traces.distributions import Arrivals
 from kvsim.traces.generate import PRESETS, Generated, from_preset
 from kvsim.vllm_capacity import block_multiple
 
-if TYPE_CHECKING:
-    from experiment.experiments.measured import CellEvents
-
 # Where these are empty, an ordinary run has requests of its own.
 _REQUESTS = ("workload.lengths", "workload.prompts")
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One setting of what varies.
-
-    Attributes:
-        values: what the cell is called by: a name of ``experiments.axis`` for each, and its value;
-            a text is a name of ``experiments.value``, or a name that its user gave it.
-        overrides: dotted keys of the config, and what they are in this cell.
-        arms: that run in it; None: all of the run.
-        absent: arms of the run that cannot do it, and why.
-    """
-
-    values: Mapping[str, int | float | str]
-    overrides: Mapping[str, Any]
-    arms: tuple[str, ...] | None = None
-    absent: Mapping[str, Message] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

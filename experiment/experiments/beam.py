@@ -8,14 +8,8 @@ block.
 from __future__ import annotations
 
 from experiment.config import Config
-from experiment.experiments.base import (
-    DRAW,
-    Cell,
-    Experiment,
-    contiguous,
-    draw_terms,
-    drawn_lengths,
-)
+from experiment.experiments.base import DRAW, Experiment, contiguous, draw_terms, drawn_lengths
+from experiment.experiments.cells import Cell
 from experiment.experiments.found import Found, judged, untested
 from experiment.experiments.paper_shares import beside_slabs, beside_the_paper
 from experiment.experiments.results import Finding

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from experiment.config import CacheConfig, Config
-from experiment.experiments.base import Cell, Experiment, cell_of, contiguous, without_blocks_of
+from experiment.experiments.base import Experiment, cell_of, contiguous, without_blocks_of
+from experiment.experiments.cells import Cell
 from experiment.experiments.found import (
     Faster,
     Found,

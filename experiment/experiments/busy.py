@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from experiment.events import (
     ArmStarted,
@@ -26,22 +25,14 @@ from experiment.events import (
     TurnStarted,
     Usage,
 )
+from experiment.experiments.cells import CellEvents, is_old_notice
 from experiment.experiments.results import BUSY_NOTE
 from experiment.gains import cores_before
 from experiment.messages import Message, message
 from experiment.noise import is_busy
 
-if TYPE_CHECKING:
-    from experiment.experiments.measured import CellEvents
-
-_ARM = "experiments.note.busy_arm"
 # A busy moment is no busy machine: a shorter repeat, in nanoseconds, is not judged alone.
 _LONG = 10**9
-
-
-def is_old_notice(event: Event) -> bool:
-    """Whether it says that others were busy as an arm began; older logs have one for each arm."""
-    return isinstance(event, Notice) and event.text.key == _ARM
 
 
 def cell_others(cell: CellEvents) -> dict[str, float]:

@@ -13,7 +13,8 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.alike import nothing_gained, place
-from experiment.experiments.base import Cell, Experiment, in_turn
+from experiment.experiments.base import Experiment, in_turn
+from experiment.experiments.cells import Cell
 from experiment.experiments.foretold import last_that
 from experiment.experiments.found import (
     Found,

@@ -23,7 +23,7 @@ from experiment.experiments.parallel_sampling import closed_sums
 from experiment.experiments.results import CellResult, Finding, Verdict
 from experiment.experiments.whole import whole_gain
 from experiment.messages import Message, message
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 
 Kind = Literal["share", "ratio", "count", "fine"]
 # Fewer beam searches than these are a matter of which ones were drawn: by their lengths alone what

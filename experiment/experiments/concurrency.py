@@ -18,7 +18,8 @@ from math import prod
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, cell_of, in_turn
+from experiment.experiments.base import Experiment, cell_of, in_turn
+from experiment.experiments.cells import Cell
 from experiment.experiments.figures import ONE_BY_ONE
 from experiment.experiments.found import (
     FEWEST,

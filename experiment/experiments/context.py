@@ -14,7 +14,8 @@ from typing import Any
 
 from experiment.config import Config
 from experiment.experiments.alike import longer, no_more_run, place
-from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.base import Experiment
+from experiment.experiments.cells import Cell
 from experiment.experiments.foretold import REFUSED, last_that
 from experiment.experiments.found import (
     Faster,
@@ -31,7 +32,7 @@ from experiment.experiments.found import (
 from experiment.experiments.results import CellResult, Finding
 from experiment.messages import Message, arm_message
 from kvsim.blocks import blocks_needed
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 
 _NAME = "context"
 _LONGER = 1.05

@@ -12,8 +12,9 @@ from experiment.conclusions import evaluate
 from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.arenas import ArenaForetold
-from experiment.experiments.base import Cell, Experiment, ascending
+from experiment.experiments.base import Experiment, ascending
 from experiment.experiments.busy import busy_note, cell_others
+from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
 from experiment.experiments.foretold import (
     OTHER_ENGINES,
@@ -24,7 +25,7 @@ from experiment.experiments.foretold import (
 )
 from experiment.experiments.found import Found, listed
 from experiment.experiments.ladder import repeated_gains
-from experiment.experiments.measured import ArmMeasured, CellEvents, Measured, cells_of, measure
+from experiment.experiments.measured import ArmMeasured, Measured, cells_of, measure
 from experiment.experiments.registry import figure_name, find_experiment
 from experiment.experiments.results import (
     CellArm,
@@ -40,7 +41,8 @@ from experiment.gains import gains
 from experiment.messages import Message, arm_message, message
 from experiment.noise import BUSY_BEFORE
 from experiment.record import Record
-from experiment.results import Results, StepRow
+from experiment.results import Results
+from experiment.step_rows import StepRow
 from kvsim.arena import FITS, Fit
 from kvsim.metrics import SimResult
 

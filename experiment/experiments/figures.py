@@ -30,10 +30,10 @@ from experiment.experiments.load import in_time, kept_up, later_tokens, rest, sl
 from experiment.experiments.measured import Measured
 from experiment.experiments.results import Better, FigureInfo, Kind, Number, Unit
 from experiment.percentiles import percentile
-from experiment.results import StepRow
+from experiment.step_rows import StepRow
 from kvsim.arena import FITS, Fit
-from kvsim.geometry import final_tokens
 from kvsim.metrics import SimResult
+from kvsim.request import final_tokens
 
 Foretell = Callable[[SimResult], Number | None]
 

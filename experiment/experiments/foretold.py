@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from experiment.config import Config
+from experiment.errors import UserError
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.experiments.arenas import ArenaForetold
-from experiment.experiments.base import Cell, cell_config
+from experiment.experiments.base import cell_config
+from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Simulate
 from experiment.experiments.results import CellResult
 from experiment.kv_dtype import cache_geometry
-from experiment.messages import Message, UserError, message
+from experiment.messages import Message, message
 from experiment.workload import GROWING, cannot_grow, drawn_requests
 from kvsim.arena import Fit, replay_arena
 from kvsim.geometry import KVGeometry
@@ -30,9 +32,6 @@ from kvsim.roofline import LinearLatency
 from kvsim.sim_config import SimConfig, SimulationError
 from kvsim.simulator import simulate
 from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
-
-if TYPE_CHECKING:
-    from experiment.experiments.measured import CellEvents
 
 _ONE_SECOND = LinearLatency(fixed_s=1.0)
 # The simulator's reason where a pool holds no slab, or none of the requests.

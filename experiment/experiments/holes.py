@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous, in_turn, other_engines
+from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines
+from experiment.experiments.cells import Cell
 from experiment.experiments.found import Found, detail, fact, judged, untested
 from experiment.experiments.results import CellResult, Finding
 

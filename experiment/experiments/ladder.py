@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from experiment.config import Config
+from experiment.experiments.cells import CellEvents
 from experiment.experiments.found import Found
-from experiment.experiments.measured import CellEvents
 from experiment.experiments.results import CellResult, FigureValue
 from experiment.gains import BUSY
 from experiment.messages import Message, message

@@ -15,7 +15,8 @@ from itertools import cycle
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment
+from experiment.experiments.base import Experiment
+from experiment.experiments.cells import Cell
 from experiment.experiments.found import (
     Found,
     detail,

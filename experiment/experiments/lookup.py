@@ -12,7 +12,8 @@ from statistics import median
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous, in_turn, other_engines
+from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines
+from experiment.experiments.cells import Cell
 from experiment.experiments.found import (
     FEWEST,
     Found,

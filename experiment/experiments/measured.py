@@ -9,8 +9,7 @@ A view is a record as an ordinary run writes it, so everything that reads those 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -18,14 +17,11 @@ from experiment.analysis import arm_results
 from experiment.arm_events import ArmEvents, split_by_arm
 from experiment.config import Config, make_config
 from experiment.events import (
-    ArmFinished,
-    CacheMoved,
     CacheQuantized,
     CellStarted,
     EngineStep,
     Event,
     HolesSeen,
-    Keyframe,
     LookupTimed,
     ModelPrepared,
     PoolReserved,
@@ -33,70 +29,18 @@ from experiment.events import (
     RepeatFinished,
     RequestFinished,
     RunFinished,
-    RunStarted,
-    Step,
-    TokenMapping,
-    TurnStarted,
     WorkloadReady,
 )
-from experiment.experiments.base import Cell, cell_config
-from experiment.experiments.busy import is_old_notice
+from experiment.experiments.base import cell_config
+from experiment.experiments.cells import Cell, CellEvents
 from experiment.log_cells import cell_at
 from experiment.messages import Message
 from experiment.record import Record
-from experiment.results import ArmResult, StepRow
+from experiment.results import ArmResult
+from experiment.step_rows import StepRow
 from experiment.timeline import timeline
 
 T = TypeVar("T")
-# What an arm tells of a single repeat; the rest is told once.
-_REPEATED = (
-    CacheMoved, EngineStep, HolesSeen, Keyframe, LookupTimed, PrefixCacheUsed, RequestFinished,
-    Step, TokenMapping,
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class CellEvents:
-    """The events of a cell, behind those of the whole run. ``config`` is the cell's own."""
-
-    started: CellStarted
-    config: Config
-    before: tuple[Event, ...]
-    events: tuple[Event, ...]
-    record: Record
-
-    def view(self, repeat: int) -> Record:
-        """The cell as a run of its own that saw this repeat alone."""
-        seen: dict[str, int] = defaultdict(int)
-        times = {e.arm: e.generate_s for e in self._repeats() if e.repeat == repeat}
-        mine = self.config.model_dump(mode="json")
-        chosen: list[Event] = [
-            event.model_copy(update={"config": mine}) if isinstance(event, RunStarted) else event
-            for event in self.before
-        ]
-        for event in self.events:
-            if isinstance(event, RepeatFinished):
-                seen[event.arm] += 1
-            elif isinstance(event, ArmFinished):
-                told = times.get(event.arm, event.generate_s)
-                chosen.append(event.model_copy(update={"generate_s": told}))
-            elif is_old_notice(event):
-                continue  # the experiment says it, of all arms at once
-            elif not isinstance(event, _REPEATED) or seen[event.arm] == repeat:
-                chosen.append(event)
-        return replace(self.record, events=tuple(chosen), summary={})
-
-    def repeats(self, arm: str) -> list[RepeatFinished]:
-        """Those that an arm finished, the warm-up first."""
-        return [event for event in self._repeats() if event.arm == arm]
-
-    def group(self, arm: str) -> int | None:
-        """Those with whom an arm took turns; None: nobody ran between its repeats."""
-        groups = {e.group for e in self.events if isinstance(e, TurnStarted) and e.arm == arm}
-        return groups.pop() if len(groups) == 1 else None
-
-    def _repeats(self) -> Iterator[RepeatFinished]:
-        return (event for event in self.events if isinstance(event, RepeatFinished))
 
 
 def cells_of(record: Record) -> list[CellEvents]:

@@ -12,14 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiment.config import Config
-from experiment.experiments.base import (
-    DRAW,
-    Cell,
-    Experiment,
-    contiguous,
-    draw_terms,
-    drawn_lengths,
-)
+from experiment.experiments.base import DRAW, Experiment, contiguous, draw_terms, drawn_lengths
+from experiment.experiments.cells import Cell
 from experiment.experiments.found import Found, detail, judged, listed, untested
 from experiment.experiments.paper_shares import (
     beside_slabs,

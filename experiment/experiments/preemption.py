@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, cell_of, contiguous, without_blocks_of
+from experiment.experiments.base import Experiment, cell_of, contiguous, without_blocks_of
+from experiment.experiments.cells import Cell
 from experiment.experiments.found import (
     FEWEST,
     Found,

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import Cell, Experiment, contiguous
+from experiment.experiments.base import Experiment, contiguous
+from experiment.experiments.cells import Cell
 from experiment.experiments.found import (
     FEWEST,
     Found,

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.config import Config
+from experiment.errors import shown, user_error
 from experiment.experiments.alike import nothing_gained, place
-from experiment.experiments.base import Cell, Experiment, contiguous, in_turn
+from experiment.experiments.base import Experiment, contiguous, in_turn
+from experiment.experiments.cells import Cell
 from experiment.experiments.classes import PATIENT, URGENT
 from experiment.experiments.found import (
     Found,
@@ -23,7 +25,7 @@ from experiment.experiments.found import (
     untested,
 )
 from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, arm_message, shown, user_error
+from experiment.messages import Message, arm_message
 
 _NAME = "priority"
 

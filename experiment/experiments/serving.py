@@ -25,8 +25,9 @@ from statistics import median
 from typing import Any
 
 from experiment.config import Config
-from experiment.experiments.base import DRAW, Cell, Experiment, cell_of, draw_terms, drawn_lengths
+from experiment.experiments.base import DRAW, Experiment, cell_of, draw_terms, drawn_lengths
 from experiment.experiments.busy import cell_others
+from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Found
 from experiment.experiments.load import (
     Bore,
@@ -38,7 +39,7 @@ from experiment.experiments.load import (
     slowest,
     terms,
 )
-from experiment.experiments.measured import CellEvents, measure
+from experiment.experiments.measured import measure
 from experiment.experiments.results import Finding, Number
 from experiment.experiments.serving_limits import limits
 from experiment.experiments.serving_paging import first_tokens, paging_alone

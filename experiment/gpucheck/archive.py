@@ -11,8 +11,8 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from experiment.errors import ExitCode
 from experiment.gpucheck.run import LOGS
-from experiment.messages import ExitCode
 from experiment.os_errors import writing
 from experiment.privacy import without_private, without_words
 from kvsim.whole_files import write_whole

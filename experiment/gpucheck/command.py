@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiment.directories import run_directory
+from experiment.errors import ExitCode, user_error
 from experiment.i18n import Translator
 from experiment.interrupts import drawing, shielded
-from experiment.messages import ExitCode, user_error
 from experiment.os_errors import disk_errors
 from experiment.packages import check_installed
 from experiment.words import make_parser, parse

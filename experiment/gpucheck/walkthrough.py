@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from experiment.child_environment import child_environment
+from experiment.errors import UserError
 from experiment.events import Check
 from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.gpucheck.parts import Task, report
 from experiment.launch import VLLM_PYTHON, find_vllm
-from experiment.messages import Message, UserError, arm_message, message
+from experiment.messages import Message, arm_message, message
 from experiment.record import RUN_FILE
 from experiment.wire import Wire
 

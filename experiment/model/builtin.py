@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from experiment.errors import UserError, user_error
 from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.locks import abandoned, hold
-from experiment.messages import UserError, user_error
 from experiment.model.digest import weights_sha256
 from experiment.model.hub import SMALL_FILES
 from experiment.model.load import one_line, quieten

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiment.errors import UserError, user_error
 from experiment.foreign import parse_json, read_bounded
-from experiment.messages import UserError, user_error
 from experiment.model.load import one_line, quieten
 from kvsim.geometry import geometry_from_config
 

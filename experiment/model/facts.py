@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment.config import Config
+from experiment.errors import user_error
 from experiment.events import Event, ModelPrepared, Progress
-from experiment.messages import Message, message, user_error
+from experiment.messages import Message, message
 from experiment.model.builtin import recorded_sha256
 from experiment.model.checks import max_positions, read_object
 from experiment.model.digest import weights_sha256

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiment.errors import user_error
 from experiment.events import Event, Progress
-from experiment.messages import Message, message, user_error
+from experiment.messages import Message, message
 from experiment.model.load import one_line
 
 ASK_TIMEOUT_S = 4.0

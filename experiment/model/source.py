@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 from experiment.config import Config
+from experiment.errors import UserError, cut, user_error
 from experiment.events import Event, Notice, Progress
 from experiment.foreign import MAX_JSON_BYTES, given_path, parse_json, read_bounded
-from experiment.messages import Message, UserError, cut, message, user_error
+from experiment.messages import Message, message
 from experiment.model.builtin import ALWAYS_RANDOM, build_model
 from experiment.model.hub import (
     INDEX,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiment.messages import user_error
+from experiment.errors import user_error
 from experiment.model.load import one_line
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from experiment.bench.data import BenchData
 from experiment.config_reading import MAX_CONFIG_BYTES
+from experiment.errors import user_error
 from experiment.foreign import read_bounded
 from experiment.i18n import Translator
-from experiment.messages import user_error
 from experiment.os_errors import writing
 from experiment.record import write_atomic
 from experiment.report.bench_facts import facts

@@ -26,7 +26,8 @@ from experiment.report.svg import (
     tag,
     text,
 )
-from experiment.results import ArmResult, StepRow, common_bytes
+from experiment.results import ArmResult, common_bytes
+from experiment.step_rows import StepRow
 from kvsim.slots import ALLOCATED_STATES, OTHER_STATES
 
 _MOST_ROWS = 480  # on the narrow drawing half of them, which is more than it has pixels

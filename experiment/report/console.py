@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from experiment.arm_events import PREPARATION
 from experiment.environment import Environment
+from experiment.errors import ExitCode
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -31,25 +32,21 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.events import Progress as ProgressEvent
-from experiment.i18n import Translator
-from experiment.messages import ExitCode, Message
 from experiment.report.console_environment import show_environment
+from experiment.report.console_lines import Console
 from experiment.report.console_memory import MemoryLines
 from experiment.report.console_pool import PoolView, TaskDisplay
 from experiment.report.console_results import show_results
 from experiment.report.display import Shown
 from experiment.report.experiment.console import show_experiment
 from experiment.report.sharing import sampling_message
-from experiment.report.table import Table
-from experiment.report.terminal import terminal
-from experiment.report.texts import arm_name, preview, translator
-from experiment.report.wrap import fold
+from experiment.report.texts import arm_name, preview
 from experiment.results import Results
 
 _PROMPT_CHARACTERS = 44
 
 
-class ConsoleReporter:
+class ConsoleReporter(Console):
     """Prints a run while it happens.
 
     Args:
@@ -61,10 +58,7 @@ class ConsoleReporter:
     brief = False
 
     def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
-        self.t: Translator = translator(lang, ascii_only)
-        self.console = terminal(ascii_only)
-        self.quiet = quiet
-        self._rule = "-" if ascii_only else "─"
+        super().__init__(lang, ascii_only, quiet)
         self._memory = MemoryLines(self)
         self._times: list[float] = []
         self._spinner = "line" if ascii_only else "dots"
@@ -113,14 +107,9 @@ class ConsoleReporter:
 
     def section(self, key: str, **params: Any) -> None:
         """Heading of a part of the walkthrough."""
-        if self.quiet:
-            return
-        self._memory.flush()
-        title = Text(self.t(key, **params), style="bold cyan")
-        self.console.print()
-        self.console.rule(title, characters=self._rule, align="left", style="cyan")
-        if self.t.has(key + "_about"):
-            self.paragraph(self.t(key + "_about", **params), "dim")
+        if not self.quiet:
+            self._memory.flush()
+        super().section(key, **params)
 
     def announce(self, key: str) -> None:
         """What comes next, before a person is asked to go on: here the heading says it."""
@@ -162,21 +151,6 @@ class ConsoleReporter:
             return
         show_results(self, results, files)
 
-    def line(self, text: str | Text, style: str = "", indent: int = 0) -> None:
-        """Print a line unless quiet."""
-        if not self.quiet:
-            self.paragraph(text, style, indent)
-
-    def paragraph(self, text: str | Text, style: str = "", indent: int = 0) -> None:
-        """Print text, broken where its language breaks lines."""
-        text = Text(text, style) if isinstance(text, str) else text
-        lines = fold(text, self.console.width - indent)
-        self.console.print(Text("\n").join(Text(" " * indent) + line for line in lines))
-
-    def path(self, name: str) -> None:
-        """Print a path whole, whatever the width: a terminal that folds it lets it be copied."""
-        self.console.print(Text(f"  {name}"), soft_wrap=True)
-
     def show_report(self, files: Sequence[str]) -> None:
         """Where the page is, and what prints every figure."""
         for name in files:
@@ -184,22 +158,6 @@ class ConsoleReporter:
                 self.paragraph(self.t("brief.report"), "bold")
                 self.path(name)
         self.line(self.t("brief.details"), "dim")
-
-    def table(self, *headers: str, right: Container[int] = ()) -> Table:
-        """An empty table; columns in ``right`` hold numbers."""
-        return Table(self.t, *headers, right=right)
-
-    def figures(
-        self,
-        title: str,
-        heads: Sequence[str],
-        rows: Iterable[tuple[str | Text, Sequence[str | Text]]],
-    ) -> None:
-        """Print a table of labels and figures; without figures, a label is a heading."""
-        table = self.table(title, *heads, right=range(1, len(heads) + 1))
-        for label, cells in rows:
-            table.add_row(label, *cells)
-        self.console.print(table)
 
     def _on_run_started(self, event: RunStarted) -> None:
         self._memory.started = event
@@ -351,15 +309,6 @@ class ConsoleReporter:
             total=event.total,
             amount=amount,
         )
-
-    def warn(self, text: Message, *, always: bool = False) -> None:
-        """Print a note that a person should not miss; ``always``: also where only results are."""
-        if always or not self.quiet:
-            self.paragraph(self.t("console.note", text=self.t.message(text)), "yellow")
-
-    def ask(self, question: Message) -> None:
-        """Print a question; the answer is typed behind it."""
-        self.console.print(self.t.message(question), end=" ")
 
     def _name(self, arm: str) -> str:
         return arm_name(self.t, arm)

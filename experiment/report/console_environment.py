@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.text import Text
 
 from experiment.environment import ChannelStatus, Environment, Requirement
 from experiment.i18n import format_bytes
-
-if TYPE_CHECKING:
-    from experiment.report.console import ConsoleReporter
+from experiment.report.console_lines import Console
 
 _STYLES = {"ok": "green", "warn": "yellow", "missing": "bold red", "optional": "dim"}
 
 
-def show_environment(out: ConsoleReporter, environment: Environment) -> None:
+def show_environment(out: Console, environment: Environment) -> None:
     """Print both tables and what they lead to."""
     t = out.t
     table = out.table(t("console.requirement"), t("console.found"), t("console.verdict"))
@@ -32,7 +28,7 @@ def show_environment(out: ConsoleReporter, environment: Environment) -> None:
     out.line(t("console.ladder", primary=t(_channel_key(environment.primary))))
 
 
-def _show_limits(out: ConsoleReporter, environment: Environment) -> None:
+def _show_limits(out: Console, environment: Environment) -> None:
     """What the control group allows, which binds whatever the channels show."""
     limits = environment.system.cgroup
     if limits.reason is not None:
@@ -45,7 +41,7 @@ def _show_limits(out: ConsoleReporter, environment: Environment) -> None:
     out.line(out.t("console.cgroup", memory=memory, cpus=cpus), "dim")
 
 
-def _show_unused(out: ConsoleReporter, environment: Environment) -> None:
+def _show_unused(out: Console, environment: Environment) -> None:
     """Channels that have nothing to say about this device, one line for each reason."""
     reasons: dict[str, list[str]] = {}
     for status in environment.channels:
@@ -56,7 +52,7 @@ def _show_unused(out: ConsoleReporter, environment: Environment) -> None:
         out.line(out.t("console.unused", channels=listed, reason=reason), "dim")
 
 
-def _requirement(out: ConsoleReporter, requirement: Requirement) -> tuple[str, Text, Text]:
+def _requirement(out: Console, requirement: Requirement) -> tuple[str, Text, Text]:
     verdict = Text(out.t(f"console.verdict_{requirement.verdict}"), _STYLES[requirement.verdict])
     if requirement.advice is not None:
         verdict.append(out.t("console.advice", text=out.t.message(requirement.advice)), "")
@@ -64,7 +60,7 @@ def _requirement(out: ConsoleReporter, requirement: Requirement) -> tuple[str, T
     return out.t(requirement.key), Text(found if found else out.t("console.not_found")), verdict
 
 
-def _channel(out: ConsoleReporter, status: ChannelStatus) -> tuple[str, Text, Text]:
+def _channel(out: Console, status: ChannelStatus) -> tuple[str, Text, Text]:
     role = status.role if status.usable else "unusable"
     style = "green" if role == "primary" else "dim" if role == "unusable" else ""
     why = out.t.message(status.reason) if status.reason else out.t(f"scope.{status.scope.value}")

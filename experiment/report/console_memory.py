@@ -5,18 +5,14 @@ StageEntered ─ Reading ─ Reading ─ … ─ anything else: the line is comp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.cells import cell_len
 from rich.text import Text
 
 from experiment.environment import Environment
 from experiment.events import Channel, Reading, RunStarted, StageEntered
 from experiment.i18n import DASH, format_bytes
+from experiment.report.console_lines import Console
 from experiment.report.texts import clock
-
-if TYPE_CHECKING:
-    from experiment.report.console import ConsoleReporter
 
 _DEVICE_CHANNELS = (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO, Channel.SYSTEM)
 _HEADS = ("time", "moment", "kv", "process", "device")
@@ -30,7 +26,7 @@ class MemoryLines:
     channel is the main one.
     """
 
-    def __init__(self, out: ConsoleReporter) -> None:
+    def __init__(self, out: Console) -> None:
         self.started: RunStarted | None = None
         self.environment: Environment | None = None
         self._out = out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
@@ -11,6 +11,7 @@ from experiment.i18n import DASH, format_bytes
 from experiment.messages import Message
 from experiment.reconcile import ALLOWED
 from experiment.report.block_events import counted, happened, has_blocks
+from experiment.report.console_lines import Console
 from experiment.report.engine_facts import engine_facts, margin_text
 from experiment.report.sharing import explanations
 from experiment.report.texts import arm_name
@@ -26,15 +27,12 @@ from experiment.results import (
 )
 from kvsim.prefix import PrefixStats
 
-if TYPE_CHECKING:
-    from experiment.report.console import ConsoleReporter
-
 _Row = tuple[str | Text, Sequence[str | Text]]
 _VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 _NOT_WHOLE = ("left", "interrupted", "incomplete", "failed")
 
 
-def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> None:
+def show_results(out: Console, results: Results, files: list[str]) -> None:
     """Print everything that follows the last arm."""
     if results.status in _NOT_WHOLE:
         style = "bold yellow"
@@ -69,7 +67,7 @@ def show_results(out: ConsoleReporter, results: Results, files: list[str]) -> No
         out.path(name)
 
 
-def show_missing(out: ConsoleReporter, results: Results) -> None:
+def show_missing(out: Console, results: Results) -> None:
     """Print why arms did not finish."""
     for arm in results.arms:
         if arm.status != "finished" and arm.reason is not None:
@@ -78,7 +76,7 @@ def show_missing(out: ConsoleReporter, results: Results) -> None:
             out.line(out.t(key, arm=name, reason=reason), "yellow")
 
 
-def _show_comparison(out: ConsoleReporter, results: Results) -> None:
+def _show_comparison(out: Console, results: Results) -> None:
     """A column for each arm, a row for each figure; slots at the peak of live slots."""
     lines = [
         _row(out.t(f"console.{key}"), *(write(arm) for arm in results.arms))
@@ -97,11 +95,11 @@ def _row(label: str, *cells: str) -> _Row:
     return label, cells
 
 
-def _names(out: ConsoleReporter, arms: list[ArmResult]) -> list[str]:
+def _names(out: Console, arms: list[ArmResult]) -> list[str]:
     return [arm_name(out.t, arm.arm) for arm in arms]
 
 
-def _show_gains(out: ConsoleReporter, results: Results) -> None:
+def _show_gains(out: Console, results: Results) -> None:
     """The arms as rungs: each against the one below, and what differs between the two."""
     if not results.gains or out.quiet:
         return
@@ -119,7 +117,7 @@ def _show_gains(out: ConsoleReporter, results: Results) -> None:
     out.line(out.t("gains.repeated" if results.repeated else "gains.once"), "dim")
 
 
-def _gain_cells(out: ConsoleReporter, gain: Gain) -> list[str]:
+def _gain_cells(out: Console, gain: Gain) -> list[str]:
     return [
         f"{gain.tokens_per_s:,.1f}",
         DASH if gain.mean_running is None else f"{gain.mean_running:.2f}",
@@ -135,7 +133,7 @@ def _factor(gain: Gain) -> str:
     return f"{gain.factor:.2f} ×"
 
 
-def _show_prefix_cache(out: ConsoleReporter, results: Results) -> None:
+def _show_prefix_cache(out: Console, results: Results) -> None:
     for arm in results.arms:
         found = arm.prefix_cache
         if found is None:
@@ -146,7 +144,7 @@ def _show_prefix_cache(out: ConsoleReporter, results: Results) -> None:
         out.line(out.t("console.prefix_cache", arm=name, hits=hits, share=share, **found))
 
 
-def _show_engines(out: ConsoleReporter, results: Results) -> None:
+def _show_engines(out: Console, results: Results) -> None:
     """What engines that are not ours say of themselves."""
     for arm in results.arms:
         if arm.engine is None or out.quiet:
@@ -158,7 +156,7 @@ def _show_engines(out: ConsoleReporter, results: Results) -> None:
         out.console.print(table)
 
 
-def _show_simulator(out: ConsoleReporter, results: Results) -> None:
+def _show_simulator(out: Console, results: Results) -> None:
     """How far the simulator is from what each engine did."""
     checks = [(arm.arm, arm.simulator) for arm in results.arms if arm.simulator is not None]
     if not checks:
@@ -170,7 +168,7 @@ def _show_simulator(out: ConsoleReporter, results: Results) -> None:
         out.paragraph(text, style, indent=2)
 
 
-def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
+def _show_reconciliation(out: Console, results: Results) -> None:
     """The same KV bytes by every channel, then the parts of the process's memory."""
     arms = [arm for arm in results.arms if arm.reconciliation is not None]
     if not arms or out.quiet:
@@ -200,7 +198,7 @@ def _show_reconciliation(out: ConsoleReporter, results: Results) -> None:
     _show_watched(out, arms)
 
 
-def _show_watched(out: ConsoleReporter, arms: list[ArmResult]) -> None:
+def _show_watched(out: Console, arms: list[ArmResult]) -> None:
     """How steady memory was, how busy the machine, what looking cost."""
     lines: list[_Row] = []
     unknown: list[tuple[str, Message | None]] = []
@@ -214,7 +212,7 @@ def _show_watched(out: ConsoleReporter, arms: list[ArmResult]) -> None:
     _show_reasons(out, unknown)
 
 
-def _watched_row(out: ConsoleReporter, label: str, figures: list[Figure]) -> list[str]:
+def _watched_row(out: Console, label: str, figures: list[Figure]) -> list[str]:
     """Label and cells; a note that all cells share stands at the label."""
     notes = [out.t.message(figure.note) if figure.note else "" for figure in figures]
     values = [_watched_value(out, figure) for figure in figures]
@@ -224,17 +222,17 @@ def _watched_row(out: ConsoleReporter, label: str, figures: list[Figure]) -> lis
     return [label, *(_noted(out, value, note) for value, note in zip(values, notes, strict=True))]
 
 
-def _noted(out: ConsoleReporter, text: str, note: str) -> str:
+def _noted(out: Console, text: str, note: str) -> str:
     return out.t("console.with_note", text=text, note=note) if note and text != DASH else text
 
 
-def _watched_value(out: ConsoleReporter, figure: Figure) -> str:
+def _watched_value(out: Console, figure: Figure) -> str:
     if figure.value is None:
         return DASH
     return out.t(figure.value) if figure.is_key else figure.value
 
 
-def _show_reasons(out: ConsoleReporter, unknown: list[tuple[str, Message | None]]) -> None:
+def _show_reasons(out: Console, unknown: list[tuple[str, Message | None]]) -> None:
     """Why figures are missing: a line for each reason, with the names of what has none."""
     names: dict[str, dict[str, None]] = {}
     for name, reason in unknown:
@@ -245,12 +243,12 @@ def _show_reasons(out: ConsoleReporter, unknown: list[tuple[str, Message | None]
         out.line(out.t("console.no_figure", names=joined, reason=text), "dim")
 
 
-def _expected_cell(out: ConsoleReporter, found: Reconciliation) -> str:
+def _expected_cell(out: Console, found: Reconciliation) -> str:
     size = format_bytes(found.expected_bytes)
     return size if found.reserved else f"{size}\n({out.t('reconcile.at_largest')})"
 
 
-def _channel_cell(out: ConsoleReporter, figure: ChannelFigure | None) -> str:
+def _channel_cell(out: Console, figure: ChannelFigure | None) -> str:
     if figure is None or figure.bytes is None:
         return DASH
     if figure.difference is None:
@@ -261,7 +259,7 @@ def _channel_cell(out: ConsoleReporter, figure: ChannelFigure | None) -> str:
     return f"{format_bytes(figure.bytes)}\n({off})"
 
 
-def show_tokens(out: ConsoleReporter, results: Results) -> None:
+def show_tokens(out: Console, results: Results) -> None:
     """Print whether the arms generated the same tokens."""
     comparisons = results.compared
     if comparisons and all(comparison.equal for comparison in comparisons):
@@ -279,7 +277,7 @@ def show_tokens(out: ConsoleReporter, results: Results) -> None:
             out.paragraph(out.t("console.tokens_not_compared", arms=arms, reason=reason))
 
 
-def _show_differences(out: ConsoleReporter, comparisons: list[TokenComparison]) -> None:
+def _show_differences(out: Console, comparisons: list[TokenComparison]) -> None:
     for comparison in comparisons:
         if comparison.equal:
             continue
@@ -303,7 +301,7 @@ def _show_differences(out: ConsoleReporter, comparisons: list[TokenComparison]) 
             out.paragraph(out.t.message(margin_text(comparison.margin)), indent=2)
 
 
-def _show_claim(out: ConsoleReporter, claim: Claim) -> None:
+def _show_claim(out: Console, claim: Claim) -> None:
     line = Text()
     line.append(out.t(f"claim.{claim.id}.title"), style="bold")
     line.append("  ")
@@ -313,7 +311,7 @@ def _show_claim(out: ConsoleReporter, claim: Claim) -> None:
     out.paragraph(out.t.message(claim.text), indent=2)
 
 
-def _explain(out: ConsoleReporter, results: Results) -> None:
+def _explain(out: Console, results: Results) -> None:
     for name, seen in explanations(results).items():
         out.console.print()
         out.line(out.t(f"explain.{name}.title"), "bold")

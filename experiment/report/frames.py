@@ -14,7 +14,8 @@ from experiment.messages import message
 from experiment.record import Record
 from experiment.report.csv_text import csv_text
 from experiment.report.series import Series
-from experiment.results import ArmResult, PartName, Results, SlotFigures, StepRow
+from experiment.results import ArmResult, PartName, Results
+from experiment.step_rows import SlotFigures, StepRow
 
 if TYPE_CHECKING:
     import pandas as pd

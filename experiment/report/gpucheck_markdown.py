@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiment.config_reading import MAX_CONFIG_BYTES
+from experiment.errors import user_error
 from experiment.foreign import read_bounded
 from experiment.gpucheck.result import GpuCheck
 from experiment.i18n import Translator
-from experiment.messages import user_error
 from experiment.os_errors import writing
 from experiment.record import write_atomic
 from experiment.report.markdown import plain

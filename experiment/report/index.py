@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from experiment.errors import ExitCode
 from experiment.foreign import is_replaceable
 from experiment.i18n import Translator
 from experiment.locks import DRAWING_S, held, turn
-from experiment.messages import ExitCode
 from experiment.os_errors import writing
 from experiment.record import write_atomic
 from experiment.report.bilingual import Bilingual

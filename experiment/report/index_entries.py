@@ -25,10 +25,11 @@ from typing import Any, Literal
 
 from experiment.bench.data import FILE, BenchData
 from experiment.compare.results import Comparison
+from experiment.errors import UserError
 from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.gpucheck import result as gpucheck
 from experiment.i18n import LANGUAGES
-from experiment.messages import Message, UserError, message
+from experiment.messages import Message, message
 from experiment.record import EVENTS_FILE, RUN_FILE
 from experiment.report import bench_page, claims_page, compare_words, paper, paper_page, sweep_page
 from experiment.report.bilingual import Bilingual

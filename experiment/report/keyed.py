@@ -44,7 +44,8 @@ from experiment.report.series import Series
 from experiment.report.simulation.figures import Unit
 from experiment.report.simulation.writing import written
 from experiment.resolved import resolved_config
-from experiment.results import Results, StepRow
+from experiment.results import Results
+from experiment.step_rows import StepRow
 
 _NAMES = ("arm", "channel", "claim", "part", "request", "id", "policy")
 _SEGMENT = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")

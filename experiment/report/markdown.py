@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from experiment.errors import user_error
 from experiment.experiments.results import ExperimentResult
 from experiment.i18n import DASH, Translator, readable
-from experiment.messages import Message, user_error
+from experiment.messages import Message
 from experiment.os_errors import os_reason
 from experiment.report import values
 from experiment.report.block_events import counted, has_blocks

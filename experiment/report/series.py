@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from experiment.arm_events import ArmEvents, arms_of
 from experiment.events import Stage, StageEntered
 from experiment.record import Record
-from experiment.results import StepRow
+from experiment.step_rows import StepRow
 from experiment.timeline import pool_shape, timeline
 from kvsim.ledger import Holder, Ledger, PoolShape, ReplayError
 from kvsim.step import plan_from_json

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from experiment.errors import ExitCode, user_error
 from experiment.foreign import check_replaceable
 from experiment.i18n import Translator
-from experiment.messages import ExitCode, user_error
 from experiment.record import EVENTS_FILE
 from experiment.simulate import words
 from experiment.simulate.errors import said

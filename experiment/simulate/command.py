@@ -11,11 +11,12 @@ from typing import Any
 
 from experiment import __version__
 from experiment.directories import run_directory
+from experiment.errors import ExitCode, UserError, user_error
 from experiment.foreign import evaluating
 from experiment.i18n import Translator
 from experiment.interrupts import drawing, shielded
 from experiment.locks import DRAWING_S, held
-from experiment.messages import ExitCode, UserError, message, user_error
+from experiment.messages import message
 from experiment.os_errors import writing
 from experiment.privacy import without_private
 from experiment.simulate import words

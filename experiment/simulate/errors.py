@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from gzip import BadGzipFile
 from typing import Any
 
-from experiment.messages import Message, UserError, message, user_error
+from experiment.errors import UserError, user_error
+from experiment.messages import Message, message
 from experiment.os_errors import os_reason
 from kvsim.budget import PlanError
 from kvsim.sim_config import SimulationError

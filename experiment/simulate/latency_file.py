@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from experiment.config_reading import MAX_CONFIG_BYTES
+from experiment.errors import user_error
 from experiment.foreign import parse_json, read_bounded
-from experiment.messages import user_error
 from experiment.os_errors import writing
 from experiment.record import write_atomic
 from kvsim.roofline import Latency, LinearLatency, Roofline

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from experiment.errors import UserError, unknown, user_error
 from experiment.i18n import format_bytes
-from experiment.messages import Message, UserError, message, unknown, user_error
+from experiment.messages import Message, message
 from kvsim.geometry import UnsupportedGeometryError
 from kvsim.gpus import GPUS, GPUFacts, UnknownGPUError, find_gpu
 from kvsim.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from experiment import __version__
+from experiment.errors import ExitCode, user_error
 from experiment.foreign import check_replaceable
 from experiment.i18n import Translator
-from experiment.messages import ExitCode, user_error
 from experiment.os_errors import writing
 from experiment.record import write_atomic
 from experiment.simulate import words

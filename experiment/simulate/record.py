@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from experiment.errors import user_error
 from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
-from experiment.messages import user_error
 from experiment.record import write_atomic
 
 SIM_FILE = "sim.json"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from experiment.errors import user_error
 from experiment.events import Step, WorkloadReady
 from experiment.foreign import evaluating
-from experiment.messages import user_error
 from experiment.record import EVENTS_FILE, read_record
 from kvsim.calibrate import StepRecord
 from kvsim.roofline import StepWork

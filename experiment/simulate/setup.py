@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from experiment.messages import user_error
+from experiment.errors import user_error
 from experiment.simulate.errors import said
 from experiment.simulate.names import geometry_error
 from kvsim.budget import KVBudget, check_split, kv_budget, kv_copies

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiment.messages import user_error
+from experiment.errors import user_error
 from experiment.room import allowed
 from experiment.simulate.errors import said
 from experiment.simulate.names import unknown_trace

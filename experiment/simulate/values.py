@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from experiment.messages import message, user_error
+from experiment.errors import user_error
+from experiment.messages import message
 from experiment.sizes import parse_bytes, size_error
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
+from experiment.errors import user_error
 from experiment.i18n import Translator
-from experiment.messages import user_error
 from experiment.simulate.names import format_of, gpu_of, listing, model_of, refused_models
 from experiment.simulate.setup import Limits, Memory
 from experiment.simulate.trace import TraceOptions, read_options

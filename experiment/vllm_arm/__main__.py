@@ -9,8 +9,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from experiment.errors import ExitCode, UserError
 from experiment.events import ArmStarted
-from experiment.messages import ExitCode, UserError, message
+from experiment.messages import message
 from experiment.privacy import without_private
 from experiment.thread_record import thread_facts, usable_cores
 from experiment.vllm_arm.failures import explain

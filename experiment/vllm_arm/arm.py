@@ -17,6 +17,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from experiment.arrival_clock import ArrivalClock
+from experiment.errors import user_error
 from experiment.events import (
     ArmFinished,
     EngineReported,
@@ -25,7 +26,6 @@ from experiment.events import (
     Stage,
 )
 from experiment.first_prompts import NEW_TOKENS
-from experiment.messages import user_error
 from experiment.pace import KEYFRAME_EVERY
 from experiment.request_times import Progressing
 from experiment.sampling import SamplingConfig

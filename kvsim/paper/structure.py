@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from kvsim.geometry import final_tokens
 from kvsim.gpus import find_gpu
 from kvsim.models import find_model
 from kvsim.paper.claims import NOT_JUDGED, Claim, Tolerance, columns, within
@@ -15,6 +14,7 @@ from kvsim.paper.sharing import beams_saving, samples_saving
 from kvsim.paper.steady import config, steady
 from kvsim.paper.workloads import Workload, alpaca, sharegpt
 from kvsim.preemption_price import block_transfer_s, recompute_price, swap_price
+from kvsim.request import final_tokens
 from kvsim.roofline import roofline
 from kvsim.saturation import paged_demand
 from kvsim.sim_config import PolicyName

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from kvsim.arrivals import Arrivals, Misfit, seconds
 from kvsim.clock import StepClock
-from kvsim.geometry import final_tokens
 from kvsim.prefix import PrefixStats
 from kvsim.recorder import Recorder
+from kvsim.request import final_tokens
 from kvsim.sim_config import SimConfig, SimulationError
 
 # Levels beside the states of a slot.

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvsim.arrivals import Misfit
-from kvsim.geometry import final_tokens
 from kvsim.policies.base import Unshared
+from kvsim.request import final_tokens
 from kvsim.roofline import StepWork
 from kvsim.sim_config import SimConfig
 from kvsim.slots import SlotState

@@ -13,12 +13,11 @@ from kvsim.arrivals import Arrivals, Misfit
 from kvsim.blocks import BlockPool, blocks_needed
 from kvsim.clock import DecodeRun, attoseconds
 from kvsim.cohort import CohortScheduler, Work
-from kvsim.geometry import final_tokens
 from kvsim.hash_keys import HashKeys
 from kvsim.policies.base import Run
 from kvsim.prefix import PrefixStats
 from kvsim.quiet import QuietPool
-from kvsim.request import Request
+from kvsim.request import Request, final_tokens
 from kvsim.run_pool import RunPool
 from kvsim.sim_config import SimConfig
 from kvsim.slots import PoolShape, SlotState

@@ -21,9 +21,10 @@ from experiment.events import (
     WorkloadReady,
     WorkloadRequest,
 )
+from experiment.prepared import Prepared
 from experiment.record import Record
-from experiment.results import ArmResult, Results, StepRow
-from experiment.runner import Prepared
+from experiment.results import ArmResult, Results
+from experiment.step_rows import StepRow
 from experiment.timeline import timeline
 from kvsim.step import StepPlan, plan_from_json
 

@@ -10,7 +10,7 @@ from real_parts import prepare
 
 from experiment.config import ARM_GROUPS, Config
 from experiment.environment import Environment
-from experiment.runner import Prepared
+from experiment.prepared import Prepared
 from experiment.workload import DEFAULT_PROMPTS
 
 CONTIGUOUS, PAGED = ARM_GROUPS["contiguous"], ARM_GROUPS["paged"]

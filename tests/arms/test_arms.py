@@ -29,11 +29,11 @@ from experiment.events import (
     TokenMapping,
 )
 from experiment.model.load import load_model
+from experiment.prepared import Prepared
 from experiment.results import ArmResult
-from experiment.runner import Prepared
 from experiment.throughput_claim import throughput
 from kvsim.blocks import blocks_needed
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 from kvsim.step import FinishReason
 
 RUNS = ("worked_example", "crowded", "stopping", "llama")

@@ -9,10 +9,10 @@ from arm_runs import make_config, run_arms
 from safetensors.torch import load_file, save_file
 
 from experiment.environment import Environment
+from experiment.errors import ExitCode
 from experiment.events import ArmFailed, PoolReserved
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import ExitCode
-from experiment.runner import Prepared
+from experiment.prepared import Prepared
 
 
 def test_weights_that_are_no_numbers(

@@ -28,8 +28,9 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.first_prompts import NEW_TOKENS
-from experiment.launch import Launch, Prepared, plan_launch
+from experiment.launch import Launch, plan_launch
 from experiment.messages import Message, message
+from experiment.prepared import Prepared
 from experiment.sampling import SamplingConfig
 from experiment.timeline import pool_shape
 from kvsim.ledger import Ledger

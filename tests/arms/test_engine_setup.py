@@ -23,10 +23,11 @@ from experiment.config import Config
 from experiment.engine import kernels
 from experiment.engine.attention import UnsupportedModelError
 from experiment.engine.decode_graphs import DecodeCounts
+from experiment.errors import UserError
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
 from experiment.i18n import LANGUAGES, Translator
 from experiment.kernel_facts import kernel_facts
-from experiment.messages import Message, UserError, message
+from experiment.messages import Message, message
 from experiment.record import Record
 from experiment.sampling import SamplingConfig
 
@@ -205,7 +206,7 @@ def test_a_cpu_without_the_compiled_kernel_says_why(
     def gone() -> None:
         raise ImportError("Numba needs NumPy 2.3 or less")
 
-    monkeypatch.setattr(kernels, "_cpu_kernel", gone)
+    monkeypatch.setattr(kernels, "cpu_kernel_module", gone)
     run = FakeRun(CPU)
     kernel = kernel_of(run)  # type: ignore[arg-type]
     announce_kernel(run, kernel)  # type: ignore[arg-type]

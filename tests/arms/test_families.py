@@ -29,8 +29,8 @@ from experiment.arms.registry import ARMS
 from experiment.arms.task import ArmTask
 from experiment.config import Config
 from experiment.events import Event, RequestFinished, Step
-from experiment.launch import Prepared
 from experiment.prepare import main as prepare
+from experiment.prepared import Prepared
 from kvsim.step import plan_from_json
 
 ROWS, HEADS, SLOTS, DIM = 2, 2, 8, 4

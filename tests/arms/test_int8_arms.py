@@ -11,10 +11,10 @@ from arm_runs import BLOCK_SIZE, Run, make_config, run_arms
 from experiment.environment import Environment
 from experiment.events import ArmFailed, CacheQuantized, Channel, Reading
 from experiment.i18n import LANGUAGES
+from experiment.prepared import Prepared
 from experiment.report.bilingual import Bilingual
 from experiment.report.console import ConsoleReporter
 from experiment.report.html import report_html
-from experiment.runner import Prepared
 from kvsim.geometry import KVGeometry
 
 PLAIN = KVGeometry(2, 4, 16, 4)

@@ -12,7 +12,7 @@ from arm_runs import Run, run_arms
 from experiment.config import Config
 from experiment.environment import Environment
 from experiment.events import ArmFailed
-from experiment.runner import Prepared
+from experiment.prepared import Prepared
 from experiment.workload import make_requests, make_workload
 from kvsim.blocks import blocks_needed
 

@@ -30,10 +30,10 @@ from experiment.events import (
 )
 from experiment.messages import message
 from experiment.model.load import load_model
+from experiment.prepared import Prepared
 from experiment.results import Claim
-from experiment.runner import Prepared
 from kvsim.blocks import blocks_needed
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 
 LENGTH, BLOCK = 64, 4
 REQUESTS = ((15, 20), (20, 3), (4, 30), (13, 1))

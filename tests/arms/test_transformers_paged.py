@@ -20,7 +20,7 @@ from experiment.environment import Environment
 from experiment.events import Channel, ProfileRun, Reading
 from experiment.first_prompts import NEW_TOKENS
 from experiment.messages import message
-from experiment.runner import Prepared
+from experiment.prepared import Prepared
 from kvsim.ledger import SlotState
 from kvsim.prefix import PrefixStats
 from kvsim.step import BlockOp, OpKind, StepPlan

@@ -17,11 +17,11 @@ from experiment.bench.workloads import TINY, ready
 from experiment.cli import main
 from experiment.config import Config
 from experiment.environment import Environment
+from experiment.errors import ExitCode, UserError
 from experiment.events import EnvironmentProbed, ModelPrepared, RunFinished
 from experiment.i18n import LANGUAGES, catalogue
-from experiment.launch import Prepared
-from experiment.messages import ExitCode, UserError
 from experiment.model.builtin import model_directory
+from experiment.prepared import Prepared
 from experiment.record import read_record
 from experiment.report.bench_markdown import BEGIN, END, write_page
 

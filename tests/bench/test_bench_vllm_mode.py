@@ -25,9 +25,10 @@ from experiment.bench.vllm_mode import (
 )
 from experiment.bench.vllm_trials import why_not_faster
 from experiment.bench.workloads import FULL, Workload
+from experiment.errors import UserError
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.launch import BIND
-from experiment.messages import Message, UserError, message
+from experiment.messages import Message, message
 from experiment.report.bench_facts import facts
 from experiment.report.bench_page import bench_html
 from experiment.report.bench_tables import all_tables

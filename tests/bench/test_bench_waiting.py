@@ -18,7 +18,8 @@ from experiment.bench.waiting import NAMES, POLICIES, waiting_as
 from experiment.bench.workloads import TINY, ready
 from experiment.config import Config
 from experiment.events import ModelPrepared
-from experiment.launch import Launch, Prepared
+from experiment.launch import Launch
+from experiment.prepared import Prepared
 from experiment.runner import _variables
 from experiment.thread_env import GIVEN, WAITING, crowded, thread_variables
 

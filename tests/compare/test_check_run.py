@@ -9,8 +9,8 @@ from compare_runs import events
 
 from experiment import walkthrough
 from experiment.cli import main
+from experiment.errors import ExitCode
 from experiment.events import encode
-from experiment.messages import ExitCode
 from experiment.record import EVENTS_FILE
 
 

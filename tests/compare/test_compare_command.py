@@ -13,7 +13,7 @@ from compare_runs import events, write
 
 from experiment.cli import main
 from experiment.compare.results import Comparison
-from experiment.messages import ExitCode
+from experiment.errors import ExitCode
 from experiment.report.ci_benchmark import FILES
 from experiment.report.files import write_reports
 

@@ -10,7 +10,8 @@ from compare_runs import figure, side
 from experiment.compare.checks import gate_code
 from experiment.compare.gate import Judged, judge, read_gate, tally
 from experiment.compare.results import Side
-from experiment.messages import ExitCode, UserError, message
+from experiment.errors import ExitCode, UserError
+from experiment.messages import message
 
 STEPS = "steps"
 

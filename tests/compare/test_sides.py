@@ -11,6 +11,7 @@ from experiment.compare.facts import read_side
 from experiment.compare.metrics import METRICS
 from experiment.compare.results import Comparison, Row
 from experiment.compare.sides import compare_sides
+from experiment.errors import UserError
 from experiment.events import (
     EngineReported,
     EngineStep,
@@ -21,7 +22,6 @@ from experiment.events import (
 )
 from experiment.experiments.figures import FIGURES
 from experiment.i18n import LANGUAGES, catalogue
-from experiment.messages import UserError
 
 
 def row(comparison: Comparison, figure_id: str) -> Row:

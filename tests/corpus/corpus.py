@@ -144,7 +144,9 @@ def program(root: Path, *words: str, check: bool = True) -> None:
         encoding="utf-8", errors="replace", check=False,
     )  # fmt: skip
     if check and done.returncode not in (0, 3):
-        sys.exit(f"{' '.join(words)}: {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        sys.exit(
+            f"{' '.join(words)}: {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
 
 
 def make(directory: Path, root: Path) -> None:

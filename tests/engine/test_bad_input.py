@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from experiment.engine.checks import InvalidLogitsError, InvalidRequestError
+from experiment.engine.checks import InvalidRequestError
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.sampling import Sampler, SamplingParams, sample_all
+from experiment.engine.sampling import InvalidLogitsError, Sampler, SamplingParams, sample_all
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, make_engine, solo, tiny
 from kvsim.scheduler import RequestRefusedError, SchedulerConfig
 

@@ -14,13 +14,8 @@ from checked_run import CheckedRun
 
 from experiment.engine.decode_graphs import cuda_capture
 from experiment.engine.engine import Engine
-from experiment.engine.kernels import (
-    KERNELS,
-    choose_kernel,
-    reference_kernel,
-    torch_kernel,
-    triton_module,
-)
+from experiment.engine.kernel_choice import choose_kernel
+from experiment.engine.kernels import KERNELS, reference_kernel, torch_kernel, triton_module
 from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.lookup import layouts, queries, time_lookup
 from experiment.engine.model_runner import ModelRunner

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine
+from experiment.engine.sampling import InvalidLogitsError
 from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, VOCABULARY, make_engine, solo
 from kvsim.blocks import blocks_needed
-from kvsim.geometry import final_tokens
 from kvsim.ledger import Ledger, PoolShape
 from kvsim.recount import recount
+from kvsim.request import final_tokens
 from kvsim.scheduler import RequestRefusedError
 from kvsim.step import FinishReason, StepPlan
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from experiment import compiled_cache
 from experiment.engine import kernels, torch_threads, triton_support
 from experiment.engine.engine import Engine
-from experiment.engine.kernels import KERNELS, Kernel, choose_kernel, gather, reference_kernel
+from experiment.engine.kernel_choice import choose_kernel
+from experiment.engine.kernels import KERNELS, Kernel, gather, reference_kernel
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.step_inputs import StepInputs, build_inputs
@@ -27,7 +28,7 @@ from experiment.gpucheck.tiny_models import FAMILIES, geometry, solo, tiny
 from kvsim.geometry import KVGeometry
 from kvsim.step import Chunk, StepPlan
 
-cpu_kernel = kernels._cpu_kernel()
+cpu_kernel = kernels.cpu_kernel_module()
 CPU = torch.device("cpu")
 
 
@@ -297,7 +298,7 @@ def test_auto_is_torch_where_numba_cannot_be_imported(monkeypatch: pytest.Monkey
     def fail() -> None:
         raise ImportError
 
-    monkeypatch.setattr(kernels, "_cpu_kernel", fail)
+    monkeypatch.setattr(kernels, "cpu_kernel_module", fail)
     assert choose_kernel("auto", CPU, torch.float32) == "torch"
 
 

@@ -13,7 +13,7 @@ from experiment.engine.engine import Engine
 from experiment.engine.step_inputs import StepInputs
 from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, VOCABULARY, make_engine, tiny
 from kvsim.blocks import blocks_needed
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 
 TOLERANCE = 1e-4  # of the largest magnitude among the logits of a position
 

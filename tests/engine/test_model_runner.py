@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool, PoisonError
 from experiment.engine.model_runner import ModelRunner
+from experiment.engine.sampling import InvalidLogitsError
 from experiment.engine.step_inputs import build_inputs
 from experiment.gpucheck.tiny_models import CONFIGS, build, geometry, make_engine, tiny
 from kvsim.geometry import KVGeometry

@@ -216,9 +216,11 @@ def test_layers_that_have_it_are_counted() -> None:
 )
 def test_without_it_layers_are_onednns(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "no Numba":
-        monkeypatch.setattr(kernels, "_cpu_kernel", _raiser(ImportError("no module named numba")))
+        monkeypatch.setattr(
+            kernels, "cpu_kernel_module", _raiser(ImportError("no module named numba"))
+        )
     elif fault == "no compiler":
-        monkeypatch.setattr(kernels, "_cpu_kernel", _raiser(OSError("libllvmlite.so")))
+        monkeypatch.setattr(kernels, "cpu_kernel_module", _raiser(OSError("libllvmlite.so")))
     elif fault == "another processor":
         monkeypatch.setattr(MODULE.numba.config, "CPU_NAME", "generic")
     elif fault == "raises":

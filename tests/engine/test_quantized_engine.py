@@ -16,12 +16,12 @@ import torch
 from test_sharing import Job, count_ops, largest_need, random_jobs, run
 
 from experiment.engine import kv_error
-from experiment.engine.checks import InvalidLogitsError
 from experiment.engine.engine import Engine
 from experiment.engine.kv_error import KVError, measure
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES, QuantizedKV, from_blocks
+from experiment.engine.sampling import InvalidLogitsError
 from experiment.engine.step_inputs import build_inputs
 from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, geometry, make_engine, tiny
 from experiment.kv_dtype import cache_geometry

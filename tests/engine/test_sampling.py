@@ -17,8 +17,13 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from experiment.engine.checks import InvalidLogitsError
-from experiment.engine.sampling import GREEDY, Sampler, SamplingParams, sample_all
+from experiment.engine.sampling import (
+    GREEDY,
+    InvalidLogitsError,
+    Sampler,
+    SamplingParams,
+    sample_all,
+)
 from experiment.gpucheck.tiny_models import make_engine
 
 VOCABULARY = 40

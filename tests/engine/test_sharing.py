@@ -11,9 +11,9 @@ import pytest
 from experiment.engine.engine import Engine
 from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, make_engine, solo
 from kvsim.blocks import blocks_needed
-from kvsim.geometry import final_tokens
 from kvsim.ledger import Ledger, PoolShape
 from kvsim.recount import recount
+from kvsim.request import final_tokens
 from kvsim.step import OpKind, StepPlan
 
 

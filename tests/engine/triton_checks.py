@@ -21,7 +21,8 @@ from experiment.engine import (
     triton_write,
 )
 from experiment.engine.engine import Engine
-from experiment.engine.kernels import choose_kernel, reference_kernel
+from experiment.engine.kernel_choice import choose_kernel
+from experiment.engine.kernels import reference_kernel
 from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import FP8, KV_DTYPES, LayerKV, from_blocks

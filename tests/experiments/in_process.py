@@ -31,10 +31,11 @@ from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.results import CellResult, ExperimentResult, FigureValue
-from experiment.launch import Prepared, plan_launch
+from experiment.launch import plan_launch
 from experiment.lead import opening
 from experiment.messages import Message
 from experiment.prepare import main as prepare
+from experiment.prepared import Prepared
 from experiment.record import EventLog, Record, read_record
 from experiment.results import Results
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from in_process import tiny_config
 
+from experiment.errors import UserError
 from experiment.experiments.base import planned_cells
 from experiment.experiments.classes import (
     PATIENT,
@@ -20,7 +21,6 @@ from experiment.experiments.classes import (
 )
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import UserError
 
 Measure = tuple[float | None, float | None]
 

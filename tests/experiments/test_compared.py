@@ -9,8 +9,8 @@ from in_process import run, tiny_config
 
 from experiment.cli import main
 from experiment.compare.results import Comparison
+from experiment.errors import ExitCode
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import ExitCode
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from in_process import CONFIGS, Ran, run, tiny_config
 from experiment.conclusions import evaluate
 from experiment.config import ARM_GROUPS, expand_arms
 from experiment.config_reading import load_config
+from experiment.errors import UserError
 from experiment.events import RepeatFinished, RequestFinished, Step
 from experiment.experiments.base import cell_config
 from experiment.experiments.evaluate import picture
@@ -18,7 +19,6 @@ from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS, find_experiment
 from experiment.experiments.results import FigureValue
 from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.messages import UserError
 from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment import words

@@ -9,10 +9,10 @@ import pytest
 from in_process import tiny_config
 
 from experiment.config import Config
+from experiment.errors import UserError
 from experiment.events import WorkloadRequest
 from experiment.experiments.base import cell_config
 from experiment.experiments.serving import SERVING
-from experiment.messages import UserError
 from experiment.workload import choose_prompts, with_arrivals
 
 

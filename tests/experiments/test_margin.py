@@ -10,9 +10,9 @@ from made_up import Figures, below, budget, cell, findings, found_of, value
 
 from experiment.config import MARGINS
 from experiment.config_reading import load_config
+from experiment.errors import UserError
 from experiment.experiments.found import Faster, Found, ratio
 from experiment.i18n import Translator
-from experiment.messages import UserError
 from experiment.shipped import CONFIGS
 
 SLOW = [100, 101, 102]

@@ -20,8 +20,9 @@ from experiment.events import (
     RequestFinished,
     encode,
 )
-from experiment.experiments.base import Cell, cell_config
+from experiment.experiments.base import cell_config
 from experiment.experiments.capacity import CAPACITY
+from experiment.experiments.cells import Cell
 from experiment.experiments.load import KEEPS_UP, LATER, in_time, kept_up, later_tokens
 from experiment.experiments.measured import Measured, cells_of, measure
 from experiment.experiments.people import questions

@@ -17,6 +17,7 @@ from experiment import cli, walkthrough
 from experiment.cli import main
 from experiment.config import ROUNDS_ENOUGH
 from experiment.config_reading import load_config
+from experiment.errors import ExitCode
 from experiment.events import (
     ArmFinished,
     CellStarted,
@@ -30,7 +31,6 @@ from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.log_cells import cell_at
 from experiment.menu import choose, shipped
-from experiment.messages import ExitCode
 from experiment.record import Record, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole

@@ -9,12 +9,13 @@ from in_process import run, tiny_config
 from markupsafe import escape
 
 from experiment import __version__
+from experiment.errors import UserError
 from experiment.events import CellStarted, Event, RunFinished, RunStarted, encode
 from experiment.experiments.base import planned_cells
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import Message, UserError
+from experiment.messages import Message
 from experiment.record import EVENTS_FILE, Record, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment import words

@@ -23,8 +23,8 @@ from typing import Any
 import psutil
 from real_parts import is_gone
 
+from experiment.errors import UserError
 from experiment.events import ArmFinished, ArmStarted, Event, Step
-from experiment.messages import UserError
 from experiment.record import read_record
 from experiment.shared_memory import segments_of
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import event_makers
 
+from experiment.errors import user_error
 from experiment.events import ArmStarted, Event, PoolReserved, Stage, StageEntered, Step
-from experiment.messages import user_error
 from experiment.wire import Wire, serve
 
 _KEPT: list[SharedMemory] = []

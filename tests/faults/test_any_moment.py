@@ -14,6 +14,7 @@ from programs import Starter
 from experiment.cli import main
 from experiment.conclusions import evaluate
 from experiment.environment import Environment
+from experiment.errors import ExitCode
 from experiment.events import (
     ArmFinished,
     ArmStarted,
@@ -24,7 +25,6 @@ from experiment.events import (
     Usage,
     encode,
 )
-from experiment.messages import ExitCode
 from experiment.record import EVENTS_FILE, read_record
 from experiment.report import files
 

@@ -26,6 +26,7 @@ from experiment.cli import main
 from experiment.conclusions import evaluate
 from experiment.config import Config
 from experiment.environment import Environment
+from experiment.errors import ExitCode
 from experiment.events import (
     ArmFailed,
     ArmStarted,
@@ -37,8 +38,8 @@ from experiment.events import (
     StageEntered,
     Step,
 )
-from experiment.launch import Launch, Prepared
-from experiment.messages import ExitCode
+from experiment.launch import Launch
+from experiment.prepared import Prepared
 from experiment.record import EVENTS_FILE, EventLog, Record, read_record
 from experiment.runner import Session
 

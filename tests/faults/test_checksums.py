@@ -14,9 +14,9 @@ from event_makers import whole_run
 from experiment import checksums
 from experiment.checksums import changed_files, is_measured, measured_files
 from experiment.cli import main
+from experiment.errors import ExitCode
 from experiment.events import encode
 from experiment.locks import lock
-from experiment.messages import ExitCode
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
 from experiment.report import files
 from kvsim.digest import file_sha256

@@ -38,8 +38,8 @@ from real_parts import is_gone
 
 from experiment.bench.data import read_data
 from experiment.cli import main
+from experiment.errors import ExitCode
 from experiment.experiments.claims import needed
-from experiment.messages import ExitCode
 from experiment.record import read_record
 from kvsim.whole_files import PART
 

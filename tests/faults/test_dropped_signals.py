@@ -18,8 +18,8 @@ from moments import each_step
 from programs import read_until
 
 from experiment import interrupts as module
+from experiment.errors import ExitCode
 from experiment.interrupts import EndedError, Interrupts, drawing, shielded
-from experiment.messages import ExitCode
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

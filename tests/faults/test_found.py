@@ -19,9 +19,9 @@ from experiment.bench.rounds import Ground, run_round
 from experiment.cli import main
 from experiment.config import Config
 from experiment.environment import Environment
+from experiment.errors import ExitCode
 from experiment.interrupts import EndedError, Interrupts
-from experiment.launch import Prepared
-from experiment.messages import ExitCode
+from experiment.prepared import Prepared
 from experiment.report.simulation.console import SimulationConsole
 from experiment.simulate import command
 from kvsim.paper.memory import closed

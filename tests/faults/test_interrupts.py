@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from experiment import cli
+from experiment.errors import ExitCode
 from experiment.interrupts import EndedError, Interrupts, drawing, left_by_killed, shielded
-from experiment.messages import ExitCode
 from experiment.offspring import Guard, new_mark
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

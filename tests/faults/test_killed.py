@@ -17,8 +17,8 @@ from real_parts import is_gone
 
 from experiment.cli import main
 from experiment.conclusions import evaluate
+from experiment.errors import ExitCode
 from experiment.events import RunFinished
-from experiment.messages import ExitCode
 from experiment.offspring import is_guard
 from experiment.record import EVENTS_FILE, read_record
 

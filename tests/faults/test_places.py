@@ -14,9 +14,9 @@ from programs import ARMS, Starter, arm_ended, arm_steps
 from experiment import lead
 from experiment.cli import main
 from experiment.conclusions import evaluate
+from experiment.errors import ExitCode, UserError
 from experiment.events import RunFinished
 from experiment.experiments.registry import find_experiment
-from experiment.messages import ExitCode, UserError
 from experiment.os_errors import disk_errors
 from experiment.record import EVENTS_FILE, read_record
 

@@ -10,8 +10,8 @@ import pytest
 from written_runs import sample_run
 
 from experiment.cli import main
+from experiment.errors import ExitCode
 from experiment.i18n import LANGUAGES
-from experiment.messages import ExitCode
 
 ROWS = "Timestamp,Request tokens,Response tokens\n0,5,7\n1,6,8\n"
 PLAN = (

@@ -16,6 +16,7 @@ from programs import ARMS, Starter, arm_ended, arm_steps, real
 from experiment import cli, walkthrough
 from experiment.conclusions import evaluate
 from experiment.environment import Environment
+from experiment.errors import ExitCode, UserError
 from experiment.events import (
     SCHEMA_VERSION,
     ArmFinished,
@@ -27,7 +28,6 @@ from experiment.events import (
 )
 from experiment.launch import VLLM_PYTHON
 from experiment.locks import lock
-from experiment.messages import ExitCode, UserError
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
 from experiment.resume import Resumption, read_resumption
 from experiment.scratch import PACKAGES, OwnPackages

@@ -14,6 +14,7 @@ from programs import Starter, real
 
 from experiment import cli
 from experiment.config_reading import load_config
+from experiment.errors import ExitCode
 from experiment.events import (
     ArmSkipped,
     ArmStarted,
@@ -26,7 +27,7 @@ from experiment.events import (
     encode,
 )
 from experiment.experiments.results import ExperimentResult
-from experiment.messages import ExitCode, Message, message
+from experiment.messages import Message, message
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
 from experiment.resume import ArmKey, finished_arms, read_resumption
 

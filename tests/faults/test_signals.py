@@ -19,8 +19,8 @@ from real_parts import is_gone
 
 from experiment.cli import main
 from experiment.conclusions import evaluate
+from experiment.errors import ExitCode
 from experiment.events import ArmStarted, Event, Notice, RunFinished, RunStarted
-from experiment.messages import ExitCode
 from experiment.record import EVENTS_FILE, read_record
 
 FIRST, SECOND = ARMS

@@ -23,6 +23,7 @@ from experiment import process, runner
 from experiment.child_end import ChildEnd
 from experiment.config import Config
 from experiment.environment import Environment
+from experiment.errors import ExitCode, user_error
 from experiment.events import (
     ArmFailed,
     ArmSkipped,
@@ -32,9 +33,9 @@ from experiment.events import (
     Stage,
 )
 from experiment.interrupts import EndedError, Interrupts
-from experiment.launch import Prepared
 from experiment.memory.monitor import Monitor
-from experiment.messages import ExitCode, Message, message, user_error
+from experiment.messages import Message, message
+from experiment.prepared import Prepared
 from experiment.process import Child
 from experiment.record import EventLog, read_record
 from experiment.runner import Session

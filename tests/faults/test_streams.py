@@ -20,11 +20,11 @@ from programs import ARMS, Starter, arm_steps, take_interrupts
 
 from experiment import cli
 from experiment.conclusions import evaluate
+from experiment.errors import ExitCode
 from experiment.events import RunFinished
 from experiment.i18n import Translator
 from experiment.interrupts import EndedError, Interrupts, answer
 from experiment.menu import choose, shipped
-from experiment.messages import ExitCode
 from experiment.record import read_record
 from experiment.streams import readers_may_go
 

@@ -22,9 +22,9 @@ from experiment.cli import main
 from experiment.conclusions import evaluate
 from experiment.config import Config
 from experiment.environment import Environment
+from experiment.errors import ExitCode, UserError
 from experiment.foreign import given_path
 from experiment.i18n import LANGUAGES
-from experiment.messages import ExitCode, UserError
 from experiment.model.builtin import cache_root
 from experiment.model.source import find_model
 from experiment.privacy import cleaner, without_names

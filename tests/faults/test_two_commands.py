@@ -21,9 +21,9 @@ from written_runs import sample_run
 from experiment import drawing
 from experiment.cli import main
 from experiment.directories import make_run_directory
+from experiment.errors import ExitCode, UserError
 from experiment.i18n import LANGUAGES, Translator
 from experiment.locks import held, is_locked, turn
-from experiment.messages import ExitCode, UserError
 from experiment.record import EVENTS_FILE, EventLog, Record
 from experiment.report import files, index
 from experiment.report.console import ConsoleReporter

@@ -20,12 +20,13 @@ from transformers import AutoModelForCausalLM
 
 from experiment.config import Config
 from experiment.config_reading import load_config
+from experiment.errors import ExitCode
 from experiment.events import RepeatFinished, Stage, StageEntered
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import Translator
 from experiment.launch import find_vllm
-from experiment.messages import ExitCode, Message
+from experiment.messages import Message
 from experiment.model.builtin import RECIPES
 from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.record import read_record

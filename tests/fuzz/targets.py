@@ -26,8 +26,8 @@ from experiment.compare.facts import read_side
 from experiment.compare.gate import judge, read_gate
 from experiment.compare.sides import compare_sides
 from experiment.config_reading import load_config, parse_assignment
+from experiment.errors import ExitCode, UserError
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import ExitCode, UserError
 from experiment.report.compare import CompareConsole
 from experiment.room import memory_limit
 from experiment.simulate.errors import said

@@ -22,7 +22,7 @@ from mutate import mutated
 from targets import TARGETS, FindingError, _said_well, check, seeds_of
 
 from experiment.config import config_keys
-from experiment.messages import user_error
+from experiment.errors import user_error
 
 CORPUS = Path(__file__).parent / "corpus"
 KEPT = sorted(path for path in CORPUS.glob("*/*") if path.is_file())

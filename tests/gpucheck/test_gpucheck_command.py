@@ -17,12 +17,13 @@ from part_talks import TOKEN
 from rich.cells import cell_len
 
 from experiment.cli import main
+from experiment.errors import ExitCode
 from experiment.gpucheck import parts, run
 from experiment.gpucheck.archive import ARCHIVE
 from experiment.gpucheck.parts import Part
 from experiment.gpucheck.result import FILE, NEEDS_GPU, PAGE, GpuCheck, PartResult, read_result
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import ExitCode, message
+from experiment.messages import message
 from experiment.report.gpucheck import gpucheck_document, gpucheck_html
 from experiment.report.gpucheck_console import GpuCheckConsole
 from experiment.report.index_entries import entries

@@ -14,6 +14,7 @@ from guide_pages import read
 from made_up_machine import cpu_environment, cuda_environment, cuda_machine
 
 from experiment.environment import Environment, TorchFacts
+from experiment.errors import UserError
 from experiment.events import Check, Event
 from experiment.gpucheck import machine, memory, speed_transformers
 from experiment.gpucheck.decode_steps import Setting
@@ -33,7 +34,7 @@ from experiment.gpucheck.run import Examination
 from experiment.gpucheck.tiny_models import tiny
 from experiment.gpucheck.walkthrough import arm_checks
 from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.messages import Message, UserError, message
+from experiment.messages import Message, message
 from experiment.probe import assemble
 from experiment.report.gpucheck_markdown import BEGIN, END, NONE_YET, gpus_markdown, write_gpus
 

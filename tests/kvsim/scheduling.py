@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from kvsim.blocks import BlockPool, blocks_needed
-from kvsim.geometry import final_tokens
+from kvsim.request import final_tokens
 from kvsim.scheduler import Request, Scheduler, SchedulerConfig
 from kvsim.step import FinishReason, OpKind, StepPlan
 

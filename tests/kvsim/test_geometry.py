@@ -18,7 +18,8 @@ from transformers import (
 )
 
 from kvsim.blocks import BlockPool, blocks_needed
-from kvsim.geometry import KVGeometry, final_tokens, geometry_from_config, requests_that_fit
+from kvsim.geometry import KVGeometry, geometry_from_config, requests_that_fit
+from kvsim.request import final_tokens
 from kvsim.scheduler import Request, Scheduler, SchedulerConfig
 
 SHAPE: dict[str, Any] = {

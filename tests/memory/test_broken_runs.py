@@ -17,6 +17,7 @@ from experiment.conclusions import evaluate
 from experiment.config import Config
 from experiment.drawing import render
 from experiment.environment import Environment
+from experiment.errors import ExitCode, UserError
 from experiment.events import (
     ArmFailed,
     ArmStarted,
@@ -30,9 +31,8 @@ from experiment.events import (
     Step,
 )
 from experiment.memory.monitor import Monitor
-from experiment.messages import ExitCode, UserError
+from experiment.prepared import Prepared
 from experiment.record import EVENTS_FILE, read_record
-from experiment.runner import Prepared
 
 ROOT = Path(__file__).parent.parent.parent
 DOOR = ROOT / "run_experiment.py"

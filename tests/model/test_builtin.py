@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from moments import each_step
 
-from experiment.messages import UserError
+from experiment.errors import UserError
 from experiment.model import builtin
 from experiment.model.builtin import RECIPES, TINY, build_model, is_whole, recorded_sha256
 from experiment.model.load import load_model, load_tokenizer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiment.messages import UserError
+from experiment.errors import UserError
 from experiment.model.builtin import RECIPES
 from experiment.model.checks import check_model, max_positions, read_model_config
 

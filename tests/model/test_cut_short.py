@@ -17,9 +17,9 @@ from safetensors.torch import load_file, save_file
 
 from experiment import prepare
 from experiment.config import Config
+from experiment.errors import ExitCode, UserError
 from experiment.events import Event
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import ExitCode, UserError
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model
 

@@ -28,6 +28,7 @@ from transformers import (
 
 from experiment import prepare
 from experiment.config import Config
+from experiment.errors import UserError
 from experiment.events import (
     Event,
     ModelDirectory,
@@ -36,7 +37,6 @@ from experiment.events import (
     Progress,
     WorkloadReady,
 )
-from experiment.messages import UserError
 from experiment.model.builtin import build_model, cache_root
 from experiment.model.load import load_model
 from experiment.model.source import text_warning

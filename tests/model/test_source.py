@@ -15,8 +15,8 @@ from mini_hub import MiniHub
 
 from experiment.config import Config
 from experiment.config_reading import load_config
+from experiment.errors import UserError, user_error
 from experiment.events import Event, Notice, Progress
-from experiment.messages import UserError, user_error
 from experiment.model import hub
 from experiment.model.builtin import build_model
 from experiment.model.hub import HubModel, HubSilentError, download, wanted_files

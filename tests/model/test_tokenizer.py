@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiment.messages import UserError
+from experiment.errors import UserError
 from experiment.model import tokenizer
 from experiment.model.load import load_tokenizer
 from experiment.model.tokenizer import gpt2_tokenizer

@@ -8,8 +8,8 @@ import pytest
 from full_tables import full_bench
 
 from experiment.bench.data import read_data, write_data
+from experiment.errors import UserError
 from experiment.i18n import DASH, Translator
-from experiment.messages import UserError
 from experiment.report.bench_tables import all_tables
 from experiment.report.texts import arm_name
 

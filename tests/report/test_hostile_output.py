@@ -27,9 +27,9 @@ from sample import make_record
 import experiment
 from experiment.cli import main
 from experiment.conclusions import evaluate
+from experiment.errors import ExitCode
 from experiment.events import EnvironmentProbed, decode, encode
 from experiment.i18n import LANGUAGES, STEERING, Translator, readable
-from experiment.messages import ExitCode
 from experiment.record import EVENTS_FILE, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.csv_text import csv_text

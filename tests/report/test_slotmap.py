@@ -11,7 +11,7 @@ from experiment.arm_events import split_by_arm
 from experiment.record import Record
 from experiment.report.series import picture
 from experiment.report.slotmap import MapOf, map_of, states_of
-from experiment.results import StepRow
+from experiment.step_rows import StepRow
 from experiment.timeline import timeline
 
 

@@ -26,10 +26,11 @@ from test_engine_facts import engine, step
 import experiment
 from experiment.cli import main
 from experiment.conclusions import evaluate
+from experiment.errors import ExitCode
 from experiment.events import Check, RunFinished
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import ExitCode, message
+from experiment.messages import message
 from experiment.record import Record
 from experiment.report.bench import BenchConsole
 from experiment.report.claims import ClaimsConsole
@@ -39,7 +40,7 @@ from experiment.report.paper import PaperConsole
 from experiment.report.sweep import SweepConsole
 from experiment.report.table import Table
 from experiment.report.texts import ASCII, AsciiFile
-from experiment.selfcheck import show_checks
+from experiment.selfcheck_command import show_checks
 
 SIM = ["--trace", "sharegpt-like", "--requests", "60", "--rate", "20", "--model", "opt-13b",
        "--gpu", "a100-40gb"]  # fmt: skip

@@ -28,9 +28,9 @@ from experiment.claims_command import claim_row
 from experiment.compare.checks import write_comparison
 from experiment.compare.results import Comparison, Figure, Side
 from experiment.compare.sides import compare_sides
+from experiment.errors import UserError
 from experiment.experiments.claims import CLAIMS, Judged, judge
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import UserError
 from experiment.report import bench_page
 from experiment.report.bench_keys import bench_document
 from experiment.report.bench_page import bench_html

@@ -15,8 +15,8 @@ from experiment.child_environment import child_environment
 from experiment.cli import main
 from experiment.compiled_cache import code_cache
 from experiment.config import VLLM_ARGUMENTS, make_config
+from experiment.errors import ExitCode, UserError
 from experiment.launch import VLLM_PYTHON, vllm_python
-from experiment.messages import ExitCode, UserError
 from experiment.model.builtin import build_model
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 from experiment import foreign
 from experiment.cli import main
 from experiment.config_reading import MAX_CONFIG_BYTES
-from experiment.messages import ExitCode
+from experiment.errors import ExitCode
 
 DEEP = "[" * 200_000
 

@@ -15,8 +15,8 @@ import event_makers
 import pytest
 
 from experiment.cli import main
+from experiment.errors import ExitCode
 from experiment.events import RunFinished, Step, decode, encode
-from experiment.messages import ExitCode
 from experiment.record import Record, read_record
 from experiment.room import EVENT, PLAIN, allowed, weight
 

@@ -10,8 +10,8 @@ import pytest
 from written_runs import sample_run
 
 from experiment.cli import main
+from experiment.errors import ExitCode
 from experiment.foreign import check_inside
-from experiment.messages import ExitCode
 from experiment.report.sweep import write_sweep
 from kvsim.sweep import AXES, Store
 from kvsim.sweep.summary import MEASURES

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from experiment.cli import main
-from experiment.messages import ExitCode
+from experiment.errors import ExitCode
 
 MODEL = ("--model", "opt-13b", "--gpu", "a100-40gb", "--kv-budget", "12GiB")
 SMALL = ("--trace", "sharegpt-like", "--requests", "150", "--rate", "20", *MODEL)

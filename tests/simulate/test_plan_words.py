@@ -12,15 +12,15 @@ import pytest
 from event_makers import whole_run
 
 from experiment.cli import main
-from experiment.messages import ExitCode
+from experiment.errors import ExitCode
 from experiment.record import EventLog
 from experiment.simulate.latency_file import read_latency
 from experiment.simulate.plan_command import running_at
 from experiment.simulate.recorded import step_records
-from kvsim.geometry import final_tokens
 from kvsim.gpus import find_gpu
 from kvsim.models import find_model
 from kvsim.plan import PlanQuestion, full_rate, kv_budget, make_plan
+from kvsim.request import final_tokens
 from kvsim.roofline import LinearLatency, StepWork
 from kvsim.vllm_capacity import vllm_capacity
 

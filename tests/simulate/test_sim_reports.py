@@ -14,8 +14,9 @@ from rich.console import Console
 from sim_runs import MODEL, SMALL, simulated
 
 from experiment.cli import main
+from experiment.errors import ExitCode
 from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import ExitCode, message
+from experiment.messages import message
 from experiment.report.simulation.cells import cells_of, dashes, spoken
 from experiment.report.simulation.console import SimulationConsole
 from experiment.report.simulation.figures import FIGURES, GROUPS, STATES

@@ -14,8 +14,8 @@ import pytest
 from sim_runs import MODEL, hashed_trace, simulated
 
 from experiment.cli import main
+from experiment.errors import ExitCode
 from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.messages import ExitCode
 from experiment.simulate.errors import reason_message, simulation_message, trace_message
 from experiment.simulate.names import LISTS
 from kvsim.budget import PlanError

@@ -9,8 +9,8 @@ import pytest
 from sim_runs import MODEL, simulated
 
 from experiment.cli import main
+from experiment.errors import ExitCode
 from experiment.i18n import LANGUAGES
-from experiment.messages import ExitCode
 from kvsim.models import find_model
 from kvsim.traces import PRESETS, Arrivals, Generated, from_preset
 

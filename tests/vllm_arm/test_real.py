@@ -28,8 +28,8 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.offspring import descendants
+from experiment.prepared import Prepared
 from experiment.record import Record
-from experiment.runner import Prepared
 from experiment.timeline import timeline
 from kvsim.ledger import SlotState
 from kvsim.step import plan_from_json

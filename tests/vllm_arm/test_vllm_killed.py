@@ -21,8 +21,8 @@ import pytest
 from real_parts import is_gone
 from vllm_runs import tiny_model
 
+from experiment.errors import UserError
 from experiment.events import ArmStarted, Event, Step
-from experiment.messages import UserError
 from experiment.offspring import end_processes
 from experiment.record import Record, read_record
 

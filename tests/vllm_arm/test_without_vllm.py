@@ -9,9 +9,10 @@ import pytest
 from vllm_runs import pretender
 
 from experiment.cli import main
+from experiment.errors import ExitCode
 from experiment.i18n import Translator
 from experiment.launch import VLLM_PYTHON
-from experiment.messages import ExitCode, message
+from experiment.messages import message
 
 WORDS = ("run", "--yes", "--offline", "--lang", "en", "--model", "tiny-gpt2", "--device", "cpu")
 

@@ -15,9 +15,9 @@ import psutil
 from experiment.analysis import arm_results
 from experiment.config import Config
 from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
+from experiment.prepared import Prepared
 from experiment.record import Record
 from experiment.results import ArmResult
-from experiment.runner import Prepared
 
 BLOCK = 32
 VLLM_ALONE = {"vllm": "0"}

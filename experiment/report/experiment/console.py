@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -13,6 +12,7 @@ from experiment.gains import cores_before
 from experiment.i18n import DASH
 from experiment.messages import Message
 from experiment.noise import is_busy
+from experiment.report.console_lines import Console
 from experiment.report.experiment.words import (
     Entry,
     cell_axis,
@@ -27,16 +27,13 @@ from experiment.report.experiment.words import (
     unforetold,
 )
 from experiment.report.texts import arm_name
-
-if TYPE_CHECKING:
-    from experiment.report.console import ConsoleReporter
-    from experiment.results import Results
+from experiment.results import Results
 
 VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 
 
 def show_experiment(
-    out: ConsoleReporter, results: Results, result: ExperimentResult, files: list[str]
+    out: Console, results: Results, result: ExperimentResult, files: list[str]
 ) -> None:
     """Everything that follows the last arm."""
     out.section("section.experiment_result", title=out.t.message(title(result.name)))
@@ -58,7 +55,7 @@ def show_experiment(
         out.path(name)
 
 
-def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:
+def _show_table(out: Console, result: ExperimentResult) -> None:
     """A section for each figure, a row for each cell, a column for each arm."""
     if not result.cells:
         return
@@ -76,14 +73,14 @@ def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:
     out.line(t.message(table_note(result)), "dim")
 
 
-def _entry(out: ConsoleReporter, one: Entry) -> Text:
+def _entry(out: Console, one: Entry) -> Text:
     if one.main is None:
         return Text(DASH)
     below = "" if one.below is None else f"\n{out.t.message(one.below)}"
     return Text(one.main + below, style="bold red" if one.wrong else "")
 
 
-def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
+def _show_missing(out: Console, result: ExperimentResult) -> None:
     """Arms that did not end well, figures that are missing, predictions that there are none of.
 
     What explains a dash of the table is printed where only results are.
@@ -105,7 +102,7 @@ def _show_missing(out: ConsoleReporter, result: ExperimentResult) -> None:
         )
 
 
-def show_checked(out: ConsoleReporter, result: ExperimentResult) -> None:
+def show_checked(out: Console, result: ExperimentResult) -> None:
     """How many counts equal their predictions, and what contradicts itself."""
     exact, foretold = result.foretold
     if foretold:
@@ -115,7 +112,7 @@ def show_checked(out: ConsoleReporter, result: ExperimentResult) -> None:
         out.paragraph(out.t.message(problem), "bold red")
 
 
-def show_ended_badly(out: ConsoleReporter, result: ExperimentResult) -> None:
+def show_ended_badly(out: Console, result: ExperimentResult) -> None:
     """Arms that did not end well, in which cells and why."""
     t = out.t
     for cells, arm, reason in ended_badly(result):
@@ -128,15 +125,15 @@ def show_ended_badly(out: ConsoleReporter, result: ExperimentResult) -> None:
         out.paragraph(t("experiments.in_cells", text=text, **where), "yellow")
 
 
-def _arms(out: ConsoleReporter, arms: list[str]) -> str:
+def _arms(out: Console, arms: list[str]) -> str:
     return out.t("console.listed").join(arm_name(out.t, arm) for arm in arms)
 
 
-def _figures(out: ConsoleReporter, name: str, figures: list[str]) -> str:
+def _figures(out: Console, name: str, figures: list[str]) -> str:
     return out.t("console.listed").join(out.t.message(figure_name(name, one)) for one in figures)
 
 
-def _show_finding(out: ConsoleReporter, result: ExperimentResult, finding: Finding) -> None:
+def _show_finding(out: Console, result: ExperimentResult, finding: Finding) -> None:
     line = Text()
     line.append(out.t.message(finding_title(result.name, finding)), style="bold")
     if finding.verdict is not None:

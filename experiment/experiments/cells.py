@@ -1,0 +1,104 @@
+"""A cell of an experiment: one setting of what varies, and the events of its runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from experiment.config import Config
+from experiment.events import (
+    ArmFinished,
+    CacheMoved,
+    CellStarted,
+    EngineStep,
+    Event,
+    HolesSeen,
+    Keyframe,
+    LookupTimed,
+    Notice,
+    PrefixCacheUsed,
+    RepeatFinished,
+    RequestFinished,
+    RunStarted,
+    Step,
+    TokenMapping,
+    TurnStarted,
+)
+from experiment.messages import Message
+from experiment.record import Record
+
+_BUSY_ARM = "experiments.note.busy_arm"
+# What an arm tells of a single repeat; the rest is told once.
+_REPEATED = (
+    CacheMoved, EngineStep, HolesSeen, Keyframe, LookupTimed, PrefixCacheUsed, RequestFinished,
+    Step, TokenMapping,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One setting of what varies.
+
+    Attributes:
+        values: what the cell is called by: a name of ``experiments.axis`` for each, and its value;
+            a text is a name of ``experiments.value``, or a name that its user gave it.
+        overrides: dotted keys of the config, and what they are in this cell.
+        arms: that run in it; None: all of the run.
+        absent: arms of the run that cannot do it, and why.
+    """
+
+    values: Mapping[str, int | float | str]
+    overrides: Mapping[str, Any]
+    arms: tuple[str, ...] | None = None
+    absent: Mapping[str, Message] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CellEvents:
+    """The events of a cell, behind those of the whole run. ``config`` is the cell's own."""
+
+    started: CellStarted
+    config: Config
+    before: tuple[Event, ...]
+    events: tuple[Event, ...]
+    record: Record
+
+    def view(self, repeat: int) -> Record:
+        """The cell as a run of its own that saw this repeat alone."""
+        seen: dict[str, int] = defaultdict(int)
+        times = {e.arm: e.generate_s for e in self._repeats() if e.repeat == repeat}
+        mine = self.config.model_dump(mode="json")
+        chosen: list[Event] = [
+            event.model_copy(update={"config": mine}) if isinstance(event, RunStarted) else event
+            for event in self.before
+        ]
+        for event in self.events:
+            if isinstance(event, RepeatFinished):
+                seen[event.arm] += 1
+            elif isinstance(event, ArmFinished):
+                told = times.get(event.arm, event.generate_s)
+                chosen.append(event.model_copy(update={"generate_s": told}))
+            elif is_old_notice(event):
+                continue  # the experiment says it, of all arms at once
+            elif not isinstance(event, _REPEATED) or seen[event.arm] == repeat:
+                chosen.append(event)
+        return replace(self.record, events=tuple(chosen), summary={})
+
+    def repeats(self, arm: str) -> list[RepeatFinished]:
+        """Those that an arm finished, the warm-up first."""
+        return [event for event in self._repeats() if event.arm == arm]
+
+    def group(self, arm: str) -> int | None:
+        """Those with whom an arm took turns; None: nobody ran between its repeats."""
+        groups = {e.group for e in self.events if isinstance(e, TurnStarted) and e.arm == arm}
+        return groups.pop() if len(groups) == 1 else None
+
+    def _repeats(self) -> Iterator[RepeatFinished]:
+        return (event for event in self.events if isinstance(event, RepeatFinished))
+
+
+def is_old_notice(event: Event) -> bool:
+    """Whether it says that others were busy as an arm began; older logs have one for each arm."""
+    return isinstance(event, Notice) and event.text.key == _BUSY_ARM
