@@ -16,7 +16,7 @@ from typing import Any
 
 from experiment.bounds import MAX_FILE_NAME, MAX_FILES
 from experiment.foreign import check_inside
-from kvsim.digest import file_sha256, stream_sha256
+from kvsim.whole_files import file_sha256, stream_sha256
 
 LOGS = "logs"
 # Of all files of a run together, in some seconds.

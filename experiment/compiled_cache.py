@@ -18,7 +18,7 @@ from pathlib import Path
 from experiment import __version__
 from experiment.errors import user_error
 from experiment.user_cache import is_writable, user_cache
-from kvsim.digest import file_sha256
+from kvsim.whole_files import file_sha256
 
 TORCH_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _ENGINE = Path(__file__).parent / "engine"

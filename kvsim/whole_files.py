@@ -1,4 +1,6 @@
-"""Files that are whole or not there: written beside their place, flushed, renamed over it.
+"""Files: written whole or not at all, and their checksums.
+
+Written beside their place, flushed, renamed over it:
 
     .NAME.PID.RANDOM.part ──► flushed to the disk ──► NAME
 
@@ -8,14 +10,17 @@ What a killed process was writing is told by its name, and whether it is still a
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 PART = ".part"
+_CHUNK = 1 << 22
+Advance = Callable[[int], None]
 # What whoever runs this takes from new files; it can only be asked for by setting it.
 _MASK = os.umask(0o077)
 os.umask(_MASK)
@@ -56,3 +61,22 @@ def write_whole(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(content)
+
+
+def file_sha256(path: Path, advance: Advance = lambda _: None) -> str:
+    """Sha256 of one file; ``advance`` is told the bytes of each piece read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return stream_sha256(file, advance)
+
+
+def stream_sha256(file: IO[bytes], advance: Advance) -> str:
+    """As :func:`file_sha256`, of an open file."""
+    digest = hashlib.sha256()
+    while piece := file.read(_CHUNK):
+        digest.update(piece)
+        advance(len(piece))
+    return digest.hexdigest()

@@ -32,7 +32,7 @@ from experiment.model.load import load_model, load_tokenizer
 from experiment.model.precision import resolve_dtype, slow_on_cpu
 from experiment.prepare import _check_arm
 from experiment.workload import DEFAULT_PROMPTS
-from kvsim.digest import file_sha256
+from kvsim.whole_files import file_sha256
 
 
 def prepare(cache: Path, config: dict[str, Any], **task: Any) -> tuple[int, list[Event]]:

@@ -36,7 +36,7 @@ from experiment.model.hub import SMALL_FILES
 from experiment.model.load import one_line, quieten
 from experiment.model.tokenizer import END_OF_TEXT, gpt2_tokenizer
 from experiment.user_cache import cache_directory
-from kvsim.digest import file_sha256
+from kvsim.whole_files import file_sha256
 
 if TYPE_CHECKING:
     from torch import nn

@@ -17,8 +17,8 @@ from experiment.model.load import one_line
 from experiment.model.precision import ELEMENT_BYTES, resolve_dtype
 from experiment.model.source import Source, weight_files
 from experiment.model.tensors import check_tensors
-from kvsim.digest import file_sha256
 from kvsim.geometry import geometry_from_config
+from kvsim.whole_files import file_sha256
 
 if TYPE_CHECKING:
     from torch import nn

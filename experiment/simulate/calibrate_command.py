@@ -20,9 +20,9 @@ from experiment.simulate.setup import Memory
 from experiment.simulate.values import choice, whole
 from experiment.words import attribute, make_parser, parse
 from kvsim.calibrate import Calibration, calibrate_linear, calibrate_roofline
-from kvsim.digest import file_sha256
 from kvsim.roofline import LinearLatency, Roofline
 from kvsim.run_records import calibrate_requests, read_request_records
+from kvsim.whole_files import file_sha256
 
 _FOLDS = 5
 

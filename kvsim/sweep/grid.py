@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import kvsim
-from kvsim.digest import file_sha256
 from kvsim.gpus import find_gpu
 from kvsim.models import find_model
 from kvsim.sim_config import CONTIGUOUS, SIM_POLICIES
 from kvsim.traces.generate import PRESETS
+from kvsim.whole_files import file_sha256
 
 FORMAT = 1
 # Of SimConfig; the others follow from model and GPU, or are written down with the trace.

@@ -1,8 +1,8 @@
 """What a commit's program makes of a set of runs, and whether this one makes the same of them.
 
-    make    a commit's program ─► logs of runs, experiments, benchmarks        DIR/logs/<case>
-    freeze  the same program   ─► what it concludes from them, as numbers      DIR/frozen/<case>.json
-    check   this program       ─► the same numbers from the same logs          differences, exit code 1
+    make    a commit's program ─► logs of runs, experiments, benchmarks      DIR/logs/<case>
+    freeze  the same program   ─► what it concludes from them, as numbers    DIR/frozen/<case>.json
+    check   this program       ─► the same numbers from the same logs        differences, code 1
 
 ``make corpus`` does all three from the commit that the Makefile names. Simulations have no log:
 they run again. New numbers are no difference. Renamed ones are found through ``keys.toml``.

@@ -26,7 +26,7 @@ from experiment.cli import main  # noqa: E402
 from experiment.environment import Environment  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
 from experiment.interrupts import Interrupts  # noqa: E402
-from experiment.launch import Launch
+from experiment.launch import Launch  # noqa: E402
 from experiment.prepared import Prepared  # noqa: E402
 from experiment.record import EventLog  # noqa: E402
 from experiment.report import files  # noqa: E402

@@ -19,7 +19,7 @@ from experiment.events import encode
 from experiment.locks import lock
 from experiment.record import EVENTS_FILE, RUN_FILE, read_record
 from experiment.report import files
-from kvsim.digest import file_sha256
+from kvsim.whole_files import file_sha256
 
 GATE = '[limits]\n"paged/blocks" = { max = 8 }\n'
 
