@@ -192,7 +192,7 @@ fuzz: $(VENV)/.ready-dev
 # The schema of run.json, from the classes that are written there; a test holds that it is up to date.
 .PHONY: schema
 schema: $(VENV)/.ready
-	$(BIN)/python -m experiment.summary > docs/run.schema.json
+	$(BIN)/python -m experiment.analysis.schema > docs/run.schema.json
 
 # The sample report and the READMEs' picture of it, from a run of now; best on a quiet machine.
 SAMPLE := docs/sample/report.html

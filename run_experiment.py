@@ -31,7 +31,7 @@ def enter_venv():
 def main():
     """Check what is there, then hand over to the command line."""
     sys.path.insert(0, HERE)
-    from experiment.packages import RUN, SIMULATION, check_python, missing
+    from experiment.machine.packages import RUN, SIMULATION, check_python, missing
 
     check_python()
     if missing(SIMULATION + RUN):

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 
-from experiment.packages import check_packages
+from experiment.machine.packages import check_packages
 
 
 def entry() -> int:
     """Run the program on the words of the command line; returns its exit code."""
     try:
         check_packages()
-        from experiment.cli import main
+        from experiment.commands.main import main
     except KeyboardInterrupt:  # nothing has begun yet
         return 130
     return main(sys.argv[1:])

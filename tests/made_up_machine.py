@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiment.environment import (
+from experiment.children.probe import assemble
+from experiment.machine.environment import (
     CpuFacts,
     Environment,
     Gpu,
@@ -17,8 +18,7 @@ from experiment.environment import (
     SystemFacts,
     TorchFacts,
 )
-from experiment.messages import message
-from experiment.probe import assemble
+from experiment.text.messages import message
 
 UUID = "11111111-2222-3333-4444-555555555555"
 

@@ -9,13 +9,13 @@ from typing import Literal
 
 import psutil
 
-from experiment.config import Config
-from experiment.config_reading import as_recorded
-from experiment.environment import Environment
+from experiment.config.reading import as_recorded
+from experiment.config.schema import Config
 from experiment.events import Event, RunFinished, RunStarted
-from experiment.prepared import Prepared
-from experiment.record import EventLog, Record, read_record
-from experiment.runner import Session
+from experiment.machine.environment import Environment
+from experiment.record.log import EventLog, Record, read_record
+from experiment.runner.session import Session
+from experiment.workload.prepared import Prepared
 
 
 def look_at_the_machine(directory: Path) -> Environment:

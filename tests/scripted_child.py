@@ -15,10 +15,10 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
-from experiment.errors import user_error
 from experiment.events import Notice, Stage, StageEntered, TurnAwaited
-from experiment.messages import message
-from experiment.wire import Wire, serve
+from experiment.process.wire import Wire, serve
+from experiment.text.errors import user_error
+from experiment.text.messages import message
 
 FOREVER = "import time; time.sleep(600)"
 

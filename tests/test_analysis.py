@@ -18,8 +18,8 @@ from event_makers import (
     whole_run,
 )
 
-from experiment.analysis import arm_results, memory_rows
-from experiment.arm_events import split_by_arm
+from experiment.analysis.arm_results import arm_results, memory_rows
+from experiment.analysis.results import ArmResult, Watch
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -37,9 +37,9 @@ from experiment.events import (
     Step,
     Usage,
 )
-from experiment.messages import message
-from experiment.results import ArmResult, Watch
-from experiment.timeline import timeline
+from experiment.replay.arm_events import split_by_arm
+from experiment.replay.timeline import timeline
+from experiment.text.messages import message
 
 
 def results(events: list[Event]) -> dict[str, ArmResult]:

@@ -6,9 +6,9 @@ from collections import deque
 
 import pytest
 
-from experiment import arrival_clock
-from experiment.arrival_clock import ArrivalClock
 from experiment.events import WorkloadRequest
+from experiment.workload import arrival_clock
+from experiment.workload.arrival_clock import ArrivalClock
 
 
 def request(number: int, arrival: float) -> WorkloadRequest:

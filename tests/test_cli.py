@@ -14,12 +14,12 @@ import pytest
 from rich.cells import cell_len
 
 import experiment
-from experiment.cli import COMMANDS, main
-from experiment.config import Config
-from experiment.config_reading import load_config
-from experiment.errors import ExitCode
-from experiment.i18n import LANGUAGES, Translator
-from experiment.shipped import CONFIGS, config_names
+from experiment.commands.main import COMMANDS, main
+from experiment.config.reading import load_config
+from experiment.config.schema import Config
+from experiment.files.shipped import CONFIGS, config_names
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode
 
 ROOT = Path(__file__).parent.parent
 DOOR = ROOT / "run_experiment.py"
@@ -174,7 +174,7 @@ def test_a_shipped_config_is_run_by_its_name_alone(
             assert "--workers" in complaint(capsys, *words, "--workers", "0", "--lang", "en")
         return
     ran: list[Config] = []
-    monkeypatch.setattr("experiment.walkthrough.run", lambda config, _: ran.append(config) or 0)
+    monkeypatch.setattr("experiment.commands.run.run", lambda config, _: ran.append(config) or 0)
     for words in ((name,), ("--config", name), ("--config", f"configs/{name}.toml")):
         assert main([*words, "--yes", "--lang", "en"]) == ExitCode.OK
     assert ran == [load_config(CONFIGS / f"{name}.toml", {})] * 3
@@ -245,7 +245,7 @@ def test_help_names_every_command(lang: str) -> None:
 def test_help_imports_nothing_heavy(command: list[str]) -> None:
     code = (
         "import sys; sys.argv = ['x']; sys.path.insert(0, '.')\n"
-        "from experiment.cli import main\n"
+        "from experiment.commands.main import main\n"
         f"try: main([*{command}, '--help', '--lang', 'en'])\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'transformers', 'pandas', 'numba', 'numpy', 'rich.console'}\n"
@@ -286,7 +286,9 @@ def test_the_front_door_misses_each_package_that_the_program_depends_on() -> Non
     assert set(missing.split(", ")) == names
 
 
-@pytest.mark.parametrize("name", [DOOR.name, "experiment/__init__.py", "experiment/packages.py"])
+@pytest.mark.parametrize(
+    "name", [DOOR.name, "experiment/__init__.py", "experiment/machine/packages.py"]
+)
 def test_an_old_python_can_read_the_front_door(name: str) -> None:
     ast.parse((ROOT / name).read_text(encoding="utf-8"), feature_version=(3, 4))
 

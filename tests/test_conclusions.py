@@ -16,7 +16,9 @@ from event_makers import (
     whole_run,
 )
 
-from experiment.conclusions import _given_margin, evaluate
+from experiment.analysis.conclusions import _given_margin, evaluate
+from experiment.analysis.results import ArmResult, Claim, Results, TokenComparison
+from experiment.analysis.throughput_claim import throughput
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -27,10 +29,8 @@ from experiment.events import (
     RunFinished,
     RunStarted,
 )
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import message
-from experiment.results import ArmResult, Claim, Results, TokenComparison
-from experiment.throughput_claim import throughput
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import message
 
 
 def claim(results: Results, name: str) -> Claim:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiment.config import SIZES, Config, config_keys, expand_arms, make_config
-from experiment.config_reading import load_config, parse_assignment
-from experiment.errors import UserError
-from experiment.i18n import LANGUAGES, Translator
-from experiment.sizes import parse_bytes
+from experiment.config.reading import load_config, parse_assignment
+from experiment.config.schema import SIZES, Config, config_keys, expand_arms, make_config
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import UserError
+from experiment.text.sizes import parse_bytes
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from made_up_machine import cuda_machine, machine
 
-from experiment.environment import (
+from experiment.children.probe import assemble
+from experiment.events import Channel, EnvironmentProbed, decode
+from experiment.machine.environment import (
     Environment,
     NvmlFacts,
     Package,
@@ -20,14 +22,12 @@ from experiment.environment import (
     load_facts,
     requirements,
 )
-from experiment.errors import UserError
-from experiment.events import Channel, EnvironmentProbed, decode
-from experiment.i18n import LANGUAGES, Translator, catalogue
+from experiment.machine.toolchain import c_compiler, minimum_driver
 from experiment.memory.gpu_probe import torch_facts
 from experiment.memory.ladder import ladder
-from experiment.messages import Message, message
-from experiment.probe import assemble
-from experiment.toolchain import c_compiler, minimum_driver
+from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text.errors import UserError
+from experiment.text.messages import Message, message
 
 ROOT = Path(__file__).parent.parent
 GIB = 2**30
@@ -350,7 +350,7 @@ def test_an_environment_survives_the_record() -> None:
 
 
 def test_every_key_of_these_modules_is_in_both_catalogues() -> None:
-    files = [ROOT / "experiment/environment.py", ROOT / "experiment/probe.py"]
+    files = [ROOT / "experiment/machine/environment.py", ROOT / "experiment/children/probe.py"]
     files += sorted((ROOT / "experiment/memory").glob("*.py"))
     files.remove(ROOT / "experiment/memory/cgroup.py")  # its strings are names of files
     text = "".join(path.read_text(encoding="utf-8") for path in files)

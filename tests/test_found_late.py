@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from experiment.timeline import Returns
-from kvsim.blocks import BlockPool, Key
-from kvsim.request import Request
-from kvsim.scheduler import Scheduler, SchedulerConfig
+from experiment.replay.timeline import Returns
+from kvsim.core.blocks import BlockPool, Key
+from kvsim.core.request import Request
+from kvsim.core.scheduler import Scheduler, SchedulerConfig
 
 SIZE = 2
 

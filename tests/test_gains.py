@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from event_makers import BATCH, record, whole_run
 
-from experiment.analysis import arm_results
-from experiment.conclusions import evaluate
-from experiment.gains import disturbed, gains, told_apart
-from experiment.messages import message
-from experiment.noise import BUSY_CORES
-from experiment.results import ArmResult, Gain
-from experiment.throughput_claim import throughput
+from experiment.analysis.arm_results import arm_results
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.gains import disturbed, gains, told_apart
+from experiment.analysis.results import ArmResult, Gain
+from experiment.analysis.throughput_claim import throughput
+from experiment.machine.background_load import BUSY_CORES
+from experiment.text.messages import message
 
 PACKED = {"layers": 9, "kept": 0, "fused": 2, "few_rows": 9, "embeddings": 1, "gelus": 0,
           "bytes": 4096, "reason": None}  # fmt: skip

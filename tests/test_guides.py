@@ -9,19 +9,19 @@ from functools import cache
 import pytest
 from guide_pages import FENCE, LINK, ROOT, TRANSLATED, read, spans
 
-from experiment.config import Config, config_keys
-from experiment.config_reading import load_config
+from experiment.config.reading import load_config
+from experiment.config.schema import Config, config_keys
 from experiment.experiments.base import cell_config
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.foretold import _Listed
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.i18n import LANGUAGES, catalogue
-from experiment.shipped import CONFIGS
-from kvsim.blocks import blocks_needed
-from kvsim.metrics import SimResult
-from kvsim.request import final_tokens
-from kvsim.roofline import LinearLatency
-from kvsim.simulator import SimConfig, simulate
+from experiment.files.shipped import CONFIGS
+from experiment.text import LANGUAGES, catalogue
+from kvsim.core.blocks import blocks_needed
+from kvsim.core.request import final_tokens
+from kvsim.latency.roofline import LinearLatency
+from kvsim.sim.metrics import SimResult
+from kvsim.sim.simulator import SimConfig, simulate
 from kvsim.traces import TraceRequest
 from kvsim.traces.formats import FORMATS
 

@@ -14,7 +14,10 @@ import experiment
 import kvsim
 from experiment.compare.metrics import METRICS
 from experiment.experiments import figures as experiments
-from experiment.i18n import (
+from experiment.files.shipped import CONFIGS
+from experiment.report.simulation.figures import FIGURES, GROUPS
+from experiment.report.simulation.sweeps import EVICTIONS, PREEMPTIONS
+from experiment.text import (
     DASH,
     LANGUAGES,
     Translator,
@@ -23,11 +26,8 @@ from experiment.i18n import (
     format_bytes,
     format_seconds,
 )
-from experiment.messages import message
-from experiment.report.simulation.figures import FIGURES, GROUPS
-from experiment.report.simulation.sweeps import EVICTIONS, PREEMPTIONS
-from experiment.shipped import CONFIGS
-from kvsim.sim_config import SIM_POLICIES
+from experiment.text.messages import message
+from kvsim.sim.config import SIM_POLICIES
 
 ROOT = Path(experiment.__file__).parent
 HAN = re.compile(r"[\u3400-\u9fff]")
@@ -167,7 +167,7 @@ def test_texts_of_figures_and_the_simulator_are_those_that_can_be_asked_for(
 
 def test_unknown_values_are_a_dash_in_every_format() -> None:
     for spec in ("bytes", "percent", "seconds", "count", "ratio", "rate", ""):
-        from experiment.i18n import _FORMATTER
+        from experiment.text import _FORMATTER
 
         assert _FORMATTER.vformat("{x:" + spec + "}", (), {"x": None}) == DASH
 

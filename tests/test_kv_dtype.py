@@ -13,11 +13,12 @@ import pytest
 import torch
 from event_makers import BATCH, BUDGET, PAGED, TOKENS, batch_arm, changed, head, paged_arm, record
 
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.results import Results
 from experiment.arms import paged
-from experiment.conclusions import evaluate
-from experiment.config import Config
-from experiment.engine.triton_support import LayerShape
-from experiment.errors import ExitCode, UserError
+from experiment.config.kv_dtype import FORMATS, cache_geometry, check_kv_dtype
+from experiment.config.schema import Config
+from experiment.engine.cuda.triton_support import LayerShape
 from experiment.events import (
     ArmFailed,
     CacheQuantized,
@@ -28,11 +29,10 @@ from experiment.events import (
     WorkloadRequest,
     decode,
 )
-from experiment.i18n import LANGUAGES, Translator
-from experiment.kv_dtype import FORMATS, cache_geometry, check_kv_dtype
-from experiment.results import Results
-from experiment.workload import make_workload
-from kvsim.geometry import KVGeometry
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode, UserError
+from experiment.workload.requests import make_workload
+from kvsim.sizing.geometry import KVGeometry
 
 GPT2 = KVGeometry(12, 12, 64, 4)
 
@@ -62,7 +62,7 @@ def test_fp8_on_the_cpu_ends_the_preparation_before_any_model_is_looked_for(
     config = Config.model_validate({"cache": {"kv_dtype": "fp8"}, "model": {"name": "/nowhere"}})
     task = {"config": config.model_dump(mode="json"), "device": "cpu", "arms": ["paged"]}
     child = subprocess.run(
-        [sys.executable, "-m", "experiment.prepare"],
+        [sys.executable, "-m", "experiment.children.prepare"],
         input=json.dumps(task) + "\n", capture_output=True, encoding="utf-8", timeout=120,
         check=False,
     )  # fmt: skip

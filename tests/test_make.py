@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from guide_pages import ROOT, WITH_COMMANDS, commands, read
 
-from experiment import cli, words
-from experiment.i18n import Translator, catalogue
-from kvsim import bench
+from experiment.commands import main as cli
+from experiment.commands import parser as words
+from experiment.text import Translator, catalogue
+from kvsim.bench import speed as bench
 
 MAKEFILE = read("Makefile")
 EXTRAS = tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from experiment.config import Config
-from experiment.environment import Environment
+from experiment.commands.token_margins import explain_differences, find_differences
+from experiment.config.schema import Config
 from experiment.events import (
     ArmFinished,
     ArmStarted,
@@ -18,11 +18,11 @@ from experiment.events import (
     RunStarted,
     TokenMargin,
 )
+from experiment.machine.environment import Environment
 from experiment.model.load import load_model
-from experiment.prepared import Prepared
-from experiment.record import EventLog, read_record
-from experiment.runner import Session
-from experiment.token_margins import explain_differences, find_differences
+from experiment.record.log import EventLog, read_record
+from experiment.runner.session import Session
+from experiment.workload.prepared import Prepared
 
 CONFIG = Config.model_validate(
     {"model": {"name": "tiny-gpt2"}, "run": {"device": "cpu", "threads": 1}}

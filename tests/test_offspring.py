@@ -16,14 +16,14 @@ import pytest
 from real_parts import is_gone, session_in
 from test_process import MODULE, said, until_first
 
-from experiment import shared_memory
-from experiment.environment import Environment
 from experiment.events import Notice
+from experiment.machine.environment import Environment
 from experiment.memory.monitor import Monitor
-from experiment.offspring import Guard, marked, new_mark
-from experiment.process import Child
-from experiment.record import read_record
-from experiment.runner import Session
+from experiment.process import shared_memory
+from experiment.process.child import Child
+from experiment.process.process_tree import Guard, marked, new_mark
+from experiment.record.log import read_record
+from experiment.runner.session import Session
 
 FOREVER = "import time; time.sleep(600)"
 MEANT_FOR_THE_PROGRAM = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]

@@ -34,7 +34,7 @@ for module in pkgutil.walk_packages(kvsim.__path__, "kvsim."):
 COMMANDS = """
 import kvsim.sweep.processes
 signal.pthread_sigmask = kept  # Python's own processes need it on Linux
-from experiment.cli import main
+from experiment.commands.main import main
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 """
@@ -77,8 +77,8 @@ def test_on_windows_a_clone_starts_its_environment_or_says_how_to_install(
     built: bool, tmp_path: Path
 ) -> None:
     door = tmp_path / "run_experiment.py"
-    (tmp_path / "experiment").mkdir()
-    for name in ("__init__.py", "__main__.py", "packages.py"):
+    (tmp_path / "experiment/machine").mkdir(parents=True)
+    for name in ("__init__.py", "__main__.py", "machine/__init__.py", "machine/packages.py"):
         shutil.copy(ROOT / "experiment" / name, tmp_path / "experiment" / name)
     shutil.copy(ROOT / door.name, door)
     if built:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from guide_pages import read
 
-from experiment.cli import main
-from experiment.errors import ExitCode, UserError
-from experiment.i18n import LANGUAGES, catalogue
-from experiment.paper_command import parse_seeds
+from experiment.commands.main import main
+from experiment.commands.paper import parse_seeds
 from experiment.report.paper import PaperConsole
+from experiment.text import LANGUAGES, catalogue
+from experiment.text.errors import ExitCode, UserError
 from kvsim.paper import UNCHECKED, Verdict
 from kvsim.paper.memory import closed
 from kvsim.paper.parts import PaperResult, each_part, result_of

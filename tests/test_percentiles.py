@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiment.percentiles import is_enough, percentile
+from experiment.analysis.percentiles import is_enough, percentile
 
 
 @pytest.mark.parametrize(("percent", "least"), [(50, 2), (90, 10), (95, 20), (99, 100), (100, 1)])

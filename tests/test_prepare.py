@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from experiment.config import Config
-from experiment.errors import UserError
+from experiment.children.prepare import _check_arm
+from experiment.config.schema import Config
 from experiment.events import (
     ArmFailed,
     Event,
@@ -25,14 +25,14 @@ from experiment.events import (
     WorkloadReady,
     decode,
 )
-from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.messages import Message
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model, load_tokenizer
 from experiment.model.precision import resolve_dtype, slow_on_cpu
-from experiment.prepare import _check_arm
-from experiment.workload import DEFAULT_PROMPTS
-from kvsim.whole_files import file_sha256
+from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text.errors import UserError
+from experiment.text.messages import Message
+from experiment.workload.requests import DEFAULT_PROMPTS
+from kvsim.files import file_sha256
 
 
 def prepare(cache: Path, config: dict[str, Any], **task: Any) -> tuple[int, list[Event]]:
@@ -47,7 +47,7 @@ def prepare(cache: Path, config: dict[str, Any], **task: Any) -> tuple[int, list
     environ = {**os.environ, "PAGEDKV_CACHE": str(cache), "HF_HUB_CACHE": str(cache / "hf")}
     environ |= {"HF_ENDPOINT": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
     child = subprocess.run(
-        [sys.executable, "-m", "experiment.prepare"],
+        [sys.executable, "-m", "experiment.children.prepare"],
         input=json.dumps(filled) + "\n",
         capture_output=True,
         encoding="utf-8",

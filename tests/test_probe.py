@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from experiment.environment import Environment
+from experiment.children.probe import cpu_flags, in_container, parse_cpuinfo
 from experiment.events import ArmFailed, Channel, EnvironmentProbed, decode
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import Message, message
-from experiment.probe import cpu_flags, in_container, parse_cpuinfo
+from experiment.machine.environment import Environment
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import Message, message
 
 ROOT = Path(__file__).parent.parent
 
@@ -67,7 +67,7 @@ SENTINEL = "nobodys-business"
 
 def run_probe(device: str) -> tuple[subprocess.CompletedProcess[str], list[Any]]:
     done = subprocess.run(
-        [sys.executable, "-m", "experiment.probe"],
+        [sys.executable, "-m", "experiment.children.probe"],
         input=json.dumps({"device": device}) + "\n",
         capture_output=True,
         text=True,
@@ -132,7 +132,8 @@ def test_the_probe_refuses_cuda_where_there_is_none(probed: tuple[str, Environme
 
 
 @pytest.mark.parametrize(
-    "module", ["experiment.environment", "experiment.probe", "experiment.memory.monitor"]
+    "module",
+    ["experiment.machine.environment", "experiment.children.probe", "experiment.memory.monitor"],
 )
 def test_the_runners_modules_leave_torch_alone(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'pynvml' in sys.modules)"

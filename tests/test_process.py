@@ -18,17 +18,18 @@ import psutil
 import pytest
 from real_parts import is_gone
 
-from experiment import process, runner
-from experiment.child_end import ChildEnd, end_reason
-from experiment.child_environment import hub_secrets
-from experiment.config import make_config
-from experiment.errors import ExitCode
+from experiment.config.schema import make_config
 from experiment.events import ArmFailed, Event, Notice, RunStarted, Stage, StageEntered
-from experiment.messages import message
-from experiment.process import Child, ChildTimeoutError
-from experiment.record import EventLog, read_record
-from experiment.runner import Session
-from experiment.turns import Course
+from experiment.process import child as process
+from experiment.process.child import Child, ChildTimeoutError
+from experiment.process.child_end import ChildEnd, end_reason
+from experiment.process.environment import hub_secrets
+from experiment.record.log import EventLog, read_record
+from experiment.runner import session as runner
+from experiment.runner.interleave import Course
+from experiment.runner.session import Session
+from experiment.text.errors import ExitCode
+from experiment.text.messages import message
 
 MODULE = "scripted_child"
 LONG, SHORT = 60.0, 1.0

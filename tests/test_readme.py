@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from guide_pages import ROOT, TRANSLATED, WITH_COMMANDS, commands, program_words, read, spans
 
-from experiment import cli, words
-from experiment.config import Config, config_keys
-from experiment.config_reading import load_config
-from experiment.errors import ExitCode, UserError
-from experiment.i18n import Translator
-from experiment.shipped import CONFIGS, config_names, find_config
+from experiment.commands import main as cli
+from experiment.commands import parser as words
+from experiment.commands.sweep import _expand, _grid
+from experiment.config.reading import load_config
+from experiment.config.schema import Config, config_keys
+from experiment.files.shipped import CONFIGS, config_names, find_config
 from experiment.simulate.names import gpu_of, model_of, policies_of
-from experiment.sweep_command import _expand, _grid
+from experiment.text import Translator
+from experiment.text.errors import ExitCode, UserError
 
 PROJECT = tomllib.loads(read("pyproject.toml"))["project"]
 MAKEFILE = read("Makefile")

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from experiment.analysis.reconcile import reconcile
+from experiment.analysis.results import Reconciliation
 from experiment.engine.kv_pool import KVPool
 from experiment.events import Channel, HighWaterReset, Reading, Scope, Stage
 from experiment.memory.process_tree import ProcessTree
 from experiment.memory.tensors import storage_bytes
-from experiment.messages import Message, message
-from experiment.reconcile import reconcile
-from experiment.results import Reconciliation
-from kvsim.geometry import KVGeometry
+from experiment.text.messages import Message, message
+from kvsim.sizing.geometry import KVGeometry
 
 MIB = 2**20
 KV = 144 * MIB

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from experiment.cli import main
-from experiment.errors import ExitCode, UserError
+from experiment.commands.main import main
 from experiment.events import (
     OLDEST_SCHEMA,
     SCHEMA_VERSION,
@@ -26,9 +25,9 @@ from experiment.events import (
     RunStarted,
     encode,
 )
-from experiment.interrupts import EndedError
-from experiment.messages import message
-from experiment.record import (
+from experiment.events.wall_clock import wall_clock
+from experiment.process.interrupts import EndedError
+from experiment.record.log import (
     EVENTS_FILE,
     RUN_FILE,
     EventLog,
@@ -37,8 +36,9 @@ from experiment.record import (
     write_atomic,
     write_summary,
 )
-from experiment.wall_clock import wall_clock
-from kvsim.whole_files import PART
+from experiment.text.errors import ExitCode, UserError
+from experiment.text.messages import message
+from kvsim.files import PART
 
 ROOT = Path(__file__).parent.parent
 
@@ -297,7 +297,7 @@ def test_what_a_killed_writer_left_is_removed_and_a_living_ones_is_not(tmp_path:
     code = """
 import os, signal, sys
 from pathlib import Path
-from experiment import record
+from experiment.record import log as record
 os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 record.write_atomic(Path(sys.argv[1]), "half")
 """

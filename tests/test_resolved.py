@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from event_makers import BUDGET, PAGED, batch_arm, head, paged_arm, record
 
-from experiment.config import Config, make_config
+from experiment.analysis.resolved_config import resolved_config
+from experiment.analysis.schema import RunSummary
+from experiment.config.schema import Config, make_config
 from experiment.events import (
     CellStarted,
     DecodeGraphsReady,
@@ -18,8 +20,6 @@ from experiment.events import (
     RunStarted,
     WorkloadReady,
 )
-from experiment.resolved import resolved_config
-from experiment.summary import RunSummary
 
 ASKED = Config().model_dump(mode="json")
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from experiment.child_environment import child_environment
-from experiment.compiled_cache import TORCH_CACHE
-from experiment.errors import UserError
 from experiment.events import Notice
-from experiment.offspring import Guard
-from experiment.process import Child
-from experiment.scratch import make_scratch, remove_scratch
-from experiment.user_cache import TEMPORARY
+from experiment.files.code_cache import TORCH_CACHE
+from experiment.files.scratch import make_scratch, remove_scratch
+from experiment.files.user_cache import TEMPORARY
+from experiment.process.child import Child
+from experiment.process.environment import child_environment
+from experiment.process.process_tree import Guard
+from experiment.text.errors import UserError
 
 
 @pytest.fixture

@@ -13,18 +13,13 @@ from pathlib import Path
 import pytest
 from made_up_machine import cpu_environment, cuda_environment
 
-from experiment.environment import Environment
-from experiment.errors import ExitCode
+from experiment.children.selfcheck import GRANDCHILD_BYTES, ROUNDS, SPIKE_BYTES, Moment
 from experiment.events import Channel, Check, Reading, SamplerCost, Scope, Stage
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import Message, message
-from experiment.selfcheck_child import GRANDCHILD_BYTES, ROUNDS, SPIKE_BYTES, Moment
-from experiment.selfcheck_memory import (
-    KNOWN_BYTES,
-    cost_check,
-    known_amount_checks,
-    process_checks,
-)
+from experiment.machine.environment import Environment
+from experiment.selfcheck.memory import KNOWN_BYTES, cost_check, known_amount_checks, process_checks
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode
+from experiment.text.messages import Message, message
 
 ROOT = Path(__file__).parent.parent
 MIB = 2**20
@@ -203,7 +198,8 @@ def test_too_much_of_it_is_not_judged_where_other_programs_keep_cores_busy(
 
 def run(lang: str, code: str = "") -> tuple[subprocess.CompletedProcess[str], float]:
     """The real program, with ``code`` run before it to break something."""
-    program = f"import sys\n{code}\nfrom experiment.cli import main\nsys.exit(main(sys.argv[1:]))"
+    run = "from experiment.commands.main import main\nsys.exit(main(sys.argv[1:]))"
+    program = f"import sys\n{code}\n{run}"
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", program, "selfcheck", "--lang", lang],
@@ -213,7 +209,7 @@ def run(lang: str, code: str = "") -> tuple[subprocess.CompletedProcess[str], fl
 
 
 # Shares of a core say nothing on a machine that others keep busy.
-QUIET = "import experiment.selfcheck_memory as m; m.COST_LIMIT = 1.0"
+QUIET = "import experiment.selfcheck.memory as m; m.COST_LIMIT = 1.0"
 
 
 def test_the_instrument_passes_here() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from event_makers import BATCH, PAGED, TOKENS, arm_events, changed, head, record, whole_run
 
-from experiment.analysis import arm_results
-from experiment.conclusions import evaluate
+from experiment.analysis.arm_results import arm_results
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.results import ArmResult, SimulatorCheck
 from experiment.events import (
     EngineReported,
     Event,
@@ -17,16 +18,15 @@ from experiment.events import (
     RunStarted,
     Step,
 )
-from experiment.i18n import Translator
-from experiment.record import Record
+from experiment.record.log import Record
 from experiment.report.console import ConsoleReporter
 from experiment.report.html import report_html
-from experiment.results import ArmResult, SimulatorCheck
-from kvsim.blocks import BlockPool
-from kvsim.ledger import PoolShape
-from kvsim.limits import SchedulerConfig
-from kvsim.scheduler import Request, Scheduler
-from kvsim.step import StepPlan
+from experiment.text import Translator
+from kvsim.accounting.ledger import PoolShape
+from kvsim.core.blocks import BlockPool
+from kvsim.core.limits import SchedulerConfig
+from kvsim.core.scheduler import Request, Scheduler
+from kvsim.core.step import StepPlan
 
 VLLM = "vllm"
 # Five blocks of 2 slots that requests can have, and the null block.

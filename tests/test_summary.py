@@ -12,13 +12,13 @@ from event_makers import whole_run
 from guide_pages import ROOT, read
 from pydantic import VERSION, BaseModel, ValidationError
 
-from experiment import cli
-from experiment.errors import ExitCode
+from experiment.analysis.experiment_results import CellArm
+from experiment.analysis.results import ArmResult, Claim, Gain, RequestResult, TokenComparison
+from experiment.analysis.schema import RunResults, RunSummary, schema
+from experiment.commands import main as cli
 from experiment.events import encode
-from experiment.experiments.results import CellArm
-from experiment.results import ArmResult, Claim, Gain, RequestResult, TokenComparison
-from experiment.step_rows import StepRow
-from experiment.summary import RunResults, RunSummary, schema
+from experiment.replay.step_rows import StepRow
+from experiment.text.errors import ExitCode
 
 PAGE = "docs/record.md"
 TABLES: dict[str, tuple[type[BaseModel], ...]] = {

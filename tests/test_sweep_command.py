@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from experiment.cli import main
-from experiment.config_reading import read_toml
-from experiment.errors import ExitCode
-from experiment.i18n import LANGUAGES
-from experiment.sweep_command import _expand, _grid
+from experiment.commands.main import main
+from experiment.commands.sweep import _expand, _grid
+from experiment.config.reading import read_toml
+from experiment.text import LANGUAGES
+from experiment.text.errors import ExitCode
 
 CONFIG = """
 [sweep]

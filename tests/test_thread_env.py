@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from experiment import thread_env
-from experiment.thread_env import WAITING, crowded, thread_variables
+from experiment.machine import thread_variables as thread_env
+from experiment.machine.thread_variables import WAITING, crowded, thread_variables
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 from event_makers import PAGED, arm_events, record
 
-from experiment.arm_events import split_by_arm
-from experiment.timeline import timeline
-from kvsim.blocks import BlockPool
-from kvsim.ledger import PoolShape
-from kvsim.limits import SchedulerConfig
-from kvsim.scheduler import Request, Scheduler
-from kvsim.step import BlockOp, Chunk, OpKind, StepPlan
+from experiment.replay.arm_events import split_by_arm
+from experiment.replay.timeline import timeline
+from kvsim.accounting.ledger import PoolShape
+from kvsim.core.blocks import BlockPool
+from kvsim.core.limits import SchedulerConfig
+from kvsim.core.scheduler import Request, Scheduler
+from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan
 
 
 def never_written(shape: PoolShape, plans: Sequence[StepPlan]) -> list[int]:

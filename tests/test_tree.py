@@ -1,4 +1,4 @@
-"""The tree as its next owner finds it: small files and functions, said once, portable."""
+"""The tree as its next owner finds it: small functions, said once, portable."""
 
 from __future__ import annotations
 
@@ -13,17 +13,8 @@ from pathlib import Path
 import pytest
 from guide_pages import ROOT
 
-FILE_LINES, FUNCTION_LINES = 400, 60
+FUNCTION_LINES = 60
 PACKAGES = ("experiment", "kvsim")
-# What is longer, and why that is better than two of it.
-LONG_FILES = {
-    "experiment/results.py": "the fields of one file, run.json; it computes next to nothing",
-    "tests/bench/test_bench_parts.py": "each part of a benchmark that needs no engine",
-    "tests/bench/test_bench_rows.py": "each figure of a row, from the same made-up round",
-    "tests/engine/test_packed_weights.py": "one layer packed in each way, and what refuses it",
-    "tests/engine/test_quantized.py": "one format's arithmetic, pool and kernels",
-    "tests/faults/test_started_ahead.py": "every moment around one process, with the same session",
-}
 LONG_FUNCTIONS: dict[str, str] = {}
 # Text goes through one of these; the second says how many positional arguments come before it.
 TEXT_CALLS = {"open": 3, "read_text": 0, "write_text": 1, "fdopen": 3}
@@ -44,16 +35,6 @@ def tree(path: Path) -> ast.Module:
 
 def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
-
-
-def test_no_file_is_long_without_a_reason() -> None:
-    pages = [p for p in (ROOT / "experiment").rglob("*") if p.suffix in (".js", ".css", ".j2")]
-    assert pages
-    files = (*sources(*PACKAGES, "tests"), *pages)
-    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in files}
-    long = {name(path) for path, count in lines.items() if count > FILE_LINES}
-    assert long <= LONG_FILES.keys()
-    assert all((ROOT / file).is_file() for file in LONG_FILES)
 
 
 def test_no_function_is_long_without_a_reason() -> None:
@@ -171,9 +152,9 @@ def test_no_process_is_forked(word: str) -> None:
 
 # Where a signal is named that not every system has, and why that is no harm.
 SIGNALS = {
-    "experiment/runner.py: SIGKILL": "of an exit code below 0, which such systems alone give",
-    "experiment/wire.py: SIGKILL": "handed to a call that Linux alone has",
-    "experiment/interrupts.py: SIGHUP": "of a terminal that is gone, which such systems alone tell",
+    "experiment/runner/session.py: SIGKILL": "of an exit code below 0, which they alone give",
+    "experiment/process/wire.py: SIGKILL": "handed to a call that Linux alone has",
+    "experiment/process/interrupts.py: SIGHUP": "of a terminal that is gone",
 }
 
 

@@ -14,15 +14,15 @@ import pytest
 from made_up_machine import cpu_environment
 from real_parts import is_gone
 
-from experiment import turns as module
-from experiment.child_end import ChildEnd
 from experiment.events import Event, Notice, Reading, RunStarted, TurnAwaited, TurnStarted
-from experiment.interrupts import EndedError, Interrupts
 from experiment.memory.monitor import Monitor
-from experiment.process import ChildTimeoutError
-from experiment.record import EventLog, read_record
-from experiment.runner import Session
-from experiment.turns import Course, Place, Turn, Turns, alone
+from experiment.process.child import ChildTimeoutError
+from experiment.process.child_end import ChildEnd
+from experiment.process.interrupts import EndedError, Interrupts
+from experiment.record.log import EventLog, read_record
+from experiment.runner import interleave as module
+from experiment.runner.interleave import Course, Place, Turn, Turns, alone
+from experiment.runner.session import Session
 
 MODULE = "scripted_child"
 REPEATS = 3
@@ -266,7 +266,7 @@ def test_waiting_for_others_is_no_time_of_its_own(session: Session) -> None:
 
 
 def test_its_own_time_is_limited_all_the_same(session: Session) -> None:
-    from experiment.process import Child
+    from experiment.process.child import Child
 
     child = Child(MODULE, {"arm": "a", "script": "hang"}, session.directory / "log", 60)
     with child:

@@ -13,16 +13,16 @@ import pytest
 from guide_pages import ROOT
 from other_user import as_other_user, place_for_others  # noqa: F401 - a fixture
 
-from experiment import user_cache
-from experiment.errors import UserError
-from experiment.i18n import LANGUAGES, Translator
+from experiment.files import user_cache
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import UserError
 
 # Of the first process and of one that it starts, whose temporary files are its own.
 LOOK = """
 import json, os
 from pathlib import Path
-from experiment.child_environment import child_environment
-from experiment.compiled_cache import is_empty, torch_cache
+from experiment.process.environment import child_environment
+from experiment.files.code_cache import is_empty, torch_cache
 from experiment.model.builtin import cache_root
 cache_root().mkdir(parents=True)
 first = [str(cache_root()), str(torch_cache()), is_empty()]
@@ -98,7 +98,7 @@ def test_a_temporary_cache_that_others_can_write_is_refused(
 def test_a_cache_that_may_not_be_looked_into_is_an_empty_one(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
-    code = "from experiment.compiled_cache import is_empty; print(is_empty())"
+    code = "from experiment.files.code_cache import is_empty; print(is_empty())"
     kept = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
     nowhere = {"XDG_CACHE_HOME": str(closed / "x"), user_cache.TEMPORARY: str(closed)}
     told = {**kept, **nowhere, "PYTHONPATH": str(ROOT)}

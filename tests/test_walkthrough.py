@@ -17,9 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from experiment.arm_events import PREPARATION
-from experiment.conclusions import evaluate
-from experiment.errors import ExitCode
+from experiment.analysis.conclusions import evaluate
 from experiment.events import (
     SCHEMA_VERSION,
     ArmStarted,
@@ -27,9 +25,11 @@ from experiment.events import (
     RunFinished,
     WorkloadReady,
 )
-from experiment.record import read_record
+from experiment.record.log import read_record
+from experiment.replay.arm_events import PREPARATION
 from experiment.report.brief import BriefReporter
 from experiment.report.console import ConsoleReporter
+from experiment.text.errors import ExitCode
 
 ROOT = Path(__file__).parent.parent
 DOOR = ROOT / "run_experiment.py"

@@ -23,9 +23,9 @@ from guide_pages import LINK, ROOT, commands, read
 from packaging.requirements import Requirement
 from source_tree import copy_tree
 
-from experiment.errors import ExitCode
 from experiment.events import encode
 from experiment.experiments.registry import EXPERIMENTS
+from experiment.text.errors import ExitCode
 
 pytest.importorskip("setuptools")
 
@@ -124,7 +124,7 @@ def test_a_wheel_holds_all_that_is_no_python(wheel: Path) -> None:
         str(path.relative_to(ROOT)) for path in (ROOT / "experiment/report/templates").iterdir()
     }
     configs = {f"experiment/configs/{path.name}" for path in (ROOT / "configs").iterdir()}
-    others = {f"experiment/i18n/{lang}.toml" for lang in ("en", "zh")}
+    others = {f"experiment/text/{lang}.toml" for lang in ("en", "zh")}
     typed = {f"{package}/py.typed" for package in ("experiment", "kvsim")}
     assert len(templates) > 3
     assert len(configs) > len(EXPERIMENTS)

@@ -18,11 +18,11 @@ import yaml
 from guide_pages import ROOT, read
 
 from experiment import __version__
-from experiment.cli import main
+from experiment.commands.main import main
 from experiment.compare.gate import read_gate
-from experiment.errors import ExitCode
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.shipped import CONFIGS
+from experiment.files.shipped import CONFIGS
+from experiment.text.errors import ExitCode
 
 only_parsed = test_readme.only_parsed
 HAN = re.compile(r"[\u4e00-\u9fff]")

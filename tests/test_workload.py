@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from experiment import workload
-from experiment.config import Config
-from experiment.errors import UserError
+from experiment.config.schema import Config
 from experiment.events import WorkloadRequest
 from experiment.model.tokenizer import gpt2_tokenizer
-from experiment.workload import (
+from experiment.text.errors import UserError
+from experiment.workload import requests as workload
+from experiment.workload.requests import (
     DEFAULT_PROMPTS,
     check_prompts,
     check_stop_tokens,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from event_makers import PAGED, SLOT_BYTES, arm_events, head, whole_run
 
-from experiment.config import make_config
+from experiment.config.schema import make_config
 from experiment.events import (
     Event,
     RunFinished,
@@ -15,12 +15,12 @@ from experiment.events import (
     WorkloadRequest,
     encode,
 )
-from experiment.pace import KEYFRAME_EVERY
-from experiment.record import EVENTS_FILE
-from kvsim.blocks import BlockPool
-from kvsim.ledger import PoolShape
-from kvsim.limits import SchedulerConfig
-from kvsim.scheduler import Request, Scheduler
+from experiment.events.pace import KEYFRAME_EVERY
+from experiment.record.log import EVENTS_FILE
+from kvsim.accounting.ledger import PoolShape
+from kvsim.core.blocks import BlockPool
+from kvsim.core.limits import SchedulerConfig
+from kvsim.core.scheduler import Request, Scheduler
 
 
 def sample_run(directory: Path) -> Path:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiment.errors import unknown
-from experiment.wire import Wire, leave, serve
+from experiment.process.wire import Wire, leave, serve
+from experiment.text.errors import unknown
 
 if TYPE_CHECKING:
     from experiment.arms.task import ArmTask

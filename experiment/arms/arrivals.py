@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
 from experiment.arms.base import ArmRun
-from experiment.arrival_clock import ArrivalClock
 from experiment.events import WorkloadRequest
-from kvsim.request import final_tokens
+from experiment.workload.arrival_clock import ArrivalClock
+from kvsim.core.request import final_tokens
 
 # A batch, and how many wait beside it.
 Batch = tuple[Sequence[WorkloadRequest], int]

@@ -9,9 +9,9 @@ import torch
 
 from experiment.arms.base import ArmRun
 from experiment.engine.arena import Allocator, Arena, Buddy, FirstFit, Lengths, come_and_go
-from experiment.engine.lookup import layouts, queries, time_lookup
+from experiment.engine.attention.lookup import layouts, queries, time_lookup
 from experiment.events import HolesSeen, LookupTimed
-from kvsim.request import final_tokens
+from kvsim.core.request import final_tokens
 
 
 def measure_asides(run: ArmRun, model: torch.nn.Module, kernel: str) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from experiment.arm_clock import Clock
 from experiment.arms.picture import Picture, keyframe_of
 from experiment.arms.task import ArmTask
 from experiment.events import (
@@ -32,7 +31,9 @@ from experiment.events import (
     TurnAwaited,
     WorkloadRequest,
 )
-from experiment.first_prompts import are_due
+from experiment.events.arm_clock import Clock
+from experiment.events.pace import MAX_REQUEST_MARKS
+from experiment.machine.thread_record import thread_facts, usable_cores
 from experiment.memory.tensors import (
     reset_torch_peaks,
     slack_reading,
@@ -40,14 +41,13 @@ from experiment.memory.tensors import (
     torch_readings,
     trim,
 )
-from experiment.messages import message
 from experiment.model.load import as_text, load_model, optional_tokenizer
-from experiment.pace import MAX_REQUEST_MARKS
-from experiment.request_times import RequestTimes
-from experiment.thread_record import thread_facts, usable_cores
-from experiment.wire import Wire
-from kvsim.ledger import PoolShape
-from kvsim.step import StepPlan, plan_to_json
+from experiment.process.wire import Wire
+from experiment.text.messages import message
+from experiment.workload.first_prompts import are_due
+from experiment.workload.request_times import RequestTimes
+from kvsim.accounting.ledger import PoolShape
+from kvsim.core.step import StepPlan, plan_to_json
 
 
 class ArmRun:

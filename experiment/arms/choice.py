@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from experiment.sampling import SamplingConfig
+from experiment.events.sampling import SamplingConfig
 
 
 def choice(sampling: SamplingConfig, stops: Collection[int], prompt_tokens: int) -> dict[str, Any]:

@@ -41,9 +41,9 @@ from experiment.arms.contiguous_hooks import (
 )
 from experiment.arms.first_run import first_run
 from experiment.events import CacheMoved, ModelCompiled, WorkloadRequest
-from experiment.first_prompts import NEW_TOKENS
-from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
-from kvsim.ledger import PoolShape
+from experiment.workload.first_prompts import NEW_TOKENS
+from kvsim.accounting.ledger import PoolShape
+from kvsim.contiguous.planners import GrowingPlanner, StaticBatchPlanner
 
 ATTENTION = "sdpa"
 # What generate is told: to leave the model as it is, or to compile it as Transformers itself does.

@@ -14,11 +14,11 @@ import torch
 from transformers import StoppingCriteria
 
 from experiment.arms.base import ArmRun
-from experiment.arrival_clock import ArrivalClock
 from experiment.events import WorkloadRequest
-from experiment.request_times import RequestTimes
-from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
-from kvsim.step import FinishReason, StepPlan
+from experiment.workload.arrival_clock import ArrivalClock
+from experiment.workload.request_times import RequestTimes
+from kvsim.contiguous.planners import GrowingPlanner, StaticBatchPlanner
+from kvsim.core.step import FinishReason, StepPlan
 
 # Fills slots that nobody has written yet, so that written ones can be counted. Transformers
 # reads every slot of a static cache and masks the unwritten ones, which NaN would survive; this

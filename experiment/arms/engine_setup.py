@@ -14,21 +14,21 @@ import torch
 
 from experiment.arms.base import ArmRun
 from experiment.arms.second_part import copies
-from experiment.engine.attention import UnsupportedModelError
-from experiment.engine.decode_graphs import DecodeGraphs, cuda_capture
+from experiment.engine.attention.interface import UnsupportedModelError
+from experiment.engine.attention.kernel_choice import choose_kernel, reason_against_compiled
+from experiment.engine.attention.kernels import triton_module
+from experiment.engine.cuda.decode_graphs import DecodeGraphs, cuda_capture
+from experiment.engine.cuda.triton_support import LayerShape, reason_against
 from experiment.engine.engine import Engine
-from experiment.engine.kernel_choice import choose_kernel, reason_against_compiled
-from experiment.engine.kernels import triton_module
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.triton_support import LayerShape, reason_against
 from experiment.engine.working_memory import Computed, keep_working_memory, profile_run
-from experiment.errors import user_error
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, ProfileRun
-from experiment.first_prompts import first_prompts
 from experiment.memory.tensors import trim
-from experiment.messages import Message, message
 from experiment.model.load import one_line
-from kvsim.scheduler import SchedulerConfig
+from experiment.text.errors import user_error
+from experiment.text.messages import Message, message
+from experiment.workload.first_prompts import first_prompts
+from kvsim.core.scheduler import SchedulerConfig
 
 
 def kernel_of(run: ArmRun, shape: LayerShape | None = None) -> str:

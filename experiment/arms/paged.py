@@ -24,19 +24,18 @@ from experiment.arms.engine_setup import (
 from experiment.arms.picture import Picture
 from experiment.arms.second_part import run_second_part, sampling_of
 from experiment.arms.step_profile import StepProfiler, step_profiler
-from experiment.arrival_clock import ArrivalClock
-from experiment.engine.attention import ATTENTION, UnsupportedModelError
+from experiment.config.kv_dtype import check_kernel
+from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
+from experiment.engine.attention.kernels import READS_QUANTIZED, warm_up
 from experiment.engine.beam_search import BeamParams
+from experiment.engine.cpu.packed_weights import Packing, pack_weights
+from experiment.engine.cuda.triton_support import LayerShape
 from experiment.engine.engine import Engine, StepOutcome
-from experiment.engine.kernels import READS_QUANTIZED, warm_up
 from experiment.engine.kv_error import measure
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, plain_logits, probe
-from experiment.engine.packed_weights import Packing, pack_weights
 from experiment.engine.quantized import KV_DTYPES
 from experiment.engine.sampling import InvalidLogitsError
-from experiment.engine.triton_support import LayerShape
-from experiment.errors import user_error
 from experiment.events import (
     CacheQuantized,
     PrefixCacheUsed,
@@ -44,13 +43,14 @@ from experiment.events import (
     WeightsPacked,
     WorkloadRequest,
 )
-from experiment.kv_dtype import check_kernel
-from experiment.messages import message
-from experiment.request_times import RequestTimes
-from kvsim.ledger import PoolShape
-from kvsim.request import final_tokens
-from kvsim.scheduler import SchedulerConfig
-from kvsim.step import Finish, StepPlan
+from experiment.text.errors import user_error
+from experiment.text.messages import message
+from experiment.workload.arrival_clock import ArrivalClock
+from experiment.workload.request_times import RequestTimes
+from kvsim.accounting.ledger import PoolShape
+from kvsim.core.request import final_tokens
+from kvsim.core.scheduler import SchedulerConfig
+from kvsim.core.step import Finish, StepPlan
 
 # The walkthrough's example lies a little behind the first block boundary.
 _MAPPING_OFFSET = 4

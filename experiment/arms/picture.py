@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from experiment.events import Keyframe
-from experiment.pace import KEYFRAME_EVERY
+from experiment.events.pace import KEYFRAME_EVERY
 
 
 class Picture(NamedTuple):

@@ -14,8 +14,8 @@ import torch
 
 from experiment.engine.sampling import SamplingParams
 from experiment.events import Progress, SecondPartRun
-from experiment.messages import Message, message
-from experiment.sampling import SamplingConfig
+from experiment.events.sampling import SamplingConfig
+from experiment.text.messages import Message, message
 
 if TYPE_CHECKING:
     from experiment.arms.base import ArmRun

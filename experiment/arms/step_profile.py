@@ -27,10 +27,10 @@ import torch
 from transformers import AttentionInterface
 
 from experiment.arms.base import ArmRun
-from experiment.engine.attention import ATTENTION, paged_attention
-from experiment.engine.packed_layers import PackedLinear
+from experiment.engine.attention.interface import ATTENTION, paged_attention
+from experiment.engine.cpu.packed_layers import PackedLinear
 from experiment.events import StepProfile
-from kvsim.step import StepPlan
+from kvsim.core.step import StepPlan
 
 STEPS = 16
 STEP, ATTEND, LINEAR = "pagedkv::step", "pagedkv::attention", "pagedkv::linear"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from experiment.config import Config
+from experiment.config.kv_dtype import cache_geometry
+from experiment.config.schema import Config
 from experiment.events import ModelPrepared, WorkloadReady
-from experiment.kv_dtype import cache_geometry
-from kvsim.geometry import KVGeometry
+from kvsim.sizing.geometry import KVGeometry
 
 
 class ArmTask(BaseModel):

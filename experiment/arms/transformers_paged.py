@@ -26,8 +26,6 @@ from experiment.arms.arrivals import clock_of
 from experiment.arms.base import ArmRun
 from experiment.arms.choice import choice
 from experiment.arms.first_run import first_run
-from experiment.arrival_clock import ArrivalClock
-from experiment.errors import user_error
 from experiment.events import (
     Channel,
     PrefixCacheUsed,
@@ -36,14 +34,16 @@ from experiment.events import (
     Stage,
     WorkloadRequest,
 )
-from experiment.first_prompts import NEW_TOKENS, first_prompts
 from experiment.memory.tensors import storage_bytes
-from experiment.request_times import Progressing
-from experiment.workload import TRASH_BLOCKS
-from kvsim.ledger import PoolShape
-from kvsim.observed import Decision, ScheduleTrace
-from kvsim.prefix import PrefixStats
-from kvsim.step import Chunk, FinishReason, OpKind, StepPlan
+from experiment.text.errors import user_error
+from experiment.workload.arrival_clock import ArrivalClock
+from experiment.workload.first_prompts import NEW_TOKENS, first_prompts
+from experiment.workload.request_times import Progressing
+from experiment.workload.requests import TRASH_BLOCKS
+from kvsim.accounting.ledger import PoolShape
+from kvsim.core.observed import Decision, ScheduleTrace
+from kvsim.core.prefix import PrefixStats
+from kvsim.core.step import Chunk, FinishReason, OpKind, StepPlan
 
 ATTENTION = "sdpa"
 _CHILD = "__child#"  # in Transformers' name of a sample that it forks, before its number

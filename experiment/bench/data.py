@@ -10,13 +10,13 @@ from pydantic import BaseModel, Field, ValidationError
 
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
-from experiment.errors import ExitCode, user_error
-from experiment.foreign import MAX_JSON_BYTES, read_bounded
-from experiment.messages import Message
-from experiment.os_errors import writing
-from experiment.privacy import in_values, without_private
-from experiment.record import write_atomic
-from experiment.room import Room
+from experiment.files.bounded_reading import MAX_JSON_BYTES, read_bounded
+from experiment.files.os_errors import writing
+from experiment.files.parse_memory import Room
+from experiment.record.log import write_atomic
+from experiment.text.errors import ExitCode, user_error
+from experiment.text.messages import Message
+from experiment.text.redaction import in_values, without_private
 
 SCHEMA: Literal[1] = 1
 FILE = "engine.json"

@@ -16,9 +16,9 @@ from typing import Any
 
 from experiment.bench.useful import each_work
 from experiment.events import RequestFinished, Step, WorkloadReady
-from experiment.messages import Message, message
-from experiment.step_rows import StepRow
-from kvsim.step import plan_from_json
+from experiment.replay.step_rows import StepRow
+from experiment.text.messages import Message, message
+from kvsim.core.step import plan_from_json
 
 # Between the two clocks that each step reads, and before the first step, another program may hold
 # the core for a moment. To claim less than the steps took would make an arm faster than it was, and

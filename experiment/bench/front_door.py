@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiment.child_environment import child_environment
-from experiment.messages import Message, message
-from experiment.offspring import Guard, new_mark
-from experiment.shipped import DOOR
+from experiment.files.shipped import DOOR
+from experiment.process.environment import child_environment
+from experiment.process.process_tree import Guard, new_mark
+from experiment.text.messages import Message, message
 
 HELP_RUNS = 5
 WALKTHROUGH_RUNS = 3

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiment.events import MachineLimits
-from experiment.wire import Wire, leave, serve
+from experiment.process.wire import Wire, leave, serve
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ def read_rate(device: torch.device, dtype: torch.dtype, size: int | None = None)
     """
     import torch
 
-    from experiment.engine.huge_pages import onto_huge_pages
+    from experiment.engine.cpu.huge_pages import onto_huge_pages
 
     size = size or _read_bytes(device)
     matrix = torch.ones(size // dtype.itemsize // _ROW, _ROW, dtype=dtype, device=device)
@@ -93,8 +93,8 @@ def _packed_product(a: torch.Tensor) -> Callable[[], Any] | None:
     """The product of a square matrix with itself by oneDNN; None where torch lacks it."""
     import torch
 
-    from experiment.engine.packed_layers import PackedLinear
-    from experiment.engine.panels import pack
+    from experiment.engine.cpu.packed_layers import PackedLinear
+    from experiment.engine.cpu.panels import pack
 
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from experiment.arms.launch import VLLM
 from experiment.bench.data import LeftOut
 from experiment.bench.targets import THREADS, compared
 from experiment.bench.workloads import FULL, ON_GPU, TINY, Workload
-from experiment.config import Config
-from experiment.launch import VLLM
-from experiment.messages import message
-from experiment.thread_env import bound_cores
-from experiment.workload import COMPILED
+from experiment.config.schema import Config
+from experiment.machine.thread_variables import bound_cores
+from experiment.text.messages import message
+from experiment.workload.requests import COMPILED
 
 ARMS = (
     "contiguous.sequential", "contiguous.batch", "slabs", "paged", "transformers_paged", VLLM,

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from experiment.events import Step, StepProfile
-from experiment.record import Record
-from kvsim.step import plan_from_json
+from experiment.record.log import Record
+from kvsim.core.step import plan_from_json
 
 
 class Profile(StepProfile):

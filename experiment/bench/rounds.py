@@ -13,16 +13,16 @@ from experiment.bench.profiles import Profile, profiles_of
 from experiment.bench.rows import Row, rows_of
 from experiment.bench.shares import fastest
 from experiment.bench.workloads import Workload, ready
-from experiment.config import Config
-from experiment.config_reading import as_recorded
-from experiment.environment import Environment
+from experiment.config.reading import as_recorded
+from experiment.config.schema import Config
 from experiment.events import EnvironmentProbed, Event, MachineLimits, RunFinished, RunStarted
-from experiment.interrupts import shielded
-from experiment.noise import load_average, others_cores
-from experiment.prepared import Prepared
-from experiment.record import EventLog, read_record
-from experiment.runner import Session
-from experiment.wall_clock import wall_clock
+from experiment.events.wall_clock import wall_clock
+from experiment.machine.background_load import load_average, others_cores
+from experiment.machine.environment import Environment
+from experiment.process.interrupts import shielded
+from experiment.record.log import EventLog, read_record
+from experiment.runner.session import Session
+from experiment.workload.prepared import Prepared
 
 Listener = Callable[[Event], None]
 

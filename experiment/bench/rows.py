@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from experiment.analysis import arm_result
-from experiment.arm_events import ArmEvents, split_by_arm
+from experiment.analysis.arm_results import arm_result
+from experiment.analysis.variation import largest_process
 from experiment.bench.figures import (
     believed_seconds,
     decode_step,
@@ -25,7 +25,6 @@ from experiment.bench.figures import (
     useful_tokens,
 )
 from experiment.bench.shares import Work, fastest, machine_shares
-from experiment.environment import Environment
 from experiment.events import (
     EnvironmentProbed,
     KernelChosen,
@@ -34,10 +33,11 @@ from experiment.events import (
     RequestFinished,
     WorkloadReady,
 )
-from experiment.messages import Message, message
-from experiment.record import Record
-from experiment.timeline import timeline
-from experiment.variation import largest_process
+from experiment.machine.environment import Environment
+from experiment.record.log import Record
+from experiment.replay.arm_events import ArmEvents, split_by_arm
+from experiment.replay.timeline import timeline
+from experiment.text.messages import Message, message
 
 # Whose tokens the others' are compared with: the first of these that finished in the round.
 REFERENCES = (

@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from experiment import __version__
+from experiment.arms.launch import VLLM, refuse
 from experiment.bench.data import BenchData, Round, Waiting, read_data, write_data
 from experiment.bench.front_door import front_door
 from experiment.bench.order import Pace, turned
@@ -37,20 +38,19 @@ from experiment.bench.vllm_mode import faster_mode, mode_on
 from experiment.bench.vllm_trials import why_not_faster
 from experiment.bench.waiting import ARM, POLICIES, WORKLOADS, waiting_as
 from experiment.bench.workloads import Workload
-from experiment.config import Config
-from experiment.directories import make_run_directory, place_of_now
-from experiment.environment import Environment
-from experiment.errors import UserError
+from experiment.config.schema import Config
 from experiment.events import ArmFailed, Event, Notice, RunStarted
-from experiment.launch import VLLM, refuse
-from experiment.messages import Message, arm_message, message
-from experiment.noise import BUSY_CORES, load_average, others_cores
-from experiment.packages import check_installed
-from experiment.prepared import Prepared
-from experiment.privacy import without_private
-from experiment.record import EventLog
-from experiment.runner import Session
-from experiment.wall_clock import wall_clock
+from experiment.events.wall_clock import wall_clock
+from experiment.machine.background_load import BUSY_CORES, load_average, others_cores
+from experiment.machine.environment import Environment
+from experiment.machine.packages import check_installed
+from experiment.record.directories import make_run_directory, place_of_now
+from experiment.record.log import EventLog
+from experiment.runner.session import Session
+from experiment.text.errors import UserError
+from experiment.text.messages import Message, arm_message, message
+from experiment.text.redaction import without_private
+from experiment.workload.prepared import Prepared
 
 Say = Callable[[Message], None]
 Listener = Callable[[Event], None]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from experiment.bench.useful import each_work
 from experiment.events import MachineLimits, ModelPrepared, Step
-from kvsim.step import Chunk
+from kvsim.core.step import Chunk
 
 
 @dataclass(slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiment.arm_order import by_ladder
 from experiment.bench.rows import Row
 from experiment.bench.targets import OURS, RATE, ratios
+from experiment.config.arm_order import by_ladder
 
 
 @dataclass(frozen=True, slots=True)

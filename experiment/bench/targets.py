@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 Unit = Literal["ratio", "ms", "s", "share"]
 Verdict = Literal["met", "not_met", "not_measured", "not_judged"]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from experiment.events import Step
-from kvsim.step import Chunk, plan_from_json
+from kvsim.core.step import Chunk, plan_from_json
 
 
 @dataclass(frozen=True, slots=True)

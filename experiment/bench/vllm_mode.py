@@ -23,15 +23,15 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from experiment.arms.launch import BIND, NOT_BOUND, VLLM, find_vllm, has_compiler
 from experiment.bench.plan import with_run, with_vllm
 from experiment.bench.rounds import Ground, grounded, run_round
 from experiment.bench.workloads import Lengths, Workload
-from experiment.config import Config
-from experiment.errors import user_error
-from experiment.launch import BIND, NOT_BOUND, VLLM, find_vllm, has_compiler
-from experiment.messages import Message, message
-from experiment.thread_env import bound_cores
-from experiment.thread_record import usable_cores
+from experiment.config.schema import Config
+from experiment.machine.thread_record import usable_cores
+from experiment.machine.thread_variables import bound_cores
+from experiment.text.errors import user_error
+from experiment.text.messages import Message, message
 
 # Some of B's prompts, and long enough that the steps of decoding decide.
 _REQUESTS, _NEW = 8, 24

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 
 def tried(trials: Iterable[Mapping[str, Any]]) -> set[bool]:

@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from experiment.thread_env import GIVEN, WAITING
+from experiment.machine.thread_variables import GIVEN, WAITING
 
 POLICIES: dict[str, dict[str, str]] = {
     "default": {},

@@ -18,13 +18,13 @@ from experiment.compare.facts import read_side
 from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
 from experiment.compare.sides import check_config, is_finite
-from experiment.config_reading import MAX_CONFIG_BYTES
-from experiment.errors import ExitCode, UserError, user_error
+from experiment.config.reading import MAX_CONFIG_BYTES
 from experiment.events import UtcOffset, WallNs
-from experiment.foreign import parse_json, read_bounded
-from experiment.messages import message
-from experiment.os_errors import writing
-from experiment.record import write_atomic
+from experiment.files.bounded_reading import parse_json, read_bounded
+from experiment.files.os_errors import writing
+from experiment.record.log import write_atomic
+from experiment.text.errors import ExitCode, UserError, user_error
+from experiment.text.messages import message
 
 FORMAT = 1
 KIND = "pagedkv-baseline"

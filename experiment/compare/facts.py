@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiment.analysis.resolved_config import resolved_config
+from experiment.analysis.results import Results
 from experiment.compare.figures import figures_of, place_of
 from experiment.compare.results import Side
-from experiment.errors import user_error
 from experiment.events import EnvironmentProbed, Event, ModelPrepared, WorkloadReady
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
-from experiment.foreign import name_of
-from experiment.record import EVENTS_FILE, Record, read_record
-from experiment.resolved import resolved_config
-from experiment.results import Results
-from experiment.simulate.record import SIM_FILE
+from experiment.files.bounded_reading import name_of
+from experiment.record.log import EVENTS_FILE, Record, read_record
+from experiment.record.simulation import SIM_FILE
+from experiment.text.errors import user_error
 
 
 def read_side(directory: Path, *, own: bool = False) -> Side:

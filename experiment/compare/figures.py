@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from experiment.analysis.experiment_results import CellArm, ExperimentResult
+from experiment.analysis.results import ArmResult, Results
 from experiment.compare.metrics import METRICS
 from experiment.compare.results import Figure
-from experiment.experiments.results import CellArm, ExperimentResult
-from experiment.messages import Message, message
-from experiment.results import ArmResult, Results
+from experiment.text.messages import Message, message
 
 # Counts that settings and lengths decide by themselves, by whatever clock requests come.
 SETTLED = frozenset((

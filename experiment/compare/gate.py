@@ -21,9 +21,9 @@ from typing import Any, Literal
 from experiment.compare.names import named
 from experiment.compare.results import Figure, Number, Side
 from experiment.compare.sides import is_finite, same, why_not_comparable
-from experiment.config_reading import read_toml
-from experiment.errors import shown, unknown, user_error
-from experiment.messages import Message, message
+from experiment.config.reading import read_toml
+from experiment.text.errors import shown, unknown, user_error
+from experiment.text.messages import Message, message
 from kvsim.near import nearest
 
 Bound = Literal["max", "min", "equal"]

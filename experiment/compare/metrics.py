@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
+from experiment.analysis.results import ArmResult, RequestResult, Results, TokenComparison
 from experiment.compare.results import Better, Kind, Number, Unit
-from experiment.results import ArmResult, RequestResult, Results, TokenComparison
 
 Value = Callable[[Results, ArmResult], Number | None]
 _STATES: dict[str, Better | None] = {

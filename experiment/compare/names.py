@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from experiment.compare.metrics import METRICS
 from experiment.compare.results import Better, Kind, Unit
-from experiment.errors import unknown, user_error
 from experiment.experiments.figures import FIGURES
+from experiment.text.errors import unknown, user_error
 
 _PARTS, _CELL_PARTS = 2, 4
 

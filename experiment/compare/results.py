@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from experiment.messages import Message
+from experiment.text.messages import Message
 
 Number = int | float
 Unit = Literal["count", "mean", "share", "bytes", "seconds", "rate"]

@@ -28,11 +28,11 @@ from experiment.compare.results import (
     Side,
     Verdict,
 )
-from experiment.config import ExperimentConfig, closer
+from experiment.config.schema import ExperimentConfig, closer
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.foretold import scores_decide
 from experiment.experiments.found import FEWEST
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 # What of the machine and of the model a time depends on.
 _TIMING_MACHINE = ("device", "cpu", "cores", "gpu")

@@ -7,7 +7,7 @@
 No model runs: a step gives each request one token. What is free is counted from the arena's bytes,
 which a request writes when it comes and clears when it goes. A request takes what it holds at its
 end, exactly (first fit), or rounded up to a power of two by the buddy allocator of
-:mod:`kvsim.buddy`, as the PagedAttention paper's oracle does.
+:mod:`kvsim.contiguous.buddy`, as the PagedAttention paper's oracle does.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Protocol
 
 import torch
 
-from kvsim.arena import ArenaCounts
-from kvsim.buddy import BuddyAllocator
-from kvsim.request import final_tokens
+from kvsim.contiguous.buddy import BuddyAllocator
+from kvsim.core.request import final_tokens
+from kvsim.sim.arena import ArenaCounts
 
 FREE, TAKEN = 0, 1
 

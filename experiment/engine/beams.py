@@ -17,8 +17,8 @@ import torch
 
 from experiment.engine.beam_search import BeamParams, BeamSearch, LiveSearch
 from experiment.engine.generation import Generation
-from experiment.sampling import FIRST_BEAM_ID
-from kvsim.step import Finish, FinishReason
+from experiment.events.sampling import FIRST_BEAM_ID
+from kvsim.core.step import Finish, FinishReason
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiment.engine.sampling import SamplingParams
-from kvsim.request import final_tokens
+from kvsim.core.request import final_tokens
 
 
 class InvalidRequestError(ValueError):

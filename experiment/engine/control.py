@@ -13,7 +13,7 @@ import torch
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from kvsim.geometry import KVGeometry
+from kvsim.sizing.geometry import KVGeometry
 
 _BLOCK_SIZE = 16
 _VICTIM, _OTHER = 0, 1

@@ -22,11 +22,11 @@ from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.sampling import GREEDY, Sampler, SamplingParams, checked, sample_all
 from experiment.engine.step_inputs import StepInputs, build_inputs, to_device
-from experiment.sampling import FIRST_BEAM_ID
-from kvsim.blocks import BlockPool
-from kvsim.prefix import KeyChain
-from kvsim.scheduler import Request, Scheduler, SchedulerConfig
-from kvsim.step import Finish, StepPlan
+from experiment.events.sampling import FIRST_BEAM_ID
+from kvsim.core.blocks import BlockPool
+from kvsim.core.prefix import KeyChain
+from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.core.step import Finish, StepPlan
 
 __all__ = ["FIRST_BEAM_ID", "Engine", "EngineStatus", "StepOutcome"]
 
@@ -92,7 +92,7 @@ class Engine:
             salt: requests with different salts share no prefix blocks.
 
         Raises:
-            kvsim.scheduler.RequestRefusedError: the pool could never hold it.
+            kvsim.core.scheduler.RequestRefusedError: the pool could never hold it.
             InvalidRequestError: an id is in use or not the caller's to choose, there is nothing to
                 compute, a token id is not one, or it would outgrow the maximum length.
         """

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from experiment.engine.beam_search import LiveSearch
 from experiment.engine.sampling import Sampler
-from kvsim.prefix import KeyChain
-from kvsim.request import Request
-from kvsim.step import StepPlan
+from kvsim.core.prefix import KeyChain
+from kvsim.core.request import Request
+from kvsim.core.step import StepPlan
 
 
 @dataclass(frozen=True, slots=True)

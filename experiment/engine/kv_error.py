@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from experiment.engine.kernels import KERNELS
+from experiment.engine.attention.kernels import KERNELS
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import LayerKV, from_blocks
 from experiment.engine.sampling import checked
 from experiment.engine.step_inputs import StepInputs, build_inputs
-from kvsim.blocks import blocks_needed
-from kvsim.geometry import KVGeometry
-from kvsim.step import Chunk, StepPlan
+from kvsim.core.blocks import blocks_needed
+from kvsim.core.step import Chunk, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 PROMPT_TOKENS = 256
 NEW_TOKENS = 16

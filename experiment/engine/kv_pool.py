@@ -27,8 +27,8 @@ from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, Rescale, bits
 from experiment.engine.step_inputs import StepInputs, to_device
 from experiment.engine.swap import Transfers, transfers_for
 from experiment.memory.tensors import storage_bytes
-from kvsim.geometry import KVGeometry
-from kvsim.step import GIVES_BACK, BlockOp, OpKind, StepPlan
+from kvsim.core.step import GIVES_BACK, BlockOp, OpKind, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 Scatter = Callable[[torch.Tensor, StepInputs, torch.Tensor, torch.Tensor], None]
 

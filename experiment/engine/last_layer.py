@@ -15,7 +15,7 @@ import torch
 from transformers.activations import ACT2CLS
 from transformers.pytorch_utils import Conv1D
 
-from experiment.engine.packed_layers import PackedLinear
+from experiment.engine.cpu.packed_layers import PackedLinear
 
 _LAYERS = (
     torch.nn.Linear,

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import torch
 
-from experiment.engine.attention import (
+from experiment.engine.attention.interface import (
     ATTENTION,
     NO_INTERFACE,
     PagedStep,
     UnsupportedModelError,
 )
-from experiment.engine.decode_graphs import Capture, DecodeGraphs, padded_sizes
-from experiment.engine.kernels import (
+from experiment.engine.attention.kernels import (
     KERNELS,
     Kernel,
     numba_scatter,
     triton_module,
     triton_rescale,
 )
+from experiment.engine.cuda.decode_graphs import Capture, DecodeGraphs, padded_sizes
+from experiment.engine.cuda.static_decode import StaticBuffers, StaticInputs
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.last_layer import last_feed_forward, on_rows
 from experiment.engine.sampling import checked
-from experiment.engine.static_decode import StaticBuffers, StaticInputs
 from experiment.engine.step_inputs import StepInputs, build_inputs
-from kvsim.geometry import KVGeometry
-from kvsim.step import Chunk, StepPlan
+from kvsim.core.step import Chunk, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 
 class ModelRunner:
@@ -32,7 +32,7 @@ class ModelRunner:
 
     Args:
         model: loaded with ``attn_implementation=ATTENTION``, in eval mode.
-        kernel: a key of :data:`experiment.engine.kernels.KERNELS`.
+        kernel: a key of :data:`experiment.engine.attention.kernels.KERNELS`.
 
     Raises:
         ValueError: no such kernel.

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from kvsim.step import StepPlan
+from kvsim.core.step import StepPlan
 
 # Products of a chunk's further queries with its context up from which matrix products on
 # gathered keys and values are faster than one query after another in place.

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from experiment.engine.checks import InvalidRequestError
 from experiment.engine.engine import Engine
-from experiment.first_prompts import NEW_TOKENS
-from kvsim.scheduler import RequestRefusedError
+from experiment.workload.first_prompts import NEW_TOKENS
+from kvsim.core.scheduler import RequestRefusedError
 
 # Names of glibc's <malloc.h>: how much may be free at the end of the heap before it is given back,
 # and how many large pieces may be mappings of their own, which are given back when they are free.

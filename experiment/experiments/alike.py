@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isclose
 
+from experiment.analysis.experiment_results import CellResult
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.found import FEWEST, Faster, Found, listed, sentences
-from experiment.experiments.results import CellResult
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 # A cell, and where that is for a text: "with 4 requests".
 At = tuple[CellResult, Message]

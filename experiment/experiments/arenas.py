@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from experiment.analysis.experiment_results import Better, Number
 from experiment.experiments.measured import Measured
-from experiment.experiments.results import Better, Number
-from kvsim.arena import ArenaCounts
+from kvsim.sim.arena import ArenaCounts
 
 Measure = Callable[[Measured], Number | None]
 
@@ -40,7 +40,7 @@ def arena_mean(allocator: str) -> Measure:
 
 
 def arena(name: str) -> ForetellArena:
-    """What kvsim's arithmetic says of it: :class:`kvsim.arena.ArenaCounts`."""
+    """What kvsim's arithmetic says of it: :class:`kvsim.sim.arena.ArenaCounts`."""
     return lambda said: getattr(said, name)
 
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
 
-from experiment.config import ARM_GROUPS, Config, make_config, put_over
-from experiment.errors import shown, user_error
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.config.schema import ARM_GROUPS, Config, make_config, put_over
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Found
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, message
-from experiment.shipped import CONFIGS
-from experiment.workload import check_size
+from experiment.files.shipped import CONFIGS
+from experiment.text.errors import shown, user_error
+from experiment.text.messages import Message, message
+from experiment.workload.requests import check_size
 from kvsim.near import nearest
+from kvsim.sizing.vllm_capacity import block_multiple
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.generate import PRESETS, Generated, from_preset
-from kvsim.vllm_capacity import block_multiple
 
 # Where these are empty, an ordinary run has requests of its own.
 _REQUESTS = ("workload.lengths", "workload.prompts")

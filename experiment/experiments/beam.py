@@ -7,12 +7,12 @@ block.
 
 from __future__ import annotations
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import Finding
+from experiment.config.schema import Config
 from experiment.experiments.base import DRAW, Experiment, contiguous, draw_terms, drawn_lengths
 from experiment.experiments.cells import Cell
 from experiment.experiments.found import Found, judged, untested
 from experiment.experiments.paper_shares import beside_slabs, beside_the_paper
-from experiment.experiments.results import Finding
 
 _NAME = "beam"
 # Kwon et al. (arXiv 2309.06180), Fig. 15 (b): share of blocks saved with Alpaca's lengths.

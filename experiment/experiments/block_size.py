@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from experiment.config import CacheConfig, Config
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.config.schema import CacheConfig, Config
 from experiment.experiments.base import Experiment, cell_of, contiguous, without_blocks_of
 from experiment.experiments.cells import Cell
 from experiment.experiments.found import (
@@ -19,8 +20,7 @@ from experiment.experiments.found import (
     undecided,
     untested,
 )
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, arm_message
+from experiment.text.messages import Message, arm_message
 
 _NAME = "block-size"
 # What runs have where no config says another, as the other experiments do.

@@ -15,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from experiment.analysis.experiment_results import BUSY_NOTE
+from experiment.analysis.gains import cores_before
 from experiment.events import (
     ArmStarted,
     EnvironmentProbed,
@@ -26,10 +28,8 @@ from experiment.events import (
     Usage,
 )
 from experiment.experiments.cells import CellEvents, is_old_notice
-from experiment.experiments.results import BUSY_NOTE
-from experiment.gains import cores_before
-from experiment.messages import Message, message
-from experiment.noise import is_busy
+from experiment.machine.background_load import is_busy
+from experiment.text.messages import Message, message
 
 # A busy moment is no busy machine: a shorter repeat, in nanoseconds, is not judged alone.
 _LONG = 10**9

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.config.schema import Config
 from experiment.experiments.alike import nothing_gained, place
 from experiment.experiments.base import Experiment, in_turn
 from experiment.experiments.cells import Cell
@@ -29,8 +30,7 @@ from experiment.experiments.found import (
     took_longer,
     untested,
 )
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message
+from experiment.text.messages import Message
 
 _NAME = "capacity"
 # More requests at a time, or a faster run, by less than this is called none.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from experiment.config import Config
+from experiment.config.schema import Config
 from experiment.events import (
     ArmFinished,
     CacheMoved,
@@ -26,8 +26,8 @@ from experiment.events import (
     TokenMapping,
     TurnStarted,
 )
-from experiment.messages import Message
-from experiment.record import Record
+from experiment.record.log import Record
+from experiment.text.messages import Message
 
 _BUSY_ARM = "experiments.note.busy_arm"
 # What an arm tells of a single repeat; the rest is told once.

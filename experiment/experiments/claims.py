@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from experiment.analysis.experiment_results import CellResult, Finding, Verdict
 from experiment.experiments.beam import PAPER as PAPER_BEAMS
 from experiment.experiments.found import Found
 from experiment.experiments.paper_shares import saved_shares
 from experiment.experiments.parallel_sampling import PAPER as PAPER_SAMPLES
 from experiment.experiments.parallel_sampling import closed_sums
-from experiment.experiments.results import CellResult, Finding, Verdict
 from experiment.experiments.whole import whole_gain
-from experiment.messages import Message, message
-from kvsim.request import final_tokens
+from experiment.text.messages import Message, message
+from kvsim.core.request import final_tokens
 
 Kind = Literal["share", "ratio", "count", "fine"]
 # Fewer beam searches than these are a matter of which ones were drawn: by their lengths alone what

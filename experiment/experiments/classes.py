@@ -8,7 +8,7 @@ from statistics import fmean
 
 from experiment.events import RequestFinished
 from experiment.experiments.measured import Measured
-from kvsim.metrics import SimResult
+from kvsim.sim.metrics import SimResult
 
 # Priorities of the two.
 URGENT, PATIENT = 0, 1

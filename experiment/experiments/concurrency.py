@@ -17,7 +17,8 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, cell_of, in_turn
 from experiment.experiments.cells import Cell
 from experiment.experiments.figures import ONE_BY_ONE
@@ -34,10 +35,9 @@ from experiment.experiments.found import (
     undecided,
     untested,
 )
-from experiment.experiments.results import CellResult, Finding
 from experiment.experiments.whole import SEQUENTIAL, over_base, whole_gain
-from experiment.messages import Message, arm_message, message
-from experiment.workload import check_size
+from experiment.text.messages import Message, arm_message, message
+from experiment.workload.requests import check_size
 
 _NAME = "concurrency"
 _MANY = ("contiguous.batch", "slabs", "paged", "transformers_paged", "vllm")

@@ -12,7 +12,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.config.schema import Config
 from experiment.experiments.alike import longer, no_more_run, place
 from experiment.experiments.base import Experiment
 from experiment.experiments.cells import Cell
@@ -29,10 +30,9 @@ from experiment.experiments.found import (
     undecided,
     untested,
 )
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, arm_message
-from kvsim.blocks import blocks_needed
-from kvsim.request import final_tokens
+from experiment.text.messages import Message, arm_message
+from kvsim.core.blocks import blocks_needed
+from kvsim.core.request import final_tokens
 
 _NAME = "context"
 _LONGER = 1.05

@@ -8,8 +8,18 @@ from itertools import zip_longest
 from statistics import median
 from typing import Any
 
-from experiment.conclusions import evaluate
-from experiment.config import ARM_GROUPS, Config, expand_arms, make_config
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.experiment_results import (
+    CellArm,
+    CellResult,
+    ExperimentResult,
+    FigureValue,
+    Number,
+    Without,
+)
+from experiment.analysis.gains import gains
+from experiment.analysis.results import Results
+from experiment.config.schema import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.arenas import ArenaForetold
 from experiment.experiments.base import Experiment, ascending
@@ -27,24 +37,14 @@ from experiment.experiments.found import Found, listed
 from experiment.experiments.ladder import repeated_gains
 from experiment.experiments.measured import ArmMeasured, Measured, cells_of, measure
 from experiment.experiments.registry import figure_name, find_experiment
-from experiment.experiments.results import (
-    CellArm,
-    CellResult,
-    ExperimentResult,
-    FigureValue,
-    Number,
-    Without,
-)
 from experiment.experiments.time_notes import time_notes
-from experiment.foreign import evaluating
-from experiment.gains import gains
-from experiment.messages import Message, arm_message, message
-from experiment.noise import BUSY_BEFORE
-from experiment.record import Record
-from experiment.results import Results
-from experiment.step_rows import StepRow
-from kvsim.arena import FITS, Fit
-from kvsim.metrics import SimResult
+from experiment.files.bounded_reading import evaluating
+from experiment.machine.background_load import BUSY_BEFORE
+from experiment.record.log import Record
+from experiment.replay.step_rows import StepRow
+from experiment.text.messages import Message, arm_message, message
+from kvsim.sim.arena import FITS, Fit
+from kvsim.sim.metrics import SimResult
 
 # What kvsim makes of an arm's requests, of an arena beside it, or why it says nothing.
 Said = SimResult | ArenaForetold | Message

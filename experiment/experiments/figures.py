@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from experiment.analysis.experiment_results import Better, FigureInfo, Kind, Number, Unit
+from experiment.analysis.percentiles import percentile
 from experiment.events import RequestFinished
 from experiment.experiments.arenas import (
     ARENA_COUNTS,
@@ -28,12 +30,10 @@ from experiment.experiments.classes import foretold_steps, of_class, steps_to_fi
 from experiment.experiments.closed_loop import at_a_time, loop_latency, most_at_a_time
 from experiment.experiments.load import in_time, kept_up, later_tokens, rest, slowest
 from experiment.experiments.measured import Measured
-from experiment.experiments.results import Better, FigureInfo, Kind, Number, Unit
-from experiment.percentiles import percentile
-from experiment.step_rows import StepRow
-from kvsim.arena import FITS, Fit
-from kvsim.metrics import SimResult
-from kvsim.request import final_tokens
+from experiment.replay.step_rows import StepRow
+from kvsim.core.request import final_tokens
+from kvsim.sim.arena import FITS, Fit
+from kvsim.sim.metrics import SimResult
 
 Foretell = Callable[[SimResult], Number | None]
 

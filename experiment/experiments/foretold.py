@@ -14,23 +14,23 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from experiment.config import Config
-from experiment.errors import UserError
+from experiment.analysis.experiment_results import CellResult
+from experiment.config.kv_dtype import cache_geometry
+from experiment.config.schema import Config
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.experiments.arenas import ArenaForetold
 from experiment.experiments.base import cell_config
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Simulate
-from experiment.experiments.results import CellResult
-from experiment.kv_dtype import cache_geometry
-from experiment.messages import Message, message
-from experiment.workload import GROWING, cannot_grow, drawn_requests
-from kvsim.arena import Fit, replay_arena
-from kvsim.geometry import KVGeometry
-from kvsim.metrics import SimResult
-from kvsim.roofline import LinearLatency
-from kvsim.sim_config import SimConfig, SimulationError
-from kvsim.simulator import simulate
+from experiment.text.errors import UserError
+from experiment.text.messages import Message, message
+from experiment.workload.requests import GROWING, cannot_grow, drawn_requests
+from kvsim.latency.roofline import LinearLatency
+from kvsim.sim.arena import Fit, replay_arena
+from kvsim.sim.config import SimConfig, SimulationError
+from kvsim.sim.metrics import SimResult
+from kvsim.sim.simulator import simulate
+from kvsim.sizing.geometry import KVGeometry
 from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
 
 _ONE_SECOND = LinearLatency(fixed_s=1.0)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from experiment.config import ROUNDS_ENOUGH, Config, closer, percent_of
-from experiment.experiments.results import CellResult, FigureValue, Finding, Number, Verdict
-from experiment.gains import BUSY
-from experiment.messages import Message, message
-from kvsim.metrics import SimResult
+from experiment.analysis.experiment_results import CellResult, FigureValue, Finding, Number, Verdict
+from experiment.analysis.gains import BUSY
+from experiment.config.schema import ROUNDS_ENOUGH, Config, closer, percent_of
+from experiment.text.messages import Message, message
+from kvsim.sim.metrics import SimResult
 
 # Where a figure is to be found: its cell, its arm and its name.
 Place = tuple[CellResult, str, str]

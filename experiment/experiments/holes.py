@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines
 from experiment.experiments.cells import Cell
 from experiment.experiments.found import Found, detail, fact, judged, untested
-from experiment.experiments.results import CellResult, Finding
 
 _NAME = "holes"
 # Fewer more at a time than this is called none.

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import CellResult, FigureValue
+from experiment.analysis.gains import BUSY
+from experiment.analysis.results import Gain
+from experiment.config.schema import Config
 from experiment.experiments.cells import CellEvents
 from experiment.experiments.found import Found
-from experiment.experiments.results import CellResult, FigureValue
-from experiment.gains import BUSY
-from experiment.messages import Message, message
-from experiment.results import Gain
+from experiment.text.messages import Message, message
 
 _RATE = "tokens_per_s"
 

@@ -14,7 +14,8 @@ import re
 from itertools import cycle
 from typing import Any
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.config.schema import Config
 from experiment.experiments.base import Experiment
 from experiment.experiments.cells import Cell
 from experiment.experiments.found import (
@@ -28,9 +29,8 @@ from experiment.experiments.found import (
     took_longer,
     untested,
 )
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, message
-from experiment.workload import check_size
+from experiment.text.messages import Message, message
+from experiment.workload.requests import check_size
 
 _NAME = "lengths"
 # Fewer more at a time than this is called none. Waste alone is no gain while nobody waits for it.

@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import Number
+from experiment.config.schema import Config
 from experiment.events import RequestFinished
 from experiment.experiments.measured import Measured
-from experiment.experiments.results import Number
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 # A queue grows where fewer than this share of those who come are ended ...
 KEEPS_UP = 0.95

@@ -2,7 +2,7 @@
 
 Cells are contexts. ``options.requests`` of that length run for real, so that the cost can also be
 told as a share of a decoding step; attention alone is timed beside them
-(:mod:`experiment.engine.lookup`).
+(:mod:`experiment.engine.attention.lookup`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import Finding, Number
+from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines
 from experiment.experiments.cells import Cell
 from experiment.experiments.found import (
@@ -26,8 +27,7 @@ from experiment.experiments.found import (
     undecided,
     untested,
 )
-from experiment.experiments.results import Finding, Number
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 _NAME = "lookup"
 # The claim: less than this of a step.

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from experiment.analysis import arm_results
-from experiment.arm_events import ArmEvents, split_by_arm
-from experiment.config import Config, make_config
+from experiment.analysis.arm_results import arm_results
+from experiment.analysis.results import ArmResult
+from experiment.config.schema import Config, make_config
 from experiment.events import (
     CacheQuantized,
     CellStarted,
@@ -33,12 +33,12 @@ from experiment.events import (
 )
 from experiment.experiments.base import cell_config
 from experiment.experiments.cells import Cell, CellEvents
-from experiment.log_cells import cell_at
-from experiment.messages import Message
-from experiment.record import Record
-from experiment.results import ArmResult
-from experiment.step_rows import StepRow
-from experiment.timeline import timeline
+from experiment.record.cells import cell_at
+from experiment.record.log import Record
+from experiment.replay.arm_events import ArmEvents, split_by_arm
+from experiment.replay.step_rows import StepRow
+from experiment.replay.timeline import timeline
+from experiment.text.messages import Message
 
 T = TypeVar("T")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.experiments.alike import nothing_gained, place
 from experiment.experiments.found import Found, detail, fact, judged, listed, untested
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 
 def saved_shares(found: Found) -> list[tuple[CellResult, float]]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.config.schema import Config
 from experiment.experiments.base import DRAW, Experiment, contiguous, draw_terms, drawn_lengths
 from experiment.experiments.cells import Cell
 from experiment.experiments.found import Found, detail, judged, listed, untested
@@ -21,8 +22,7 @@ from experiment.experiments.paper_shares import (
     percents,
     saved_shares,
 )
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import arm_message
+from experiment.text.messages import arm_message
 from kvsim.paper.sharing import samples_sharing
 
 _NAME = "parallel-sampling"

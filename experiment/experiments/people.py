@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiment.workload import check_size
+from experiment.workload.requests import check_size
 
 _FIRST = ("Mira", "Tomas", "Ingrid", "Kenji", "Salma", "Bruno", "Oona", "Pavel", "Lucia", "Dev")
 _LAST = ("Holt", "Varga", "Sorensen", "Okafor", "Lindqvist", "Marchetti")

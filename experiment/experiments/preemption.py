@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, cell_of, contiguous, without_blocks_of
 from experiment.experiments.cells import Cell
 from experiment.experiments.found import (
@@ -23,8 +24,7 @@ from experiment.experiments.found import (
     sentences,
     untested,
 )
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, arm_message, message
+from experiment.text.messages import Message, arm_message, message
 
 _NAME = "preemption"
 _WAYS = ("recompute", "swap")

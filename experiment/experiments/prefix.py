@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, contiguous
 from experiment.experiments.cells import Cell
 from experiment.experiments.found import (
@@ -29,8 +30,7 @@ from experiment.experiments.found import (
     untested,
 )
 from experiment.experiments.people import questions
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, arm_message
+from experiment.text.messages import Message, arm_message
 
 _NAME = "prefix"
 _OTHERS = ("transformers_paged", "vllm")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiment.config import Config
-from experiment.errors import shown, user_error
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.config.schema import Config
 from experiment.experiments.alike import nothing_gained, place
 from experiment.experiments.base import Experiment, contiguous, in_turn
 from experiment.experiments.cells import Cell
@@ -24,8 +24,8 @@ from experiment.experiments.found import (
     timed,
     untested,
 )
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, arm_message
+from experiment.text.errors import shown, user_error
+from experiment.text.messages import Message, arm_message
 
 _NAME = "priority"
 

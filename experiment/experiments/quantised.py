@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.experiments.base import Experiment, contiguous, other_engines, varied
 from experiment.experiments.found import Found, detail, fact, judged, sentences, timed, untested
-from experiment.experiments.results import CellResult, Finding
-from experiment.messages import Message, arm_message
+from experiment.text.messages import Message, arm_message
 
 _NAME = "quantised"
 _OWN = "auto"

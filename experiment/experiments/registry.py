@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from experiment.errors import unknown
 from experiment.experiments.base import Experiment
 from experiment.experiments.beam import BEAM
 from experiment.experiments.block_size import BLOCK_SIZE
@@ -19,7 +18,8 @@ from experiment.experiments.prefix import PREFIX
 from experiment.experiments.priority import PRIORITY
 from experiment.experiments.quantised import QUANTISED
 from experiment.experiments.serving import SERVING
-from experiment.messages import Message, message
+from experiment.text.errors import unknown
+from experiment.text.messages import Message, message
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from experiment.analysis.experiment_results import CellResult, FigureValue
 from experiment.experiments.figures import FIGURES
-from experiment.experiments.results import CellResult, FigureValue
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 # Repeats of a time that lie further apart than this share of their median are worth a warning.
 NOISY = 0.2

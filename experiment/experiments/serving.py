@@ -24,7 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from experiment.config import Config
+from experiment.analysis.experiment_results import Finding, Number
+from experiment.config.schema import Config
 from experiment.experiments.base import DRAW, Experiment, cell_of, draw_terms, drawn_lengths
 from experiment.experiments.busy import cell_others
 from experiment.experiments.cells import Cell, CellEvents
@@ -40,13 +41,12 @@ from experiment.experiments.load import (
     terms,
 )
 from experiment.experiments.measured import measure
-from experiment.experiments.results import Finding, Number
 from experiment.experiments.serving_limits import limits
 from experiment.experiments.serving_paging import first_tokens, paging_alone
-from experiment.foreign import given_path
-from experiment.messages import Message, message
-from experiment.simulate.errors import said
-from experiment.workload import check_size, choose_prompts
+from experiment.files.bounded_reading import given_path
+from experiment.text.messages import Message, message
+from experiment.workload.kvsim_errors import said
+from experiment.workload.requests import check_size, choose_prompts
 from kvsim.traces import ReadOptions, TraceFile
 from kvsim.traces.types import TraceRequest
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from experiment.analysis.experiment_results import CellResult, FigureValue, Finding, Number
 from experiment.experiments.found import (
     FEWEST,
     Found,
@@ -18,8 +19,7 @@ from experiment.experiments.found import (
     untested,
 )
 from experiment.experiments.load import KEEPS_UP, LATER, Bore, all_queue, alone_at
-from experiment.experiments.results import CellResult, FigureValue, Finding, Number
-from experiment.messages import Message, arm_message
+from experiment.text.messages import Message, arm_message
 
 _NAME = "serving"
 

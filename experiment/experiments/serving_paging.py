@@ -6,6 +6,7 @@ generating; and who waits most is not seen in a mean.
 
 from __future__ import annotations
 
+from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.experiments.found import (
     Faster,
     Found,
@@ -17,9 +18,8 @@ from experiment.experiments.found import (
     timed,
     untested,
 )
-from experiment.experiments.results import CellResult, Finding
 from experiment.experiments.serving_limits import bears
-from experiment.messages import Message
+from experiment.text.messages import Message
 
 _NAME = "serving"
 

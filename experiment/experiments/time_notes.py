@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiment.config import ROUNDS_ENOUGH, Config, ExperimentConfig, percent_of
+from experiment.analysis.experiment_results import CellResult
+from experiment.config.schema import ROUNDS_ENOUGH, Config, ExperimentConfig, percent_of
 from experiment.experiments.found import FEWEST
-from experiment.experiments.results import CellResult
 from experiment.experiments.scatter import noise_note
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 
 def margin_notes(

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from experiment.analysis.experiment_results import CellResult, Number
 from experiment.experiments.figures import ONE_BY_ONE
 from experiment.experiments.found import Faster, Found, detail
-from experiment.experiments.results import CellResult, Number
-from experiment.messages import Message, arm_message
+from experiment.text.messages import Message, arm_message
 
 # It runs with the cache that the padded batch has, too.
 SEQUENTIAL = "contiguous.sequential"

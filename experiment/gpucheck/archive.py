@@ -11,11 +11,11 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from experiment.errors import ExitCode
+from experiment.files.os_errors import writing
 from experiment.gpucheck.run import LOGS
-from experiment.os_errors import writing
-from experiment.privacy import without_private, without_words
-from kvsim.whole_files import write_whole
+from experiment.text.errors import ExitCode
+from experiment.text.redaction import without_private, without_words
+from kvsim.files import write_whole
 
 ARCHIVE = "gpucheck.tar.gz"
 _FOLDER = "gpucheck"

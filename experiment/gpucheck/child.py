@@ -14,8 +14,8 @@ from typing import Any
 from experiment.events import ArmSkipped, Notice
 from experiment.gpucheck.parts import Part, Task
 from experiment.gpucheck.result import NEEDS_GPU, NEEDS_TRITON
-from experiment.messages import Message, message
-from experiment.wire import Wire, leave, serve
+from experiment.process.wire import Wire, leave, serve
+from experiment.text.messages import Message, message
 
 INTERPRETED = message("gpucheck.interpreted")
 

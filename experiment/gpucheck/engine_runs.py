@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from experiment.engine.attention import ATTENTION
-from experiment.engine.decode_graphs import cuda_capture
+from experiment.engine.attention.interface import ATTENTION
+from experiment.engine.cuda.decode_graphs import cuda_capture
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.gpucheck.tiny_models import CONFIGS, POSITIONS, VOCABULARY, plain_tokens, tiny
-from kvsim.geometry import geometry_from_config
-from kvsim.scheduler import SchedulerConfig
-from kvsim.step import OpKind
+from kvsim.core.scheduler import SchedulerConfig
+from kvsim.core.step import OpKind
+from kvsim.sizing.geometry import geometry_from_config
 
 # (prompt tokens, new tokens) of each request; fewer for the interpreter.
 Requests = Sequence[tuple[int, int]]

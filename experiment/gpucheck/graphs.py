@@ -7,7 +7,7 @@ import torch
 from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens
 from experiment.gpucheck.parts import Task, report
 from experiment.model.load import set_gpu_kernels
-from experiment.wire import Wire
+from experiment.process.wire import Wire
 
 _FAMILIES = ("gpt2", "llama")
 

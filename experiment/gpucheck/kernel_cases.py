@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from experiment.engine.step_inputs import FlatSequences, StepInputs, build_inputs
-from kvsim.step import Chunk, StepPlan
+from kvsim.core.step import Chunk, StepPlan
 
 DIM = 8
 

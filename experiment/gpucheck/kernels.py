@@ -12,13 +12,13 @@ from math import isfinite
 
 import torch
 
-from experiment.engine.kernels import KERNELS, reference_kernel
+from experiment.engine.attention.kernels import KERNELS, reference_kernel
 from experiment.engine.quantized import FP8, LayerKV, from_blocks
 from experiment.gpucheck.kernel_cases import Case, Step, make_step, moved
 from experiment.gpucheck.parts import Task, report
-from experiment.messages import message
 from experiment.model.load import one_line
-from experiment.wire import Wire
+from experiment.process.wire import Wire
+from experiment.text.messages import message
 
 # fp8 is converted by the GPU itself from here on.
 _FP8_CAPABILITY = (8, 9)

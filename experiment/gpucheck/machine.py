@@ -10,12 +10,12 @@ import importlib.util
 import os
 from importlib import metadata
 
-from experiment.environment import Environment, Gpu
+from experiment.children.probe import assemble, probe
 from experiment.events import Channel, EnvironmentProbed
 from experiment.gpucheck.parts import Task, report
-from experiment.probe import assemble, probe
-from experiment.toolchain import find_compiler, has_headers
-from experiment.wire import Wire
+from experiment.machine.environment import Environment, Gpu
+from experiment.machine.toolchain import find_compiler, has_headers
+from experiment.process.wire import Wire
 
 _CHANNELS = (
     Channel.NVML_PROCESS, Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO, Channel.TORCH_RESERVED,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 from experiment.gpucheck.parts import Task
-from experiment.selfcheck import all_checks, scratch_directory
-from experiment.wire import Wire
+from experiment.process.wire import Wire
+from experiment.selfcheck.checks import all_checks, scratch_directory
 
 _COST = "sampler.cost."
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from experiment.events import Check
-from experiment.messages import message
-from experiment.wire import Wire
+from experiment.process.wire import Wire
+from experiment.text.messages import message
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from experiment.environment import DeviceKind, Environment
-from experiment.errors import user_error
-from experiment.foreign import MAX_JSON_BYTES, read_bounded
-from experiment.messages import Message, message
-from experiment.privacy import in_values, without_private, without_words
+from experiment.files.bounded_reading import MAX_JSON_BYTES, read_bounded
+from experiment.machine.environment import DeviceKind, Environment
+from experiment.text.errors import user_error
+from experiment.text.messages import Message, message
+from experiment.text.redaction import in_values, without_private, without_words
 
 SCHEMA: Literal[1] = 1
 FILE = "gpucheck.json"

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiment import __version__
-from experiment.child_end import end_reason
-from experiment.environment import Environment
 from experiment.events import ArmFailed, ArmSkipped, Check, EnvironmentProbed, Event, Notice
+from experiment.events.wall_clock import wall_clock
 from experiment.gpucheck.child import INTERPRETED
 from experiment.gpucheck.parts import Part, as_task
 from experiment.gpucheck.result import (
@@ -25,9 +24,10 @@ from experiment.gpucheck.result import (
     PartResult,
     Verdict,
 )
-from experiment.messages import Message, message
-from experiment.process import Child, ChildStartError, ChildTimeoutError
-from experiment.wall_clock import wall_clock
+from experiment.machine.environment import Environment
+from experiment.process.child import Child, ChildStartError, ChildTimeoutError
+from experiment.process.child_end import end_reason
+from experiment.text.messages import Message, message
 
 LOGS = "logs"
 # A process that imports torch has said nothing before.

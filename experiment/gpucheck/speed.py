@@ -18,8 +18,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from experiment.bench.limits import read_rate
-from experiment.engine.attention import ATTENTION
-from experiment.engine.decode_graphs import Capture, cuda_capture
+from experiment.engine.attention.interface import ATTENTION
+from experiment.engine.cuda.decode_graphs import Capture, cuda_capture
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.gpucheck.decode_steps import Setting, timed
@@ -29,12 +29,12 @@ from experiment.gpucheck.speed_transformers import (
     continuous_step_s,
     static_step_s,
 )
-from experiment.messages import message
 from experiment.model.builtin import RECIPES
 from experiment.model.load import one_line, set_gpu_kernels
-from experiment.wire import Wire
-from kvsim.geometry import KVGeometry, geometry_from_config
-from kvsim.step import Chunk, StepPlan
+from experiment.process.wire import Wire
+from experiment.text.messages import message
+from kvsim.core.step import Chunk, StepPlan
+from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 
 MODEL = "llama-1b-random"
 BATCHES, CONTEXTS = (1, 8, 64), (512, 4096, 16384)

@@ -16,14 +16,14 @@ from transformers import (
     Qwen2Config,
 )
 
-from experiment.engine.attention import ATTENTION
+from experiment.config.kv_dtype import cache_geometry
+from experiment.engine.attention.interface import ATTENTION
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES
-from experiment.kv_dtype import cache_geometry
-from kvsim.geometry import KVGeometry, geometry_from_config
-from kvsim.scheduler import SchedulerConfig
+from kvsim.core.scheduler import SchedulerConfig
+from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 
 VOCABULARY = 97
 POSITIONS = 64

@@ -20,7 +20,7 @@ from experiment.gpucheck.engine_runs import (
 from experiment.gpucheck.parts import Task, report
 from experiment.gpucheck.tiny_models import FAMILIES
 from experiment.model.load import one_line, set_gpu_kernels
-from experiment.wire import Wire
+from experiment.process.wire import Wire
 
 
 def check(wire: Wire, task: Task) -> None:

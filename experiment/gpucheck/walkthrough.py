@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiment.child_environment import child_environment
-from experiment.errors import UserError
+from experiment.arms.launch import VLLM_PYTHON, find_vllm
 from experiment.events import Check
-from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
+from experiment.files.bounded_reading import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.gpucheck.parts import Task, report
-from experiment.launch import VLLM_PYTHON, find_vllm
-from experiment.messages import Message, arm_message, message
-from experiment.record import RUN_FILE
-from experiment.wire import Wire
+from experiment.process.environment import child_environment
+from experiment.process.wire import Wire
+from experiment.record.log import RUN_FILE
+from experiment.text.errors import UserError
+from experiment.text.messages import Message, arm_message, message
 
 _ARMS = ("contiguous", "slabs", "paged", "transformers_paged")
 # Compiled where there is a GPU alone.

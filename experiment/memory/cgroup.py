@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiment.environment import CgroupLimits
-from experiment.messages import message
+from experiment.machine.environment import CgroupLimits
+from experiment.text.messages import message
 
 PROC = Path("/proc/self/cgroup")
 ROOT = Path("/sys/fs/cgroup")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.events import Event, Notice
-from experiment.messages import message
+from experiment.text.messages import message
 
 # Each entry holds a stack; the oldest are dropped beyond this many.
 MAX_ENTRIES = 200_000

@@ -7,10 +7,10 @@ from typing import Any
 
 import psutil
 
-from experiment.environment import Environment
+from experiment.machine.environment import Environment
 from experiment.memory.figure import Figure, missing
 from experiment.memory.nvml import Nvml, NvmlDevice, NvmlError, open_nvml
-from experiment.messages import message
+from experiment.text.messages import message
 
 
 class GpuReader:

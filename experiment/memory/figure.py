@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 
 @dataclass(frozen=True, slots=True)

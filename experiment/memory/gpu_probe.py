@@ -6,11 +6,11 @@ import os
 import re
 from typing import Any
 
-from experiment.environment import Gpu, NvmlFacts, TorchFacts
+from experiment.machine.environment import Gpu, NvmlFacts, TorchFacts
+from experiment.machine.toolchain import minimum_driver
 from experiment.memory.figure import Figure
 from experiment.memory.nvml import Nvml, NvmlDevice, NvmlError, open_nvml
-from experiment.messages import Message, message
-from experiment.toolchain import minimum_driver
+from experiment.text.messages import Message, message
 
 PROBE_BYTES = 64 * 2**20
 # These drivers attribute memory to the wrong processes (gpustat, issue 161).

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import sys
 
-from experiment.environment import ChannelStatus, DeviceKind, Machine, Role
 from experiment.events import Channel, Scope
-from experiment.messages import Message, message
+from experiment.machine.environment import ChannelStatus, DeviceKind, Machine, Role
+from experiment.text.messages import Message, message
 
 _GPU_SCOPES = {
     Channel.TORCH_ALLOCATED: Scope.PROCESS,

@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from experiment.environment import ChannelStatus, Environment
 from experiment.events import Channel, Event, HighWaterReset, Notice, Reading, SamplerCost, Stage
+from experiment.machine.environment import ChannelStatus, Environment
 from experiment.memory.devices import GpuReader, system_used
 from experiment.memory.figure import Figure, missing, unavailable
 from experiment.memory.nvml import NvmlError
 from experiment.memory.process_tree import ProcessTree, TreeDetails
 from experiment.memory.usage import UsageMeter
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 KEEPALIVE_S = 0.25
 # Smaller changes are not worth a line in the log, unless they are the largest figure so far.

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from experiment.memory.figure import Figure, missing, unavailable
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 # Return codes of NVML (nvmlReturn_t); they never change.
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 2, 3, 4, 6

@@ -24,7 +24,7 @@ from typing import IO, Any
 import psutil
 
 from experiment.memory.figure import Figure, missing
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 REFRESH_S = 0.5
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096

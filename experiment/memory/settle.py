@@ -16,13 +16,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from experiment.environment import Environment
 from experiment.events import Baseline, Channel, Event, ForeignProcesses, Notice
+from experiment.machine.environment import Environment
 from experiment.memory.devices import GpuReader, system_used
 from experiment.memory.figure import Figure, unavailable
 from experiment.memory.nvml import NvmlError
-from experiment.messages import Message, message
-from experiment.offspring import descendants
+from experiment.process.process_tree import descendants
+from experiment.text.messages import Message, message
 
 READINGS = 3
 PAUSE_S = 0.1

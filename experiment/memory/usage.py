@@ -15,13 +15,13 @@ from typing import Any
 
 import psutil
 
-from experiment.environment import Environment
 from experiment.events import Usage
+from experiment.machine.background_load import system_seconds
+from experiment.machine.environment import Environment
 from experiment.memory.devices import GpuReader
 from experiment.memory.nvml import NvmlError
 from experiment.memory.process_tree import CpuSeconds, ProcessTree
-from experiment.messages import Message, message
-from experiment.noise import system_seconds
+from experiment.text.messages import Message, message
 
 EVERY_S = 0.25
 _Shares = tuple[float | None, float | None, Message | None]
@@ -42,7 +42,7 @@ class UsageMeter:
     """Takes a :class:`Usage` every 250 ms from the thread of the memory sampler.
 
     The runner's other children are its guards, which sleep while an arm runs
-    (:class:`experiment.offspring.Guard`): they are not looked up.
+    (:class:`experiment.process.process_tree.Guard`): they are not looked up.
     """
 
     def __init__(

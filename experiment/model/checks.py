@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiment.errors import UserError, user_error
-from experiment.foreign import parse_json, read_bounded
+from experiment.files.bounded_reading import parse_json, read_bounded
 from experiment.model.load import one_line, quieten
-from kvsim.geometry import geometry_from_config
+from experiment.text.errors import UserError, user_error
+from kvsim.sizing.geometry import geometry_from_config
 
 MAX_CONFIG_BYTES = 1 << 20
 _LANGUAGE_HEADS = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "CTRLLMHeadModel")

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from kvsim.whole_files import file_sha256
+from kvsim.files import file_sha256
 
 
 def weights_sha256(files: list[Path], advance: Callable[[int], None] = lambda _: None) -> str:

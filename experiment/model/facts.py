@@ -6,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiment.config import Config
-from experiment.errors import user_error
+from experiment.config.schema import Config
 from experiment.events import Event, ModelPrepared, Progress
-from experiment.messages import Message, message
 from experiment.model.builtin import recorded_sha256
 from experiment.model.checks import max_positions, read_object
 from experiment.model.digest import weights_sha256
@@ -17,8 +15,10 @@ from experiment.model.load import one_line
 from experiment.model.precision import ELEMENT_BYTES, resolve_dtype
 from experiment.model.source import Source, weight_files
 from experiment.model.tensors import check_tensors
-from kvsim.geometry import geometry_from_config
-from kvsim.whole_files import file_sha256
+from experiment.text.errors import user_error
+from experiment.text.messages import Message, message
+from kvsim.files import file_sha256
+from kvsim.sizing.geometry import geometry_from_config
 
 if TYPE_CHECKING:
     from torch import nn

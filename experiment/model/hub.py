@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiment.errors import user_error
 from experiment.events import Event, Progress
-from experiment.messages import Message, message
 from experiment.model.load import one_line
+from experiment.text.errors import user_error
+from experiment.text.messages import Message, message
 
 ASK_TIMEOUT_S = 4.0
 ASK_LIMIT_S = 8.0  # names are looked up without a timeout of their own

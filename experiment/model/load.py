@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from experiment.errors import UserError, cut, user_error
+from experiment.text.errors import UserError, cut, user_error
 
 if TYPE_CHECKING:
     import torch

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from experiment.config import Config
-from experiment.errors import UserError, cut, user_error
+from experiment.config.schema import Config
 from experiment.events import Event, Notice, Progress
-from experiment.foreign import MAX_JSON_BYTES, given_path, parse_json, read_bounded
-from experiment.messages import Message, message
+from experiment.files.bounded_reading import MAX_JSON_BYTES, given_path, parse_json, read_bounded
+from experiment.files.os_errors import os_reason
 from experiment.model.builtin import ALWAYS_RANDOM, build_model
 from experiment.model.hub import (
     INDEX,
@@ -29,7 +28,8 @@ from experiment.model.hub import (
     download,
     endpoint,
 )
-from experiment.os_errors import os_reason
+from experiment.text.errors import UserError, cut, user_error
+from experiment.text.messages import Message, message
 
 GPT2_NAMES = ("gpt2", "openai-community/gpt2")
 # Endings of the files that models of other programs, or of older versions, have their weights in.

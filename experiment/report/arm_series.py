@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import cycle, islice
 
-from experiment.arm_order import LADDER
+from experiment.config.arm_order import LADDER
 
 # Classes ``s0``, ``s1``, … of the style sheet, which have as many marks and dashes.
 SERIES = 10

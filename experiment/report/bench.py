@@ -10,7 +10,6 @@ from rich.text import Text
 from experiment.bench.data import BenchData
 from experiment.bench.rows import Row
 from experiment.events import Event, Notice
-from experiment.messages import Message
 from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import Cells, all_tables
 from experiment.report.display import Shown
@@ -18,6 +17,7 @@ from experiment.report.table import Table
 from experiment.report.terminal import terminal
 from experiment.report.texts import arm_name, translator
 from experiment.report.wrap import wrap
+from experiment.text.messages import Message
 
 _WIDEST = 100
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from experiment.bench.data import BenchData
 from experiment.bench.vllm_trials import reached, tried
-from experiment.i18n import Translator
 from experiment.report.bench_keys import bench_document, runs_on, vllm_modes, vllm_on
 from experiment.report.sourced import Teller
 from experiment.report.texts import arm_name
+from experiment.text import Translator
 
 _VERSIONS = ("python", "torch", "transformers", "numba")
 _MODEL = ("name", "dtype", "source")

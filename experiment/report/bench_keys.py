@@ -17,8 +17,8 @@ from typing import Any
 from experiment.bench.data import BenchData, Waiting
 from experiment.bench.rows import Row
 from experiment.bench.summary import lines
-from experiment.i18n import DASH
-from experiment.messages import message
+from experiment.text import DASH
+from experiment.text.messages import message
 
 _BINDS, _CORES = ("auto", "nobind"), "bench.bind.cores"
 

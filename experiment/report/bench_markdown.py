@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiment.bench.data import BenchData
-from experiment.config_reading import MAX_CONFIG_BYTES
-from experiment.errors import user_error
-from experiment.foreign import read_bounded
-from experiment.i18n import Translator
-from experiment.os_errors import writing
-from experiment.record import write_atomic
+from experiment.config.reading import MAX_CONFIG_BYTES
+from experiment.files.bounded_reading import read_bounded
+from experiment.files.os_errors import writing
+from experiment.record.log import write_atomic
 from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import all_tables
 from experiment.report.markdown import plain
 from experiment.report.tables_markdown import cells_markdown
+from experiment.text import Translator
+from experiment.text.errors import user_error
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 

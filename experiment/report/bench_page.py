@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from experiment.bench.data import FILE, BenchData
-from experiment.i18n import Translator
-from experiment.messages import Message, message
 from experiment.report.bench_facts import basis, conditions
 from experiment.report.bench_tables import all_tables
 from experiment.report.sourced import Teller
 from experiment.report.tables_page import Told, tables_html
+from experiment.text import Translator
+from experiment.text.messages import Message, message
 
 PAGE = "bench.html"
 

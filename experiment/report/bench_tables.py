@@ -13,11 +13,11 @@ from typing import Any
 from experiment.bench.data import BenchData
 from experiment.bench.summary import Line, lines
 from experiment.bench.targets import NO_SUCH_GPU, OTHERWISE, OURS
-from experiment.i18n import DASH, Translator
 from experiment.report.bench_keys import bench_document, vllm_modes, vllm_on, workload_names
 from experiment.report.block_events import has_blocks
 from experiment.report.sourced import Teller, joined
 from experiment.report.texts import arm_name
+from experiment.text import DASH, Translator
 
 # How the values of a target are written.
 _UNITS = {"ratio": "fixed.2", "ms": "fixed.1:ms", "s": "fixed.2:s", "share": "whole_percent"}

@@ -7,9 +7,9 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import Message, arm_message, message
 from experiment.report.keyed import Said
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import Message, arm_message, message
 
 # A number and its unit belong on one line.
 UNIT = re.compile(r"(?<=\d) (?=%|×|m?s\b|B\b|[KMG]iB\b)")

@@ -8,8 +8,8 @@ The record has 0 for all of them: it counts, and a gate can hold by it.
 
 from __future__ import annotations
 
-from experiment.messages import Message, message
-from experiment.results import ArmResult, Results
+from experiment.analysis.results import ArmResult, Results
+from experiment.text.messages import Message, message
 
 NO_BLOCKS: Message = message("report.unknown.no_blocks")
 _NAMES = ("preemptions", "swapped_blocks", "copied_blocks")

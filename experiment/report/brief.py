@@ -13,8 +13,8 @@ from typing import Any
 
 from rich.text import Text
 
-from experiment.config import expand_arms
-from experiment.environment import Environment
+from experiment.analysis.results import ArmResult, Claim, Results
+from experiment.config.schema import expand_arms
 from experiment.events import (
     ArmFinished,
     ArmStarted,
@@ -30,14 +30,14 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.events import Progress as ProgressEvent
-from experiment.i18n import DASH, format_bytes
-from experiment.messages import Message
+from experiment.machine.environment import Environment
 from experiment.report.console import ConsoleReporter
 from experiment.report.console_results import show_missing, show_tokens
 from experiment.report.experiment.brief import show_brief
 from experiment.report.experiment.console import show_ended_badly
 from experiment.report.texts import arm_name
-from experiment.results import ArmResult, Claim, Results
+from experiment.text import DASH, format_bytes
+from experiment.text.messages import Message
 
 _VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 # Why an ordinary run cannot tell whether paging makes generation faster.

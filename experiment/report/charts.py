@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from experiment.i18n import DASH, format_bytes
-from experiment.messages import Message, arm_message, message
+from experiment.analysis.results import ArmResult, common_bytes
+from experiment.replay.step_rows import StepRow
 from experiment.report.bilingual import Bilingual
 from experiment.report.keyed import Keys, Said
 from experiment.report.paths import bytes_path, of_arm
@@ -26,9 +26,9 @@ from experiment.report.svg import (
     tag,
     text,
 )
-from experiment.results import ArmResult, common_bytes
-from experiment.step_rows import StepRow
-from kvsim.slots import ALLOCATED_STATES, OTHER_STATES
+from experiment.text import DASH, format_bytes
+from experiment.text.messages import Message, arm_message, message
+from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
 _MOST_ROWS = 480  # on the narrow drawing half of them, which is more than it has pixels
 _MOST_MOMENTS = 24  # more lines than that would hide what they mark

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.text import Text
 
 from experiment.experiments.claims import Judged
-from experiment.messages import Message
 from experiment.report.claims_page import details, figure
 from experiment.report.console import ConsoleReporter
+from experiment.text.messages import Message
 
 _STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 

@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import quote
 
 from experiment.experiments.claims import Judged, Part
-from experiment.i18n import DASH, Translator
-from experiment.messages import Message, message
 from experiment.report.bench_tables import Cells
 from experiment.report.keyed import Said
 from experiment.report.sourced import Piece, Sourced, in_lines, told
 from experiment.report.tables_page import Told, tables_html
+from experiment.text import DASH, Translator
+from experiment.text.messages import Message, message
 
 PAGE = "claims.html"
 _COLUMNS = ("claim", "here", "verdict", "from")

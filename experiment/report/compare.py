@@ -10,8 +10,6 @@ from rich.text import Text
 
 from experiment.compare.gate import Judged, tally
 from experiment.compare.results import Comparison, Difference, Figure, Number, Row, Side, Unit
-from experiment.i18n import DASH
-from experiment.messages import Message
 from experiment.report.compare_words import (
     change_text,
     counted,
@@ -25,6 +23,8 @@ from experiment.report.simulation.writing import written
 from experiment.report.table import Table
 from experiment.report.texts import arm_name, preview
 from experiment.report.values import setting
+from experiment.text import DASH
+from experiment.text.messages import Message
 
 _STYLES = {"better": "green", "worse": "bold red", "differs": "yellow", "unknown": "yellow",
            "passed": "green", "failed": "bold red", "not_comparable": "yellow"}  # fmt: skip

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from experiment.compare.results import Comparison, Figure, Row, Side
 from experiment.experiments.found import param
-from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.compare_words import (
     change_text,
@@ -24,6 +23,7 @@ from experiment.report.html import column_heads, page_assets, templates
 from experiment.report.keyed import Paths
 from experiment.report.simulation.writing import written
 from experiment.report.svg import Words
+from experiment.text.messages import Message, message
 
 _COLUMNS = (
     "id", "arm", "metric", "unit", "kind", "better", "left", "left_low", "left_high", "right",

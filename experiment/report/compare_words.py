@@ -8,10 +8,10 @@ from typing import get_args
 from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
 from experiment.experiments.found import param
 from experiment.experiments.registry import figure_name
-from experiment.i18n import DASH
-from experiment.messages import Message, message
 from experiment.report.experiment.words import cell_label, cell_name
 from experiment.report.svg import Words
+from experiment.text import DASH
+from experiment.text.messages import Message, message
 
 
 def title(figure: Figure) -> Message:

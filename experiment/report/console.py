@@ -9,9 +9,7 @@ from typing import Any
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from experiment.arm_events import PREPARATION
-from experiment.environment import Environment
-from experiment.errors import ExitCode
+from experiment.analysis.results import Results
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -32,6 +30,8 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.events import Progress as ProgressEvent
+from experiment.machine.environment import Environment
+from experiment.replay.arm_events import PREPARATION
 from experiment.report.console_environment import show_environment
 from experiment.report.console_lines import Console
 from experiment.report.console_memory import MemoryLines
@@ -41,7 +41,7 @@ from experiment.report.display import Shown
 from experiment.report.experiment.console import show_experiment
 from experiment.report.sharing import sampling_message
 from experiment.report.texts import arm_name, preview
-from experiment.results import Results
+from experiment.text.errors import ExitCode
 
 _PROMPT_CHARACTERS = 44
 

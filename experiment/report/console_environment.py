@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from experiment.environment import ChannelStatus, Environment, Requirement
-from experiment.i18n import format_bytes
+from experiment.machine.environment import ChannelStatus, Environment, Requirement
 from experiment.report.console_lines import Console
+from experiment.text import format_bytes
 
 _STYLES = {"ok": "green", "warn": "yellow", "missing": "bold red", "optional": "dim"}
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.text import Text
 
-from experiment.i18n import Translator
-from experiment.messages import Message
 from experiment.report.table import Table
 from experiment.report.terminal import terminal
 from experiment.report.texts import translator
 from experiment.report.wrap import fold
+from experiment.text import Translator
+from experiment.text.messages import Message
 
 
 class Console:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from rich.cells import cell_len
 from rich.text import Text
 
-from experiment.environment import Environment
 from experiment.events import Channel, Reading, RunStarted, StageEntered
-from experiment.i18n import DASH, format_bytes
+from experiment.machine.environment import Environment
 from experiment.report.console_lines import Console
 from experiment.report.texts import clock
+from experiment.text import DASH, format_bytes
 
 _DEVICE_CHANNELS = (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO, Channel.SYSTEM)
 _HEADS = ("time", "moment", "kv", "process", "device")

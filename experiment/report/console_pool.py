@@ -31,11 +31,11 @@ from experiment.events import (
     TurnStarted,
     WorkloadReady,
 )
-from experiment.i18n import Translator, format_bytes
-from experiment.log_cells import cell_at
-from experiment.timeline import pool_shape
-from kvsim.ledger import Ledger, ReplayError
-from kvsim.step import plan_from_json
+from experiment.record.cells import cell_at
+from experiment.replay.timeline import pool_shape
+from experiment.text import Translator, format_bytes
+from kvsim.accounting.ledger import Ledger, ReplayError
+from kvsim.core.step import plan_from_json
 
 SECONDS = 0.1  # between two pictures
 _COLUMNS, _ROWS, _BAR, _SHORTEST = 40, 6, 18, 6

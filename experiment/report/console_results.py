@@ -7,16 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from experiment.i18n import DASH, format_bytes
-from experiment.messages import Message
-from experiment.reconcile import ALLOWED
-from experiment.report.block_events import counted, happened, has_blocks
-from experiment.report.console_lines import Console
-from experiment.report.engine_facts import engine_facts, margin_text
-from experiment.report.sharing import explanations
-from experiment.report.texts import arm_name
-from experiment.report.watched import WATCHED, Figure, watched_figure
-from experiment.results import (
+from experiment.analysis.reconcile import ALLOWED
+from experiment.analysis.results import (
     ArmResult,
     ChannelFigure,
     Claim,
@@ -25,7 +17,15 @@ from experiment.results import (
     Results,
     TokenComparison,
 )
-from kvsim.prefix import PrefixStats
+from experiment.report.block_events import counted, happened, has_blocks
+from experiment.report.console_lines import Console
+from experiment.report.engine_facts import engine_facts, margin_text
+from experiment.report.sharing import explanations
+from experiment.report.texts import arm_name
+from experiment.report.watched import WATCHED, Figure, watched_figure
+from experiment.text import DASH, format_bytes
+from experiment.text.messages import Message
+from kvsim.core.prefix import PrefixStats
 
 _Row = tuple[str | Text, Sequence[str | Text]]
 _VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}

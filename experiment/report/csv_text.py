@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from experiment.i18n import readable
+from experiment.text import readable
 
 # What a spreadsheet takes for a formula by its first character, full-width forms too.
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from experiment.interrupts import shielded
+from experiment.process.interrupts import shielded
 
 
 class Display(Protocol):

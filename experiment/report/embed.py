@@ -10,8 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiment.i18n import STEERING
 from experiment.report.csv_text import csv_encoding
+from experiment.text import STEERING
 
 # Signs that mean something in HTML or script, and those that no page shows as they are.
 _UNSAFE = re.compile(f"[<>&]|{STEERING.pattern}")

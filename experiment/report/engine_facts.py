@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from experiment.i18n import DASH, format_bytes
-from experiment.messages import Message, message
-from experiment.results import EngineResult, Margin
+from experiment.analysis.results import EngineResult, Margin
+from experiment.text import DASH, format_bytes
+from experiment.text.messages import Message, message
 
 
 @dataclass(frozen=True, slots=True)

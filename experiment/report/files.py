@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cache, partial, reduce
 from pathlib import Path
 
+from experiment.analysis.results import Results
 from experiment.compare.figures import figures_of
 from experiment.compare.results import Better, Figure
-from experiment.foreign import check_inside
-from experiment.messages import Message, message
-from experiment.os_errors import os_reason
-from experiment.record import Record, write_atomic
+from experiment.files.bounded_reading import check_inside
+from experiment.files.os_errors import os_reason
+from experiment.record.log import Record, write_atomic
 from experiment.report.ci_benchmark import FILES, benchmark_json
 from experiment.report.csv_text import csv_encoding
 from experiment.report.experiment.frame import experiment_frame
@@ -26,7 +26,7 @@ from experiment.report.frames import readings_frame, summary_frame, timeline_fra
 from experiment.report.html import report_html
 from experiment.report.plots import draw_plots
 from experiment.report.series import all_series
-from experiment.results import Results
+from experiment.text.messages import Message, message
 
 
 class ReportError(OSError):

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, get_args
 
+from experiment.analysis.results import ArmResult, PartName, Results
 from experiment.events import RunStarted
-from experiment.messages import message
-from experiment.record import Record
+from experiment.record.log import Record
+from experiment.replay.step_rows import SlotFigures, StepRow
 from experiment.report.csv_text import csv_text
 from experiment.report.series import Series
-from experiment.results import ArmResult, PartName, Results
-from experiment.step_rows import SlotFigures, StepRow
+from experiment.text.messages import message
 
 if TYPE_CHECKING:
     import pandas as pd

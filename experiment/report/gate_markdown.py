@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from experiment.compare.gate import Judged, tally
 from experiment.compare.results import Unit
-from experiment.i18n import Translator
 from experiment.report.compare import exact
 from experiment.report.markdown import plain
+from experiment.text import Translator
 
 _COLUMNS = ("figure", "limit", "allowed", "value", "verdict")
 

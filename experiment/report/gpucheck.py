@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from experiment.gpucheck.result import FILE, GpuCheck, PartResult
-from experiment.i18n import DASH, Translator
 from experiment.report.bench_tables import Cells
 from experiment.report.sourced import Teller, in_lines
 from experiment.report.tables_page import Told, tables_html
+from experiment.text import DASH, Translator
 
 _COLUMNS = ("part", "verdict", "seconds")
 _CHECK_COLUMNS = ("check", "verdict")

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from experiment.gpucheck.parts import Part
 from experiment.gpucheck.result import GpuCheck, PartResult
-from experiment.i18n import DASH, format_seconds
 from experiment.report.gpucheck import verdict_text
 from experiment.report.parts_console import PartsConsole
 from experiment.report.texts import ASCII
 from experiment.report.wrap import fold
+from experiment.text import DASH, format_seconds
 
 _STYLES = {"pass": "green", "fail": "bold red", "skipped": "dim"}
 _GAP = "  "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiment.config_reading import MAX_CONFIG_BYTES
-from experiment.errors import user_error
-from experiment.foreign import read_bounded
+from experiment.config.reading import MAX_CONFIG_BYTES
+from experiment.files.bounded_reading import read_bounded
+from experiment.files.os_errors import writing
 from experiment.gpucheck.result import GpuCheck
-from experiment.i18n import Translator
-from experiment.os_errors import writing
-from experiment.record import write_atomic
+from experiment.record.log import write_atomic
 from experiment.report.markdown import plain
+from experiment.text import Translator
+from experiment.text.errors import user_error
 
 BEGIN, END = "<!-- gpucheck: begin -->", "<!-- gpucheck: end -->"
 NONE_YET = "No GPU has been checked yet."

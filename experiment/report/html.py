@@ -18,11 +18,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from experiment.analysis.reconcile import ALLOWED
+from experiment.analysis.results import Results
 from experiment.events import WorkloadReady
-from experiment.i18n import format_bytes, readable
-from experiment.messages import Message, arm_message, message
-from experiment.reconcile import ALLOWED
-from experiment.record import Record
+from experiment.events.sampling import FIRST_BEAM_ID
+from experiment.record.log import Record
 from experiment.report import html_memory, values
 from experiment.report import html_parts as parts
 from experiment.report.bilingual import Bilingual, unbroken
@@ -55,9 +55,9 @@ from experiment.report.sharing import explanations
 from experiment.report.simulator_check import LINES, check_chart, check_rows
 from experiment.report.slotmap import MapOf, map_of, slot_map, states_of
 from experiment.report.svg import Words, patterns, swatch
-from experiment.results import Results
-from experiment.sampling import FIRST_BEAM_ID
-from kvsim.slots import ALLOCATED_STATES, OTHER_STATES
+from experiment.text import format_bytes, readable
+from experiment.text.messages import Message, arm_message, message
+from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
 _NOTHING = Markup("")
 _GAINS = ("tokens_per_s", "running", "factor", "step")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from experiment.i18n import format_bytes
-from experiment.messages import Message, message
+from experiment.text import format_bytes
+from experiment.text.messages import Message, message
 
 
 class FactRow(NamedTuple):

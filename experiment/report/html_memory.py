@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from experiment.messages import Message, message
+from experiment.analysis.results import ArmResult, ChannelFigure, Results
 from experiment.report.html_parts import Cell, Row, why_unknown
 from experiment.report.keyed import Keys, Said
 from experiment.report.paths import of_arm
 from experiment.report.watched import WATCHED, watched_figure
-from experiment.results import ArmResult, ChannelFigure, Results
+from experiment.text.messages import Message, message
 
 
 def channels(keys: Keys, results: Results) -> list[Row]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiment.analysis.results import ArmResult, Claim, RequestResult, Results
 from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
-from experiment.i18n import DASH
-from experiment.messages import Message, arm_message, message
-from experiment.record import Record
+from experiment.files.shipped import program
+from experiment.record.log import Record
 from experiment.report.block_events import NO_BLOCKS, happened, has_blocks
 from experiment.report.keyed import Keys, Said
 from experiment.report.paths import bytes_path, of_arm
 from experiment.report.sharing import sampling_message
 from experiment.report.values import excerpt, shell_text, shortened
-from experiment.results import ArmResult, Claim, RequestResult, Results
-from experiment.shipped import program
+from experiment.text import DASH
+from experiment.text.messages import Message, arm_message, message
 
 _MOST_REQUESTS, _FEWEST_REQUESTS = 40, 12  # of an arm
 _MOST_ROWS = 96  # of all arms together

@@ -13,12 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from experiment.errors import ExitCode
-from experiment.foreign import is_replaceable
-from experiment.i18n import Translator
-from experiment.locks import DRAWING_S, held, turn
-from experiment.os_errors import writing
-from experiment.record import write_atomic
+from experiment.files.bounded_reading import is_replaceable
+from experiment.files.locks import DRAWING_S, held, turn
+from experiment.files.os_errors import writing
+from experiment.record.log import write_atomic
 from experiment.report.bilingual import Bilingual
 from experiment.report.csv_text import csv_encoding
 from experiment.report.embed import safe_json
@@ -26,6 +24,8 @@ from experiment.report.html import page_assets, templates
 from experiment.report.index_entries import Entry, entries
 from experiment.report.keyed import Paths, Said
 from experiment.report.values import excerpt
+from experiment.text import Translator
+from experiment.text.errors import ExitCode
 
 INDEX_FILE = "index.html"
 # Only such a directory is ours to write into; a run may be told to lie anywhere.

@@ -25,16 +25,16 @@ from typing import Any, Literal
 
 from experiment.bench.data import FILE, BenchData
 from experiment.compare.results import Comparison
-from experiment.errors import UserError
-from experiment.foreign import MAX_JSON_BYTES, parse_json, read_bounded
+from experiment.files.bounded_reading import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.gpucheck import result as gpucheck
-from experiment.i18n import LANGUAGES
-from experiment.messages import Message, message
-from experiment.record import EVENTS_FILE, RUN_FILE
+from experiment.record.log import EVENTS_FILE, RUN_FILE
+from experiment.record.simulation import SIM_FILE
 from experiment.report import bench_page, claims_page, compare_words, paper, paper_page, sweep_page
 from experiment.report.bilingual import Bilingual
 from experiment.report.simulation.headline import headline
-from experiment.simulate.record import SIM_FILE
+from experiment.text import LANGUAGES
+from experiment.text.errors import UserError
+from experiment.text.messages import Message, message
 
 _PAGE = "report.html"
 # The first line of a log: the command and the config.

@@ -31,11 +31,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
 
+from experiment.analysis.percentiles import percentile
+from experiment.analysis.resolved_config import resolved_config
+from experiment.analysis.results import Results
 from experiment.events import ModelPrepared, RunStarted, WorkloadReady
-from experiment.i18n import format_bytes, format_seconds
-from experiment.messages import Message, message
-from experiment.percentiles import percentile
-from experiment.record import Record
+from experiment.record.log import Record
+from experiment.replay.step_rows import StepRow
 from experiment.report import values
 from experiment.report.frames import wall_clock
 from experiment.report.lifelines import lifelines
@@ -43,9 +44,8 @@ from experiment.report.player.moments import happenings, moments, pools
 from experiment.report.series import Series
 from experiment.report.simulation.figures import Unit
 from experiment.report.simulation.writing import written
-from experiment.resolved import resolved_config
-from experiment.results import Results
-from experiment.step_rows import StepRow
+from experiment.text import format_bytes, format_seconds
+from experiment.text.messages import Message, message
 
 _NAMES = ("arm", "channel", "claim", "part", "request", "id", "policy")
 _SEGMENT = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
@@ -255,7 +255,7 @@ def _factor(factor: str, document: Any) -> Any:
 
 
 def _of_list(name: str, known: Sequence[Any]) -> Any:
-    """None for a percentile of too few; see :mod:`experiment.percentiles`."""
+    """None for a percentile of too few; see :mod:`experiment.analysis.percentiles`."""
     percent = _PERCENTILE.fullmatch(name)
     return _OF_LISTS[name](known) if percent is None else percentile(known, int(percent[1]))
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from markupsafe import Markup
 
-from experiment.messages import Message, arm_message, message
+from experiment.analysis.results import ArmResult, RequestResult, Results
 from experiment.report.arm_series import arm_series
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
@@ -19,7 +19,7 @@ from experiment.report.html_parts import Cell, Row, row
 from experiment.report.keyed import Keys
 from experiment.report.paths import of_arm
 from experiment.report.svg import Scale, decimal_ticks, drawing, line, path, tag, text
-from experiment.results import ArmResult, RequestResult, Results
+from experiment.text.messages import Message, arm_message, message
 
 FEWEST = 8  # a curve over fewer requests shows the requests, not a distribution
 _HEIGHT = 190

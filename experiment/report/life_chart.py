@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from experiment.messages import arm_message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
 from experiment.report.keyed import Said
 from experiment.report.lifelines import Lifeline, Lifelines
 from experiment.report.svg import Scale, decimal_ticks, drawing, fill, line, rect, text
+from experiment.text.messages import arm_message, message
 
 MOST_LINES = 40
 _FEW = 12

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from experiment.arm_events import ArmEvents, arms_of
 from experiment.events import Step
-from experiment.record import Record
-from kvsim.step import GIVES_BACK, OpKind, StepPlan, plan_from_json
+from experiment.record.log import Record
+from experiment.replay.arm_events import ArmEvents, arms_of
+from kvsim.core.step import GIVES_BACK, OpKind, StepPlan, plan_from_json
 
 Phase = Literal["queued", "prefill", "decode", "preempted", "held"]
 PHASES: tuple[Phase, ...] = ("queued", "prefill", "decode", "preempted", "held")

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from markupsafe import Markup
 
-from experiment.messages import Message
 from experiment.report.bilingual import Bilingual
 from experiment.report.keyed import Said
 from experiment.report.svg import text
+from experiment.text.messages import Message
 
 HEIGHT = 230  # of the drawing above its labels
 _SIGN, _WIDE_SIGN = 7, 12.5  # pixels of a letter of the small size, and of a Chinese one

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from experiment.messages import Message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import NARROW, WIDE, Width
 from experiment.report.keyed import Said
@@ -15,6 +14,7 @@ from experiment.report.line_labels import HEIGHT, point_labels, text_pixels
 from experiment.report.simulation.figures import Unit, Value
 from experiment.report.simulation.writing import written
 from experiment.report.svg import Scale, decimal_ticks, drawing, line, path, tag, text
+from experiment.text.messages import Message
 
 _BESIDE = 14  # pixels between marks of one column
 _ASIDE = 4  # between upright strokes of lines

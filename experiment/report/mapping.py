@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from experiment.messages import message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
 from experiment.report.keyed import Paths, Said
 from experiment.report.series import Picture
 from experiment.report.svg import drawing, fill, line, rect, tag, text
+from experiment.text.messages import message
 
 _HEIGHT = 26
 _SEQUENCE_Y, _TABLE_Y, _POOL_Y = 26, 120, 214

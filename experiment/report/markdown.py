@@ -7,17 +7,17 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from experiment.errors import user_error
-from experiment.experiments.results import ExperimentResult
-from experiment.i18n import DASH, Translator, readable
-from experiment.messages import Message
-from experiment.os_errors import os_reason
+from experiment.analysis.experiment_results import ExperimentResult
+from experiment.analysis.results import ArmResult, Results
+from experiment.files.os_errors import os_reason
 from experiment.report import values
 from experiment.report.block_events import counted, has_blocks
 from experiment.report.experiment.markdown import experiment_markdown
 from experiment.report.experiment.page import focus_message
 from experiment.report.texts import arm_name
-from experiment.results import ArmResult, Results
+from experiment.text import DASH, Translator, readable
+from experiment.text.errors import user_error
+from experiment.text.messages import Message
 
 MOST_BYTES = 50_000
 # A step's file may be of many runs; GitHub shows none of it where it is longer than this.

@@ -13,13 +13,13 @@ from typing import Any
 
 from rich.text import Text
 
-from experiment.i18n import DASH
-from experiment.messages import Message, message
 from experiment.report.csv_text import csv_text
 from experiment.report.keyed import Said
 from experiment.report.parts_console import Advance, PartsConsole
 from experiment.report.sourced import Teller, joined, told
 from experiment.report.table import Table
+from experiment.text import DASH
+from experiment.text.messages import Message, message
 
 Data = Mapping[str, Any]
 _STYLES = {"holds": "green", "fails": "bold red", "not_judged": "dim"}

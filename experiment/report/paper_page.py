@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from experiment.i18n import Translator
 from experiment.report.bench_tables import Cells
 from experiment.report.paper import Data, claim_cells, fitted_lines, paper_document, place_in_paper
 from experiment.report.sourced import Teller
 from experiment.report.tables_page import Told, tables_html
+from experiment.text import Translator
 
 PAGE = "paper.html"
 _COLUMNS = ("claim", "paper", "ours", "tolerance", "verdict")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiment.results import ArmResult
+from experiment.analysis.results import ArmResult
 
 
 def of_arm(arm: ArmResult, path: str) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiment.i18n import Translator, format_bytes, readable
+from experiment.analysis.results import ArmResult, Results, common_bytes
 from experiment.report.fonts import plot_language
 from experiment.report.series import Series
 from experiment.report.svg import binary_ticks
 from experiment.report.texts import arm_name
-from experiment.results import ArmResult, Results, common_bytes
-from kvsim.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
+from experiment.text import Translator, format_bytes, readable
+from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from experiment.analysis.resolved_config import resolved_config
+from experiment.analysis.results import Results
 from experiment.events import ModelPrepared, WorkloadReady
-from experiment.record import Record
+from experiment.record.log import Record
 from experiment.report.embed import packed, safe_json
 from experiment.report.experiment.frame import experiment_frame
 from experiment.report.frames import readings_frame, summary_frame, timeline_frame, to_csv
 from experiment.report.series import Series
 from experiment.report.values import shortened
-from experiment.resolved import resolved_config
-from experiment.results import Results
 
 MOST_BYTES = 500_000
 _MOST_TEXT = 2000

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiment.messages import Message, message
-from experiment.results import Results
+from experiment.analysis.results import Results
+from experiment.text.messages import Message, message
 
 BEFORE = ("peak", "time", "player", "requests", "readings")
 AFTER = ("terms", "about")

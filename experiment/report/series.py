@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from experiment.arm_events import ArmEvents, arms_of
 from experiment.events import Stage, StageEntered
-from experiment.record import Record
-from experiment.step_rows import StepRow
-from experiment.timeline import pool_shape, timeline
-from kvsim.ledger import Holder, Ledger, PoolShape, ReplayError
-from kvsim.step import plan_from_json
+from experiment.record.log import Record
+from experiment.replay.arm_events import ArmEvents, arms_of
+from experiment.replay.step_rows import StepRow
+from experiment.replay.timeline import pool_shape, timeline
+from kvsim.accounting.ledger import Holder, Ledger, PoolShape, ReplayError
+from kvsim.core.step import plan_from_json
 
 MARKED_STAGES = (Stage.CACHE_READY, Stage.REQUEST_DONE, Stage.LAST_STEP, Stage.RELEASED)
 

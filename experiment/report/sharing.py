@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from experiment.conclusions import figures_of_drawing
-from experiment.messages import Message, arm_message, message
-from experiment.results import ArmResult, Results
-from experiment.sampling import SamplingConfig
+from experiment.analysis.conclusions import figures_of_drawing
+from experiment.analysis.results import ArmResult, Results
+from experiment.events.sampling import SamplingConfig
+from experiment.text.messages import Message, arm_message, message
 
 
 def sampling_message(sampling: SamplingConfig) -> Message:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from experiment.messages import arm_message, message
+from experiment.analysis.results import ArmResult, SimulatorCheck
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
 from experiment.report.simulation.charts import stairs
 from experiment.report.svg import Scale, binary_ticks, decimal_ticks, drawing, line, path, text
-from experiment.results import ArmResult, SimulatorCheck
+from experiment.text.messages import arm_message, message
 
 _HEIGHT = 180
 _MOST_ROWS = 24

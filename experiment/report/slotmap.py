@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from experiment.messages import arm_message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths
 from experiment.report.keyed import Said
 from experiment.report.series import Picture
 from experiment.report.svg import boxes, drawing, fill, text
-from kvsim.ledger import Holder, SlotState
-from kvsim.slots import ALLOCATED_STATES, OTHER_STATES
+from experiment.text.messages import arm_message, message
+from kvsim.accounting.ledger import Holder, SlotState
+from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
 _ROW = 20
 _MOST_ROWS = 24

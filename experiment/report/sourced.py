@@ -15,9 +15,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiment.i18n import DASH, Translator
 from experiment.report.bilingual import UNIT, unbroken
 from experiment.report.keyed import Paths, Said
+from experiment.text import DASH, Translator
 
 _BEHIND = " ("
 

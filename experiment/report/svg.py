@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from experiment.messages import Message
 from experiment.report.bilingual import Bilingual
 from experiment.report.keyed import Said
-from kvsim.ledger import SlotState
+from experiment.text.messages import Message
+from kvsim.accounting.ledger import SlotState
 
 # A label is a text that reads the same in every language, a message, or a number with its key.
 Words = str | Message

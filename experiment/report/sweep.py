@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from experiment.i18n import DASH
 from experiment.report.index import write_listed
 from experiment.report.parts_console import Advance, PartsConsole
 from experiment.report.simulation.figures import rounding_note
@@ -30,6 +29,7 @@ from experiment.report.sweep_page import (
     varied,
 )
 from experiment.report.table import Table
+from experiment.text import DASH
 
 # Of a large grid the console shows the beginning.
 _MOST_ROWS = 40

@@ -11,14 +11,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiment.i18n import DASH
-from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width
 from experiment.report.html import templates
 from experiment.report.keyed import WRITERS, Paths, Said
 from experiment.report.lines import LineChart, line_chart
 from experiment.report.simulation.figures import Unit, rounding_note
+from experiment.text import DASH
+from experiment.text.messages import Message, message
 
 _BYTES = "budget_bytes"
 _SEED = "seed"  # a name rather than a number

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiment import __version__
-from experiment.i18n import Translator
-from experiment.messages import Message, message
 from experiment.report.bench_tables import Cells
 from experiment.report.csv_text import csv_text
 from experiment.report.embed import packed
@@ -21,7 +19,9 @@ from experiment.report.sourced import Teller
 from experiment.report.sweep_chart import axis_name, setting, setting_kind, sweep_charts
 from experiment.report.sweep_lines import sweep_lines
 from experiment.report.tables_page import Told, tables_html
-from experiment.simulate.errors import cell_message
+from experiment.text import Translator
+from experiment.text.messages import Message, message
+from experiment.workload.kvsim_errors import cell_message
 
 TABLE, FILE, PAGE = "summary.csv", "summary.json", "sweep.html"
 # A grid may have a million cells: the page shows the first, the table has all.

@@ -8,9 +8,9 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from experiment.i18n import Translator, readable
 from experiment.report.texts import ASCII
 from experiment.report.wrap import fold, longest_word
+from experiment.text import Translator, readable
 
 _GAP = "  "
 _INDENT = 2

@@ -13,12 +13,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiment.i18n import Translator
 from experiment.report.bench_tables import Cells
 from experiment.report.bilingual import Bilingual
 from experiment.report.embed import safe_json
 from experiment.report.html import page_assets, templates
 from experiment.report.sourced import cell_markup, lines_markup, shown
+from experiment.text import Translator
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import TextIO, cast
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from experiment.i18n import readable
 from experiment.report.texts import AsciiFile
+from experiment.text import readable
 
 _WIDEST = 1000  # COLUMNS may be any number, and lines are filled up to it
 

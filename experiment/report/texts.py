@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TextIO
 
 from experiment.events import RunStarted
-from experiment.i18n import Translator, readable
-from experiment.messages import arm_message
+from experiment.text import Translator, readable
+from experiment.text.messages import arm_message
 
 ASCII = str.maketrans({"—": "-", "·": "-", "×": "x", "→": "->", "…": "...", "÷": "/", "≥": ">=",
                         "≤": "<=",

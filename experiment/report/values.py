@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
-from experiment.i18n import DASH, STEERING, format_bytes
+from experiment.text import DASH, STEERING, format_bytes
 
 _MOST_TEXT = 300
 # Of a config or a command on a page.

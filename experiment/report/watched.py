@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from experiment.messages import Message, message
+from experiment.analysis.results import ArmResult, Watch
+from experiment.analysis.watched import COST_LIMIT
 from experiment.report.values import decimal, percent, signed_size, size
-from experiment.results import ArmResult, Watch
-from experiment.watch import COST_LIMIT
+from experiment.text.messages import Message, message
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from experiment.config_reading import MAX_CONFIG_BYTES
-from experiment.errors import user_error
-from experiment.foreign import parse_json, read_bounded
-from experiment.os_errors import writing
-from experiment.record import write_atomic
-from kvsim.roofline import Latency, LinearLatency, Roofline
+from experiment.config.reading import MAX_CONFIG_BYTES
+from experiment.files.bounded_reading import parse_json, read_bounded
+from experiment.files.os_errors import writing
+from experiment.record.log import write_atomic
+from experiment.text.errors import user_error
+from kvsim.latency.roofline import Latency, LinearLatency, Roofline
 
 _KINDS: dict[str, Callable[..., LinearLatency | Roofline]] = {
     "LinearLatency": LinearLatency,

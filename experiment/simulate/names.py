@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from experiment.errors import UserError, unknown, user_error
-from experiment.i18n import format_bytes
-from experiment.messages import Message, message
-from kvsim.geometry import UnsupportedGeometryError
-from kvsim.gpus import GPUS, GPUFacts, UnknownGPUError, find_gpu
-from kvsim.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
-from kvsim.sim_config import SIM_POLICIES, PolicyName
+from experiment.text import format_bytes
+from experiment.text.errors import UserError, unknown, user_error
+from experiment.text.messages import Message, message
+from kvsim.sim.config import SIM_POLICIES, PolicyName
+from kvsim.sizing.geometry import UnsupportedGeometryError
+from kvsim.sizing.gpus import GPUS, GPUFacts, UnknownGPUError, find_gpu
+from kvsim.sizing.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
 from kvsim.traces import PRESETS
 from kvsim.traces.formats import FORMATS, Format
 

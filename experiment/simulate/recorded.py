@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiment.errors import user_error
 from experiment.events import Step, WorkloadReady
-from experiment.foreign import evaluating
-from experiment.record import EVENTS_FILE, read_record
-from kvsim.calibrate import StepRecord
-from kvsim.roofline import StepWork
-from kvsim.step import plan_from_json
+from experiment.files.bounded_reading import evaluating
+from experiment.record.log import EVENTS_FILE, read_record
+from experiment.text.errors import user_error
+from kvsim.core.step import plan_from_json
+from kvsim.latency.calibrate import StepRecord
+from kvsim.latency.roofline import StepWork
 
 
 def is_run(path: Path) -> bool:

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from experiment.messages import Message, message
-from experiment.simulate.errors import simulation_message
 from experiment.simulate.setup import PreemptionKind, Setup
 from experiment.simulate.trace import Loaded
-from kvsim.preemption_price import recompute_price, swap_price
-from kvsim.prefix_replay import EVICTIONS, NoHashIdsError, References, collect, replay_prefixes
-from kvsim.sim_config import CONTIGUOUS, PolicyName, SimulationError
-from kvsim.simulator import SimResult, simulate
+from experiment.text.messages import Message, message
+from experiment.workload.kvsim_errors import simulation_message
+from kvsim.planning.preemption_cost import recompute_price, swap_price
+from kvsim.sim.config import CONTIGUOUS, PolicyName, SimulationError
+from kvsim.sim.prefix_replay import EVICTIONS, NoHashIdsError, References, collect, replay_prefixes
+from kvsim.sim.simulator import SimResult, simulate
 
 Tick = Callable[[int], None]
 # Caches of the default sweep over capacities, each so many times as large as the one before.

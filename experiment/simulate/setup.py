@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from experiment.errors import user_error
-from experiment.simulate.errors import said
 from experiment.simulate.names import geometry_error
-from kvsim.budget import KVBudget, check_split, kv_budget, kv_copies
-from kvsim.geometry import KVGeometry, UnsupportedGeometryError
-from kvsim.gpus import GPUFacts
-from kvsim.models import ModelFacts
-from kvsim.preemption_price import COPY_S, block_transfer_s
-from kvsim.roofline import Latency, roofline
-from kvsim.sim_config import PolicyName, SimConfig
+from experiment.text.errors import user_error
+from experiment.workload.kvsim_errors import said
+from kvsim.latency.roofline import Latency, roofline
+from kvsim.planning.preemption_cost import COPY_S, block_transfer_s
+from kvsim.sim.config import PolicyName, SimConfig
+from kvsim.sizing.budget import KVBudget, check_split, kv_budget, kv_copies
+from kvsim.sizing.geometry import KVGeometry, UnsupportedGeometryError
+from kvsim.sizing.gpus import GPUFacts
+from kvsim.sizing.models import ModelFacts
 
 PreemptionKind = Literal["recompute", "swap"]
 # Host memory for everything that the pool holds, and for what waits beside it.
@@ -23,7 +23,7 @@ _HOST_POOLS = 4
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits and policies of the scheduler, see :class:`kvsim.limits.SchedulerConfig`."""
+    """Limits and policies of the scheduler, see :class:`kvsim.core.limits.SchedulerConfig`."""
 
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
@@ -73,7 +73,7 @@ class Setup:
         """One cell.
 
         Raises:
-            kvsim.sim_config.SimulationError: this policy cannot run so.
+            kvsim.sim.config.SimulationError: this policy cannot run so.
         """
         limits = self.limits
         block = self.block_size * self.slot_bytes

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiment.errors import user_error
-from experiment.room import allowed
-from experiment.simulate.errors import said
+from experiment.files.parse_memory import allowed
 from experiment.simulate.names import unknown_trace
+from experiment.text.errors import user_error
+from experiment.workload.kvsim_errors import said
 from kvsim.traces import (
     PRESETS,
     Arrivals,

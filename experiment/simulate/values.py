@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from experiment.errors import user_error
-from experiment.messages import message
-from experiment.sizes import parse_bytes, size_error
+from experiment.text.errors import user_error
+from experiment.text.messages import message
+from experiment.text.sizes import parse_bytes, size_error
 
 T = TypeVar("T")
 # One request in eleven days.

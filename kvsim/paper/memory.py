@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvsim.models import find_model
 from kvsim.paper.claims import EXACT, NOT_JUDGED, Claim, Tolerance, Unit, columns, share, within
 from kvsim.paper.steady import Steady, steady
 from kvsim.paper.workloads import GIB, SLOT_BYTES, Workload, alpaca, sharegpt
-from kvsim.sim_config import PolicyName
+from kvsim.sim.config import PolicyName
+from kvsim.sizing.models import find_model
 
 # Percentage points for every cell of Fig. 2; shares for requests at a time.
 POINTS, BATCH = within(3.0), share(0.08)

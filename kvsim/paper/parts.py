@@ -15,7 +15,7 @@ from kvsim.paper.structure import (
     sharing_claims,
 )
 from kvsim.paper.workloads import fitted
-from kvsim.preemption_price import COPY_S
+from kvsim.planning.preemption_cost import COPY_S
 
 # What the paper shows and lengths and memory do not decide; keys for reasons in words.
 UNCHECKED = (

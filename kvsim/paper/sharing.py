@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kvsim.blocks import blocks_needed
+from kvsim.accounting.sharing import Sharing
+from kvsim.core.blocks import blocks_needed
 from kvsim.paper.steady import config
 from kvsim.paper.workloads import Workload
-from kvsim.saturation import block_sum
-from kvsim.sharing import Sharing
-from kvsim.simulator import simulate
+from kvsim.planning.saturation import block_sum
+from kvsim.sim.simulator import simulate
 
 
 def samples_sharing(lengths: Iterable[tuple[int, int]], samples: int, block_size: int) -> Sharing:
@@ -34,7 +34,7 @@ def samples_sharing(lengths: Iterable[tuple[int, int]], samples: int, block_size
 
 
 def samples_saving(workload: Workload, samples: int, seed: int, requests: int = 10_000) -> float:
-    """Share of blocks saved, see :mod:`kvsim.sharing`."""
+    """Share of blocks saved, see :mod:`kvsim.accounting.sharing`."""
     lengths = ((each.prompt_tokens, each.output_tokens) for each in workload.draw(requests, seed))
     saved = samples_sharing(lengths, samples, 16).share
     assert saved is not None

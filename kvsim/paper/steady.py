@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvsim.metrics import SimResult
 from kvsim.paper.workloads import BUDGET, MAX_LENGTH, SLOT_BYTES
-from kvsim.sim_config import PolicyName, SimConfig
-from kvsim.simulator import simulate
+from kvsim.sim.config import PolicyName, SimConfig
+from kvsim.sim.metrics import SimResult
+from kvsim.sim.simulator import simulate
 from kvsim.traces.generate import Generated
 
 # In mean outputs, a token of each being a step.

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from kvsim.gpus import find_gpu
-from kvsim.models import find_model
+from kvsim.core.request import final_tokens
+from kvsim.latency.roofline import roofline
 from kvsim.paper.claims import NOT_JUDGED, Claim, Tolerance, columns, within
 from kvsim.paper.memory import NAMES
 from kvsim.paper.sharing import beams_saving, samples_saving
 from kvsim.paper.steady import config, steady
 from kvsim.paper.workloads import Workload, alpaca, sharegpt
-from kvsim.preemption_price import block_transfer_s, recompute_price, swap_price
-from kvsim.request import final_tokens
-from kvsim.roofline import roofline
-from kvsim.saturation import paged_demand
-from kvsim.sim_config import PolicyName
-from kvsim.simulator import simulate
+from kvsim.planning.preemption_cost import block_transfer_s, recompute_price, swap_price
+from kvsim.planning.saturation import paged_demand
+from kvsim.sim.config import PolicyName
+from kvsim.sim.simulator import simulate
+from kvsim.sizing.gpus import find_gpu
+from kvsim.sizing.models import find_model
 from kvsim.traces.distributions import Arrivals, Lengths
 from kvsim.traces.generate import Generated, Recipe
 

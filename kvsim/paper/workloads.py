@@ -16,8 +16,8 @@ from functools import cache
 
 import numpy as np
 
-from kvsim.models import find_model
 from kvsim.paper.claims import Fitted
+from kvsim.sizing.models import find_model
 from kvsim.traces.distributions import Arrivals, Lengths
 from kvsim.traces.generate import Generated, Recipe
 

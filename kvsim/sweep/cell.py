@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from kvsim.geometry import UnsupportedGeometryError
-from kvsim.models import find_model
-from kvsim.sim_config import SimConfig, SimulationError, catalogue_config
-from kvsim.simulator import simulate
+from kvsim.sim.config import SimConfig, SimulationError, catalogue_config
+from kvsim.sim.simulator import simulate
+from kvsim.sizing.geometry import UnsupportedGeometryError
+from kvsim.sizing.models import find_model
 from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest, rate_factor, trace_sha256
 from kvsim.traces.distributions import Arrivals
 from kvsim.traces.edit import Head, ScaleRate, WithArrivals

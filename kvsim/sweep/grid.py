@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import kvsim
-from kvsim.gpus import find_gpu
-from kvsim.models import find_model
-from kvsim.sim_config import CONTIGUOUS, SIM_POLICIES
+from kvsim.files import file_sha256
+from kvsim.sim.config import CONTIGUOUS, SIM_POLICIES
+from kvsim.sizing.gpus import find_gpu
+from kvsim.sizing.models import find_model
 from kvsim.traces.generate import PRESETS
-from kvsim.whole_files import file_sha256
 
 FORMAT = 1
 # Of SimConfig; the others follow from model and GPU, or are written down with the trace.
@@ -107,7 +107,7 @@ def expand(grid: Mapping[str, Any]) -> list[Cell]:
 
     Raises:
         SweepError: an unknown or missing axis, or one without values or with a wrong one.
-        kvsim.models.UnknownModelError, kvsim.gpus.UnknownGPUError: no such name.
+        kvsim.sizing.models.UnknownModelError, kvsim.sizing.gpus.UnknownGPUError: no such name.
     """
     axes = {name: _values(name, values) for name, values in grid.items()}
     drawn = any(name in PRESETS for name in axes.get("trace", ()))

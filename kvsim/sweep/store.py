@@ -13,9 +13,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from kvsim.files import write_whole
 from kvsim.sweep.cell import Done
 from kvsim.sweep.grid import FORMAT, Cell, canonical
-from kvsim.whole_files import write_whole
 
 _MOST_BYTES = 1 << 24
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kvsim.sim_config import CONTIGUOUS
+from kvsim.sim.config import CONTIGUOUS
 from kvsim.sweep.grid import AXES
 
 

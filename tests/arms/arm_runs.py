@@ -9,10 +9,9 @@ from pathlib import Path
 
 import real_parts
 
-from experiment.arm_events import split_by_arm
-from experiment.conclusions import evaluate
-from experiment.config import Config
-from experiment.environment import Environment
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.results import ArmResult, Results
+from experiment.config.schema import Config
 from experiment.events import (
     PoolReserved,
     Reading,
@@ -21,12 +20,13 @@ from experiment.events import (
     WorkloadReady,
     WorkloadRequest,
 )
-from experiment.prepared import Prepared
-from experiment.record import Record
-from experiment.results import ArmResult, Results
-from experiment.step_rows import StepRow
-from experiment.timeline import timeline
-from kvsim.step import StepPlan, plan_from_json
+from experiment.machine.environment import Environment
+from experiment.record.log import Record
+from experiment.replay.arm_events import split_by_arm
+from experiment.replay.step_rows import StepRow
+from experiment.replay.timeline import timeline
+from experiment.workload.prepared import Prepared
+from kvsim.core.step import StepPlan, plan_from_json
 
 # The four prompts of the worked example come to 2, 13, 110 and 2 tokens.
 BLOCK_SIZE = 16

@@ -8,10 +8,10 @@ import pytest
 from arm_runs import Run, make_config, run_arms, with_requests
 from real_parts import prepare
 
-from experiment.config import ARM_GROUPS, Config
-from experiment.environment import Environment
-from experiment.prepared import Prepared
-from experiment.workload import DEFAULT_PROMPTS
+from experiment.config.schema import ARM_GROUPS, Config
+from experiment.machine.environment import Environment
+from experiment.workload.prepared import Prepared
+from experiment.workload.requests import DEFAULT_PROMPTS
 
 CONTIGUOUS, PAGED = ARM_GROUPS["contiguous"], ARM_GROUPS["paged"]
 # Side by side in one batch they need 20 + 40 - 1 slots a row; all paged ones need 35 of 32 blocks.

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from experiment.arm_clock import Clock
 from experiment.arms.base import ArmRun
-from experiment.config import ExperimentConfig
+from experiment.config.schema import ExperimentConfig
 from experiment.events import Keyframe, Step
-from kvsim.step import StepPlan
+from experiment.events.arm_clock import Clock
+from kvsim.core.step import StepPlan
 
 _PAUSE_S = 0.2  # much longer than an idle process waits for a core
 

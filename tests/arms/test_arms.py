@@ -12,6 +12,8 @@ from arm_runs import Run, make_config, with_requests
 from transformers import GenerationMixin, GPT2LMHeadModel
 from transformers.pytorch_utils import Conv1D
 
+from experiment.analysis.results import ArmResult
+from experiment.analysis.throughput_claim import throughput
 from experiment.arms.base import ArmRun
 from experiment.arms.registry import ARMS
 from experiment.arms.task import ArmTask
@@ -29,12 +31,10 @@ from experiment.events import (
     TokenMapping,
 )
 from experiment.model.load import load_model
-from experiment.prepared import Prepared
-from experiment.results import ArmResult
-from experiment.throughput_claim import throughput
-from kvsim.blocks import blocks_needed
-from kvsim.request import final_tokens
-from kvsim.step import FinishReason
+from experiment.workload.prepared import Prepared
+from kvsim.core.blocks import blocks_needed
+from kvsim.core.request import final_tokens
+from kvsim.core.step import FinishReason
 
 RUNS = ("worked_example", "crowded", "stopping", "llama")
 SLOT_BYTES = 2 * 2 * 4 * 16 * 4  # K and V, 2 layers, 4 heads of 16, fp32

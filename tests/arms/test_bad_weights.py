@@ -8,11 +8,11 @@ from pathlib import Path
 from arm_runs import make_config, run_arms
 from safetensors.torch import load_file, save_file
 
-from experiment.environment import Environment
-from experiment.errors import ExitCode
 from experiment.events import ArmFailed, PoolReserved
-from experiment.i18n import LANGUAGES, Translator
-from experiment.prepared import Prepared
+from experiment.machine.environment import Environment
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode
+from experiment.workload.prepared import Prepared
 
 
 def test_weights_that_are_no_numbers(

@@ -14,9 +14,10 @@ from transformers import Cache, CompileConfig, GenerationMixin, GPT2LMHeadModel,
 
 from experiment.arms import contiguous
 from experiment.arms.base import ArmRun
+from experiment.arms.launch import Launch, plan_launch
 from experiment.arms.registry import ARMS
 from experiment.arms.task import ArmTask
-from experiment.config import Config, expand_arms, group_of
+from experiment.config.schema import Config, expand_arms, group_of
 from experiment.events import (
     ModelCompiled,
     ModelPrepared,
@@ -27,14 +28,13 @@ from experiment.events import (
     WorkloadReady,
     WorkloadRequest,
 )
-from experiment.first_prompts import NEW_TOKENS
-from experiment.launch import Launch, plan_launch
-from experiment.messages import Message, message
-from experiment.prepared import Prepared
-from experiment.sampling import SamplingConfig
-from experiment.timeline import pool_shape
-from kvsim.ledger import Ledger
-from kvsim.step import plan_from_json
+from experiment.events.sampling import SamplingConfig
+from experiment.replay.timeline import pool_shape
+from experiment.text.messages import Message, message
+from experiment.workload.first_prompts import NEW_TOKENS
+from experiment.workload.prepared import Prepared
+from kvsim.accounting.ledger import Ledger
+from kvsim.core.step import plan_from_json
 
 ARM = "contiguous.compiled"
 REQUESTS = [
@@ -180,7 +180,7 @@ def test_a_smaller_last_batch_is_as_large_to_compiled_code_and_the_same_in_the_l
 def test_it_is_run_by_its_own_name_and_on_a_gpu_with_a_compiler_alone(
     compiler: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiment.launch.c_compiler", lambda: compiler)
+    monkeypatch.setattr("experiment.arms.launch.c_compiler", lambda: compiler)
     assert expand_arms([ARM]) == (ARM,)
     assert ARM not in expand_arms(["contiguous"])
     assert group_of(ARM) == group_of("contiguous.batch") == "contiguous"

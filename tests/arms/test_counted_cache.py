@@ -7,10 +7,10 @@ import sys
 import pytest
 from real_parts import prepare, run_arms
 
-from experiment.analysis import arm_results
-from experiment.config import Config
-from experiment.environment import Environment
-from experiment.results import ArmResult
+from experiment.analysis.arm_results import arm_results
+from experiment.analysis.results import ArmResult
+from experiment.config.schema import Config
+from experiment.machine.environment import Environment
 
 MIB = 1 << 20
 ARM = "contiguous.batch"

@@ -12,6 +12,7 @@ import pytest
 import torch
 from pydantic import BaseModel
 
+from experiment.analysis.kernel_facts import kernel_facts
 from experiment.arms import engine_setup
 from experiment.arms.engine_setup import (
     announce_kernel,
@@ -19,17 +20,16 @@ from experiment.arms.engine_setup import (
     capture_graphs,
     kernel_of,
 )
-from experiment.config import Config
-from experiment.engine import kernels
-from experiment.engine.attention import UnsupportedModelError
-from experiment.engine.decode_graphs import DecodeCounts
-from experiment.errors import UserError
+from experiment.config.schema import Config
+from experiment.engine.attention import kernels
+from experiment.engine.attention.interface import UnsupportedModelError
+from experiment.engine.cuda.decode_graphs import DecodeCounts
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
-from experiment.i18n import LANGUAGES, Translator
-from experiment.kernel_facts import kernel_facts
-from experiment.messages import Message, message
-from experiment.record import Record
-from experiment.sampling import SamplingConfig
+from experiment.events.sampling import SamplingConfig
+from experiment.record.log import Record
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import UserError
+from experiment.text.messages import Message, message
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 OLD = message("kernel.old_gpu", found="7.0", least="8.0")

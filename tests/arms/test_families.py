@@ -27,11 +27,11 @@ from experiment.arms.contiguous import reset_cache
 from experiment.arms.contiguous_hooks import UNWRITTEN
 from experiment.arms.registry import ARMS
 from experiment.arms.task import ArmTask
-from experiment.config import Config
+from experiment.children.prepare import main as prepare
+from experiment.config.schema import Config
 from experiment.events import Event, RequestFinished, Step
-from experiment.prepare import main as prepare
-from experiment.prepared import Prepared
-from kvsim.step import plan_from_json
+from experiment.workload.prepared import Prepared
+from kvsim.core.step import plan_from_json
 
 ROWS, HEADS, SLOTS, DIM = 2, 2, 8, 4
 CPU = torch.device("cpu")

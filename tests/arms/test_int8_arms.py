@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from arm_runs import BLOCK_SIZE, Run, make_config, run_arms
 
-from experiment.environment import Environment
 from experiment.events import ArmFailed, CacheQuantized, Channel, Reading
-from experiment.i18n import LANGUAGES
-from experiment.prepared import Prepared
+from experiment.machine.environment import Environment
 from experiment.report.bilingual import Bilingual
 from experiment.report.console import ConsoleReporter
 from experiment.report.html import report_html
-from kvsim.geometry import KVGeometry
+from experiment.text import LANGUAGES
+from experiment.workload.prepared import Prepared
+from kvsim.sizing.geometry import KVGeometry
 
 PLAIN = KVGeometry(2, 4, 16, 4)
 SMALL_SLOT = 2 * 2 * 4 * 16

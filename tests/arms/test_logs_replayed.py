@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from arm_runs import Run
 
-from experiment.config import Config
-from kvsim.limits import SchedulerConfig
-from kvsim.prefix import KeyChain
-from kvsim.replay import RecordedRequest, Replay, replay_run
-from kvsim.request import Keys
+from experiment.config.schema import Config
+from kvsim.core.limits import SchedulerConfig
+from kvsim.core.prefix import KeyChain
+from kvsim.core.request import Keys
+from kvsim.sim.replay import RecordedRequest, Replay, replay_run
 
 
 def limits(config: Config, watermark: int) -> SchedulerConfig:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from arm_runs import Run, run_arms
 
-from experiment.config import Config
-from experiment.environment import Environment
+from experiment.config.schema import Config
 from experiment.events import ArmFailed
-from experiment.prepared import Prepared
-from experiment.workload import make_requests, make_workload
-from kvsim.blocks import blocks_needed
+from experiment.machine.environment import Environment
+from experiment.workload.prepared import Prepared
+from experiment.workload.requests import make_requests, make_workload
+from kvsim.core.blocks import blocks_needed
 
 PROMPTS = {"a": 18, "b": 5}
 NEW, LENGTH, BLOCK, N = 8, 32, 4, 3

@@ -8,15 +8,15 @@ from arm_runs import Run, make_config, run_arms, with_requests
 from event_makers import SLOT_BYTES, head, paged_arm, record, whole_run
 from made_up_machine import cpu_environment
 
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.results import Claim
 from experiment.arms.second_part import COPIES, LIMIT_S, has_second_part, run_second_part
 from experiment.arms.task import ArmTask
-from experiment.conclusions import evaluate
-from experiment.config import Config
-from experiment.engine.attention import ATTENTION
+from experiment.config.schema import Config
+from experiment.engine.attention.interface import ATTENTION
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from experiment.environment import Environment
 from experiment.events import (
     Channel,
     EnvironmentProbed,
@@ -28,12 +28,12 @@ from experiment.events import (
     Step,
     Usage,
 )
-from experiment.messages import message
+from experiment.machine.environment import Environment
 from experiment.model.load import load_model
-from experiment.prepared import Prepared
-from experiment.results import Claim
-from kvsim.blocks import blocks_needed
-from kvsim.request import final_tokens
+from experiment.text.messages import message
+from experiment.workload.prepared import Prepared
+from kvsim.core.blocks import blocks_needed
+from kvsim.core.request import final_tokens
 
 LENGTH, BLOCK = 64, 4
 REQUESTS = ((15, 20), (20, 3), (4, 30), (13, 1))

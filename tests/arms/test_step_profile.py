@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from experiment.arms.step_profile import StepProfiler
-from experiment.engine.packed_layers import PackedLinear
-from experiment.engine.packed_weights import pack_weights
+from experiment.engine.cpu.packed_layers import PackedLinear
+from experiment.engine.cpu.packed_weights import pack_weights
 from experiment.events import StepProfile
 
 DECODING: Any = SimpleNamespace(chunks=[SimpleNamespace(count=1, samples=True)])

@@ -16,14 +16,14 @@ from experiment.arms import transformers_paged
 from experiment.arms.base import ArmRun
 from experiment.arms.task import ArmTask
 from experiment.arms.transformers_paged import _Prefix
-from experiment.environment import Environment
 from experiment.events import Channel, ProfileRun, Reading
-from experiment.first_prompts import NEW_TOKENS
-from experiment.messages import message
-from experiment.prepared import Prepared
-from kvsim.ledger import SlotState
-from kvsim.prefix import PrefixStats
-from kvsim.step import BlockOp, OpKind, StepPlan
+from experiment.machine.environment import Environment
+from experiment.text.messages import message
+from experiment.workload.first_prompts import NEW_TOKENS
+from experiment.workload.prepared import Prepared
+from kvsim.accounting.ledger import SlotState
+from kvsim.core.prefix import PrefixStats
+from kvsim.core.step import BlockOp, OpKind, StepPlan
 
 ARM = "transformers_paged"
 INPUTS = Channel.STATIC_INPUTS

@@ -14,16 +14,16 @@ import pytest
 from experiment.bench.data import BenchData, read_data
 from experiment.bench.rounds import Ground, run_round
 from experiment.bench.workloads import TINY, ready
-from experiment.cli import main
-from experiment.config import Config
-from experiment.environment import Environment
-from experiment.errors import ExitCode, UserError
+from experiment.commands.main import main
+from experiment.config.schema import Config
 from experiment.events import EnvironmentProbed, ModelPrepared, RunFinished
-from experiment.i18n import LANGUAGES, catalogue
+from experiment.machine.environment import Environment
 from experiment.model.builtin import model_directory
-from experiment.prepared import Prepared
-from experiment.record import read_record
+from experiment.record.log import read_record
 from experiment.report.bench_markdown import BEGIN, END, write_page
+from experiment.text import LANGUAGES, catalogue
+from experiment.text.errors import ExitCode, UserError
+from experiment.workload.prepared import Prepared
 
 ASKED = ("slabs", "paged")
 HAN = re.compile(r"[\u4e00-\u9fff]")

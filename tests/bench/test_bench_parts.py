@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from experiment.arms.step_profile import ATTEND, STEP, Parts, Span, spans_of, split
-from experiment.bench.command import _parser, options_of
 from experiment.bench.data import BenchData, Waiting
 from experiment.bench.order import Pace, turned
 from experiment.bench.plan import ARMS, Options, base_config, with_run
@@ -19,15 +18,16 @@ from experiment.bench.summary import lines
 from experiment.bench.targets import TARGETS, no_matrix_ms, outcomes, ratios
 from experiment.bench.waiting import POLICIES
 from experiment.bench.workloads import FULL, TINY, ready
-from experiment.compiled_cache import numba_cache
+from experiment.commands.bench import _parser, options_of
+from experiment.commands.parser import parse
 from experiment.events import ModelPrepared
-from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.messages import message
+from experiment.files.code_cache import numba_cache
+from experiment.machine.thread_record import thread_facts
+from experiment.machine.thread_variables import bound_cores, thread_variables
 from experiment.report.bench_facts import facts
 from experiment.report.bench_tables import all_tables
-from experiment.thread_env import bound_cores, thread_variables
-from experiment.thread_record import thread_facts
-from experiment.words import parse
+from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text.messages import message
 
 GPT2 = ModelPrepared(
     name="gpt2", source="random", architecture="a", parameters=124_439_808,

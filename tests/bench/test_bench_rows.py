@@ -39,11 +39,11 @@ from experiment.events import (
     WorkloadReady,
     WorkloadRequest,
 )
-from experiment.messages import message
-from experiment.record import Record
-from kvsim.blocks import BlockPool
-from kvsim.scheduler import Request, Scheduler
-from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan, plan_to_json
+from experiment.record.log import Record
+from experiment.text.messages import message
+from kvsim.core.blocks import BlockPool
+from kvsim.core.scheduler import Request, Scheduler
+from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan, plan_to_json
 
 MS = 1_000_000
 # One layer, one head of 4: a slot is 2 * 4 * 4 = 32 bytes.
@@ -211,8 +211,8 @@ def test_only_steps_that_leave_others_waiting_count_weighted_by_time() -> None:
     lengths = [(4, 2), (4, 6), (4, 2)]
     steps = scheduled(lengths, blocks=5, step_ms=10)
     events: list[Event] = [pool(5), *steps]
-    from experiment.arm_events import split_by_arm
-    from experiment.timeline import timeline
+    from experiment.replay.arm_events import split_by_arm
+    from experiment.replay.timeline import timeline
 
     rows, _ = timeline(split_by_arm(record(events, asked(*lengths)))[0])
     waiting = [row for row in rows if row.running and row.waiting]

@@ -13,9 +13,9 @@ from experiment.bench.rows import Row
 from experiment.bench.run import Bench
 from experiment.bench.summary import lines
 from experiment.bench.targets import Outcome, outcomes
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import Message, message
 from experiment.report.bench_tables import Cells, all_tables
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import Message, message
 
 FAILED = message("failure.no_end")
 ALONE = message("bench.unjudged.vllm_alone", mode=message("bench.eager").model_dump())

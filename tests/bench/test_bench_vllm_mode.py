@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from experiment.arms.launch import BIND
 from experiment.bench import vllm_mode
 from experiment.bench.data import BenchData
 from experiment.bench.plan import Options, base_config, with_vllm
@@ -25,14 +26,13 @@ from experiment.bench.vllm_mode import (
 )
 from experiment.bench.vllm_trials import why_not_faster
 from experiment.bench.workloads import FULL, Workload
-from experiment.errors import UserError
-from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.launch import BIND
-from experiment.messages import Message, message
+from experiment.machine.thread_variables import bound_cores
 from experiment.report.bench_facts import facts
 from experiment.report.bench_page import bench_html
 from experiment.report.bench_tables import all_tables
-from experiment.thread_env import bound_cores
+from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text.errors import UserError
+from experiment.text.messages import Message, message
 
 MODES = [Mode(eager, bind) for eager in (True, False) for bind in ("auto", "0,1", "nobind")]
 FIRST = dict(zip(MODES, (10.0, 30.0, 20.0, None, 28.0, 15.0), strict=True))

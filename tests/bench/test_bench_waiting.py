@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from experiment import thread_env
+from experiment.arms.launch import Launch
 from experiment.bench.plan import Options, base_config
 from experiment.bench.rounds import Ground, RoundResult
 from experiment.bench.rows import Row
 from experiment.bench.run import Bench
 from experiment.bench.waiting import NAMES, POLICIES, waiting_as
 from experiment.bench.workloads import TINY, ready
-from experiment.config import Config
+from experiment.config.schema import Config
 from experiment.events import ModelPrepared
-from experiment.launch import Launch
-from experiment.prepared import Prepared
-from experiment.runner import _variables
-from experiment.thread_env import GIVEN, WAITING, crowded, thread_variables
+from experiment.machine import thread_variables as thread_env
+from experiment.machine.thread_variables import GIVEN, WAITING, crowded, thread_variables
+from experiment.runner.session import _variables
+from experiment.workload.prepared import Prepared
 
 GPT2 = ModelPrepared(
     name="gpt2", source="random", architecture="a", parameters=1, weights_sha256="0" * 64,

@@ -16,7 +16,7 @@ import pytest
 from real_parts import is_gone
 
 from experiment.bench import front_door as timed
-from experiment.messages import message
+from experiment.text.messages import message
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

@@ -17,10 +17,10 @@ from experiment.events import (
     WorkloadReady,
     encode,
 )
-from experiment.record import EVENTS_FILE
-from kvsim.blocks import BlockPool
-from kvsim.ledger import PoolShape
-from kvsim.scheduler import Request, Scheduler
+from experiment.record.log import EVENTS_FILE
+from kvsim.accounting.ledger import PoolShape
+from kvsim.core.blocks import BlockPool
+from kvsim.core.scheduler import Request, Scheduler
 
 MACHINE = {"device_name": "Test CPU", "cpu": {"model": "Test CPU", "usable_cores": 2}, "gpus": []}
 

@@ -15,8 +15,8 @@ from experiment.compare.facts import read_side
 from experiment.compare.gate import Limit, judge
 from experiment.compare.results import Side
 from experiment.compare.sides import compare_sides
-from experiment.errors import UserError
 from experiment.events import RunFinished
+from experiment.text.errors import UserError
 
 
 def test_a_baseline_holds_the_counts_of_its_run_and_nothing_that_scatters(tmp_path: Path) -> None:

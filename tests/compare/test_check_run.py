@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from compare_runs import events
 
-from experiment import walkthrough
-from experiment.cli import main
-from experiment.errors import ExitCode
+from experiment.commands import run as walkthrough
+from experiment.commands.main import main
 from experiment.events import encode
-from experiment.record import EVENTS_FILE
+from experiment.record.log import EVENTS_FILE
+from experiment.text.errors import ExitCode
 
 
 @pytest.mark.parametrize(("most", "code"), [(8, ExitCode.OK), (1, ExitCode.GATE)])
@@ -25,7 +25,7 @@ def test_a_gate_is_judged_by_the_run_of_this_process_whatever_that_takes(
     def measure(*_: object) -> tuple[int, bool]:
         text = "".join(encode(event) + "\n" for event in events())
         (out / EVENTS_FILE).write_text(text, encoding="utf-8")
-        monkeypatch.setattr("experiment.room._LOOK", 1)
+        monkeypatch.setattr("experiment.files.parse_memory._LOOK", 1)
         monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
         return ExitCode.OK, True
 

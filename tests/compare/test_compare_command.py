@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from compare_runs import events, write
 
-from experiment.cli import main
+from experiment.commands.main import main
 from experiment.compare.results import Comparison
-from experiment.errors import ExitCode
 from experiment.report.ci_benchmark import FILES
 from experiment.report.files import write_reports
+from experiment.text.errors import ExitCode
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 
@@ -57,7 +57,7 @@ def test_comparisons_that_begin_at_once_have_a_place_each(
     """They are named by the second, and two of them take less."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "experiment.directories.place_of_now", lambda prefix: Path("reports", prefix + "now")
+        "experiment.record.directories.place_of_now", lambda prefix: Path("reports", prefix + "now")
     )
     for _ in range(2):
         assert main(["compare", *runs, "--lang", "en"]) == ExitCode.OK
@@ -232,8 +232,8 @@ def test_a_gate_that_cannot_be_used_is_refused_before_anything_runs(
 
 
 def test_a_run_writes_what_benchmark_actions_read(tmp_path: Path) -> None:
-    from experiment.conclusions import evaluate
-    from experiment.record import read_record
+    from experiment.analysis.conclusions import evaluate
+    from experiment.record.log import read_record
 
     record = read_record(write(tmp_path / "run", events(4)))
     write_reports(record, evaluate(record), "en")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from compare_runs import figure, side
 
-from experiment.compare.checks import gate_code
+from experiment.commands.checks import gate_code
 from experiment.compare.gate import Judged, judge, read_gate, tally
 from experiment.compare.results import Side
-from experiment.errors import ExitCode, UserError
-from experiment.messages import message
+from experiment.text.errors import ExitCode, UserError
+from experiment.text.messages import message
 
 STEPS = "steps"
 

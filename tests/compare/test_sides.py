@@ -11,7 +11,6 @@ from experiment.compare.facts import read_side
 from experiment.compare.metrics import METRICS
 from experiment.compare.results import Comparison, Row
 from experiment.compare.sides import compare_sides
-from experiment.errors import UserError
 from experiment.events import (
     EngineReported,
     EngineStep,
@@ -21,7 +20,8 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.experiments.figures import FIGURES
-from experiment.i18n import LANGUAGES, catalogue
+from experiment.text import LANGUAGES, catalogue
+from experiment.text.errors import UserError
 
 
 def row(comparison: Comparison, figure_id: str) -> Row:

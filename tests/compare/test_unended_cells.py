@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from experiment.compare.figures import figures_of
-from experiment.experiments.results import (
+from experiment.analysis.experiment_results import (
     CellArm,
     CellResult,
     ExperimentResult,
     FigureInfo,
     FigureValue,
 )
-from experiment.messages import Message, message
-from experiment.results import Results
+from experiment.analysis.results import Results
+from experiment.compare.figures import figures_of
+from experiment.text.messages import Message, message
 
 
 def arm(status: Literal["finished", "failed"], reason: Message | None) -> CellArm:

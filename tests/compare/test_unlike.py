@@ -19,8 +19,8 @@ from experiment.events import (
     RunFinished,
     RunStarted,
 )
-from experiment.i18n import LANGUAGES, Translator
 from experiment.report.compare_words import counted
+from experiment.text import LANGUAGES, Translator
 
 LIMIT = "experiment.options.time_limit_s"
 

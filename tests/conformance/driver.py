@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvsim.blocks import BlockPool
-from kvsim.prefix import KeyChain
-from kvsim.scheduler import Request, Scheduler, SchedulerConfig
-from kvsim.step import OpKind, StepPlan
+from kvsim.core.blocks import BlockPool
+from kvsim.core.prefix import KeyChain
+from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.core.step import OpKind, StepPlan
 
 
 class Driver:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from driver import Driver, ops
 
-from kvsim.blocks import BlockPool, OutOfBlocksError
-from kvsim.prefix import KeyChain
-from kvsim.step import OpKind
+from kvsim.core.blocks import BlockPool, OutOfBlocksError
+from kvsim.core.prefix import KeyChain
+from kvsim.core.step import OpKind
 
 PROMPT = list(range(3 * 16 + 7))
 

@@ -6,7 +6,7 @@ import pytest
 from scheduling import add, chunks, make_scheduler, step
 
 from experiment.gpucheck.tiny_models import make_engine, solo
-from kvsim.scheduler import SchedulerConfig
+from kvsim.core.scheduler import SchedulerConfig
 
 
 def test_a_long_prefill_leaves_room_for_those_behind_it() -> None:

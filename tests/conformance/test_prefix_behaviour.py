@@ -6,9 +6,9 @@ import random
 
 from driver import Driver, ops
 
-from kvsim.ledger import Ledger, PoolShape
-from kvsim.prefix import KeyChain
-from kvsim.step import OpKind
+from kvsim.accounting.ledger import Ledger, PoolShape
+from kvsim.core.prefix import KeyChain
+from kvsim.core.step import OpKind
 
 STEM = list(range(12))
 

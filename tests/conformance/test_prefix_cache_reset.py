@@ -6,7 +6,7 @@ import pytest
 
 from experiment.engine.engine import Engine
 from experiment.gpucheck.tiny_models import make_engine, solo
-from kvsim.step import BlockOp, OpKind
+from kvsim.core.step import BlockOp, OpKind
 
 PROMPT = list(range(1, 14))  # three full blocks of 4 and a token
 

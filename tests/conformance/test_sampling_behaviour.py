@@ -11,8 +11,8 @@ import torch
 from experiment.engine.engine import Engine
 from experiment.engine.sampling import Sampler, SamplingParams, sample_all
 from experiment.gpucheck.tiny_models import VOCABULARY, make_engine, solo
-from kvsim.blocks import blocks_needed
-from kvsim.step import Finish, FinishReason, OpKind
+from kvsim.core.blocks import blocks_needed
+from kvsim.core.step import Finish, FinishReason, OpKind
 
 PROMPT = list(range(3, 13))
 HOT = SamplingParams(temperature=1.5, seed=11)

@@ -10,9 +10,9 @@ from driver import Driver
 from scheduling import add, chunks, make_scheduler, step
 
 from experiment.gpucheck.tiny_models import make_engine, solo
-from kvsim.queues import FcfsQueue, PriorityQueue
-from kvsim.request import Request
-from kvsim.step import FinishReason
+from kvsim.core.queues import FcfsQueue, PriorityQueue
+from kvsim.core.request import Request
+from kvsim.core.step import FinishReason
 
 
 def test_22_the_second_of_two_long_prompts_gets_what_is_left_of_the_budget() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from experiment.engine.engine import Engine, StepOutcome
-from kvsim.ledger import Ledger, PoolShape
-from kvsim.recount import recount
-from kvsim.step import Finish, OpKind, StepPlan
+from kvsim.accounting.ledger import Ledger, PoolShape
+from kvsim.accounting.recount import recount
+from kvsim.core.step import Finish, OpKind, StepPlan
 
 
 class CheckedRun:

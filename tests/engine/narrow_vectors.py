@@ -9,8 +9,8 @@ from llvmlite import binding
 narrow = binding.FeatureMap({**binding.get_host_cpu_features(), "avx512f": False})
 binding.get_host_cpu_features = lambda: narrow
 
-from experiment.engine import panel_products as module  # noqa: E402
-from experiment.engine.panels import pack, panels_of  # noqa: E402
+from experiment.engine.cpu import panel_products as module  # noqa: E402
+from experiment.engine.cpu.panels import pack, panels_of  # noqa: E402
 
 POSTS = {
     ("none", ""): lambda y: y,

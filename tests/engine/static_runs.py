@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from experiment.engine.decode_graphs import Work
-from experiment.engine.kernels import torch_kernel
+from experiment.engine.attention.kernels import torch_kernel
+from experiment.engine.cuda.decode_graphs import Work
+from experiment.engine.cuda.static_decode import StaticInputs
 from experiment.engine.quantized import LayerKV, QuantizedKV, to_blocks
-from experiment.engine.static_decode import StaticInputs
 from experiment.engine.step_inputs import StepInputs
 
 

@@ -19,17 +19,17 @@ from typing import Any
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from experiment.engine.attention import ATTENTION
+from experiment.engine.attention.interface import ATTENTION
+from experiment.engine.attention.kernels import FUSED, warm_up
+from experiment.engine.cpu.packed_layers import PackedLinear
+from experiment.engine.cpu.packed_weights import pack_weights
 from experiment.engine.engine import Engine
-from experiment.engine.kernels import FUSED, warm_up
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.packed_layers import PackedLinear
-from experiment.engine.packed_weights import pack_weights
 from experiment.memory.tensors import storage_bytes
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model
-from kvsim.geometry import KVGeometry
+from kvsim.sizing.geometry import KVGeometry
 
 GPT2 = KVGeometry(12, 12, 64, 4)
 BLOCK, BLOCKS = 16, 700

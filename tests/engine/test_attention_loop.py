@@ -9,8 +9,8 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
-from experiment.engine.attention_loop import add_run, score_run, vectors_of  # noqa: E402
-from experiment.engine.vectors import LANES, other_processor  # noqa: E402
+from experiment.engine.cpu.attention_loop import add_run, score_run, vectors_of  # noqa: E402
+from experiment.engine.cpu.vectors import LANES, other_processor  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     LANES != 16 or other_processor(), reason="the loops are for processors with AVX-512"

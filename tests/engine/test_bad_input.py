@@ -14,7 +14,7 @@ from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.sampling import InvalidLogitsError, Sampler, SamplingParams, sample_all
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, make_engine, solo, tiny
-from kvsim.scheduler import RequestRefusedError, SchedulerConfig
+from kvsim.core.scheduler import RequestRefusedError, SchedulerConfig
 
 BLOCKS = 12
 PROMPT = [1, 2, 3, 4, 5]

@@ -11,16 +11,16 @@ import pytest
 import torch
 from checked_run import CheckedRun
 
-from experiment.engine.attention import ATTENTION
+from experiment.engine.attention.interface import ATTENTION
 from experiment.engine.beam_search import BeamParams
 from experiment.engine.engine import FIRST_BEAM_ID, Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.gpucheck.tiny_models import CONFIGS, FAMILIES, VOCABULARY, build, geometry, solo
-from kvsim.group import most_blocks
-from kvsim.ledger import Ledger
-from kvsim.scheduler import Request, RequestRefusedError, SchedulerConfig
-from kvsim.step import Finish, FinishReason, OpKind
+from kvsim.accounting.ledger import Ledger
+from kvsim.core.group import most_blocks
+from kvsim.core.scheduler import Request, RequestRefusedError, SchedulerConfig
+from kvsim.core.step import Finish, FinishReason, OpKind
 
 # Initialiser ranges: flat distributions, where beams change places often, and peaked ones.
 FLAT, PEAKED = 0.08, 0.3

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from experiment.engine import control
-from experiment.engine.attention import ATTENTION
+from experiment.engine.attention.interface import ATTENTION
 from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, geometry, solo, tiny
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model
-from kvsim.geometry import geometry_from_config
+from kvsim.sizing.geometry import geometry_from_config
 
 
 @pytest.mark.parametrize("family", FAMILIES)

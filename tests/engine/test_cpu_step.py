@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from experiment.engine import compiled
-from experiment.engine.cpu_step import apart, write_and_attend
-from experiment.engine.kernels import numba_fused, numba_kernel, numba_scatter
+from experiment.engine.attention.kernels import numba_fused, numba_kernel, numba_scatter
+from experiment.engine.cpu import compiled
+from experiment.engine.cpu.layer_step import apart, write_and_attend
 from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.step_inputs import StepInputs, build_inputs
 from experiment.gpucheck.kernel_cases import Case, make_step
-from kvsim.geometry import KVGeometry
-from kvsim.step import Chunk, StepPlan
+from kvsim.core.step import Chunk, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 CPU = torch.device("cpu")
 

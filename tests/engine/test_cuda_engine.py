@@ -12,22 +12,27 @@ import pytest
 import torch
 from checked_run import CheckedRun
 
-from experiment.engine.decode_graphs import cuda_capture
+from experiment.config.kv_dtype import cache_geometry
+from experiment.engine.attention.kernel_choice import choose_kernel
+from experiment.engine.attention.kernels import (
+    KERNELS,
+    reference_kernel,
+    torch_kernel,
+    triton_module,
+)
+from experiment.engine.attention.lookup import layouts, queries, time_lookup
+from experiment.engine.cuda.decode_graphs import cuda_capture
+from experiment.engine.cuda.triton_support import reason_against
 from experiment.engine.engine import Engine
-from experiment.engine.kernel_choice import choose_kernel
-from experiment.engine.kernels import KERNELS, reference_kernel, torch_kernel, triton_module
 from experiment.engine.kv_pool import KVPool, scatter
-from experiment.engine.lookup import layouts, queries, time_lookup
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import FP8, KV_DTYPES, LayerKV, from_blocks
 from experiment.engine.sampling import Sampler, SamplingParams, sample_all
-from experiment.engine.triton_support import reason_against
 from experiment.gpucheck.kernel_cases import CASES, Case, Step, make_step, moved
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
-from experiment.kv_dtype import cache_geometry
-from kvsim.geometry import KVGeometry
-from kvsim.scheduler import SchedulerConfig
-from kvsim.step import BlockOp, OpKind, StepPlan
+from kvsim.core.scheduler import SchedulerConfig
+from kvsim.core.step import BlockOp, OpKind, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 pytestmark = [
     pytest.mark.cuda,

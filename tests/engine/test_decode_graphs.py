@@ -10,14 +10,15 @@ from checked_run import CheckedRun
 from static_runs import call_again, flat_kernel, traced
 from transformers import MistralConfig
 
-from experiment.engine import kernels
-from experiment.engine.attention import UnsupportedModelError
-from experiment.engine.decode_graphs import Capture, DecodeGraphs, padded_sizes
+from experiment.config.kv_dtype import cache_geometry
+from experiment.engine.attention import kernels
+from experiment.engine.attention.interface import UnsupportedModelError
+from experiment.engine.cuda.decode_graphs import Capture, DecodeGraphs, padded_sizes
+from experiment.engine.cuda.static_decode import StaticBuffers
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES, bits
-from experiment.engine.static_decode import StaticBuffers
 from experiment.engine.step_inputs import build_inputs
 from experiment.gpucheck.tiny_models import (
     CONFIGS,
@@ -30,10 +31,9 @@ from experiment.gpucheck.tiny_models import (
     solo,
     tiny,
 )
-from experiment.kv_dtype import cache_geometry
-from kvsim.geometry import KVGeometry
-from kvsim.scheduler import SchedulerConfig
-from kvsim.step import Chunk, OpKind, StepPlan
+from kvsim.core.scheduler import SchedulerConfig
+from kvsim.core.step import Chunk, OpKind, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 CPU = torch.device("cpu")
 

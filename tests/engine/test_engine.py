@@ -10,12 +10,12 @@ import pytest
 from experiment.engine.engine import Engine
 from experiment.engine.sampling import InvalidLogitsError
 from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, VOCABULARY, make_engine, solo
-from kvsim.blocks import blocks_needed
-from kvsim.ledger import Ledger, PoolShape
-from kvsim.recount import recount
-from kvsim.request import final_tokens
-from kvsim.scheduler import RequestRefusedError
-from kvsim.step import FinishReason, StepPlan
+from kvsim.accounting.ledger import Ledger, PoolShape
+from kvsim.accounting.recount import recount
+from kvsim.core.blocks import blocks_needed
+from kvsim.core.request import final_tokens
+from kvsim.core.scheduler import RequestRefusedError
+from kvsim.core.step import FinishReason, StepPlan
 
 Request = tuple[list[int], int]
 

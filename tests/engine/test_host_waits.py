@@ -12,16 +12,16 @@ import pytest
 import torch
 from static_runs import call_again, flat_kernel
 
-from experiment.engine import kernels
+from experiment.config.kv_dtype import cache_geometry
+from experiment.engine.attention import kernels
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES
 from experiment.engine.sampling import SamplingParams
 from experiment.gpucheck.tiny_models import CONFIGS, POSITIONS, VOCABULARY, build, geometry
-from experiment.kv_dtype import cache_geometry
-from kvsim.scheduler import SchedulerConfig
-from kvsim.step import OpKind
+from kvsim.core.scheduler import SchedulerConfig
+from kvsim.core.step import OpKind
 
 META = torch.device("meta")
 RANDOM = SamplingParams(0.8, 5, 0.9, 3, frozenset({7}), min_new_tokens=9)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiment.engine import huge_pages
-from experiment.engine.huge_pages import onto_huge_pages, page_bytes
-from experiment.engine.packed_layers import PackedLinear
-from experiment.engine.packed_weights import pack_weights
+from experiment.engine.cpu import huge_pages
+from experiment.engine.cpu.huge_pages import onto_huge_pages, page_bytes
+from experiment.engine.cpu.packed_layers import PackedLinear
+from experiment.engine.cpu.packed_weights import pack_weights
 
 PAGE = page_bytes()
 needs_pages = pytest.mark.skipif(PAGE is None, reason="huge pages: none here, or not to be used")

@@ -14,19 +14,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiment import compiled_cache
-from experiment.engine import kernels, torch_threads, triton_support
+from experiment.engine.attention import kernels
+from experiment.engine.attention.kernel_choice import choose_kernel
+from experiment.engine.attention.kernels import KERNELS, Kernel, gather, reference_kernel
+from experiment.engine.cpu import torch_threads
+from experiment.engine.cuda import triton_support
+from experiment.engine.cuda.triton_support import reason_against
 from experiment.engine.engine import Engine
-from experiment.engine.kernel_choice import choose_kernel
-from experiment.engine.kernels import KERNELS, Kernel, gather, reference_kernel
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.step_inputs import StepInputs, build_inputs
-from experiment.engine.triton_support import reason_against
+from experiment.files import code_cache as compiled_cache
 from experiment.gpucheck.kernel_cases import CASES, Case, make_step
 from experiment.gpucheck.tiny_models import FAMILIES, geometry, solo, tiny
-from kvsim.geometry import KVGeometry
-from kvsim.step import Chunk, StepPlan
+from kvsim.core.step import Chunk, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 cpu_kernel = kernels.cpu_kernel_module()
 CPU = torch.device("cpu")
@@ -97,9 +99,11 @@ def test_threads_change_nothing(
         monkeypatch.setattr(torch_threads, "pool", lambda: None)
     step = make_step(Case(((400, 1), (9, 1), (90, 3)), block_size, *heads, dim=64))
     alone = numba_alone(step.q, step.kv, step.inputs, step.scale)
-    monkeypatch.setattr("experiment.engine.compiled._WORTH_A_THREAD", 0)
+    monkeypatch.setattr("experiment.engine.cpu.compiled._WORTH_A_THREAD", 0)
     for threads in (2, 3, 40):
-        monkeypatch.setattr("experiment.engine.compiled._threads", lambda threads=threads: threads)
+        monkeypatch.setattr(
+            "experiment.engine.cpu.compiled._threads", lambda threads=threads: threads
+        )
         for _ in range(5):
             assert torch.equal(numba_alone(step.q, step.kv, step.inputs, step.scale), alone)
 
@@ -305,10 +309,10 @@ def test_auto_is_torch_where_numba_cannot_be_imported(monkeypatch: pytest.Monkey
 def test_warm_up_imports_numba_and_leaves_compiled_code_in_the_cache(tmp_path: Path) -> None:
     code = (
         "import sys, torch\n"
-        "from experiment.engine import kernels\n"
+        "from experiment.engine.attention import kernels\n"
         "assert 'numba' not in sys.modules\n"
         "kernels.warm_up('numba', torch.device('cpu'), torch.float32)\n"
-        "from experiment.engine import cpu_kernel\n"
+        "from experiment.engine.cpu import attention_kernel as cpu_kernel\n"
         "print(sum(cpu_kernel._attend.stats.cache_hits.values()))\n"
     )
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
@@ -361,7 +365,7 @@ def test_a_triton_that_cannot_be_imported_is_a_reason_not_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(triton_support.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setitem(sys.modules, "experiment.engine.triton_tile", None)
+    monkeypatch.setitem(sys.modules, "experiment.engine.cuda.triton_tile", None)
     reason = reason_against(torch.device("cuda"))
     assert reason is not None
     assert reason.key == "kernel.triton_fails"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from experiment.engine.cpu.packed_weights import pack_weights
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.last_layer import last_feed_forward, on_rows
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.packed_weights import pack_weights
 from experiment.engine.step_inputs import build_inputs
 from experiment.gpucheck.tiny_models import CONFIGS, FAMILIES, build, geometry, tiny
-from kvsim.step import Chunk, StepPlan
+from kvsim.core.step import Chunk, StepPlan
 
 
 @pytest.mark.parametrize("family", FAMILIES)

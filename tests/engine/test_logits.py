@@ -12,8 +12,8 @@ from experiment.engine.control import damage_block, damage_slot
 from experiment.engine.engine import Engine
 from experiment.engine.step_inputs import StepInputs
 from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, VOCABULARY, make_engine, tiny
-from kvsim.blocks import blocks_needed
-from kvsim.request import final_tokens
+from kvsim.core.blocks import blocks_needed
+from kvsim.core.request import final_tokens
 
 TOLERANCE = 1e-4  # of the largest magnitude among the logits of a position
 

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from experiment.engine import kernels, lookup
-from experiment.engine.lookup import Lookup, layouts, queries, time_lookup
-from kvsim.geometry import KVGeometry
+from experiment.engine.attention import kernels, lookup
+from experiment.engine.attention.lookup import Lookup, layouts, queries, time_lookup
+from kvsim.sizing.geometry import KVGeometry
 
 SHAPE = KVGeometry(1, 2, 8, 4)
 LAUNCH_S = 1e-5

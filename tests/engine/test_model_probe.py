@@ -16,15 +16,20 @@ from transformers import (
     PretrainedConfig,
 )
 
-from experiment.engine.attention import ATTENTION, PagedStep, UnsupportedModelError, paged_attention
+from experiment.engine.attention.interface import (
+    ATTENTION,
+    PagedStep,
+    UnsupportedModelError,
+    paged_attention,
+)
+from experiment.engine.attention.kernels import KERNELS
 from experiment.engine.engine import Engine
-from experiment.engine.kernels import KERNELS
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, probe
 from experiment.engine.step_inputs import build_inputs
 from experiment.gpucheck.tiny_models import FAMILIES, GROUPED, build, geometry, solo, tiny
-from kvsim.geometry import KVGeometry, geometry_from_config
-from kvsim.step import Chunk, StepPlan
+from kvsim.core.step import Chunk, StepPlan
+from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 
 SHAPE = KVGeometry(layers=2, kv_heads=2, head_dim=4, element_bytes=4)
 

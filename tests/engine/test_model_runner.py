@@ -14,8 +14,8 @@ from experiment.engine.model_runner import ModelRunner
 from experiment.engine.sampling import InvalidLogitsError
 from experiment.engine.step_inputs import build_inputs
 from experiment.gpucheck.tiny_models import CONFIGS, build, geometry, make_engine, tiny
-from kvsim.geometry import KVGeometry
-from kvsim.step import BlockOp, Chunk, OpKind, StepPlan
+from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 CPU = torch.device("cpu")
 

@@ -16,15 +16,15 @@ from transformers import GemmaConfig, GPT2Config, LlamaConfig
 from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
-from experiment.engine import packed_layers, panels
-from experiment.engine.attention import ATTENTION, UnsupportedModelError
+from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
+from experiment.engine.cpu import packed_layers, panels
+from experiment.engine.cpu.mapped_pages import give_back
+from experiment.engine.cpu.packed_layers import PackedEmbedding, PackedLinear, _product_of
+from experiment.engine.cpu.packed_weights import pack_weights
+from experiment.engine.cpu.panels import pack, panels_of
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
-from experiment.engine.mapped_pages import give_back
 from experiment.engine.model_runner import ModelRunner, plain_logits, probe
-from experiment.engine.packed_layers import PackedEmbedding, PackedLinear, _product_of
-from experiment.engine.packed_weights import pack_weights
-from experiment.engine.panels import pack, panels_of
 from experiment.gpucheck.tiny_models import (
     CONFIGS,
     FAMILIES,
@@ -38,7 +38,7 @@ from experiment.gpucheck.tiny_models import (
 )
 from experiment.memory.tensors import storage_bytes
 from experiment.model.load import load_model
-from kvsim.scheduler import SchedulerConfig
+from kvsim.core.scheduler import SchedulerConfig
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-4
@@ -388,7 +388,7 @@ def test_a_fused_activation_that_fails_is_taken_back(monkeypatch: pytest.MonkeyP
         return torch.ops.mkldnn._linear_pointwise(rows, packed, bias, operation, *rest)
 
     monkeypatch.setattr(packed_layers, "_linear", only_plain)
-    monkeypatch.setattr("experiment.engine.few_rows.FewRows.product", lambda *_: None)
+    monkeypatch.setattr("experiment.engine.cpu.few_rows.FewRows.product", lambda *_: None)
     model = _Named(ACT2FN["gelu_new"], once=True).requires_grad_(False)
     x = torch.randn(20, 16)
     expected = model(x)
@@ -419,9 +419,9 @@ def test_no_more_than_the_weight_at_hand_is_held_twice(tmp_path: Path) -> None:
 _PEAK = """
 import sys, torch
 from pathlib import Path
-from experiment.engine.packed_weights import pack_weights
+from experiment.engine.cpu.packed_weights import pack_weights
 from experiment.model.load import load_model
-from experiment.engine.kernels import few_rows_module
+from experiment.engine.attention.kernels import few_rows_module
 from experiment.memory.tensors import storage_bytes, trim
 
 def status(name):

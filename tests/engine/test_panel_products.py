@@ -12,15 +12,15 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
-from experiment.engine import kernels
-from experiment.engine.kernels import few_rows_module
-from experiment.engine.packed_layers import PackedLinear
-from experiment.engine.packed_weights import pack_weights
-from experiment.engine.panels import pack, panels_of
+from experiment.engine.attention import kernels
+from experiment.engine.attention.kernels import few_rows_module
+from experiment.engine.cpu.packed_layers import PackedLinear
+from experiment.engine.cpu.packed_weights import pack_weights
+from experiment.engine.cpu.panels import pack, panels_of
 
 MODULE: Any = few_rows_module()
 if MODULE is not None:
-    from experiment.engine.vector_activation import activate
+    from experiment.engine.cpu.vector_activation import activate
 pytestmark = pytest.mark.skipif(MODULE is None, reason="needs AVX2 and Numba")
 POSTS: dict[tuple[str, str], Any] = {
     ("none", ""): lambda y: y,

@@ -13,10 +13,10 @@ from test_sharing import Job, largest_need, random_jobs, run
 from experiment.engine.beam_search import BeamParams
 from experiment.engine.engine import Engine
 from experiment.gpucheck.tiny_models import VOCABULARY, make_engine
-from kvsim.prefix import KeyChain
-from kvsim.replay import RecordedRequest, Replay, replay_run
-from kvsim.request import Keys
-from kvsim.step import Chunk, OpKind, StepPlan
+from kvsim.core.prefix import KeyChain
+from kvsim.core.request import Keys
+from kvsim.core.step import Chunk, OpKind, StepPlan
+from kvsim.sim.replay import RecordedRequest, Replay, replay_run
 
 SIZE = 4
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from experiment.arms import paged
-from experiment.config import Config
+from experiment.config.schema import Config
 from experiment.engine.kv_pool import KVPool
-from kvsim.geometry import KVGeometry
-from kvsim.step import BlockOp, OpKind, StepPlan
+from kvsim.core.step import BlockOp, OpKind, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 SHAPE = KVGeometry(layers=2, kv_heads=2, head_dim=4, element_bytes=4)
 

@@ -7,7 +7,7 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
-from experiment.engine.cpu_kernel import _place, _run_after  # noqa: E402
+from experiment.engine.cpu.attention_kernel import _place, _run_after  # noqa: E402
 
 BLOCKS, HEADS, SIZE, DIM = 6, 3, 4, 16
 TABLE = np.array([4, 1, 5], np.int32)

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_kernels import CASES, numba_alone
 
-from experiment.engine.kernels import KERNELS, READS_QUANTIZED, Kernel, warm_up
+from experiment.config.kv_dtype import cache_geometry
+from experiment.engine.attention.kernels import KERNELS, READS_QUANTIZED, Kernel, warm_up
 from experiment.engine.kv_pool import KVPool, PoisonError, scatter
 from experiment.engine.quantized import (
     FP8,
@@ -30,9 +31,8 @@ from experiment.engine.quantized import (
     write,
 )
 from experiment.gpucheck.kernel_cases import Case, make_step
-from experiment.kv_dtype import cache_geometry
-from kvsim.geometry import KVGeometry
-from kvsim.step import BlockOp, OpKind, StepPlan
+from kvsim.core.step import BlockOp, OpKind, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 CPU = torch.device("cpu")
 SHAPE = KVGeometry(layers=2, kv_heads=3, head_dim=8, element_bytes=4)
@@ -201,7 +201,7 @@ def test_every_kernel_reads_the_same_from_eight_bits(kv_dtype: str, case: Case) 
 
 def int8_alone(q: torch.Tensor, kv: QuantizedKV, step: object) -> torch.Tensor:
     """Everything in place, large chunks too."""
-    from experiment.engine import cpu_kernel_int8
+    from experiment.engine.cpu import attention_kernel_int8 as cpu_kernel_int8
 
     inputs, scale = step.inputs, step.scale  # type: ignore[attr-defined]
     out = torch.empty_like(q)
@@ -261,9 +261,11 @@ def test_numbers_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> No
     step = make_step(Case(((400, 1), (9, 1), (90, 3)), 16, 6, 2, dim=64))
     kv = from_blocks(step.kv, torch.int8)
     alone = int8_alone(step.q, kv, step)
-    monkeypatch.setattr("experiment.engine.compiled._WORTH_A_THREAD", 0)
+    monkeypatch.setattr("experiment.engine.cpu.compiled._WORTH_A_THREAD", 0)
     for threads in (2, 40):
-        monkeypatch.setattr("experiment.engine.compiled._threads", lambda threads=threads: threads)
+        monkeypatch.setattr(
+            "experiment.engine.cpu.compiled._threads", lambda threads=threads: threads
+        )
         assert torch.equal(int8_alone(step.q, kv, step), alone)
 
 

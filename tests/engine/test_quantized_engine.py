@@ -15,6 +15,7 @@ import pytest
 import torch
 from test_sharing import Job, count_ops, largest_need, random_jobs, run
 
+from experiment.config.kv_dtype import cache_geometry
 from experiment.engine import kv_error
 from experiment.engine.engine import Engine
 from experiment.engine.kv_error import KVError, measure
@@ -24,8 +25,7 @@ from experiment.engine.quantized import KV_DTYPES, QuantizedKV, from_blocks
 from experiment.engine.sampling import InvalidLogitsError
 from experiment.engine.step_inputs import build_inputs
 from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, geometry, make_engine, tiny
-from experiment.kv_dtype import cache_geometry
-from kvsim.step import Chunk, OpKind, StepPlan
+from kvsim.core.step import Chunk, OpKind, StepPlan
 
 CPU = torch.device("cpu")
 

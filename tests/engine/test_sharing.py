@@ -10,11 +10,11 @@ import pytest
 
 from experiment.engine.engine import Engine
 from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, make_engine, solo
-from kvsim.blocks import blocks_needed
-from kvsim.ledger import Ledger, PoolShape
-from kvsim.recount import recount
-from kvsim.request import final_tokens
-from kvsim.step import OpKind, StepPlan
+from kvsim.accounting.ledger import Ledger, PoolShape
+from kvsim.accounting.recount import recount
+from kvsim.core.blocks import blocks_needed
+from kvsim.core.request import final_tokens
+from kvsim.core.step import OpKind, StepPlan
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,16 @@ import torch
 from checked_run import CheckedRun
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from experiment.config.kv_dtype import cache_geometry
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES
 from experiment.engine.swap import CudaStreams, StreamTransfers, Transfers, transfers_for
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
-from experiment.kv_dtype import cache_geometry
-from kvsim.geometry import KVGeometry
-from kvsim.scheduler import SchedulerConfig
-from kvsim.step import BlockOp, OpKind, StepPlan
+from kvsim.core.scheduler import SchedulerConfig
+from kvsim.core.step import BlockOp, OpKind, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 CPU = torch.device("cpu")
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from experiment.engine import torch_threads
-from experiment.engine.compiled import even_pieces, run_job
-from experiment.engine.torch_threads import (
+from experiment.engine.cpu import torch_threads
+from experiment.engine.cpu.compiled import even_pieces, run_job
+from experiment.engine.cpu.torch_threads import (
     BROKEN,
     LONGEST,
     entry,
@@ -118,7 +118,7 @@ import torch
 torch.set_num_threads(3)
 torch.ones(512, 512) @ torch.ones(512, 512)
 torch.ones(1 << 22).add_(1)
-from experiment.engine import compiled, torch_threads
+from experiment.engine.cpu import compiled, torch_threads
 torch_threads.pool()
 compiled._threads = lambda: 3
 before = set(os.listdir("/proc/self/task"))

@@ -89,8 +89,8 @@ class Recorder:
 
 def launched(monkeypatch: pytest.MonkeyPatch, shape: Shape) -> list[Launch]:
     """Everything that a run launches for one layer of this shape."""
-    from experiment.engine import triton_decode, triton_prefill, triton_write
-    from experiment.engine.triton_kernel import warm_up
+    from experiment.engine.cuda import triton_decode, triton_prefill, triton_write
+    from experiment.engine.cuda.triton_kernel import warm_up
 
     found: list[Launch] = []
     for module, names in (
@@ -210,7 +210,7 @@ def test_kernels_compile_for_gpus_and_fit_them(
 def test_what_enlarges_scales_compiles_for_gpus(
     capability: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from experiment.engine import triton_rescale
+    from experiment.engine.cuda import triton_rescale
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     launches: list[tuple[Any, tuple[Any, ...], dict[str, int]]] = []

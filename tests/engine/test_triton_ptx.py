@@ -59,7 +59,7 @@ def execute(ptx: str, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_every_int8_comes_out_at_every_place_of_a_word(dtype: torch.dtype) -> None:
-    from experiment.engine import triton_tile
+    from experiment.engine.cuda import triton_tile
 
     half = dtype == torch.float16
     ptx = triton_tile._TO_FLOAT16 if half else triton_tile._TO_BFLOAT16

@@ -13,28 +13,23 @@ import torch
 from checked_run import CheckedRun
 
 from experiment.arms.engine_setup import compile_kernel
-from experiment.engine import (
-    quantized,
-    triton_decode,
-    triton_kernel,
-    triton_rescale,
-    triton_write,
-)
+from experiment.config.kv_dtype import cache_geometry
+from experiment.engine import quantized
+from experiment.engine.attention.kernel_choice import choose_kernel
+from experiment.engine.attention.kernels import reference_kernel
+from experiment.engine.cuda import triton_decode, triton_kernel, triton_rescale, triton_write
+from experiment.engine.cuda.triton_kernel import attend, warm_up
+from experiment.engine.cuda.triton_support import reason_against
+from experiment.engine.cuda.triton_tile import interpreted, layer_of
 from experiment.engine.engine import Engine
-from experiment.engine.kernel_choice import choose_kernel
-from experiment.engine.kernels import reference_kernel
 from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import FP8, KV_DTYPES, LayerKV, from_blocks
 from experiment.engine.step_inputs import FlatSequences, build_inputs
-from experiment.engine.triton_kernel import attend, warm_up
-from experiment.engine.triton_support import reason_against
-from experiment.engine.triton_tile import interpreted, layer_of
 from experiment.gpucheck.kernel_cases import CASES, Case, Step, make_step
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
-from experiment.kv_dtype import cache_geometry
-from kvsim.geometry import KVGeometry
-from kvsim.step import Chunk, StepPlan
+from kvsim.core.step import Chunk, StepPlan
+from kvsim.sizing.geometry import KVGeometry
 
 TOLERANCE = 1e-5
 CPU = torch.device("cpu")

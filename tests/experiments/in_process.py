@@ -13,11 +13,16 @@ from typing import Any
 import torch
 from made_up import assert_told
 
+from experiment.analysis.experiment_results import CellResult, ExperimentResult, FigureValue
+from experiment.analysis.results import Results
 from experiment.arms.base import ArmRun
+from experiment.arms.launch import plan_launch
 from experiment.arms.registry import ARMS
 from experiment.arms.task import ArmTask
-from experiment.config import Config
-from experiment.config_reading import load_config
+from experiment.children.prepare import main as prepare
+from experiment.commands.experiment import opening
+from experiment.config.reading import load_config
+from experiment.config.schema import Config
 from experiment.events import (
     TRANSIENT,
     ArmSkipped,
@@ -30,14 +35,9 @@ from experiment.events import (
 from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import find_experiment
-from experiment.experiments.results import CellResult, ExperimentResult, FigureValue
-from experiment.launch import plan_launch
-from experiment.lead import opening
-from experiment.messages import Message
-from experiment.prepare import main as prepare
-from experiment.prepared import Prepared
-from experiment.record import EventLog, Record, read_record
-from experiment.results import Results
+from experiment.record.log import EventLog, Record, read_record
+from experiment.text.messages import Message
+from experiment.workload.prepared import Prepared
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from experiment.config_reading import load_config
+from experiment.analysis.experiment_results import CellArm, CellResult, FigureValue, Finding, Number
+from experiment.config.reading import load_config
 from experiment.events import CellStarted, Notice
 from experiment.experiments.found import Found
 from experiment.experiments.registry import find_experiment
-from experiment.experiments.results import CellArm, CellResult, FigureValue, Finding, Number
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import arm_message, message
-from experiment.shipped import CONFIGS
+from experiment.files.shipped import CONFIGS
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import arm_message, message
 
 Figures = Mapping[str, Number | Sequence[Number]]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from made_up import Figures, begun_busy, below, budget, cell, findings
 
-from experiment.experiments.results import CellResult, Finding
-from experiment.i18n import Translator
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.text import Translator
 
 FAST, SLOW = [2300, 2310, 2320], [1700, 1710, 1720]
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from in_process import run, tiny_config
 
 from experiment.engine.arena import Arena, Buddy, FirstFit, Lengths, come_and_go
-from experiment.engine.kernels import KERNELS
-from experiment.engine.lookup import layouts, queries
-from experiment.messages import message
-from kvsim.arena import FITS, Fit, replay_arena
-from kvsim.geometry import KVGeometry
-from kvsim.roofline import LinearLatency
-from kvsim.sim_config import SimConfig, SimulationError
-from kvsim.simulator import simulate
+from experiment.engine.attention.kernels import KERNELS
+from experiment.engine.attention.lookup import layouts, queries
+from experiment.text.messages import message
+from kvsim.latency.roofline import LinearLatency
+from kvsim.sim.arena import FITS, Fit, replay_arena
+from kvsim.sim.config import SimConfig, SimulationError
+from kvsim.sim.simulator import simulate
+from kvsim.sizing.geometry import KVGeometry
 from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
 
 CPU = torch.device("cpu")

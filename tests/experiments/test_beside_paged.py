@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from made_up import SLABS, Figures, below, budget, cell, findings
 
-from experiment.config_reading import load_config
+from experiment.analysis.experiment_results import CellResult
+from experiment.config.reading import load_config
 from experiment.experiments.base import planned_cells
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.experiments.results import CellResult
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import Message, arm_message, message
-from experiment.shipped import CONFIGS
+from experiment.files.shipped import CONFIGS
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import Message, arm_message, message
 
 
 @pytest.mark.parametrize("arm", ["slabs", "vllm"])

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 from made_up import Figures, begun_busy, below, cell, findings
 
-from experiment.experiments.results import CellResult
-from experiment.i18n import Translator
+from experiment.analysis.experiment_results import CellResult
+from experiment.text import Translator
 
 SLOW, MIDDLE, FAST = [1.90, 1.95, 2.00], [1.63, 1.65, 1.68], [1.20, 1.26, 1.34]
 WIDE = [1.20, 1.50, 1.80]

@@ -13,10 +13,10 @@ import pytest
 from in_process import Ran, slabs_and_paged
 from made_up import busy_notice
 
-from experiment import lead, noise
+from experiment.commands import experiment as lead
 from experiment.compare.facts import read_side
 from experiment.compare.sides import compare_sides
-from experiment.config import Config, make_config
+from experiment.config.schema import Config, make_config
 from experiment.events import (
     ArmStarted,
     CellStarted,
@@ -29,14 +29,15 @@ from experiment.events import (
 from experiment.experiments import busy
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
-from experiment.i18n import Translator
-from experiment.joined import joined
-from experiment.messages import message
-from experiment.record import EVENTS_FILE, Record, read_record
+from experiment.machine import background_load as noise
+from experiment.record.log import EVENTS_FILE, Record, read_record
+from experiment.record.merged import joined
 from experiment.report.console import ConsoleReporter
 from experiment.report.console_results import show_results
 from experiment.report.html import report_html
-from experiment.turns import Course, Turns
+from experiment.runner.interleave import Course, Turns
+from experiment.text import Translator
+from experiment.text.messages import message
 
 
 @pytest.mark.parametrize(

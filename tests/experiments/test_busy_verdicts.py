@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 from made_up import SLABS, Figures, begun_busy, below, budget, cell, findings, found_of, value
 
+from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.experiments.claims import Judged, judge
 from experiment.experiments.found import ratio
-from experiment.experiments.results import CellResult, Finding
-from experiment.i18n import LANGUAGES, Translator
+from experiment.text import LANGUAGES, Translator
 
 
 def claim(name: str, experiment: str, *cells: CellResult) -> Judged:

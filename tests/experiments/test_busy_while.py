@@ -9,6 +9,7 @@ import pytest
 from in_process import Ran, slabs_and_paged
 from made_up import busy_notice
 
+from experiment.analysis.experiment_results import ExperimentResult
 from experiment.events import (
     CellStarted,
     EnvironmentProbed,
@@ -21,9 +22,8 @@ from experiment.events import (
 )
 from experiment.experiments.busy import others_cores
 from experiment.experiments.evaluate import picture
-from experiment.experiments.results import ExperimentResult
-from experiment.noise import BUSY_CORES
-from experiment.record import EVENTS_FILE, read_record
+from experiment.machine.background_load import BUSY_CORES
+from experiment.record.log import EVENTS_FILE, read_record
 
 SECOND, EVERY = 10**9, 250_000_000
 # Samples of a repeat of two seconds that somebody loads in its middle.

@@ -17,7 +17,7 @@ import pytest
 from in_process import Ran, run, tiny_config
 from rich.console import Console
 
-from experiment.claims_command import (
+from experiment.commands.claims import (
     Kept,
     Reader,
     _judge_all,
@@ -28,13 +28,13 @@ from experiment.claims_command import (
     read_found,
     why_not,
 )
+from experiment.commands.parser import parse
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.i18n import Translator
-from experiment.messages import message
-from experiment.record import EVENTS_FILE, RUN_FILE, Record
+from experiment.record.log import EVENTS_FILE, RUN_FILE, Record
 from experiment.report.claims import ClaimsConsole
-from experiment.words import parse
+from experiment.text import Translator
+from experiment.text.messages import message
 
 SLOT = 1024
 
@@ -52,7 +52,7 @@ def test_every_claim_has_an_experiment_that_there_is() -> None:
 @pytest.fixture(autouse=True)
 def same_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the version that ran them were this one."""
-    monkeypatch.setattr("experiment.claims_command.__version__", "test")
+    monkeypatch.setattr("experiment.commands.claims.__version__", "test")
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +227,7 @@ def test_only_a_run_of_its_own_is_read_whatever_that_takes(
     capacity: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = cut(capacity.record.directory, tmp_path / "capacity", "as it is")
-    monkeypatch.setattr("experiment.room._LOOK", 1)
+    monkeypatch.setattr("experiment.files.parse_memory._LOOK", 1)
     monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
     read = Reader()
     *_, unused = find_place(tmp_path, "capacity", capacity.config, read)
@@ -300,7 +300,7 @@ def test_the_gravest_failure_is_the_one_that_is_told(
         places.append(place)
         return codes[len(places) - 1]
 
-    monkeypatch.setattr("experiment.claims_command._run", ended)
+    monkeypatch.setattr("experiment.commands.claims._run", ended)
     configs = {name: tiny_config(name) for name in needed()[: len(codes)]}
     console = ClaimsConsole("en", ascii_only=False)
     assert _judge_all(configs, tmp_path, argparse.Namespace(yes=True), console) == code
@@ -313,11 +313,11 @@ def test_a_run_that_it_has_just_made_is_judged_whatever_reading_takes(
 ) -> None:
     def ended(_: object, place: Path, *__: object) -> int:
         cut(capacity.record.directory, place, "as it is")
-        monkeypatch.setattr("experiment.room._LOOK", 1)
+        monkeypatch.setattr("experiment.files.parse_memory._LOOK", 1)
         monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
         return 0
 
-    monkeypatch.setattr("experiment.claims_command._run", ended)
+    monkeypatch.setattr("experiment.commands.claims._run", ended)
     console, configs = ClaimsConsole("en", ascii_only=False), {"capacity": capacity.config}
     assert _judge_all(configs, tmp_path, argparse.Namespace(yes=True), console) == 0
     rows = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))["claims"]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from in_process import tiny_config
 
-from experiment.errors import UserError
 from experiment.experiments.base import planned_cells
 from experiment.experiments.classes import (
     PATIENT,
@@ -20,7 +19,8 @@ from experiment.experiments.classes import (
     steps_to_first,
 )
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.i18n import LANGUAGES, Translator
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import UserError
 
 Measure = tuple[float | None, float | None]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from in_process import run, tiny_config
 
-from experiment.cli import main
+from experiment.commands.main import main
 from experiment.compare.results import Comparison
-from experiment.errors import ExitCode
-from experiment.i18n import LANGUAGES, Translator
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode
 
 
 @pytest.fixture(scope="module")

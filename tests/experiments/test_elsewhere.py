@@ -13,8 +13,8 @@ from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.evaluate import _other_machines
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import Message
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import Message
 
 
 def test_of_a_run_on_a_cpu_it_is_said_what_a_gpu_would_change() -> None:

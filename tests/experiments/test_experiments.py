@@ -8,9 +8,9 @@ import pytest
 from in_process import Ran, run, tiny_config
 
 from experiment.experiments.base import drawn_lengths
-from experiment.messages import message
 from experiment.report.html_parts import subject
 from experiment.report.keyed import Keys
+from experiment.text.messages import message
 
 FORKS = "transformers_paged"
 SLOT = 1024  # bytes of a token's K and V in the tiny model

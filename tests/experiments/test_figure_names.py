@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from made_up import cell
 
+from experiment.analysis.experiment_results import ExperimentResult, FigureValue
 from experiment.compare.results import Figure
 from experiment.experiments.evaluate import _problems
 from experiment.experiments.registry import EXPERIMENTS, figure_name
-from experiment.experiments.results import ExperimentResult, FigureValue
-from experiment.i18n import LANGUAGES, Translator, catalogue
 from experiment.report.bilingual import Bilingual
 from experiment.report.compare_words import title
 from experiment.report.experiment.markdown import experiment_markdown
 from experiment.report.experiment.page import experiment_context
+from experiment.text import LANGUAGES, Translator, catalogue
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

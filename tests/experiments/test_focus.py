@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from made_up import Figures, cell
 
+from experiment.analysis.experiment_results import CellArm, CellResult
 from experiment.experiments.evaluate import focus_of
-from experiment.experiments.results import CellArm, CellResult
-from experiment.messages import message
+from experiment.text.messages import message
 
 RAN: Figures = {"waste": 0.1}
 

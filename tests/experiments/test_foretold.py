@@ -6,14 +6,14 @@ import pytest
 from in_process import Ran, run, tiny_config
 from made_up import cell
 
-from experiment.config import KNOWN_ARMS
+from experiment.analysis.experiment_results import ExperimentResult, FigureValue
+from experiment.config.schema import KNOWN_ARMS
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.experiments.evaluate import _problems
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.foretold import foretell
-from experiment.experiments.results import ExperimentResult, FigureValue
-from experiment.messages import Message, message
-from kvsim.metrics import SimResult
+from experiment.text.messages import Message, message
+from kvsim.sim.metrics import SimResult
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import pytest
 from in_process import Ran, run, tiny_config
 from made_up import below, budget, cell, found_of
 
+from experiment.analysis.experiment_results import Finding
 from experiment.experiments.capacity import CAPACITY
 from experiment.experiments.evaluate import ascending
 from experiment.experiments.foretold import last_that, simulator
 from experiment.experiments.found import Found
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
-from experiment.experiments.results import Finding
 
 
 def capacity(place: Path, *requests: int) -> Ran:

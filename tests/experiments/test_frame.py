@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 from in_process import CONFIGS, Ran, run, tiny_config
 
-from experiment.conclusions import evaluate
-from experiment.config import ARM_GROUPS, expand_arms
-from experiment.config_reading import load_config
-from experiment.errors import UserError
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.experiment_results import FigureValue
+from experiment.config.reading import load_config
+from experiment.config.schema import ARM_GROUPS, expand_arms
 from experiment.events import RepeatFinished, RequestFinished, Step
 from experiment.experiments.base import cell_config
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS, find_experiment
-from experiment.experiments.results import FigureValue
-from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.record import EVENTS_FILE, Record, read_record
+from experiment.record.log import EVENTS_FILE, Record, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment import words
 from experiment.report.files import write_reports
 from experiment.report.markdown import markdown
+from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text.errors import UserError
 
 ALL_ARMS = ["contiguous.sequential", "contiguous.batch", "contiguous.growing", "slabs", "paged"]
 SHIPPED = sorted(path.stem for path in CONFIGS.glob("*.toml") if path.stem in EXPERIMENTS)

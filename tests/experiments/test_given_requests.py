@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from in_process import tiny_config
 
-from experiment.config import Config
-from experiment.errors import UserError
+from experiment.config.schema import Config
 from experiment.events import WorkloadRequest
 from experiment.experiments.base import cell_config
 from experiment.experiments.serving import SERVING
-from experiment.workload import choose_prompts, with_arrivals
+from experiment.text.errors import UserError
+from experiment.workload.requests import choose_prompts, with_arrivals
 
 
 def test_what_of_a_trace_is_left_out_is_said(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import pytest
 from in_process import run, tiny_config
 from made_up import budget, cell
 
-from experiment.config import MARGINS, TURNS_MARGINS, ExperimentConfig
-from experiment.config_reading import load_config
+from experiment.analysis.experiment_results import CellResult, Number
+from experiment.config.reading import load_config
+from experiment.config.schema import MARGINS, TURNS_MARGINS, ExperimentConfig
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -23,14 +24,13 @@ from experiment.events import (
 from experiment.experiments.evaluate import picture
 from experiment.experiments.found import Faster, Found
 from experiment.experiments.registry import EXPERIMENTS, find_experiment
-from experiment.experiments.results import CellResult, Number
 from experiment.experiments.time_notes import margin_notes, time_notes
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import message
-from experiment.record import EVENTS_FILE, read_record
+from experiment.files.shipped import CONFIGS
+from experiment.record.log import EVENTS_FILE, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
-from experiment.shipped import CONFIGS
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import message
 
 # The machine is half as fast in two rounds of five; blocks are a quarter faster in each.
 SLABS = [100, 50, 100, 52, 101]

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from made_up import SLABS, Figures, below, budget, cell, findings, found_of, value
 
+from experiment.analysis.experiment_results import CellResult
 from experiment.experiments.claims import judge
 from experiment.experiments.figures import FIGURES, _percentile
 from experiment.experiments.found import ratio
 from experiment.experiments.registry import find_experiment
-from experiment.experiments.results import CellResult
-from experiment.i18n import Translator
+from experiment.text import Translator
 
 
 @pytest.mark.parametrize(

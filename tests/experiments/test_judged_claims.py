@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from made_up import Figures, begun_busy, below, cell, findings, found_of
 
-from experiment.config_reading import load_config
+from experiment.analysis.experiment_results import CellResult
+from experiment.config.reading import load_config
 from experiment.experiments.base import drawn_lengths
 from experiment.experiments.claims import SEARCHES, Judged, judge
 from experiment.experiments.found import FEWEST, Found
-from experiment.experiments.results import CellResult
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import message
-from experiment.shipped import CONFIGS
+from experiment.files.shipped import CONFIGS
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import message
 
 
 def claim(name: str, found: Found) -> Judged:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pytest
 from made_up import SLABS, Figures, assert_told, below, budget, cell, findings, found_of
 
-from experiment.config_reading import load_config
+from experiment.config.reading import load_config
 from experiment.experiments import claims
 from experiment.experiments.base import drawn_lengths
 from experiment.experiments.claims import Judged, judge
 from experiment.experiments.found import Found
 from experiment.experiments.parallel_sampling import PAPER
 from experiment.experiments.registry import find_experiment
-from experiment.i18n import LANGUAGES, Translator
-from experiment.shipped import CONFIGS
+from experiment.files.shipped import CONFIGS
+from experiment.text import LANGUAGES, Translator
 from kvsim.paper.sharing import samples_sharing
 
 SAMPLING = load_config(CONFIGS / "parallel-sampling.toml", {"experiment.size": "quick"})

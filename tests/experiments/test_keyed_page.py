@@ -11,15 +11,15 @@ from chart_checks import charts_of, untold
 from in_process import Ran, run, tiny_config
 from keyed_page import assert_keys_hold, body_of, facts_of, numbers_without_key
 
+from experiment.analysis.experiment_results import CellArm, ExperimentResult, FigureValue, Finding
 from experiment.events import Stage, StageEntered
-from experiment.experiments.results import CellArm, ExperimentResult, FigureValue, Finding
-from experiment.i18n import Translator
-from experiment.messages import message
-from experiment.record import write_summary
+from experiment.record.log import write_summary
 from experiment.report.experiment import words
 from experiment.report.html import report_html
 from experiment.report.markdown import markdown
 from experiment.report.series import all_series
+from experiment.text import Translator
+from experiment.text.messages import message
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from statistics import median
 import pytest
 from in_process import Ran, slabs_and_paged
 
+from experiment.analysis.results import Gain, Results
 from experiment.events import RepeatFinished, TurnStarted, encode
 from experiment.experiments.evaluate import picture
-from experiment.i18n import LANGUAGES, Translator
-from experiment.record import EVENTS_FILE, read_record
+from experiment.record.log import EVENTS_FILE, read_record
 from experiment.report.html import report_html
-from experiment.results import Gain, Results
+from experiment.text import LANGUAGES, Translator
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ import pytest
 from in_process import run, tiny_config
 from made_up import Figures, below, budget, cell, findings, found_of, value
 
-from experiment.config import MARGINS
-from experiment.config_reading import load_config
-from experiment.errors import UserError
+from experiment.config.reading import load_config
+from experiment.config.schema import MARGINS
 from experiment.experiments.found import Faster, Found, ratio
-from experiment.i18n import Translator
-from experiment.shipped import CONFIGS
+from experiment.files.shipped import CONFIGS
+from experiment.text import Translator
+from experiment.text.errors import UserError
 
 SLOW = [100, 101, 102]
 

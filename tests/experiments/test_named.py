@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from made_up import Figures, below, cell, findings, found_of
 
-from experiment.config_reading import load_config
+from experiment.analysis.experiment_results import CellResult, ExperimentResult
+from experiment.config.reading import load_config
 from experiment.experiments.lookup import LOOKUP
 from experiment.experiments.registry import find_experiment
-from experiment.experiments.results import CellResult, ExperimentResult
 from experiment.experiments.serving import SERVING
-from experiment.i18n import Translator
+from experiment.files.shipped import CONFIGS
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment import words
 from experiment.report.experiment.page import _chart, experiment_context
-from experiment.shipped import CONFIGS
+from experiment.text import Translator
 
 
 def result_of(name: str, figures: list[str], *cells: CellResult) -> ExperimentResult:

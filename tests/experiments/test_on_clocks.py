@@ -11,8 +11,9 @@ import pytest
 from in_process import Ran, run, tiny_config
 from made_up import below, busy_notice
 
-from experiment.config import Config
-from experiment.config_reading import load_config
+from experiment.commands.experiment import _spared
+from experiment.config.reading import load_config
+from experiment.config.schema import Config
 from experiment.events import (
     ArmSkipped,
     CellStarted,
@@ -27,12 +28,11 @@ from experiment.experiments.load import KEEPS_UP, LATER, in_time, kept_up, later
 from experiment.experiments.measured import Measured, cells_of, measure
 from experiment.experiments.people import questions
 from experiment.experiments.serving import SERVING, poisson
-from experiment.lead import _spared
-from experiment.messages import message
 from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment import words
 from experiment.report.experiment.page import _chart, experiment_context
+from experiment.text.messages import message
 
 # They run where they count something else than before; elsewhere it is said why not.
 ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")

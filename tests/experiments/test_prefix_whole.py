@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from made_up import Figures, begun_busy, below, cell, findings
 
-from experiment.experiments.results import CellResult
-from experiment.i18n import Translator
+from experiment.analysis.experiment_results import CellResult
+from experiment.text import Translator
 
 QUIET = [0.0926, 0.0933, 0.0961]
 

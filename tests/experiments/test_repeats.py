@@ -14,7 +14,7 @@ from experiment.events import EngineStep, PrefixCacheUsed, RepeatFinished, Stage
 from experiment.experiments.evaluate import _arm_problems
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.measured import ArmMeasured, Measured, cells_of, measure
-from experiment.i18n import LANGUAGES, Translator
+from experiment.text import LANGUAGES, Translator
 
 ARMS = ["contiguous.growing", "paged", "transformers_paged"]
 

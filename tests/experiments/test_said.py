@@ -8,13 +8,13 @@ import pytest
 from in_process import run, tiny_config
 from made_up import Figures, below, cell, findings
 
+from experiment.analysis.experiment_results import CellResult
 from experiment.experiments.holes import HOLES
-from experiment.experiments.results import CellResult
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import message
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.console import show_experiment
 from experiment.report.html import report_html
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import message
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from experiment.experiments.load import (
     rest,
     slowest,
 )
-from experiment.i18n import Translator
+from experiment.text import Translator
 
 FIXED, EACH = 1e-3, 1e-4
 # Requests a second that it bears at the most, of 40 tokens each on average.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from made_up import Figures, begun_busy, below, cell, findings
 
-from experiment.experiments.results import CellResult
-from experiment.i18n import Translator
+from experiment.analysis.experiment_results import CellResult
+from experiment.text import Translator
 
 # Requests a second, and of either arm the steps and the most at a time.
 COUNTS = {8.0: ((666, 4), (666, 4)), 40.0: ((306, 4), (199, 10))}

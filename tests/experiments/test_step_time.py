@@ -11,7 +11,7 @@ from in_process import run, tiny_config
 from experiment.engine.engine import Engine, StepOutcome
 from experiment.engine.kv_pool import KVPool
 from experiment.events import Step
-from kvsim.step import Finish
+from kvsim.core.step import Finish
 
 _SLOW_S = 0.05
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from made_up import Figures, begun_busy, below, budget, cell, findings
 
-from experiment.i18n import Translator
+from experiment.text import Translator
 
 FEW = ([100], [100, 101])
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from in_process import CONFIGS, tiny_config
 
-from experiment import cli, walkthrough
-from experiment.cli import main
-from experiment.config import ROUNDS_ENOUGH
-from experiment.config_reading import load_config
-from experiment.errors import ExitCode
+from experiment.commands import main as cli
+from experiment.commands import run as walkthrough
+from experiment.commands.main import main
+from experiment.commands.menu import choose, shipped
+from experiment.config.reading import load_config
+from experiment.config.schema import ROUNDS_ENOUGH
 from experiment.events import (
     ArmFinished,
     CellStarted,
@@ -28,13 +29,13 @@ from experiment.events import (
 from experiment.experiments.base import cell_config
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.log_cells import cell_at
-from experiment.menu import choose, shipped
-from experiment.record import Record, read_record
+from experiment.record.cells import cell_at
+from experiment.record.log import Record, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment.live import ExperimentConsole
-from experiment.sizes import parse_bytes
+from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text.errors import ExitCode
+from experiment.text.sizes import parse_bytes
 
 DOOR = CONFIGS.parent / "run_experiment.py"
 HAN = re.compile(r"[\u4e00-\u9fff]")

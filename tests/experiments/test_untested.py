@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from made_up import Figures, assert_told, cell
 
-from experiment.config_reading import load_config
+from experiment.analysis.experiment_results import CellResult
+from experiment.config.reading import load_config
 from experiment.experiments.found import Found
 from experiment.experiments.registry import find_experiment
-from experiment.experiments.results import CellResult
-from experiment.shipped import CONFIGS
+from experiment.files.shipped import CONFIGS
 
 
 def reasons(name: str, *cells: CellResult, **asked: Any) -> dict[str, str]:

@@ -9,21 +9,21 @@ from in_process import run, tiny_config
 from markupsafe import escape
 
 from experiment import __version__
-from experiment.errors import UserError
+from experiment.commands.resume import read_resumption
 from experiment.events import CellStarted, Event, RunFinished, RunStarted, encode
 from experiment.experiments.base import planned_cells
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import Message
-from experiment.record import EVENTS_FILE, Record, read_record
+from experiment.record.log import EVENTS_FILE, Record, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.experiment import words
 from experiment.report.experiment.console import show_experiment
 from experiment.report.html import report_html
 from experiment.report.markdown import markdown
-from experiment.resume import read_resumption
-from experiment.workload import MAX_REQUESTS
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import UserError
+from experiment.text.messages import Message
+from experiment.workload.requests import MAX_REQUESTS
 
 OWN = {"total": 96, "chat": [[9, 4], [5, 6]], "steps": [[20, 12]]}
 SMALL = {"cache__max_length": 32, "cache__budget": 4 * 32 * 1024, "run__arms": ["slabs", "paged"]}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from made_up import Figures, begun_busy, below, cell, findings, found_of
 
+from experiment.analysis.experiment_results import CellResult
 from experiment.experiments.claims import Judged, judge
-from experiment.experiments.results import CellResult
-from experiment.messages import arm_message
+from experiment.text.messages import arm_message
 
 STATIC, GROWING = "contiguous.sequential", "contiguous.growing"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from programs import Starter
 
-from experiment.environment import Environment
+from experiment.machine.environment import Environment
 
 # What runs an experiment without its processes serves here as well.
 sys.path.append(str(Path(__file__).parents[1] / "experiments"))

@@ -21,15 +21,17 @@ sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent), str(HERE)]
 
 import event_makers  # noqa: E402
 
-from experiment import noise, runner, walkthrough  # noqa: E402
-from experiment.cli import main  # noqa: E402
-from experiment.environment import Environment  # noqa: E402
+from experiment.arms.launch import Launch  # noqa: E402
+from experiment.commands import run as walkthrough  # noqa: E402
+from experiment.commands.main import main  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
-from experiment.interrupts import Interrupts  # noqa: E402
-from experiment.launch import Launch  # noqa: E402
-from experiment.prepared import Prepared  # noqa: E402
-from experiment.record import EventLog  # noqa: E402
+from experiment.machine import background_load as noise  # noqa: E402
+from experiment.machine.environment import Environment  # noqa: E402
+from experiment.process.interrupts import Interrupts  # noqa: E402
+from experiment.record.log import EventLog  # noqa: E402
 from experiment.report import files  # noqa: E402
+from experiment.runner import session as runner  # noqa: E402
+from experiment.workload.prepared import Prepared  # noqa: E402
 
 
 def arrange(told: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiment.wire import Wire, serve
+from experiment.process.wire import Wire, serve
 
 MORE = 512 << 20
 

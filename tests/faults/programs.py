@@ -23,10 +23,10 @@ from typing import Any
 import psutil
 from real_parts import is_gone
 
-from experiment.errors import UserError
 from experiment.events import ArmFinished, ArmStarted, Event, Step
-from experiment.record import read_record
-from experiment.shared_memory import segments_of
+from experiment.process.shared_memory import segments_of
+from experiment.record.log import read_record
+from experiment.text.errors import UserError
 
 HERE = Path(__file__).parent
 ARMS = ("contiguous.batch", "paged")

@@ -19,9 +19,9 @@ from typing import Any
 
 import event_makers
 
-from experiment.errors import user_error
 from experiment.events import ArmStarted, Event, PoolReserved, Stage, StageEntered, Step
-from experiment.wire import Wire, serve
+from experiment.process.wire import Wire, serve
+from experiment.text.errors import user_error
 
 _KEPT: list[SharedMemory] = []
 

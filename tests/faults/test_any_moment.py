@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 from programs import Starter
 
-from experiment.cli import main
-from experiment.conclusions import evaluate
-from experiment.environment import Environment
-from experiment.errors import ExitCode
+from experiment.analysis.conclusions import evaluate
+from experiment.commands.main import main
 from experiment.events import (
     ArmFinished,
     ArmStarted,
@@ -25,8 +23,10 @@ from experiment.events import (
     Usage,
     encode,
 )
-from experiment.record import EVENTS_FILE, read_record
+from experiment.machine.environment import Environment
+from experiment.record.log import EVENTS_FILE, read_record
 from experiment.report import files
+from experiment.text.errors import ExitCode
 
 
 @pytest.fixture(scope="module")

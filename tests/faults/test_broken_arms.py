@@ -21,12 +21,10 @@ from programs import (
 )
 from real_parts import is_gone, prepare, run_arms
 
-from experiment import runner
-from experiment.cli import main
-from experiment.conclusions import evaluate
-from experiment.config import Config
-from experiment.environment import Environment
-from experiment.errors import ExitCode
+from experiment.analysis.conclusions import evaluate
+from experiment.arms.launch import Launch
+from experiment.commands.main import main
+from experiment.config.schema import Config
 from experiment.events import (
     ArmFailed,
     ArmStarted,
@@ -38,10 +36,12 @@ from experiment.events import (
     StageEntered,
     Step,
 )
-from experiment.launch import Launch
-from experiment.prepared import Prepared
-from experiment.record import EVENTS_FILE, EventLog, Record, read_record
-from experiment.runner import Session
+from experiment.machine.environment import Environment
+from experiment.record.log import EVENTS_FILE, EventLog, Record, read_record
+from experiment.runner import session as runner
+from experiment.runner.session import Session
+from experiment.text.errors import ExitCode
+from experiment.workload.prepared import Prepared
 
 FIRST, SECOND = ARMS
 ARM = "paged"

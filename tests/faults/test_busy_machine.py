@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from programs import Starter, arm_steps, in_a_terminal, read_until
 
-from experiment.errors import ExitCode
 from experiment.experiments.claims import needed
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import message
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode
+from experiment.text.messages import message
 
 BUSY = message("note.busy_now", cores=1.5)
 CAPACITY = ("--config", "configs/capacity.toml", "--quick", "--arms", "slabs,paged", "--yes")

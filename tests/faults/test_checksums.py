@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from event_makers import whole_run
 
-from experiment import checksums
-from experiment.checksums import changed_files, is_measured, measured_files
-from experiment.cli import main
-from experiment.errors import ExitCode
+from experiment.commands.main import main
 from experiment.events import encode
-from experiment.locks import lock
-from experiment.record import EVENTS_FILE, RUN_FILE, read_record
+from experiment.files.locks import lock
+from experiment.record import checksums
+from experiment.record.checksums import changed_files, is_measured, measured_files
+from experiment.record.log import EVENTS_FILE, RUN_FILE, read_record
 from experiment.report import files
-from kvsim.whole_files import file_sha256
+from experiment.text.errors import ExitCode
+from kvsim.files import file_sha256
 
 GATE = '[limits]\n"paged/blocks" = { max = 8 }\n'
 

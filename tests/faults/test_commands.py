@@ -37,11 +37,11 @@ from programs import (
 from real_parts import is_gone
 
 from experiment.bench.data import read_data
-from experiment.cli import main
-from experiment.errors import ExitCode
+from experiment.commands.main import main
 from experiment.experiments.claims import needed
-from experiment.record import read_record
-from kvsim.whole_files import PART
+from experiment.record.log import read_record
+from experiment.text.errors import ExitCode
+from kvsim.files import PART
 
 ROOT = Path(__file__).parent.parent.parent
 FIRST, SECOND = ARMS

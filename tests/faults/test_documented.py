@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiment.errors import ExitCode
-from experiment.i18n import Translator
+from experiment.text import Translator
+from experiment.text.errors import ExitCode
 
 ROOT = Path(__file__).parent.parent.parent
 CODES = {value for name, value in vars(ExitCode).items() if name.isupper() and name != "ENDED"}

@@ -17,9 +17,9 @@ import pytest
 from moments import each_step
 from programs import read_until
 
-from experiment import interrupts as module
-from experiment.errors import ExitCode
-from experiment.interrupts import EndedError, Interrupts, drawing, shielded
+from experiment.process import interrupts as module
+from experiment.process.interrupts import EndedError, Interrupts, drawing, shielded
+from experiment.text.errors import ExitCode
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -89,8 +89,8 @@ def test_a_signal_that_is_dropped_in_the_last_moment_ends_the_command_around(
 
 ASKS = """
 import contextlib
-from experiment.interrupts import EndedError, Interrupts, answer
-from experiment.streams import readers_may_go
+from experiment.process.interrupts import EndedError, Interrupts, answer
+from experiment.process.streams import readers_may_go
 
 with readers_may_go():
     while True:

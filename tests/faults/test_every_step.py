@@ -18,11 +18,11 @@ import pytest
 from moments import each_step
 
 from experiment.events import Event, Notice, RunStarted
-from experiment.interrupts import EndedError, Interrupts
-from experiment.messages import message
-from experiment.process import Child
-from experiment.record import EventLog, read_record
-from experiment.runner import Session
+from experiment.process.child import Child
+from experiment.process.interrupts import EndedError, Interrupts
+from experiment.record.log import EventLog, read_record
+from experiment.runner.session import Session
+from experiment.text.messages import message
 
 pytestmark = pytest.mark.usefixtures("foreground")
 

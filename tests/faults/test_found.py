@@ -16,14 +16,14 @@ from real_parts import is_gone
 
 from experiment.bench import rounds
 from experiment.bench.rounds import Ground, run_round
-from experiment.cli import main
-from experiment.config import Config
-from experiment.environment import Environment
-from experiment.errors import ExitCode
-from experiment.interrupts import EndedError, Interrupts
-from experiment.prepared import Prepared
+from experiment.commands import simulate as command
+from experiment.commands.main import main
+from experiment.config.schema import Config
+from experiment.machine.environment import Environment
+from experiment.process.interrupts import EndedError, Interrupts
 from experiment.report.simulation.console import SimulationConsole
-from experiment.simulate import command
+from experiment.text.errors import ExitCode
+from experiment.workload.prepared import Prepared
 from kvsim.paper.memory import closed
 from kvsim.sweep import expand
 from kvsim.sweep.processes import by_processes
@@ -95,7 +95,7 @@ def test_a_simulation_is_written_down_before_anything_ends(
 def test_claims_of_the_paper_that_were_checked_are_written_down(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from experiment import paper_command
+    from experiment.commands import paper as paper_command
     from kvsim.paper import parts
 
     monkeypatch.setattr("kvsim.paper.parts.PARTS", (lambda _: closed(),))

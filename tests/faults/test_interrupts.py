@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from experiment import cli
-from experiment.errors import ExitCode
-from experiment.interrupts import EndedError, Interrupts, drawing, left_by_killed, shielded
-from experiment.offspring import Guard, new_mark
+from experiment.commands import main as cli
+from experiment.process.interrupts import EndedError, Interrupts, drawing, left_by_killed, shielded
+from experiment.process.process_tree import Guard, new_mark
+from experiment.text.errors import ExitCode
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ASKING = (signal.SIGINT, signal.SIGTERM)
@@ -256,7 +256,7 @@ import importlib.abc, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 class Hook(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name == "experiment.i18n":
+        if name == "experiment.text":
             sys.meta_path.remove(self)
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Hook())

@@ -6,7 +6,8 @@ from typing import Any
 
 from event_makers import BATCH, PAGED, batch_arm, head, paged_arm, record
 
-from experiment.conclusions import evaluate
+from experiment.analysis.conclusions import evaluate
+from experiment.commands.resume import finished_arms
 from experiment.events import (
     ArmFailed,
     ArmSkipped,
@@ -22,9 +23,8 @@ from experiment.events import (
     TurnStarted,
 )
 from experiment.experiments.measured import cells_of
-from experiment.joined import joined
-from experiment.messages import message
-from experiment.resume import finished_arms
+from experiment.record.merged import joined
+from experiment.text.messages import message
 
 S = 10**9
 BOOT_S = 5_000_000  # what the first machine's clock showed

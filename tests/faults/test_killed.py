@@ -15,12 +15,12 @@ import pytest
 from programs import ARMS, SHM, Starter, arm_steps, no_shared_memory_is_left
 from real_parts import is_gone
 
-from experiment.cli import main
-from experiment.conclusions import evaluate
-from experiment.errors import ExitCode
+from experiment.analysis.conclusions import evaluate
+from experiment.commands.main import main
 from experiment.events import RunFinished
-from experiment.offspring import is_guard
-from experiment.record import EVENTS_FILE, read_record
+from experiment.process.process_tree import is_guard
+from experiment.record.log import EVENTS_FILE, read_record
+from experiment.text.errors import ExitCode
 
 FIRST, _ = ARMS
 

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 import pytest
 from programs import ARMS, Starter, arm_ended, arm_steps
 
-from experiment import lead
-from experiment.cli import main
-from experiment.conclusions import evaluate
-from experiment.errors import ExitCode, UserError
+from experiment.analysis.conclusions import evaluate
+from experiment.commands import experiment as lead
+from experiment.commands.main import main
 from experiment.events import RunFinished
 from experiment.experiments.registry import find_experiment
-from experiment.os_errors import disk_errors
-from experiment.record import EVENTS_FILE, read_record
+from experiment.files.os_errors import disk_errors
+from experiment.record.log import EVENTS_FILE, read_record
+from experiment.text.errors import ExitCode, UserError
 
 FIRST, SECOND = ARMS
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from written_runs import sample_run
 
-from experiment.cli import main
-from experiment.errors import ExitCode
-from experiment.i18n import LANGUAGES
+from experiment.commands.main import main
+from experiment.text import LANGUAGES
+from experiment.text.errors import ExitCode
 
 ROWS = "Timestamp,Request tokens,Response tokens\n0,5,7\n1,6,8\n"
 PLAN = (

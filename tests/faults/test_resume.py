@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from programs import ARMS, Starter, arm_ended, arm_steps, real
 
-from experiment import cli, walkthrough
-from experiment.conclusions import evaluate
-from experiment.environment import Environment
-from experiment.errors import ExitCode, UserError
+from experiment.analysis.conclusions import evaluate
+from experiment.arms.launch import VLLM_PYTHON
+from experiment.commands import main as cli
+from experiment.commands import run as walkthrough
+from experiment.commands.resume import Resumption, read_resumption
 from experiment.events import (
     SCHEMA_VERSION,
     ArmFinished,
@@ -26,11 +27,11 @@ from experiment.events import (
     RunResumed,
     WorkloadReady,
 )
-from experiment.launch import VLLM_PYTHON
-from experiment.locks import lock
-from experiment.record import EVENTS_FILE, RUN_FILE, read_record
-from experiment.resume import Resumption, read_resumption
-from experiment.scratch import PACKAGES, OwnPackages
+from experiment.files.locks import lock
+from experiment.files.scratch import PACKAGES, OwnPackages
+from experiment.machine.environment import Environment
+from experiment.record.log import EVENTS_FILE, RUN_FILE, read_record
+from experiment.text.errors import ExitCode, UserError
 
 ROOT = Path(__file__).parent.parent.parent
 FIRST, SECOND = ARMS

@@ -12,9 +12,10 @@ import pytest
 from in_process import run as run_in_process
 from programs import Starter, real
 
-from experiment import cli
-from experiment.config_reading import load_config
-from experiment.errors import ExitCode
+from experiment.analysis.experiment_results import ExperimentResult
+from experiment.commands import main as cli
+from experiment.commands.resume import ArmKey, finished_arms, read_resumption
+from experiment.config.reading import load_config
 from experiment.events import (
     ArmSkipped,
     ArmStarted,
@@ -26,10 +27,9 @@ from experiment.events import (
     TurnStarted,
     encode,
 )
-from experiment.experiments.results import ExperimentResult
-from experiment.messages import Message, message
-from experiment.record import EVENTS_FILE, RUN_FILE, read_record
-from experiment.resume import ArmKey, finished_arms, read_resumption
+from experiment.record.log import EVENTS_FILE, RUN_FILE, read_record
+from experiment.text.errors import ExitCode
+from experiment.text.messages import Message, message
 
 ROOT = Path(__file__).parent.parent.parent
 CONFIG = ROOT / "configs" / "capacity.toml"
@@ -41,7 +41,7 @@ SMALL: dict[str, Any] = {
     "experiment.values": VALUES, "experiment.repeats": 1, "cache.max_length": 64,
     "experiment.options.lengths": [[5, 4], [9, 5]], "cache.block_size": 4,
     "cache.budget": 2 * 64 * SLOT, "run.threads": 1, "run.device": "cpu", "model.offline": True,
-    "run.arms": list(ARMS), "experiment.turns": False,
+    "run.arms": list(ARMS), "experiment.runner.interleave": False,
 }  # fmt: skip
 ALL = [(cell, arm) for cell in range(len(VALUES)) for arm in ARMS]
 
@@ -179,7 +179,7 @@ def test_one_that_contradicts_itself_ends_once_more_as_it_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a gate, and with one, whatever that says: 3, as the run itself ended."""
-    monkeypatch.setattr("experiment.resume.__version__", "test")
+    monkeypatch.setattr("experiment.commands.resume.__version__", "test")
     small = {"experiment.size": "quick"} | SMALL | {"experiment.values": VALUES[:1]}
     ran = run_in_process(load_config(CONFIG, small), tmp_path / "run")
     log, gate = ran.record.directory / EVENTS_FILE, tmp_path / "gate.toml"
@@ -246,7 +246,7 @@ def test_what_was_left_out_is_left_to_run_only_where_it_can_run_now(
 ) -> None:
     (tmp_path / EVENTS_FILE).write_text("".join(skipped(killed[0], why)), encoding="utf-8")
     there = "python" if vllm else message("vllm.missing")
-    monkeypatch.setattr("experiment.resume.find_vllm", lambda device: there)
+    monkeypatch.setattr("experiment.commands.resume.find_vllm", lambda device: there)
     found = read_resumption(tmp_path, None, {})
     assert found.missing == missing
     assert found.complete is (not missing)

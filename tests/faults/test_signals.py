@@ -17,11 +17,11 @@ import pytest
 from programs import ARMS, Starter, arm_ended, arm_steps, events_of, in_a_terminal, read_until
 from real_parts import is_gone
 
-from experiment.cli import main
-from experiment.conclusions import evaluate
-from experiment.errors import ExitCode
+from experiment.analysis.conclusions import evaluate
+from experiment.commands.main import main
 from experiment.events import ArmStarted, Event, Notice, RunFinished, RunStarted
-from experiment.record import EVENTS_FILE, read_record
+from experiment.record.log import EVENTS_FILE, read_record
+from experiment.text.errors import ExitCode
 
 FIRST, SECOND = ARMS
 CODES = {

@@ -19,11 +19,7 @@ import pytest
 from event_makers import head
 from real_parts import is_gone, session_in
 
-from experiment import process, runner
-from experiment.child_end import ChildEnd
-from experiment.config import Config
-from experiment.environment import Environment
-from experiment.errors import ExitCode, user_error
+from experiment.config.schema import Config
 from experiment.events import (
     ArmFailed,
     ArmSkipped,
@@ -32,13 +28,18 @@ from experiment.events import (
     Reading,
     Stage,
 )
-from experiment.interrupts import EndedError, Interrupts
+from experiment.machine.environment import Environment
 from experiment.memory.monitor import Monitor
-from experiment.messages import Message, message
-from experiment.prepared import Prepared
-from experiment.process import Child
-from experiment.record import EventLog, read_record
-from experiment.runner import Session
+from experiment.process import child as process
+from experiment.process.child import Child
+from experiment.process.child_end import ChildEnd
+from experiment.process.interrupts import EndedError, Interrupts
+from experiment.record.log import EventLog, read_record
+from experiment.runner import session as runner
+from experiment.runner.session import Session
+from experiment.text.errors import ExitCode, user_error
+from experiment.text.messages import Message, message
+from experiment.workload.prepared import Prepared
 
 MODULE = "scripted_child"
 ARM = "paged"

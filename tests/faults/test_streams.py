@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 from programs import ARMS, Starter, arm_steps, take_interrupts
 
-from experiment import cli
-from experiment.conclusions import evaluate
-from experiment.errors import ExitCode
+from experiment.analysis.conclusions import evaluate
+from experiment.commands import main as cli
+from experiment.commands.menu import choose, shipped
 from experiment.events import RunFinished
-from experiment.i18n import Translator
-from experiment.interrupts import EndedError, Interrupts, answer
-from experiment.menu import choose, shipped
-from experiment.record import read_record
-from experiment.streams import readers_may_go
+from experiment.process.interrupts import EndedError, Interrupts, answer
+from experiment.process.streams import readers_may_go
+from experiment.record.log import read_record
+from experiment.text import Translator
+from experiment.text.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
 

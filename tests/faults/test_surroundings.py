@@ -17,25 +17,25 @@ from pathlib import Path
 import pytest
 from programs import Starter
 
-from experiment.child_end import end_reason
-from experiment.cli import main
-from experiment.conclusions import evaluate
-from experiment.config import Config
-from experiment.environment import Environment
-from experiment.errors import ExitCode, UserError
-from experiment.foreign import given_path
-from experiment.i18n import LANGUAGES
+from experiment.analysis.conclusions import evaluate
+from experiment.commands.main import main
+from experiment.config.schema import Config
+from experiment.files.bounded_reading import given_path
+from experiment.machine.environment import Environment
 from experiment.model.builtin import cache_root
 from experiment.model.source import find_model
-from experiment.privacy import cleaner, without_names
-from experiment.process import Child, ChildStartError
-from experiment.record import read_record, remove_parts
+from experiment.process.child import Child, ChildStartError
+from experiment.process.child_end import end_reason
+from experiment.record.log import read_record, remove_parts
 from experiment.report.terminal import terminal
-from experiment.runner import Session
-from kvsim import whole_files
+from experiment.runner.session import Session
+from experiment.text import LANGUAGES
+from experiment.text.errors import ExitCode, UserError
+from experiment.text.redaction import cleaner, without_names
+from kvsim import files as whole_files
+from kvsim.files import PART
 from kvsim.sweep import SweepError, expand
 from kvsim.sweep.processes import by_processes
-from kvsim.whole_files import PART
 
 ROOT = Path(__file__).parents[2]
 SIM = (
@@ -285,9 +285,9 @@ def test_a_place_whose_parent_is_a_link_to_nothing(
 CLOSED = """
 import sys
 from pathlib import Path
-from experiment.cli import main
-from experiment.config import Config
-from experiment.messages import UserError
+from experiment.commands.main import main
+from experiment.config.schema import Config
+from experiment.text.errors import UserError
 from experiment.model.source import find_model
 closed = sys.argv[1]
 SIM = ["--model", "gpt2", "--gpu", "a100-80gb", "--policy", "paged"]

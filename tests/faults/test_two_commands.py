@@ -18,23 +18,23 @@ import pytest
 from programs import is_gone
 from written_runs import sample_run
 
-from experiment import drawing
-from experiment.cli import main
-from experiment.directories import make_run_directory
-from experiment.errors import ExitCode, UserError
-from experiment.i18n import LANGUAGES, Translator
-from experiment.locks import held, is_locked, turn
-from experiment.record import EVENTS_FILE, EventLog, Record
+from experiment.commands import render as drawing
+from experiment.commands.main import main
+from experiment.files.locks import held, is_locked, turn
+from experiment.record.directories import make_run_directory
+from experiment.record.log import EVENTS_FILE, EventLog, Record
 from experiment.report import files, index
 from experiment.report.console import ConsoleReporter
 from experiment.report.index import write_index
 from experiment.report.index_entries import Entry
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode, UserError
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys, time
 from pathlib import Path
-from experiment.locks import held
+from experiment.files.locks import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -149,8 +149,8 @@ def test_a_simulation_sees_what_came_before_it_had_the_directory(
         (made / "sim.json").touch()
         return made
 
-    monkeypatch.setattr("experiment.directories.make_run_directory", and_another_one_writes)
-    monkeypatch.setattr("experiment.simulate.command.run", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("experiment.record.directories.make_run_directory", and_another_one_writes)
+    monkeypatch.setattr("experiment.commands.simulate.run", lambda *_: pytest.fail("it ran"))
     assert main([*SIMULATE, "--out", str(tmp_path / "out"), "--lang", "en"]) == ExitCode.USAGE
 
 
@@ -168,7 +168,7 @@ def test_whoever_only_looks_is_in_nobodys_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two runs that begin at once look at each other; one of them must begin."""
-    monkeypatch.setattr("experiment.locks._GLANCE_S", 60.0)
+    monkeypatch.setattr("experiment.files.locks._GLANCE_S", 60.0)
     for place in (tmp_path, tmp_path / EVENTS_FILE):
         if place != tmp_path:
             place.touch()
@@ -240,7 +240,7 @@ def test_a_comparison_is_written_when_another_one_is_done(
 def test_whoever_draws_does_not_wait_for_ever(
     hold: Hold, simulation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiment.simulate.command.DRAWING_S", 0.2)
+    monkeypatch.setattr("experiment.commands.simulate.DRAWING_S", 0.2)
     hold(simulation)
     assert main(["render", str(simulation), "--lang", "en"]) == ExitCode.USAGE
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from guide_pages import ROOT, commands, program_words
 
-from experiment.errors import ExitCode
-from experiment.launch import find_vllm
-from experiment.messages import Message
+from experiment.arms.launch import find_vllm
+from experiment.text.errors import ExitCode
+from experiment.text.messages import Message
 
 PAGES = ("README.md", "docs/commands.md")
 GIVEN = [program_words(one) for page in PAGES for one in commands(page)]

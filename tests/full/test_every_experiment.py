@@ -18,18 +18,18 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from experiment.config import Config
-from experiment.config_reading import load_config
-from experiment.errors import ExitCode
+from experiment.arms.launch import find_vllm
+from experiment.config.reading import load_config
+from experiment.config.schema import Config
 from experiment.events import RepeatFinished, Stage, StageEntered
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.i18n import Translator
-from experiment.launch import find_vllm
-from experiment.messages import Message
 from experiment.model.builtin import RECIPES
 from experiment.model.tokenizer import gpt2_tokenizer
-from experiment.record import read_record
+from experiment.record.log import read_record
+from experiment.text import Translator
+from experiment.text.errors import ExitCode
+from experiment.text.messages import Message
 
 ROOT = Path(__file__).parent.parent.parent
 FULL = {"quick": False, "full": True}[os.environ.get("PAGEDKV_FULL_SIZE", "quick")]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from guide_pages import ROOT
 
-from experiment.errors import ExitCode
 from experiment.gpucheck.result import NEEDS_GPU, read_result
+from experiment.text.errors import ExitCode
 
 
 def test_every_part_that_this_machine_can_run_passes(tmp_path: Path) -> None:

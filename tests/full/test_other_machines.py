@@ -18,7 +18,7 @@ from guide_pages import ROOT
 from other_user import as_other_user, place_for_others  # noqa: F401 - a fixture
 from source_tree import copy_tree
 
-from experiment.errors import ExitCode
+from experiment.text.errors import ExitCode
 
 WORDS = ("--model", "tiny-gpt2", "--arms", "paged", "--max-new-tokens", "4", "--yes", "--offline")
 

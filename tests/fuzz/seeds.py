@@ -10,14 +10,14 @@ from typing import Any
 
 from event_makers import whole_run
 
+from experiment.analysis.conclusions import evaluate
 from experiment.bench.data import BenchData, LeftOut, Round
 from experiment.bench.rows import Row
 from experiment.compare.facts import side_of
 from experiment.compare.results import Side
-from experiment.conclusions import evaluate
 from experiment.events import encode
-from experiment.messages import message
-from experiment.record import Record
+from experiment.record.log import Record
+from experiment.text.messages import message
 
 MODEL_FILES = (
     "config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
@@ -39,9 +39,9 @@ def side() -> Side:
 @cache
 def simulation() -> dict[str, Any]:
     """A record of a small simulation, as ``simulate`` writes it."""
-    from experiment.i18n import Translator
-    from experiment.simulate import command
-    from experiment.words import parse
+    from experiment.commands import simulate as command
+    from experiment.commands.parser import parse
+    from experiment.text import Translator
 
     words = ["--trace", "sharegpt-like", "--requests", "12", "--rate", "5", "--model", "gpt2"]
     words += ["--gpu", "a100-80gb", "--policy", "max,paged", "--block-sizes", "8"]

@@ -20,21 +20,21 @@ from pathlib import Path
 import seeds
 
 from experiment.bench import front_door
-from experiment.cli import main
+from experiment.commands.main import main
+from experiment.commands.sweep import _expand, _grid
 from experiment.compare.baseline import read_baseline
 from experiment.compare.facts import read_side
 from experiment.compare.gate import judge, read_gate
 from experiment.compare.sides import compare_sides
-from experiment.config_reading import load_config, parse_assignment
-from experiment.errors import ExitCode, UserError
-from experiment.i18n import LANGUAGES, Translator
+from experiment.config.reading import load_config, parse_assignment
+from experiment.files.parse_memory import memory_limit
 from experiment.report.compare import CompareConsole
-from experiment.room import memory_limit
-from experiment.simulate.errors import said
 from experiment.simulate.latency_file import read_latency
-from experiment.sweep_command import _expand, _grid
-from experiment.workload import check_prompts, choose_prompts, read_prompts
-from kvsim.roofline import StepWork
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode, UserError
+from experiment.workload.kvsim_errors import said
+from experiment.workload.requests import check_prompts, choose_prompts, read_prompts
+from kvsim.latency.roofline import StepWork
 from kvsim.traces import ReadOptions, TraceFile
 from kvsim.traces.parse import UNITS
 
@@ -110,13 +110,13 @@ def _program(*words: str) -> None:
 def _nothing_heavy() -> Iterator[None]:
     """Commands go as far as they can without a model; plots are drawn by other tests."""
     import experiment.bench.run
-    import experiment.cli
+    import experiment.commands.main
+    import experiment.commands.run
+    import experiment.commands.selfcheck
+    import experiment.commands.sweep
     import experiment.gpucheck.run
     import experiment.report.files
-    import experiment.selfcheck
     import experiment.simulate.run
-    import experiment.sweep_command
-    import experiment.walkthrough
     import kvsim.paper.parts
 
     def run(config: object, options: object) -> int:
@@ -124,12 +124,12 @@ def _nothing_heavy() -> Iterator[None]:
         return 0
 
     replaced = (
-        (experiment.walkthrough, "run", run),
-        (experiment.selfcheck, "selfcheck", lambda *_: 0),
+        (experiment.commands.run, "run", run),
+        (experiment.commands.selfcheck, "selfcheck", lambda *_: 0),
         (experiment.bench.run.Bench, "run", lambda _: None),
         (experiment.gpucheck.run.Examination, "run", lambda _: None),
         (experiment.report.files, "draw_plots", lambda *_: ()),
-        (experiment.sweep_command, "_computed", lambda *_: ()),
+        (experiment.commands.sweep, "_computed", lambda *_: ()),
         (kvsim.paper.parts, "each_part", lambda _: iter(())),
         (front_door, "_LIMIT_S", 0.001),
     )
@@ -207,7 +207,7 @@ def _summary(data: bytes, place: Path) -> None:
     _file(reports / "one", data, "run.json")
     _file(reports / "one", b"", "report.html")
     _file(place, data, "run.json")
-    from experiment.record import read_record
+    from experiment.record.log import read_record
     from experiment.report.index import entries
 
     assert read_record(place).events
@@ -250,9 +250,9 @@ def _prompts(data: bytes, place: Path) -> None:
 
 
 def _model(data: bytes, place: Path) -> None:
+    from experiment.children.prepare import accepted_model
     from experiment.model.facts import eos_token_id
     from experiment.model.load import optional_tokenizer
-    from experiment.prepare import accepted_model
 
     try:
         files = json.loads(data)

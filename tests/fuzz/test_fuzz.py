@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from mutate import mutated
 from targets import TARGETS, FindingError, _said_well, check, seeds_of
 
-from experiment.config import config_keys
-from experiment.errors import user_error
+from experiment.config.schema import config_keys
+from experiment.text.errors import user_error
 
 CORPUS = Path(__file__).parent / "corpus"
 KEPT = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
@@ -156,6 +156,6 @@ def test_the_check_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("targets.read_prompts", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         check("prompts", b"")
-    monkeypatch.setattr("experiment.drawing.render", lambda *_: 7)
+    monkeypatch.setattr("experiment.commands.render.render", lambda *_: 7)
     with pytest.raises(FindingError, match="code 7"):
         check("log", seeds_of("log")[0])

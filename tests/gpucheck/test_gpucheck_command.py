@@ -16,17 +16,17 @@ from keyed_page import assert_keys_hold, body_of, numbers_without_key
 from part_talks import TOKEN
 from rich.cells import cell_len
 
-from experiment.cli import main
-from experiment.errors import ExitCode
+from experiment.commands.main import main
 from experiment.gpucheck import parts, run
 from experiment.gpucheck.archive import ARCHIVE
 from experiment.gpucheck.parts import Part
 from experiment.gpucheck.result import FILE, NEEDS_GPU, PAGE, GpuCheck, PartResult, read_result
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import message
 from experiment.report.gpucheck import gpucheck_document, gpucheck_html
 from experiment.report.gpucheck_console import GpuCheckConsole
 from experiment.report.index_entries import entries
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode
+from experiment.text.messages import message
 
 HERE = Path(__file__).parent
 PERSON = "alicewonder"

@@ -13,8 +13,7 @@ import torch
 from guide_pages import read
 from made_up_machine import cpu_environment, cuda_environment, cuda_machine
 
-from experiment.environment import Environment, TorchFacts
-from experiment.errors import UserError
+from experiment.children.probe import assemble
 from experiment.events import Check, Event
 from experiment.gpucheck import machine, memory, speed_transformers
 from experiment.gpucheck.decode_steps import Setting
@@ -33,10 +32,11 @@ from experiment.gpucheck.result import (
 from experiment.gpucheck.run import Examination
 from experiment.gpucheck.tiny_models import tiny
 from experiment.gpucheck.walkthrough import arm_checks
-from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.messages import Message, message
-from experiment.probe import assemble
+from experiment.machine.environment import Environment, TorchFacts
 from experiment.report.gpucheck_markdown import BEGIN, END, NONE_YET, gpus_markdown, write_gpus
+from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text.errors import UserError
+from experiment.text.messages import Message, message
 
 HERE = Path(__file__).parent
 PASSED = message("gpucheck.passed", n=3)
@@ -132,7 +132,7 @@ def test_a_gpu_that_torch_cannot_use_fails_unless_it_is_hidden() -> None:
 
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_a_compiler_is_needed_on_a_gpu(on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiment.toolchain.shutil.which", lambda _: None)
+    monkeypatch.setattr("experiment.machine.toolchain.shutil.which", lambda _: None)
     monkeypatch.setenv("CC", "no-such-compiler")
     heard: Any = Heard()
     machine._compiler(heard, on_gpu)

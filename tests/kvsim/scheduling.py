@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from kvsim.blocks import BlockPool, blocks_needed
-from kvsim.request import final_tokens
-from kvsim.scheduler import Request, Scheduler, SchedulerConfig
-from kvsim.step import FinishReason, OpKind, StepPlan
+from kvsim.core.blocks import BlockPool, blocks_needed
+from kvsim.core.request import final_tokens
+from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.core.step import FinishReason, OpKind, StepPlan
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvsim.step import BlockOp, Chunk, OpKind, StepPlan
+from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan
 
 Slots = list[int | None]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kvsim.metrics import SimResult
-from kvsim.recorder import Recorder
-from kvsim.simulator import SimConfig, simulate
+from kvsim.sim.metrics import SimResult
+from kvsim.sim.recorder import Recorder
+from kvsim.sim.simulator import SimConfig, simulate
 from kvsim.traces import TraceInfo, TraceRequest
 
 
@@ -74,6 +74,6 @@ def watched(stream: Listed, config: SimConfig, patch: pytest.MonkeyPatch) -> Wat
             super().run(levels, slopes, running, waiting, steps, duration, moment)
 
     with patch.context() as change:
-        change.setattr("kvsim.simulator.Recorder", Log)
+        change.setattr("kvsim.sim.simulator.Recorder", Log)
         result = simulate(stream, config, jump=False)
     return Watched(result, seen)

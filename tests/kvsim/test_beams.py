@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from scheduling import chunks, ends, freed, make_scheduler, step
 
-from kvsim.blocks import BlockPool
-from kvsim.draft import Draft
-from kvsim.group import Group
-from kvsim.ledger import Ledger, PoolShape
-from kvsim.placement import Placement
-from kvsim.preemption import Preemption
-from kvsim.prefix import KeyChain
-from kvsim.prefix_cache import PrefixCache
-from kvsim.request import Request
-from kvsim.scheduler import RequestRefusedError, Scheduler, SchedulerConfig
-from kvsim.step import BlockOp, Finish, FinishReason, OpKind, StepPlan
+from kvsim.accounting.ledger import Ledger, PoolShape
+from kvsim.core.blocks import BlockPool
+from kvsim.core.draft import Draft
+from kvsim.core.group import Group
+from kvsim.core.placement import Placement
+from kvsim.core.preemption import Preemption
+from kvsim.core.prefix import KeyChain
+from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.request import Request
+from kvsim.core.scheduler import RequestRefusedError, Scheduler, SchedulerConfig
+from kvsim.core.step import BlockOp, Finish, FinishReason, OpKind, StepPlan
 
 
 def forked(scheduler: Scheduler, beams: int = 2, prompt: int = 6, new: int = 9) -> StepPlan:

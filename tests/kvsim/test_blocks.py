@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsim.blocks import BlockPool, Location, OutOfBlocksError, PoolError, blocks_needed, locate
+from kvsim.core.blocks import (
+    BlockPool,
+    Location,
+    OutOfBlocksError,
+    PoolError,
+    blocks_needed,
+    locate,
+)
 
 
 def snapshot(pool: BlockPool) -> tuple[object, ...]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsim.clock import ATTOSECONDS, DecodeRun, step_clock
-from kvsim.roofline import Latency, LinearLatency, Roofline, StepWork
+from kvsim.latency.clock import ATTOSECONDS, DecodeRun, step_clock
+from kvsim.latency.roofline import Latency, LinearLatency, Roofline, StepWork
 
 COSTS = st.floats(0, 1e-6)
 

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvsim.blocks import BlockPool, Key
-from kvsim.cohort import CohortScheduler, Work
-from kvsim.hash_keys import HashKeys
-from kvsim.ledger import Ledger
-from kvsim.limits import RequestRefusedError, SchedulerConfig
-from kvsim.request import Request
-from kvsim.roofline import StepWork
-from kvsim.run_pool import RunPool
-from kvsim.scheduler import Scheduler
-from kvsim.slots import PoolShape, SlotState
-from kvsim.step import OpKind, StepPlan
-from kvsim.tally import tally_slots
+from kvsim.accounting.ledger import Ledger
+from kvsim.accounting.slots import PoolShape, SlotState
+from kvsim.core.blocks import BlockPool, Key
+from kvsim.core.limits import RequestRefusedError, SchedulerConfig
+from kvsim.core.request import Request
+from kvsim.core.scheduler import Scheduler
+from kvsim.core.step import OpKind, StepPlan
+from kvsim.latency.roofline import StepWork
+from kvsim.sim.fast.cohort import CohortScheduler, Work
+from kvsim.sim.fast.run_pool import RunPool
+from kvsim.sim.fast.tally import tally_slots
+from kvsim.traces.hash_keys import HashKeys
 
 MOST_STEPS = 5000
 TALLIED = tuple(map(SlotState, ("live", "cached", "unwritten", "watermark", "free")))

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsim.blocks import OutOfBlocksError
-from kvsim.contiguous import GrowingPlanner, StaticBatchPlanner
-from kvsim.ledger import Ledger, PoolShape, SlotState
-from kvsim.recount import recount
-from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind
+from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
+from kvsim.accounting.recount import recount
+from kvsim.contiguous.planners import GrowingPlanner, StaticBatchPlanner
+from kvsim.core.blocks import OutOfBlocksError
+from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind
 
 LENGTH = FinishReason.LENGTH
 

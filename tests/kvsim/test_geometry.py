@@ -17,10 +17,10 @@ from transformers import (
     Qwen2Config,
 )
 
-from kvsim.blocks import BlockPool, blocks_needed
-from kvsim.geometry import KVGeometry, geometry_from_config, requests_that_fit
-from kvsim.request import final_tokens
-from kvsim.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.core.blocks import BlockPool, blocks_needed
+from kvsim.core.request import final_tokens
+from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.sizing.geometry import KVGeometry, geometry_from_config, requests_that_fit
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 40,

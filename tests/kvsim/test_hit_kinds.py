@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kvsim.blocks import BlockPool, Key
-from kvsim.request import Request
-from kvsim.run_pool import RunPool
-from kvsim.scheduler import Scheduler, SchedulerConfig
+from kvsim.core.blocks import BlockPool, Key
+from kvsim.core.request import Request
+from kvsim.core.scheduler import Scheduler, SchedulerConfig
+from kvsim.sim.fast.run_pool import RunPool
 
 SIZE = 2
 

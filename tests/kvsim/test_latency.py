@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsim.calibrate import (
+from kvsim.latency.calibrate import (
     StepRecord,
     calibrate_linear,
     calibrate_roofline,
@@ -21,11 +21,11 @@ from kvsim.calibrate import (
     fold_blocks,
     relative_fit,
 )
-from kvsim.gpus import find_gpu
-from kvsim.models import find_model
-from kvsim.nnls import Floats, nnls
-from kvsim.roofline import LinearLatency, Roofline, StepWork, roofline
-from kvsim.run_records import RequestRecord, calibrate_requests, read_request_records
+from kvsim.latency.nnls import Floats, nnls
+from kvsim.latency.request_times import RequestRecord, calibrate_requests, read_request_records
+from kvsim.latency.roofline import LinearLatency, Roofline, StepWork, roofline
+from kvsim.sizing.gpus import find_gpu
+from kvsim.sizing.models import find_model
 
 RUN = Path(__file__).resolve().parents[3] / "shared/traces/vllm_rtxpro6000_llama-3.1-8b"
 

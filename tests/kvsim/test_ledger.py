@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scheduling import Workload, workloads
 
-from kvsim.blocks import BlockPool
-from kvsim.contiguous import StaticBatchPlanner
-from kvsim.ledger import Ledger, PoolShape, SlotState, replay
-from kvsim.recount import recount
-from kvsim.scheduler import Request, Scheduler, SchedulerConfig
-from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
+from kvsim.accounting.ledger import Ledger, PoolShape, SlotState, replay
+from kvsim.accounting.recount import recount
+from kvsim.contiguous.planners import StaticBatchPlanner
+from kvsim.core.blocks import BlockPool
+from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 PROMPTS = (2, 13, 110, 2)
 NEW = 50

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvsim.ledger import Ledger, PoolShape, ReplayError, replay
-from kvsim.recount import recount
-from kvsim.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
+from kvsim.accounting.ledger import Ledger, PoolShape, ReplayError, replay
+from kvsim.accounting.recount import recount
+from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 SHAPE = PoolShape(4, 4, 1)
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-from kvsim.geometry import KVGeometry, UnsupportedGeometryError, geometry_from_config
-from kvsim.gpus import GPUS, MIB, UnknownGPUError, find_gpu
-from kvsim.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
+from kvsim.sizing.geometry import KVGeometry, UnsupportedGeometryError, geometry_from_config
+from kvsim.sizing.gpus import GPUS, MIB, UnknownGPUError, find_gpu
+from kvsim.sizing.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
 
 WINDOW = 6
 TOKENS = 9

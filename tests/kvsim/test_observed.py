@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scheduling import Workload, workloads
 
-from kvsim.ledger import Ledger, PoolShape, SlotState
-from kvsim.observed import Decision, ScheduleTrace, TraceError
-from kvsim.scheduler import Scheduler
-from kvsim.step import (
+from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
+from kvsim.core.observed import Decision, ScheduleTrace, TraceError
+from kvsim.core.scheduler import Scheduler
+from kvsim.core.step import (
     BlockOp,
     Chunk,
     FinishReason,

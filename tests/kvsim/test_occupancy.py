@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from kvsim.blocks import BlockPool
-from kvsim.limits import SchedulerConfig
-from kvsim.occupancy import Occupancy, occupancy
-from kvsim.replay import RecordedRequest
-from kvsim.request import Request
-from kvsim.scheduler import Scheduler
-from kvsim.slots import PoolShape
-from kvsim.step import StepPlan
+from kvsim.accounting.slots import PoolShape
+from kvsim.core.blocks import BlockPool
+from kvsim.core.limits import SchedulerConfig
+from kvsim.core.request import Request
+from kvsim.core.scheduler import Scheduler
+from kvsim.core.step import StepPlan
+from kvsim.sim.occupancy import Occupancy, occupancy
+from kvsim.sim.replay import RecordedRequest
 
 SHAPE = PoolShape(8, 4, 1)
 REQUESTS = [RecordedRequest(n, 5 + n, 9, arrival_step=2 * n) for n in range(4)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvsim.buddy import BuddyAllocator, Piece
+from kvsim.contiguous.buddy import BuddyAllocator, Piece
 from kvsim.paper import Claim, Tolerance, Verdict
 from kvsim.paper.claims import within
 from kvsim.paper.sharing import samples_sharing
@@ -21,7 +21,7 @@ from kvsim.paper.workloads import (
     output_second_moment,
     sharegpt,
 )
-from kvsim.simulator import simulate
+from kvsim.sim.simulator import simulate
 
 
 def claim(ours: tuple[float, ...], tolerance: Tolerance, paper: float | None = 10.0) -> Claim:

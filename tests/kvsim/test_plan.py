@@ -11,22 +11,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvsim.blocks import BlockPool, blocks_needed
-from kvsim.budget import ASSUMED_OVERHEAD, kv_copies
-from kvsim.geometry import KVGeometry
-from kvsim.gpus import find_gpu
-from kvsim.models import find_model
-from kvsim.plan import KVBudget, Plan, PlanError, PlanQuestion, full_rate, kv_budget, make_plan
-from kvsim.reservation import POLICIES, ReservationPolicy, ReservationPool, reserved_slots
-from kvsim.roofline import LinearLatency
-from kvsim.saturation import NeverSaturatedError, paged_demand, reserved_mean, saturate
-from kvsim.scheduler import Request, Scheduler, SchedulerConfig
-from kvsim.sim_config import catalogue_config
-from kvsim.simulator import simulate
+from kvsim.contiguous.reservation import (
+    POLICIES,
+    ReservationPolicy,
+    ReservationPool,
+    reserved_slots,
+)
+from kvsim.core.blocks import BlockPool, blocks_needed
+from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.latency.roofline import LinearLatency
+from kvsim.planning.plan import (
+    KVBudget,
+    Plan,
+    PlanError,
+    PlanQuestion,
+    full_rate,
+    kv_budget,
+    make_plan,
+)
+from kvsim.planning.saturation import NeverSaturatedError, paged_demand, reserved_mean, saturate
+from kvsim.sim.config import catalogue_config
+from kvsim.sim.simulator import simulate
+from kvsim.sizing.budget import ASSUMED_OVERHEAD, kv_copies
+from kvsim.sizing.geometry import KVGeometry
+from kvsim.sizing.gpus import find_gpu
+from kvsim.sizing.models import find_model
+from kvsim.sizing.vllm_capacity import vllm_capacity
 from kvsim.traces import Arrivals, Generated, TraceFile, from_preset
 from kvsim.traces.distributions import Lengths
 from kvsim.traces.generate import Recipe
-from kvsim.vllm_capacity import vllm_capacity
 
 AZURE = Path(__file__).resolve().parents[3] / "shared/traces/AzureLLMInferenceTrace_code.csv"
 GIB = 1 << 30

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kvsim.blocks import BlockPool, OutOfBlocksError, PoolError
+from kvsim.core.blocks import BlockPool, OutOfBlocksError, PoolError
 
 BLOCKS = 7
 REQUESTS = st.integers(0, 4)

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given, settings
 from scheduling import Workload, add, chunks, ends, freed, make_scheduler, step, workloads
 
-from kvsim.scheduler import Scheduler
-from kvsim.step import FinishReason, OpKind, StepPlan
+from kvsim.core.scheduler import Scheduler
+from kvsim.core.step import FinishReason, OpKind, StepPlan
 
 
 def crowded() -> Scheduler:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsim.prefix_replay import (
+from kvsim.sim.prefix_replay import (
     EVICTIONS,
     Eviction,
     NoHashIdsError,

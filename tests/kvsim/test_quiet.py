@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsim.clock import DecodeRun
-from kvsim.quiet import QuietPool
-from kvsim.slots import PoolShape
-from kvsim.tally import TallyError
+from kvsim.accounting.slots import PoolShape
+from kvsim.latency.clock import DecodeRun
+from kvsim.sim.fast.decode_only import QuietPool
+from kvsim.sim.fast.tally import TallyError
 
 SIZE = 8
 

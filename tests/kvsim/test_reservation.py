@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvsim.buddy import BuddyAllocator, BuddyError, OutOfSlotsError, round_up
-from kvsim.reservation import (
+from kvsim.contiguous.buddy import BuddyAllocator, BuddyError, OutOfSlotsError, round_up
+from kvsim.contiguous.reservation import (
     POLICIES,
     ReservationError,
     ReservationPolicy,
     ReservationPool,
     reserved_slots,
 )
-from kvsim.saturation import saturate
+from kvsim.planning.saturation import saturate
 from kvsim.traces import Arrivals, Generated, from_preset
 
 Operations = st.lists(st.tuples(st.booleans(), st.integers(1, 70)), max_size=60)

@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kvsim.blocks import BlockPool, Key, PoolError
-from kvsim.hash_keys import HashKeys
-from kvsim.request import Keys
-from kvsim.run_pool import RunPool
+from kvsim.core.blocks import BlockPool, Key, PoolError
+from kvsim.core.request import Keys
+from kvsim.sim.fast.run_pool import RunPool
+from kvsim.traces.hash_keys import HashKeys
 
 BLOCKS = 14
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kvsim.blocks import BlockPool
-from kvsim.ledger import Ledger, PoolShape
-from kvsim.request import Request
-from kvsim.scheduler import Scheduler
-from kvsim.sharing import Sharing
-from kvsim.step import StepPlan
+from kvsim.accounting.ledger import Ledger, PoolShape
+from kvsim.accounting.sharing import Sharing
+from kvsim.core.blocks import BlockPool
+from kvsim.core.request import Request
+from kvsim.core.scheduler import Scheduler
+from kvsim.core.step import StepPlan
 
 
 def sharing(ledger: Ledger) -> Sharing:

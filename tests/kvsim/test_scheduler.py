@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scheduling import add, chunks, ends, freed, make_scheduler, step
 
-from kvsim.scheduler import Request, RequestRefusedError, SchedulerConfig
-from kvsim.step import Finish, FinishReason, OpKind
+from kvsim.core.scheduler import Request, RequestRefusedError, SchedulerConfig
+from kvsim.core.step import Finish, FinishReason, OpKind
 
 
 @pytest.mark.parametrize(

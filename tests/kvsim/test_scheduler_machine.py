@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from shadow_memory import ShadowMemory
 
-from kvsim.blocks import BlockPool, blocks_needed
-from kvsim.ledger import Ledger, PoolShape, replay
-from kvsim.prefix import KeyChain
-from kvsim.recount import recount
-from kvsim.request import Request
-from kvsim.scheduler import RequestRefusedError, Scheduler, SchedulerConfig
-from kvsim.slots import SlotCounts
-from kvsim.step import FinishReason, OpKind, StepPlan, plan_from_json, plan_to_json
+from kvsim.accounting.ledger import Ledger, PoolShape, replay
+from kvsim.accounting.recount import recount
+from kvsim.accounting.slots import SlotCounts
+from kvsim.core.blocks import BlockPool, blocks_needed
+from kvsim.core.prefix import KeyChain
+from kvsim.core.request import Request
+from kvsim.core.scheduler import RequestRefusedError, Scheduler, SchedulerConfig
+from kvsim.core.step import FinishReason, OpKind, StepPlan, plan_from_json, plan_to_json
 
 SEEDS = st.integers(0, 2**20)
 # Few different tokens, so that prompts and answers begin alike often.
@@ -291,6 +291,6 @@ def test_the_machine_has_met_everything() -> None:
     """Runs after the machine: a run in which nobody was preempted would prove little."""
     if not SEEN:
         pytest.skip("the machine did not run")
-    ours = {*OpKind} - {OpKind.MERGE}  # another engine's alone, see kvsim.observed
+    ours = {*OpKind} - {OpKind.MERGE}  # another engine's alone, see kvsim.core.observed
     missing = [kind for kind in (*ours, "preempted beams", "pruned") if not SEEN[kind]]
     assert not missing

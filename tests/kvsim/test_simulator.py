@@ -14,19 +14,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from streams import Listed, Seen, watched
 
-from kvsim.blocks import BlockPool, Key
-from kvsim.clock import PER_NANOSECOND, attoseconds, step_clock
-from kvsim.contiguous import StaticBatchPlanner
-from kvsim.ledger import Ledger
-from kvsim.limits import RequestRefusedError
-from kvsim.metrics import SimResult
-from kvsim.request import Request
-from kvsim.reservation import ReservationError, ReservationPool
-from kvsim.roofline import Latency, LinearLatency, Roofline, StepWork
-from kvsim.scheduler import Scheduler
-from kvsim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
-from kvsim.slots import PoolShape, SlotState
-from kvsim.step import FinishReason, OpKind, StepPlan
+from kvsim.accounting.ledger import Ledger
+from kvsim.accounting.slots import PoolShape, SlotState
+from kvsim.contiguous.planners import StaticBatchPlanner
+from kvsim.contiguous.reservation import ReservationError, ReservationPool
+from kvsim.core.blocks import BlockPool, Key
+from kvsim.core.limits import RequestRefusedError
+from kvsim.core.request import Request
+from kvsim.core.scheduler import Scheduler
+from kvsim.core.step import FinishReason, OpKind, StepPlan
+from kvsim.latency.clock import PER_NANOSECOND, attoseconds, step_clock
+from kvsim.latency.roofline import Latency, LinearLatency, Roofline, StepWork
+from kvsim.sim.metrics import SimResult
+from kvsim.sim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
 from kvsim.traces import TraceRequest
 
 LATENCIES: tuple[Latency, ...] = (
@@ -276,7 +276,7 @@ def test_a_long_queue_costs_no_objects() -> None:
         most = max(most, len(scheduler.waiting))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kvsim.cohort.CohortScheduler.add", count)
+        patch.setattr("kvsim.sim.fast.cohort.CohortScheduler.add", count)
         result = simulate(stream, told)
     assert result.waiting.max == 1_996
     assert most <= 5

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from streams import Listed, Watched, watched
 
-from kvsim.blocks import BlockPool
-from kvsim.recorder import Spread
-from kvsim.roofline import LinearLatency
-from kvsim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
-from kvsim.tally import TallyError
+from kvsim.core.blocks import BlockPool
+from kvsim.latency.roofline import LinearLatency
+from kvsim.sim.fast.tally import TallyError
+from kvsim.sim.recorder import Spread
+from kvsim.sim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
 from kvsim.traces import TraceRequest
 
 SECOND = 10**9
@@ -377,6 +377,6 @@ def test_contiguous_policies_know_no_priorities() -> None:
 
 def test_livelock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that admits nobody would go on for ever."""
-    monkeypatch.setattr("kvsim.placement.Placement.admit", lambda *_: False)
+    monkeypatch.setattr("kvsim.core.placement.Placement.admit", lambda *_: False)
     with pytest.raises(SimulationError, match="livelock"):
         simulate(Listed([(0, 2, 2)]), config("paged", 16))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsim.step import (
+from kvsim.core.step import (
     BlockOp,
     Chunk,
     Finish,

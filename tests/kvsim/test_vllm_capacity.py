@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvsim.geometry import KVGeometry
-from kvsim.ledger import Ledger, PoolShape, SlotState
-from kvsim.vllm_capacity import VllmCapacity, vllm_block_size, vllm_capacity
+from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
+from kvsim.sizing.geometry import KVGeometry
+from kvsim.sizing.vllm_capacity import VllmCapacity, vllm_block_size, vllm_capacity
 
 GPT2_FP32 = KVGeometry(12, 12, 64, 4)
 GPT2_BF16 = KVGeometry(12, 12, 64, 2)

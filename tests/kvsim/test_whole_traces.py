@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_files import AZURE, Write, hashed, jsonl, read, words, writer
 
-from kvsim.prefix_replay import collect, replay_prefixes
+from kvsim.sim.prefix_replay import collect, replay_prefixes
 from kvsim.traces import Head, ReadOptions, TraceError, TraceFile, TraceInfo
 from kvsim.traces.rows import json_list_rows
 

@@ -27,11 +27,11 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 import psutil  # noqa: E402
 
-from experiment import runner  # noqa: E402
-from experiment.cli import main  # noqa: E402
-from experiment.config import Config  # noqa: E402
+from experiment.commands.main import main  # noqa: E402
+from experiment.config.schema import Config  # noqa: E402
 from experiment.model.builtin import model_directory  # noqa: E402
-from experiment.process import Child  # noqa: E402
+from experiment.process.child import Child  # noqa: E402
+from experiment.runner import session as runner  # noqa: E402
 
 SHARED, FILES = Path("/dev/shm"), Path("/proc/self/fd")
 WORDS = (
@@ -84,7 +84,7 @@ def replaying(directory: Path, arms: bool) -> type[Child]:
     told = Config()
     model = model_directory("tiny-gpt2", told.run.seed, told.model.init_range)
     parts = parts_of(directory, str(model))
-    names = {"experiment.probe": "environment", "experiment.prepare": "prepare"}
+    names = {"experiment.children.probe": "environment", "experiment.children.prepare": "prepare"}
     os.environ["PYTHONPATH"] = str(HERE)
 
     class Replayed(Child):

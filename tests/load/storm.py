@@ -20,8 +20,8 @@ from experiment.engine.engine import Engine
 from experiment.engine.generation import Generation
 from experiment.engine.sampling import GREEDY, SamplingParams
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, make_engine, solo
-from kvsim.scheduler import Request, RequestRefusedError
-from kvsim.step import FinishReason, OpKind
+from kvsim.core.scheduler import Request, RequestRefusedError
+from kvsim.core.step import FinishReason, OpKind
 
 FAMILY = "llama"
 BLOCKS, BLOCK_SIZE = 40, 4

@@ -8,7 +8,7 @@ import pytest
 from storm import BURST, Storm, alone, drive, left_behind
 
 from experiment.engine.engine import Engine
-from kvsim.step import FinishReason
+from kvsim.core.step import FinishReason
 
 REQUESTS = 1500
 SAMPLE = 25

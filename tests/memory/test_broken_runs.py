@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 from real_parts import prepare, run_arms
 
-from experiment import drawing
-from experiment.conclusions import evaluate
-from experiment.config import Config
-from experiment.drawing import render
-from experiment.environment import Environment
-from experiment.errors import ExitCode, UserError
+from experiment.analysis.conclusions import evaluate
+from experiment.commands import render as drawing
+from experiment.commands.render import render
+from experiment.config.schema import Config
 from experiment.events import (
     ArmFailed,
     ArmStarted,
@@ -30,9 +28,11 @@ from experiment.events import (
     Stage,
     Step,
 )
+from experiment.machine.environment import Environment
 from experiment.memory.monitor import Monitor
-from experiment.prepared import Prepared
-from experiment.record import EVENTS_FILE, read_record
+from experiment.record.log import EVENTS_FILE, read_record
+from experiment.text.errors import ExitCode, UserError
+from experiment.workload.prepared import Prepared
 
 ROOT = Path(__file__).parent.parent.parent
 DOOR = ROOT / "run_experiment.py"
@@ -112,7 +112,7 @@ limit = int(sys.argv[1])
 sys.argv = sys.argv[2:]
 sys.path.insert(0, os.path.dirname(sys.argv[0]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-from experiment.cli import main
+from experiment.commands.main import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -167,8 +167,9 @@ def test_a_line_that_does_not_fit_is_taken_back(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 from experiment.events import Notice, RunFinished, RunStarted
-from experiment.messages import UserError, message
-from experiment.record import EventLog
+from experiment.text.errors import UserError
+from experiment.text.messages import message
+from experiment.record.log import EventLog
 started = RunStarted(version="1", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
 with EventLog(Path(sys.argv[1])) as log:
     log.write(started)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiment.environment import CgroupLimits, RamFacts
+from experiment.children.probe import ram_facts
+from experiment.machine.environment import CgroupLimits, RamFacts
 from experiment.memory.cgroup import read_cgroup
-from experiment.messages import message
-from experiment.probe import ram_facts
+from experiment.text.messages import message
 
 MIB, GIB = 2**20, 2**30
 

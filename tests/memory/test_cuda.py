@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiment.conclusions import evaluate
+from experiment.analysis.conclusions import evaluate
+from experiment.engine.cuda.triton_support import reason_against
 from experiment.engine.kv_pool import KVPool
-from experiment.engine.triton_support import reason_against
-from experiment.environment import NvmlFacts
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
+from experiment.machine.environment import NvmlFacts
 from experiment.memory.gpu_probe import device_reason, probe_gpus, torch_facts
 from experiment.memory.nvml import NvmlDevice, NvmlError, open_nvml
 from experiment.memory.tensors import storage_bytes, trim
-from experiment.record import read_record
-from kvsim.geometry import KVGeometry
+from experiment.record.log import read_record
+from kvsim.sizing.geometry import KVGeometry
 
 pytestmark = [
     pytest.mark.cuda,

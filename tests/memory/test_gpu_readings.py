@@ -8,13 +8,13 @@ import pytest
 from made_up_machine import cuda_environment
 from memory_fakes import MIB, FakeNvml, entry
 
-from experiment.environment import NvmlFacts
+from experiment.analysis.reconcile import reconcile
+from experiment.analysis.variation import ProcessPeaks, largest_process
+from experiment.analysis.watched import foreign_processes
 from experiment.events import Baseline, Channel, Event, ForeignProcesses, Reading, Scope, Stage
+from experiment.machine.environment import NvmlFacts
 from experiment.memory.monitor import Monitor
-from experiment.messages import message
-from experiment.reconcile import reconcile
-from experiment.variation import ProcessPeaks, largest_process
-from experiment.watch import foreign_processes
+from experiment.text.messages import message
 
 GIB = 1024 * MIB
 KV = 144 * MIB

@@ -15,12 +15,12 @@ import pytest
 from made_up_machine import UUID, cpu_environment, cuda_environment
 from memory_fakes import MIB, FakeNvml, entry, until
 
-from experiment.environment import NvmlFacts
 from experiment.events import Channel, Event, Reading, Scope, Stage
+from experiment.machine.environment import NvmlFacts
 from experiment.memory.figure import Figure
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
-from experiment.messages import message
+from experiment.text.messages import message
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 CHILD = """

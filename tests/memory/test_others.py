@@ -16,14 +16,14 @@ import pytest
 from made_up_machine import cpu_environment
 from memory_fakes import until
 
-from experiment import noise
+from experiment.analysis.watched import watch
 from experiment.events import Step, Usage, decode, encode
+from experiment.machine import background_load as noise
 from experiment.memory import usage
 from experiment.memory.devices import GpuReader
 from experiment.memory.process_tree import CpuSeconds, ProcessTree
 from experiment.memory.usage import UsageMeter
-from experiment.messages import message
-from experiment.watch import watch
+from experiment.text.messages import message
 
 Tree = Mapping[str, tuple[float, float]]
 # Of each process its own seconds and those of its children that have ended.

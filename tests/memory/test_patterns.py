@@ -22,7 +22,7 @@ from experiment.events import Channel, Event, HighWaterReset, Reading, Stage
 from experiment.memory.figure import Figure
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
-from experiment.messages import Message, message
+from experiment.text.messages import Message, message
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and glibc")
 TOLERANCE = 8 * MIB

@@ -11,13 +11,13 @@ import pytest
 from made_up_machine import UUID, cpu_environment, cuda_environment
 from memory_fakes import MIB, FakeNvml, entry
 
-from experiment.environment import NvmlFacts
 from experiment.events import Baseline, Channel, Event, ForeignProcesses, Notice
-from experiment.i18n import LANGUAGES, Translator
+from experiment.machine.environment import NvmlFacts
 from experiment.memory import settle as module
 from experiment.memory.figure import Figure, missing
 from experiment.memory.settle import LIMIT_S, PAUSE_S, DeviceWatch, settle
-from experiment.messages import message
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import message
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 MEMORY = "nvmlDeviceGetMemoryInfo_v2"

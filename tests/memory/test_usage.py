@@ -15,7 +15,6 @@ import pytest
 from made_up_machine import UUID, cpu_environment, cuda_environment
 from memory_fakes import MIB, FakeNvml, until
 
-from experiment.environment import Environment
 from experiment.events import (
     Channel,
     Event,
@@ -26,13 +25,14 @@ from experiment.events import (
     StageEntered,
     Usage,
 )
+from experiment.machine.environment import Environment
 from experiment.memory import usage
 from experiment.memory.devices import GpuReader
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import CpuSeconds, ProcessTree
 from experiment.memory.usage import EVERY_S, UsageMeter
-from experiment.messages import message
 from experiment.report.console import ConsoleReporter
+from experiment.text.messages import message
 
 RATES = "nvmlDeviceGetUtilizationRates"
 SPIN = "while True: pass"

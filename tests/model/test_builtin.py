@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from moments import each_step
 
-from experiment.errors import UserError
 from experiment.model import builtin
 from experiment.model.builtin import RECIPES, TINY, build_model, is_whole, recorded_sha256
 from experiment.model.load import load_model, load_tokenizer
-from kvsim.whole_files import file_sha256
+from experiment.text.errors import UserError
+from kvsim.files import file_sha256
 
 ROOT = Path(__file__).parent.parent.parent
 

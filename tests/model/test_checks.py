@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from experiment.errors import UserError
 from experiment.model.builtin import RECIPES
 from experiment.model.checks import check_model, max_positions, read_model_config
+from experiment.text.errors import UserError
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
 GROUPED = {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 1024}

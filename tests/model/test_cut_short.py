@@ -15,13 +15,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from experiment import prepare
-from experiment.config import Config
-from experiment.errors import ExitCode, UserError
+from experiment.children import prepare
+from experiment.config.schema import Config
 from experiment.events import Event
-from experiment.i18n import LANGUAGES, Translator
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode, UserError
 
 WEIGHTS = "model.safetensors"
 SMALL = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")

@@ -26,9 +26,8 @@ from transformers import (
     PretrainedConfig,
 )
 
-from experiment import prepare
-from experiment.config import Config
-from experiment.errors import UserError
+from experiment.children import prepare
+from experiment.config.schema import Config
 from experiment.events import (
     Event,
     ModelDirectory,
@@ -40,6 +39,7 @@ from experiment.events import (
 from experiment.model.builtin import build_model, cache_root
 from experiment.model.load import load_model
 from experiment.model.source import text_warning
+from experiment.text.errors import UserError
 
 VOCABULARY = {"vocab_size": 97, "bos_token_id": 1, "eos_token_id": 2}
 HIDDEN: dict[str, Any] = {

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from mini_hub import MiniHub
 
-from experiment.config import Config
-from experiment.config_reading import load_config
-from experiment.errors import UserError, user_error
+from experiment.config.reading import load_config
+from experiment.config.schema import Config
 from experiment.events import Event, Notice, Progress
 from experiment.model import hub
 from experiment.model.builtin import build_model
 from experiment.model.hub import HubModel, HubSilentError, download, wanted_files
 from experiment.model.source import find_model, text_warning, weight_files
+from experiment.text.errors import UserError, user_error
 
 
 @pytest.fixture(scope="session")

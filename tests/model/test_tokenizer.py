@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiment.errors import UserError
 from experiment.model import tokenizer
 from experiment.model.load import load_tokenizer
 from experiment.model.tokenizer import gpt2_tokenizer
+from experiment.text.errors import UserError
 
 # Ids as published for GPT-2.
 KNOWN = {

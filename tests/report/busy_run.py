@@ -22,12 +22,12 @@ from experiment.events import (
     WorkloadRequest,
     encode,
 )
-from experiment.record import EVENTS_FILE, Record, read_record
-from kvsim.blocks import BlockPool
-from kvsim.ledger import PoolShape
-from kvsim.prefix import KeyChain
-from kvsim.scheduler import Request, Scheduler, SchedulerConfig
-from kvsim.step import StepPlan
+from experiment.record.log import EVENTS_FILE, Record, read_record
+from kvsim.accounting.ledger import PoolShape
+from kvsim.core.blocks import BlockPool
+from kvsim.core.prefix import KeyChain
+from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.core.step import StepPlan
 
 BLOCK = 4
 BLOCKS = 40

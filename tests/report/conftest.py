@@ -8,8 +8,8 @@ import pytest
 from busy_run import make_run, paged_plans, slab_plans
 from sample import make_record
 
-from experiment.conclusions import evaluate
-from experiment.record import Record
+from experiment.analysis.conclusions import evaluate
+from experiment.record.log import Record
 from experiment.report.files import write_reports
 from experiment.report.html import report_html
 

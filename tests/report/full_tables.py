@@ -5,18 +5,23 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+from experiment.analysis.experiment_results import (
+    CellArm,
+    CellResult,
+    ExperimentResult,
+    FigureValue,
+)
 from experiment.bench.data import BenchData, LeftOut, Round
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
 from experiment.bench.targets import outcomes
-from experiment.config_reading import load_config
+from experiment.config.reading import load_config
 from experiment.experiments.base import planned_cells
 from experiment.experiments.claims import CLAIMS, Judged, Part, Seen
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.experiments.results import CellArm, CellResult, ExperimentResult, FigureValue
-from experiment.messages import message
-from experiment.shipped import CONFIGS
+from experiment.files.shipped import CONFIGS
+from experiment.text.messages import message
 from kvsim.paper.claims import Claim, Tolerance
 from kvsim.paper.memory import closed
 from kvsim.paper.parts import result_of

@@ -20,7 +20,7 @@ from busy_run import make_run, plans
 from pages import CHROMIUM, FLAGS, until
 from playwright.sync_api import sync_playwright
 
-from experiment.conclusions import evaluate
+from experiment.analysis.conclusions import evaluate
 from experiment.report.html import report_html
 
 BLOCKS, BLOCK, LONGEST, STEPS = 4096, 16, 2048, 1000

@@ -33,12 +33,12 @@ from experiment.events import (
     WorkloadRequest,
     encode,
 )
-from experiment.messages import message
-from experiment.record import EVENTS_FILE, Record, read_record
-from kvsim.blocks import BlockPool
-from kvsim.contiguous import StaticBatchPlanner
-from kvsim.scheduler import Request, Scheduler
-from kvsim.step import FinishReason, StepPlan, plan_to_json
+from experiment.record.log import EVENTS_FILE, Record, read_record
+from experiment.text.messages import message
+from kvsim.contiguous.planners import StaticBatchPlanner
+from kvsim.core.blocks import BlockPool
+from kvsim.core.scheduler import Request, Scheduler
+from kvsim.core.step import FinishReason, StepPlan, plan_to_json
 
 PROMPTS = ("Hello!", "Tell me a story", "Thanks")
 NEW = 12

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiment.conclusions import evaluate
+from experiment.analysis.conclusions import evaluate
 from experiment.events import EnvironmentProbed, Event, RunStarted
-from experiment.record import Record, read_record, write_atomic
+from experiment.record.log import Record, read_record, write_atomic
 from experiment.report.html import report_html
 
 # What names a machine or its place; the page says of each that it was left out.

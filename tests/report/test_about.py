@@ -13,12 +13,12 @@ import pytest
 from keyed_page import body_of
 from sample import BUDGET, PROMPTS, make_record
 
-from experiment.conclusions import evaluate
-from experiment.drawing import _summary
+from experiment.analysis.conclusions import evaluate
+from experiment.commands.render import _summary
 from experiment.events import EnvironmentProbed
-from experiment.i18n import LANGUAGES, Translator
-from experiment.record import Record
+from experiment.record.log import Record
 from experiment.report.html import report_html
+from experiment.text import LANGUAGES, Translator
 
 ASKED: dict[str, Any] = {
     "model": {"dtype": "auto"}, "cache": {"budget": "auto"}, "run": {"device": "auto"},

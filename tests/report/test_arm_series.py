@@ -9,16 +9,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from experiment.arm_order import LADDER, in_order
-from experiment.arms.registry import ARMS
-from experiment.config import KNOWN_ARMS
-from experiment.experiments.results import (
+from experiment.analysis.experiment_results import (
     CellArm,
     CellResult,
     ExperimentResult,
     FigureInfo,
     FigureValue,
 )
+from experiment.arms.registry import ARMS
+from experiment.config.arm_order import LADDER, in_order
+from experiment.config.schema import KNOWN_ARMS
 from experiment.report import lines
 from experiment.report.arm_series import SERIES, arm_series
 from experiment.report.bilingual import Bilingual

@@ -11,13 +11,13 @@ from axe_check import WAYS, needs_axe, violations
 from made_up_machine import cuda_environment
 from test_tables_page import page_of, side
 
-from experiment.compare.checks import write_comparison
+from experiment.commands.checks import write_comparison
 from experiment.compare.sides import compare_sides
 from experiment.gpucheck.result import NEEDS_GPU, CheckResult, GpuCheck, PartResult
-from experiment.messages import message
 from experiment.report.gpucheck import gpucheck_html
 from experiment.report.index import index_html
 from experiment.report.index_entries import Entry
+from experiment.text.messages import message
 from kvsim.paper.memory import closed
 
 pytestmark = needs_axe

@@ -8,10 +8,10 @@ import pytest
 from full_tables import full_bench
 
 from experiment.bench.data import read_data, write_data
-from experiment.errors import UserError
-from experiment.i18n import DASH, Translator
 from experiment.report.bench_tables import all_tables
 from experiment.report.texts import arm_name
+from experiment.text import DASH, Translator
+from experiment.text.errors import UserError
 
 
 def test_who_has_no_blocks_has_a_dash_for_what_only_blocks_can_suffer() -> None:

@@ -13,14 +13,14 @@ from keyed_page import body_of
 from rich.console import Console
 from sample import make_record
 
-from experiment.conclusions import evaluate
-from experiment.i18n import LANGUAGES, Translator
-from experiment.record import Record
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.results import Results
+from experiment.record.log import Record
 from experiment.report.console import ConsoleReporter
 from experiment.report.console_results import show_results
 from experiment.report.html import report_html
 from experiment.report.markdown import markdown
-from experiment.results import Results
+from experiment.text import LANGUAGES, Translator
 
 ARMS = ("contiguous.batch", "paged")
 

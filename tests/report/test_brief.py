@@ -14,8 +14,7 @@ from made_up_machine import cpu_environment
 from rich.cells import cell_len
 from rich.console import Console
 
-from experiment.conclusions import evaluate
-from experiment.environment import Package
+from experiment.analysis.conclusions import evaluate
 from experiment.events import (
     ArmFinished,
     ArmStarted,
@@ -25,12 +24,13 @@ from experiment.events import (
     RunFinished,
     RunStarted,
 )
-from experiment.i18n import LANGUAGES
-from experiment.messages import message
-from experiment.record import Record
+from experiment.machine.environment import Package
+from experiment.record.log import Record
 from experiment.report.brief import BriefReporter
 from experiment.report.console import ConsoleReporter
 from experiment.report.texts import AsciiFile
+from experiment.text import LANGUAGES
+from experiment.text.messages import message
 
 NUMBER = re.compile(r"\d+(?:[,.]\d+)*")
 PLACE = Path("reports") / "run"

@@ -12,7 +12,7 @@ from pages import Opened as OpenedFile
 from pages import wide_tables
 from test_html import HAN, SENTENCE
 
-from experiment.i18n import LANGUAGES
+from experiment.text import LANGUAGES
 
 
 class Opened(OpenedFile):

@@ -11,9 +11,9 @@ from full_tables import full_experiment
 from pages import Opened
 
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.i18n import LANGUAGES
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment.page import experiment_context
+from experiment.text import LANGUAGES
 
 CSS = (resources.files("experiment.report") / "templates/report.css").read_text("utf-8")
 # Texts of a drawing that leave it, and pairs of them that lie on each other. A letter's box is

@@ -21,14 +21,14 @@ from experiment.events import (
     TurnStarted,
     WorkloadReady,
 )
-from experiment.i18n import LANGUAGES
-from experiment.record import Record
+from experiment.record.log import Record
 from experiment.report.console import ConsoleReporter
 from experiment.report.console_pool import BLOCKS as SIGNS
 from experiment.report.console_pool import PLAIN, SECONDS, Picture, PoolView
 from experiment.report.texts import translator
-from kvsim.ledger import Ledger, PoolShape
-from kvsim.step import plan_from_json
+from experiment.text import LANGUAGES
+from kvsim.accounting.ledger import Ledger, PoolShape
+from kvsim.core.step import plan_from_json
 
 
 class Clock:
@@ -171,7 +171,7 @@ def run_console(busy: Record, monkeypatch: pytest.MonkeyPatch, terminal: bool) -
 
 
 def event_task():  # type: ignore[no-untyped-def]
-    from experiment.messages import message
+    from experiment.text.messages import message
 
     return message("progress.start_arm")
 

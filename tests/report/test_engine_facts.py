@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from sample import BLOCK, MAX_LENGTH, make_record
 
-from experiment.analysis import arm_results
-from experiment.arm_events import PREPARATION
-from experiment.conclusions import evaluate, in_ulps
+from experiment.analysis.arm_results import arm_results
+from experiment.analysis.conclusions import evaluate, in_ulps
 from experiment.events import EngineReported, EngineStep, RequestFinished, TokenMargin
-from experiment.messages import message
-from experiment.record import Record
+from experiment.record.log import Record
+from experiment.replay.arm_events import PREPARATION
 from experiment.report.console import ConsoleReporter
 from experiment.report.html import report_html
+from experiment.text.messages import message
 
 
 def step(number: int, used: int, tables: int) -> EngineStep:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sample import BLOCK, LENGTHS, MAX_LENGTH, NEW, SLOT_BYTES, make_record
 
-from experiment.conclusions import evaluate
+from experiment.analysis.conclusions import evaluate
 from experiment.report import files, frames
 from experiment.report.files import ReportError, write_reports
 from experiment.report.series import all_series

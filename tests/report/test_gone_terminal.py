@@ -20,11 +20,11 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from experiment.interrupts import EndedError, Interrupts
-from experiment.messages import message
+from experiment.process.interrupts import EndedError, Interrupts
 from experiment.report.bench import BenchConsole
 from experiment.report.console import ConsoleReporter
 from experiment.report.display import showing
+from experiment.text.messages import message
 
 Begin = Callable[[], object]
 Shown = tuple[Any, Begin, Begin]

@@ -25,17 +25,17 @@ from rich.text import Text
 from sample import make_record
 
 import experiment
-from experiment.cli import main
-from experiment.conclusions import evaluate
-from experiment.errors import ExitCode
+from experiment.analysis.conclusions import evaluate
+from experiment.commands.main import main
 from experiment.events import EnvironmentProbed, decode, encode
-from experiment.i18n import LANGUAGES, STEERING, Translator, readable
-from experiment.record import EVENTS_FILE, read_record
+from experiment.record.log import EVENTS_FILE, read_record
 from experiment.report.console import ConsoleReporter
 from experiment.report.csv_text import csv_text
 from experiment.report.frames import to_csv
 from experiment.report.markdown import markdown, plain
 from experiment.report.plots import draw_plots
+from experiment.text import LANGUAGES, STEERING, Translator, readable
+from experiment.text.errors import ExitCode
 
 HOSTILE = "A\x1b]52;c;YWFh\x07B\x1b[2JC\u202eD\x9b1mE\x7f\u2066 @name https://evil.example"
 FORMULAS = ("=cmd|x!A1", "+1", "-1+cmd|x!A1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "＝1")

@@ -13,13 +13,13 @@ import pytest
 from chart_checks import charts_of, untold
 from sample import PROMPTS, make_record
 
-from experiment.arm_events import split_by_arm
-from experiment.conclusions import evaluate
-from experiment.record import Record
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.results import Results
+from experiment.record.log import Record
+from experiment.replay.arm_events import split_by_arm
 from experiment.report.embed import safe_json
 from experiment.report.html import report_html
-from experiment.results import Results
-from kvsim.step import plan_from_json
+from kvsim.core.step import plan_from_json
 
 HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 SENTENCE = re.compile(r"[A-Za-z']+(?: [A-Za-z']+){3,}")

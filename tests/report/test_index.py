@@ -16,9 +16,8 @@ from keyed_page import body_of, expected, keyed_nodes, numbers_without_key
 from pages import Opened
 from sample import make_record
 
-from experiment.conclusions import evaluate
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import message
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.results import Results
 from experiment.report.index import index_html, write_index
 from experiment.report.index_entries import Entry, entries
 from experiment.report.markdown import (
@@ -27,7 +26,8 @@ from experiment.report.markdown import (
     markdown,
     write_step_summary,
 )
-from experiment.results import Results
+from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import message
 
 
 def put(reports: Path, name: str, wall_ns: object, **change: object) -> None:

@@ -24,15 +24,15 @@ from keyed_page import (
 from sample import make_record
 from scale_marks import axes_of, misplaced
 
-from experiment.conclusions import evaluate as conclude
+from experiment.analysis.conclusions import evaluate as conclude
+from experiment.analysis.results import ArmResult, Results
 from experiment.events import WorkloadReady
-from experiment.i18n import Translator
-from experiment.messages import message
-from experiment.record import Record, read_record, write_summary
+from experiment.record.log import Record, read_record, write_summary
 from experiment.report.html import report_html
 from experiment.report.keyed import WRITERS, evaluate, lookup
 from experiment.report.values import excerpt
-from experiment.results import ArmResult, Results
+from experiment.text import Translator
+from experiment.text.messages import message
 
 
 @pytest.fixture(scope="module", params=["sample", "busy"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from sample import make_record
 
-from experiment.conclusions import evaluate
-from experiment.record import Record
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.results import ArmResult, Results
+from experiment.record.log import Record
 from experiment.report.bilingual import Bilingual
 from experiment.report.html_parts import Cell
 from experiment.report.keyed import Keys, Said
 from experiment.report.latency import curves, latency_rows
-from experiment.results import ArmResult, Results
 
 
 @pytest.fixture(scope="module")

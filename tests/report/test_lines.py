@@ -7,14 +7,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from experiment.i18n import Translator
-from experiment.messages import message
 from experiment.report.bilingual import Bilingual
 from experiment.report.keyed import Said
 from experiment.report.lines import LineChart, line_chart, line_swatch
 from experiment.report.simulation.figures import Unit
 from experiment.report.simulation.writing import written
 from experiment.report.values import percent
+from experiment.text import Translator
+from experiment.text.messages import message
 
 _HEIGHT = 230
 

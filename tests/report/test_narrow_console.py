@@ -13,9 +13,9 @@ from rich.console import Console
 from sample import make_record
 
 from experiment.events import EnvironmentProbed
-from experiment.i18n import LANGUAGES
-from experiment.record import Record
+from experiment.record.log import Record
 from experiment.report.console import ConsoleReporter
+from experiment.text import LANGUAGES
 
 LINE = re.compile(r"^  \d\d:\d\d:\d\d  ")
 SIZE = re.compile(r"\d+(?:\.\d+)? (?:[KMG]i)?B\b")

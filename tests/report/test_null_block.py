@@ -11,12 +11,12 @@ import pytest
 from event_makers import SLOT_BYTES, TOKENS, head, whole_run
 from pages import Opened
 
-from experiment.conclusions import evaluate
+from experiment.analysis.conclusions import evaluate
 from experiment.events import Event, PoolReserved, RunFinished, Step
-from experiment.i18n import LANGUAGES, catalogue
 from experiment.report.html import report_html
-from kvsim.ledger import PoolShape
-from kvsim.step import BlockOp, StepPlan, plan_from_json
+from experiment.text import LANGUAGES, catalogue
+from kvsim.accounting.ledger import PoolShape
+from kvsim.core.step import BlockOp, StepPlan, plan_from_json
 
 
 def behind(plan: StepPlan) -> StepPlan:

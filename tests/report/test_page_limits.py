@@ -15,16 +15,16 @@ from keyed_page import body_of
 from pages import Opened
 from sample import make_record
 
-from experiment.conclusions import evaluate
-from experiment.i18n import LANGUAGES, Translator
-from experiment.record import Record
+from experiment.analysis.conclusions import evaluate
+from experiment.record.log import Record
 from experiment.report import html
 from experiment.report.bilingual import Bilingual
 from experiment.report.html import report_html
 from experiment.report.series import Picture
 from experiment.report.slotmap import map_of, slot_map
 from experiment.report.sweep_page import sweep_csv, sweep_data, sweep_html
-from kvsim.ledger import Holder, PoolShape
+from experiment.text import LANGUAGES, Translator
+from kvsim.accounting.ledger import Holder, PoolShape
 
 HOSTILE = (
     "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'>\"'`${1}",

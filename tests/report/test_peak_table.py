@@ -9,11 +9,11 @@ import pytest
 from keyed_page import body_of
 from sample import make_record
 
-from experiment.conclusions import evaluate
-from experiment.i18n import Translator, catalogue
-from experiment.record import Record
+from experiment.analysis.conclusions import evaluate
+from experiment.record.log import Record
 from experiment.report.html import report_html
 from experiment.report.texts import arm_name
+from experiment.text import Translator, catalogue
 
 PARTS = ("state.unwritten", "report.peak.later", "report.peak.never")
 

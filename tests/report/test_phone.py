@@ -10,9 +10,9 @@ from pages import Opened, wide_tables
 from sample import make_record
 from test_axe import PAGES
 
-from experiment.conclusions import evaluate
-from experiment.i18n import LANGUAGES, Translator
+from experiment.analysis.conclusions import evaluate
 from experiment.report.html import report_html
+from experiment.text import LANGUAGES, Translator
 
 TITLES = {kind: f"{kind}.title" for kind in PAGES} | {"sweep": "sweep.name"}
 TELEPHONE = {"width": 390, "height": 844}

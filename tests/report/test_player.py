@@ -14,18 +14,18 @@ from keyed_page import expected, keyed_nodes, numbers_without_key
 from pages import Opened, until
 from sample import make_record
 
-from experiment.arm_events import split_by_arm
-from experiment.conclusions import evaluate
-from experiment.i18n import LANGUAGES
-from experiment.record import Record
+from experiment.analysis.conclusions import evaluate
+from experiment.record.log import Record
+from experiment.replay.arm_events import split_by_arm
+from experiment.replay.timeline import timeline
 from experiment.report.html import report_html
 from experiment.report.keyed import document
 from experiment.report.player import film
 from experiment.report.player.film import KEY_EVERY
 from experiment.report.series import all_series
-from experiment.timeline import timeline
-from kvsim.ledger import Ledger, PoolShape
-from kvsim.step import plan_from_json
+from experiment.text import LANGUAGES
+from kvsim.accounting.ledger import Ledger, PoolShape
+from kvsim.core.step import plan_from_json
 
 COUNTED = ("reserved", "allocated", "live", "wasted", "padding", "finished", "unwritten", "cached",
            "free", "shared")  # fmt: skip

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.image import imread
 from pages import Opened, until
 
-from experiment.arm_events import split_by_arm
-from experiment.record import Record
-from experiment.timeline import timeline
+from experiment.record.log import Record
+from experiment.replay.arm_events import split_by_arm
+from experiment.replay.timeline import timeline
 
 
 @pytest.mark.parametrize("axis", ["step", "time"])

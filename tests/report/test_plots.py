@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from sample import make_record
 
-from experiment.conclusions import evaluate
+from experiment.analysis.conclusions import evaluate
 from experiment.report import fonts
 from experiment.report.plots import PAINT, draw_plots
 from experiment.report.series import all_series
-from kvsim.ledger import SlotState
+from kvsim.accounting.ledger import SlotState
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 

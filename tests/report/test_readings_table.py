@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sample import make_record
 
-from experiment.conclusions import evaluate
+from experiment.analysis.conclusions import evaluate
 from experiment.report.html_parts import readings
 from experiment.report.keyed import Keys, Said
 

@@ -12,7 +12,7 @@ import pytest
 from sample import make_record
 from sample_report import WITHHELD, without_host
 
-from experiment.config_reading import load_config
+from experiment.config.reading import load_config
 from experiment.events import EnvironmentProbed, RunStarted
 
 ROOT = Path(__file__).parents[2]

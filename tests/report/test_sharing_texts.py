@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from sample import make_record
 
-from experiment.conclusions import evaluate
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.results import Results
 from experiment.events import WorkloadReady
-from experiment.i18n import LANGUAGES, Translator
-from experiment.record import Record
+from experiment.events.sampling import SamplingConfig
+from experiment.record.log import Record
 from experiment.report.console import ConsoleReporter
 from experiment.report.html import report_html
 from experiment.report.sharing import explanations, sampling_message
-from experiment.results import Results
-from experiment.sampling import SamplingConfig
+from experiment.text import LANGUAGES, Translator
 
 PREFIX = {
     "queried": 70, "hit_cross": 30, "hit_batch": 3, "requeried": 0, "hit_own": 0, "hit_again": 0,

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 from busy_run import MAX_LENGTH
 
-from experiment.arm_events import split_by_arm
-from experiment.record import Record
+from experiment.record.log import Record
+from experiment.replay.arm_events import split_by_arm
+from experiment.replay.step_rows import StepRow
+from experiment.replay.timeline import timeline
 from experiment.report.series import picture
 from experiment.report.slotmap import MapOf, map_of, states_of
-from experiment.step_rows import StepRow
-from experiment.timeline import timeline
 
 
 def rows_of(busy: Record, arm: str) -> list[StepRow]:

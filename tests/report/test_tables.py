@@ -24,14 +24,12 @@ from sample import make_record
 from test_engine_facts import engine, step
 
 import experiment
-from experiment.cli import main
-from experiment.conclusions import evaluate
-from experiment.errors import ExitCode
+from experiment.analysis.conclusions import evaluate
+from experiment.commands.main import main
+from experiment.commands.selfcheck import show_checks
 from experiment.events import Check, RunFinished
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import message
-from experiment.record import Record
+from experiment.record.log import Record
 from experiment.report.bench import BenchConsole
 from experiment.report.claims import ClaimsConsole
 from experiment.report.console import ConsoleReporter
@@ -40,7 +38,9 @@ from experiment.report.paper import PaperConsole
 from experiment.report.sweep import SweepConsole
 from experiment.report.table import Table
 from experiment.report.texts import ASCII, AsciiFile
-from experiment.selfcheck_command import show_checks
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode
+from experiment.text.messages import message
 
 SIM = ["--trace", "sharegpt-like", "--requests", "60", "--rate", "20", "--model", "opt-13b",
        "--gpu", "a100-40gb"]  # fmt: skip

@@ -24,13 +24,11 @@ from keyed_page import (
 
 from experiment.bench.data import BenchData, Round, write_data
 from experiment.bench.rows import Row
-from experiment.claims_command import claim_row
-from experiment.compare.checks import write_comparison
+from experiment.commands.checks import write_comparison
+from experiment.commands.claims import claim_row
 from experiment.compare.results import Comparison, Figure, Side
 from experiment.compare.sides import compare_sides
-from experiment.errors import UserError
 from experiment.experiments.claims import CLAIMS, Judged, judge
-from experiment.i18n import LANGUAGES, Translator
 from experiment.report import bench_page
 from experiment.report.bench_keys import bench_document
 from experiment.report.bench_page import bench_html
@@ -44,6 +42,8 @@ from experiment.report.paper import paper_document
 from experiment.report.paper_page import paper_html, paper_told
 from experiment.report.sweep_page import sweep_csv, sweep_data, sweep_document, sweep_html
 from experiment.report.tables_markdown import summarise
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import UserError
 from kvsim.paper.memory import closed
 from kvsim.paper.parts import result_of
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from experiment.child_environment import child_environment
-from experiment.cli import main
-from experiment.compiled_cache import code_cache
-from experiment.config import VLLM_ARGUMENTS, make_config
-from experiment.errors import ExitCode, UserError
-from experiment.launch import VLLM_PYTHON, vllm_python
+from experiment.arms.launch import VLLM_PYTHON, vllm_python
+from experiment.commands.main import main
+from experiment.config.schema import VLLM_ARGUMENTS, make_config
+from experiment.files.code_cache import code_cache
 from experiment.model.builtin import build_model
+from experiment.process.environment import child_environment
+from experiment.text.errors import ExitCode, UserError
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("json", "torch", "psutil", "numba", "pickle", "socket", "multiprocessing", "experiment")
@@ -82,9 +82,12 @@ def test_nothing_is_run_from_the_working_directory_and_no_child_has_a_secret(
     assert children
     if words is RUN:
         ours = [line for line in children if " -m " in line]
-        assert {line.split()[2] for line in ours} > {"experiment.prepare", "experiment.arms"}
+        assert {line.split()[2] for line in ours} > {
+            "experiment.children.prepare",
+            "experiment.arms",
+        }
         told = [line.split()[2:] for line in ours if len(line.split()) > 3]
-        assert told == [["experiment.prepare", "HF_ENDPOINT", "HF_TOKEN"]]
+        assert told == [["experiment.children.prepare", "HF_ENDPOINT", "HF_TOKEN"]]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_vllms_interpreter_is_named_by_the_environment_and_not_by_the_working_di
     ],
 )
 def test_a_config_names_no_interpreter(section: dict[str, object], tmp_path: Path) -> None:
-    from experiment.config_reading import load_config
+    from experiment.config.reading import load_config
 
     text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in section.items())
     text = text.replace('": ', '" = ')

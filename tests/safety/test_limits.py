@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from experiment import foreign
-from experiment.cli import main
-from experiment.config_reading import MAX_CONFIG_BYTES
-from experiment.errors import ExitCode
+from experiment.commands.main import main
+from experiment.config.reading import MAX_CONFIG_BYTES
+from experiment.files import bounded_reading as foreign
+from experiment.text.errors import ExitCode
 
 DEEP = "[" * 200_000
 

@@ -21,7 +21,7 @@ NEW = 10  # tokens of each request, so as many steps
 SIZES = [(2000, 300 * MIB), *([(10_000, 1024 * MIB)] if os.environ.get("PAGEDKV_FULL") else [])]
 PROGRAM = """
 import sys
-from experiment.cli import main
+from experiment.commands.main import main
 code = main(["render", sys.argv[1], "--lang", "en"])
 status = open("/proc/self/status").read()
 print(status.split("VmHWM:")[1].split()[0], file=sys.stderr)

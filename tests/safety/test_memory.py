@@ -14,11 +14,11 @@ from pathlib import Path
 import event_makers
 import pytest
 
-from experiment.cli import main
-from experiment.errors import ExitCode
+from experiment.commands.main import main
 from experiment.events import RunFinished, Step, decode, encode
-from experiment.record import Record, read_record
-from experiment.room import EVENT, PLAIN, allowed, weight
+from experiment.files.parse_memory import EVENT, PLAIN, allowed, weight
+from experiment.record.log import Record, read_record
+from experiment.text.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
@@ -26,7 +26,7 @@ MIB = 1 << 20
 # Each command with the memory that it is allowed, in one process: it imports once.
 PROGRAM = """
 import json, os, resource, sys
-from experiment.cli import main
+from experiment.commands.main import main
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # should nothing be refused
 for memory, words in json.loads(sys.argv[1]):
     os.environ["PAGEDKV_MEMORY"] = memory
@@ -137,7 +137,7 @@ def test_a_run_is_kept_once_while_it_is_drawn_again(
         read.append(directory)
         return read_record(directory, own=own)
 
-    monkeypatch.setattr("experiment.drawing.read_record", counted)
+    monkeypatch.setattr("experiment.commands.render.read_record", counted)
     run = a_log(tmp_path / "run", step(), 1000, encode(RunFinished(status="complete")) + "\n")
     assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
     assert read == [run]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from written_runs import sample_run
 
-from experiment.cli import main
-from experiment.errors import ExitCode
-from experiment.foreign import check_inside
+from experiment.commands.main import main
+from experiment.files.bounded_reading import check_inside
 from experiment.report.sweep import write_sweep
+from experiment.text.errors import ExitCode
 from kvsim.sweep import AXES, Store
 from kvsim.sweep.summary import MEASURES
 

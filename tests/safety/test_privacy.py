@@ -20,17 +20,17 @@ from hypothesis import strategies as st
 
 from experiment.bench import run as bench_run
 from experiment.bench.data import BenchData, LeftOut, write_data
-from experiment.cli import main
-from experiment.config import make_config
-from experiment.config_reading import as_recorded
-from experiment.errors import ExitCode, cut, user_error
+from experiment.commands.main import main
+from experiment.config.reading import as_recorded
+from experiment.config.schema import make_config
 from experiment.events import ArmFailed, ModelPrepared
-from experiment.foreign import given_path
-from experiment.i18n import Translator
-from experiment.messages import message
+from experiment.files.bounded_reading import given_path
 from experiment.model.builtin import build_model
-from experiment.privacy import clean_log, cleaner, in_values, without_names, without_private
-from experiment.record import EVENTS_FILE, EventLog, read_record
+from experiment.record.log import EVENTS_FILE, EventLog, read_record
+from experiment.text import Translator
+from experiment.text.errors import ExitCode, cut, user_error
+from experiment.text.messages import message
+from experiment.text.redaction import clean_log, cleaner, in_values, without_names, without_private
 
 ROOT = Path(__file__).parents[2]
 MARK = "zqmarker"  # no name of a machine, no word of any text

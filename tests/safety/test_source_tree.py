@@ -101,9 +101,9 @@ def test_there_are_sources_to_check() -> None:
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
 OF_DAY = {
     "experiment/bench/run.py": "when a benchmark began",
-    "experiment/directories.py": "the name of a directory",
+    "experiment/record/directories.py": "the name of a directory",
     "experiment/model/builtin.py": "how old a file is, by the clock of its file system",
-    "experiment/wall_clock.py": "when a record began",
+    "experiment/events/wall_clock.py": "when a record began",
 }
 
 
@@ -121,17 +121,17 @@ def test_the_time_of_day_is_asked_for_dates_alone() -> None:
 
 
 # How processes are started, and why nothing of the working directory is imported. Every other
-# process of ours is a Child, whose environment is built in experiment/child_environment.py.
+# process of ours is a Child, whose environment is built in experiment/process/environment.py.
 STARTERS = {
     "experiment/bench/front_door.py": "a script: its own directory is the first import path",
     "experiment/gpucheck/walkthrough.py": "-P",
-    "experiment/launch.py": "-P",
-    "experiment/offspring.py": "-I",
-    "experiment/probe.py": "/usr/sbin/sysctl",
-    "experiment/process.py": "-P",
-    "experiment/selfcheck_child.py": "-P",
+    "experiment/arms/launch.py": "-P",
+    "experiment/process/process_tree.py": "-I",
+    "experiment/children/probe.py": "/usr/sbin/sysctl",
+    "experiment/process/child.py": "-P",
+    "experiment/children/selfcheck.py": "-P",
     "experiment/vllm_setup.py": "-P",
-    "kvsim/bench.py": "-P",
+    "kvsim/bench/speed.py": "-P",
     "kvsim/sweep/processes.py": "PYTHONSAFEPATH",
     "run_experiment.py": "a script",
 }

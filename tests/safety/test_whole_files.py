@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kvsim.whole_files import PART, whole_file, write_whole
+from kvsim.files import PART, whole_file, write_whole
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
@@ -21,18 +21,18 @@ SOURCES = sorted(
 # Where files may be written, renamed or made at all: source, function, call; and why.
 ALLOWED = {
     # The writer itself, and the one that must run before anything is installed.
-    ("kvsim/whole_files.py", "whole_file", "tempfile.mkstemp"): "the writer",
-    ("kvsim/whole_files.py", "whole_file", "os.fdopen"): "the writer",
-    ("kvsim/whole_files.py", "whole_file", "replace"): "the writer",
+    ("kvsim/files.py", "whole_file", "tempfile.mkstemp"): "the writer",
+    ("kvsim/files.py", "whole_file", "os.fdopen"): "the writer",
+    ("kvsim/files.py", "whole_file", "replace"): "the writer",
     ("experiment/vllm_setup.py", "_write", "write_text"): "beside its place; no package is there",
     ("experiment/vllm_setup.py", "_write", "replace"): "over it",
     # Appended to: a line is whole or not there, or belongs to someone else's file.
-    ("experiment/record.py", "_opened", "open"): "the event log",
-    ("experiment/process.py", "Child._start", "open"): "what a process prints, as it prints it",
+    ("experiment/record/log.py", "_opened", "open"): "the event log",
+    ("experiment/process/child.py", "Child._start", "open"): "what a process prints",
     ("experiment/report/markdown.py", "write_step_summary", "open"): "the CI job's own file",
     # A directory of a model: written beside its place, renamed when it is whole.
     ("experiment/model/builtin.py", "_work_directory", "tempfile.mkdtemp"): "beside its place",
-    ("experiment/locks.py", "abandoned", "os.open"): "a directory, to lock it",
+    ("experiment/files/locks.py", "abandoned", "os.open"): "a directory, to lock it",
     ("experiment/model/builtin.py", "_write_model", "save_pretrained"): "into that",
     ("experiment/model/builtin.py", "_write_model", "shutil.copy"): "into that",
     ("experiment/model/builtin.py", "_write_model", "write_text"): "into that, last",
@@ -42,20 +42,20 @@ ALLOWED = {
     ("experiment/arms/step_profile.py", "StepProfiler._write", "export_chrome_trace"): "whole",
     ("experiment/memory/cuda_history.py", "cuda_history", "_dump_snapshot"): "read by people",
     # Nobody's result.
-    ("experiment/checksums.py", "_Budget._sha256", "os.open"): "to look at, and not to write",
-    ("experiment/streams.py", "to_nobody", "os.open"): "nowhere",
-    ("experiment/streams.py", "stand_in_for_closed", "os.open"): "nowhere",
-    ("experiment/streams.py", "stand_in_for_closed", "os.fdopen"): "what is printed",
-    ("experiment/locks.py", "is_locked", "os.open"): "to look at, and not to write",
-    ("experiment/locks.py", "turn", "os.open"): "a directory, to be held",
+    ("experiment/record/checksums.py", "_Budget._sha256", "os.open"): "to look at alone",
+    ("experiment/process/streams.py", "to_nobody", "os.open"): "nowhere",
+    ("experiment/process/streams.py", "stand_in_for_closed", "os.open"): "nowhere",
+    ("experiment/process/streams.py", "stand_in_for_closed", "os.fdopen"): "what is printed",
+    ("experiment/files/locks.py", "is_locked", "os.open"): "to look at alone",
+    ("experiment/files/locks.py", "turn", "os.open"): "a directory, to be held",
     ("experiment/memory/process_tree.py", "ProcessTree.reset_high_water", "write_text"): "/proc",
-    ("experiment/scratch.py", "OwnPackages.__init__", "symlink_to"): "links for one process",
+    ("experiment/files/scratch.py", "OwnPackages.__init__", "symlink_to"): "links for one process",
     ("experiment/report/plots.py", "_render", "savefig"): "into memory",
-    ("experiment/scratch.py", "make_scratch", "tempfile.mkdtemp"): "temporary files of a child",
-    ("experiment/selfcheck.py", "scratch_directory", "tempfile.mkdtemp"): "logs of a check",
-    ("experiment/selfcheck.py", "_Examination.run", "tempfile.TemporaryDirectory"): "and samples",
-    ("experiment/user_cache.py", "temporary_files", "tempfile.gettempdir"): "a name, not a file",
-    ("experiment/wire.py", "Wire.__init__", "os.fdopen"): "the pipe to the runner",
+    ("experiment/files/scratch.py", "make_scratch", "tempfile.mkdtemp"): "files of a child",
+    ("experiment/selfcheck/checks.py", "scratch_directory", "tempfile.mkdtemp"): "logs of a check",
+    ("experiment/selfcheck/checks.py", "_Examination.run", "tempfile.TemporaryDirectory"): "data",
+    ("experiment/files/user_cache.py", "temporary_files", "tempfile.gettempdir"): "a name alone",
+    ("experiment/process/wire.py", "Wire.__init__", "os.fdopen"): "the pipe to the runner",
     ("kvsim/sweep/by_ray.py", "_compute_here", "tempfile.TemporaryDirectory"): "a trace, for Ray",
     ("kvsim/sweep/by_ray.py", "_compute_here", "write_bytes"): "into that",
 }  # fmt: skip
@@ -146,7 +146,7 @@ def test_nothing_is_written_but_by_the_writer_of_whole_files() -> None:
         for path in SOURCES
         for each in found_in(ast.parse(path.read_text(encoding="utf-8")))
     }
-    assert found - ALLOWED.keys() == set(), "write it with kvsim.whole_files"
+    assert found - ALLOWED.keys() == set(), "write it with kvsim.files"
     assert ALLOWED.keys() - found == set(), "the list names what is not there any more"
     assert len(SOURCES) > 250
 
@@ -227,7 +227,7 @@ def test_a_process_killed_while_it_writes_leaves_the_old_file(tmp_path: Path, mo
     code = f"""
 import os, signal, sys
 from pathlib import Path
-from kvsim.whole_files import write_whole
+from kvsim.files import write_whole
 {moment} = lambda *_, **__: os.kill(os.getpid(), {int(signal.SIGKILL)})
 write_whole(Path(sys.argv[1]), b"new")
 """
@@ -244,7 +244,7 @@ write_whole(Path(sys.argv[1]), b"new")
 def test_a_file_may_be_read_by_those_who_may_read_others(
     tmp_path: Path, mask: int, mode: int
 ) -> None:
-    code = "import sys; from pathlib import Path; from kvsim.whole_files import write_whole; "
+    code = "import sys; from pathlib import Path; from kvsim.files import write_whole; "
     code += "write_whole(Path(sys.argv[1]), b'x'); Path(sys.argv[1] + '-').touch()"
     path = tmp_path / "file"
     subprocess.run(

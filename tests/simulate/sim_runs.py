@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from experiment.cli import main
-from experiment.errors import ExitCode
+from experiment.commands.main import main
+from experiment.text.errors import ExitCode
 
 MODEL = ("--model", "opt-13b", "--gpu", "a100-40gb", "--kv-budget", "12GiB")
 SMALL = ("--trace", "sharegpt-like", "--requests", "150", "--rate", "20", *MODEL)

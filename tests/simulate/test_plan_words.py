@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from event_makers import whole_run
 
-from experiment.cli import main
-from experiment.errors import ExitCode
-from experiment.record import EventLog
+from experiment.commands.main import main
+from experiment.commands.plan import running_at
+from experiment.record.log import EventLog
 from experiment.simulate.latency_file import read_latency
-from experiment.simulate.plan_command import running_at
 from experiment.simulate.recorded import step_records
-from kvsim.gpus import find_gpu
-from kvsim.models import find_model
-from kvsim.plan import PlanQuestion, full_rate, kv_budget, make_plan
-from kvsim.request import final_tokens
-from kvsim.roofline import LinearLatency, StepWork
-from kvsim.vllm_capacity import vllm_capacity
+from experiment.text.errors import ExitCode
+from kvsim.core.request import final_tokens
+from kvsim.latency.roofline import LinearLatency, StepWork
+from kvsim.planning.plan import PlanQuestion, full_rate, kv_budget, make_plan
+from kvsim.sizing.gpus import find_gpu
+from kvsim.sizing.models import find_model
+from kvsim.sizing.vllm_capacity import vllm_capacity
 
 WORDS = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--prompt-tokens", "500",
          "--new-tokens", "300")  # fmt: skip

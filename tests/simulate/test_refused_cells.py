@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from experiment.i18n import LANGUAGES, Translator
-from experiment.simulate.errors import cell_message
+from experiment.text import LANGUAGES, Translator
+from experiment.workload.kvsim_errors import cell_message
 
 SETTINGS = {"model": "opt-13b", "trace": "mine.csv", "policy": "max"}
 

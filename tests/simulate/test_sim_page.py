@@ -13,7 +13,7 @@ from chart_checks import charts_of, untold
 from keyed_page import assert_keys_hold, body_of, numbers_without_key
 from pages import wide_tables
 
-from experiment.i18n import LANGUAGES, Translator
+from experiment.record.simulation import read_simulation
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import WIDE
 from experiment.report.simulation.cells import cells_of, spoken
@@ -22,7 +22,7 @@ from experiment.report.simulation.figures import GROUPS
 from experiment.report.simulation.keys import sim_document
 from experiment.report.simulation.writing import written
 from experiment.report.svg import Scale
-from experiment.simulate.record import read_simulation
+from experiment.text import LANGUAGES, Translator
 
 
 def test_it_is_valid_and_holds_every_figure_in_both_languages(drawn: Path) -> None:

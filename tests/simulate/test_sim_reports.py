@@ -13,18 +13,18 @@ import pytest
 from rich.console import Console
 from sim_runs import MODEL, SMALL, simulated
 
-from experiment.cli import main
-from experiment.errors import ExitCode
-from experiment.i18n import LANGUAGES, Translator
-from experiment.messages import message
+from experiment.commands.main import main
 from experiment.report.simulation.cells import cells_of, dashes, spoken
 from experiment.report.simulation.console import SimulationConsole
 from experiment.report.simulation.figures import FIGURES, GROUPS, STATES
 from experiment.report.simulation.sweeps import sweeps_of
 from experiment.report.simulation.writing import written
-from kvsim.roofline import Roofline
-from kvsim.sim_config import SIM_POLICIES, SimConfig
-from kvsim.simulator import simulate
+from experiment.text import LANGUAGES, Translator
+from experiment.text.errors import ExitCode
+from experiment.text.messages import message
+from kvsim.latency.roofline import Roofline
+from kvsim.sim.config import SIM_POLICIES, SimConfig
+from kvsim.sim.simulator import simulate
 from kvsim.traces import Arrivals, Generated, from_preset
 
 HAN = re.compile(r"[\u4e00-\u9fff]")

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from sim_runs import MODEL, hashed_trace, simulated
 
-from experiment.cli import main
-from experiment.errors import ExitCode
-from experiment.i18n import LANGUAGES, Translator, catalogue
-from experiment.simulate.errors import reason_message, simulation_message, trace_message
+from experiment.commands.main import main
 from experiment.simulate.names import LISTS
-from kvsim.budget import PlanError
-from kvsim.models import REFUSED
-from kvsim.sim_config import SIM_POLICIES, SimulationError
+from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text.errors import ExitCode
+from experiment.workload.kvsim_errors import reason_message, simulation_message, trace_message
+from kvsim.sim.config import SIM_POLICIES, SimulationError
+from kvsim.sizing.budget import PlanError
+from kvsim.sizing.models import REFUSED
 from kvsim.traces.types import ERROR_CODES, REASONS, TraceError
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -291,7 +291,7 @@ def test_texts_are_counted_and_a_rate_is_drawn_for_a_trace_without_a_clock(
 def test_help_is_in_one_language_and_imports_nothing_heavy(command: str) -> None:
     code = (
         "import sys; sys.path.insert(0, '.')\n"
-        "from experiment.cli import main\n"
+        "from experiment.commands.main import main\n"
         "try: main([sys.argv[1], '--help', '--lang', sys.argv[2]])\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'transformers', 'pandas', 'rich.console'} & set(sys.modules)\n"

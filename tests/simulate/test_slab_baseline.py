@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sim_runs import MODEL, simulated
 
-from experiment.cli import main
-from experiment.errors import ExitCode
-from experiment.i18n import LANGUAGES
-from kvsim.models import find_model
+from experiment.commands.main import main
+from experiment.text import LANGUAGES
+from experiment.text.errors import ExitCode
+from kvsim.sizing.models import find_model
 from kvsim.traces import PRESETS, Arrivals, Generated, from_preset
 
 # What says that a policy rounds, and that a length is known only afterwards.

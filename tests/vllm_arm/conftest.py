@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiment.launch import find_vllm
-from experiment.messages import Message
+from experiment.arms.launch import find_vllm
+from experiment.text.messages import Message
 
 
 @pytest.fixture(scope="session")

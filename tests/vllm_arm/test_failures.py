@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiment.vllm_arm.failures import explain, root_cause
-from experiment.wire import is_out_of_memory
+from experiment.process.wire import is_out_of_memory
+from experiment.vllm_worker.failures import explain, root_cause
 
 # Lines as vLLM 0.32 writes them.
 LOG = """\

@@ -11,9 +11,9 @@ import pytest
 from real_parts import run_arms
 from vllm_runs import config, invented, pretender, result
 
-from experiment.environment import Environment
-from experiment.launch import VLLM_PYTHON
-from experiment.messages import Message, message
+from experiment.arms.launch import VLLM_PYTHON
+from experiment.machine.environment import Environment
+from experiment.text.messages import Message, message
 
 CRASHES = "sys.stderr.write('no such library\\n'); sys.exit(1)"
 DIES = "os.kill(os.getpid(), 9)"
@@ -36,7 +36,7 @@ sys.exit(3)
 MEMORY = """
 sys.path[:0] = os.environ['PYTHONPATH'].split(os.pathsep)
 sys.path[:0] = PACKAGES
-from experiment.wire import Wire, serve
+from experiment.process.wire import Wire, serve
 def main(wire, task):
     raise MemoryError('CUDA out of memory')
 sys.exit(serve('vllm', main))
@@ -90,7 +90,7 @@ def ours(path: Path) -> list[psutil.Process]:
 def test_without_vllm_the_arm_is_skipped_and_says_how_to_get_it(
     directory: Path, tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiment.launch.VLLM_ENVIRONMENT", "nowhere")
+    monkeypatch.setattr("experiment.arms.launch.VLLM_ENVIRONMENT", "nowhere")
     arm = result(run_arms(directory, config(), environment, invented(tmp_path)))
     assert (arm.status, arm.reason) == ("skipped", message("vllm.missing"))
 

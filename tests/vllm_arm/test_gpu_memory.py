@@ -13,10 +13,10 @@ import pytest
 import torch
 from vllm_runs import BLOCK, invented
 
+from experiment.analysis.reconcile import reconcile
 from experiment.events import Channel, Event, Reading, Scope, Stage, StageEntered
-from experiment.reconcile import reconcile
-from experiment.vllm_arm.reporter import Reporter
-from experiment.vllm_arm.task import VllmTask
+from experiment.vllm_worker.reporter import Reporter
+from experiment.vllm_worker.task import VllmTask
 
 MIB = 2**20
 KV = 40 * MIB
@@ -69,7 +69,7 @@ def stand_in_for_vllm(monkeypatch: pytest.MonkeyPatch, allocator: Allocator) -> 
             self._init_executor()
 
         def _init_executor(self) -> None:
-            inside = sys.modules["experiment.vllm_arm.inside"]
+            inside = sys.modules["experiment.vllm_worker.inside"]
             self.worker = inside.RankReport()
             self.worker.model_runner = SimpleNamespace()  # of the second version: no kv_caches yet
             allocator.take(230 * MIB)
@@ -104,7 +104,7 @@ def stand_in_for_vllm(monkeypatch: pytest.MonkeyPatch, allocator: Allocator) -> 
     module("vllm.v1.executor.multiproc_executor", MultiprocExecutor=Executor)
     module("vllm.v1.metrics.loggers", StatLoggerBase=object)
     for name in ("inside", "arm"):
-        monkeypatch.delitem(sys.modules, f"experiment.vllm_arm.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"experiment.vllm_worker.{name}", raising=False)
 
 
 class Log:
@@ -140,9 +140,9 @@ def test_the_cache_is_new_memory_and_every_channel_of_the_gpu_sees_it(
         block_size=BLOCK, ignore_eos=True, arguments={},
     )  # fmt: skip
     log = Log(lambda: CONTEXT + allocator.allocated + allocator.kept)
-    arm = importlib.import_module("experiment.vllm_arm.arm")
+    arm = importlib.import_module("experiment.vllm_worker.arm")
     counters = SimpleNamespace(cuda=allocator.counters(), get_num_threads=lambda: 1)
-    monkeypatch.setattr(sys.modules["experiment.vllm_arm.inside"], "torch", counters)
+    monkeypatch.setattr(sys.modules["experiment.vllm_worker.inside"], "torch", counters)
     arm._Start(Reporter(log, task, lambda tokens: "")).engine()  # type: ignore[arg-type]
     found = reconcile(log.readings, [], model.slot_bytes)
     assert found is not None

@@ -12,22 +12,14 @@ import pytest
 from vllm_runs import BLOCK, config, invented, pretender
 
 import experiment
-from experiment.config import Config
-from experiment.environment import Environment
-from experiment.launch import (
-    BIND,
-    VLLM_PYTHON,
-    Launch,
-    adapt,
-    plan_launch,
-    refuse,
-    skipped,
-)
-from experiment.messages import message
-from experiment.process import Child
-from experiment.vllm_arm.task import VllmTask
-from experiment.workload import make_workload
-from kvsim.vllm_capacity import vllm_block_size
+from experiment.arms.launch import BIND, VLLM_PYTHON, Launch, adapt, plan_launch, refuse, skipped
+from experiment.config.schema import Config
+from experiment.machine.environment import Environment
+from experiment.process.child import Child
+from experiment.text.messages import message
+from experiment.vllm_worker.task import VllmTask
+from experiment.workload.requests import make_workload
+from kvsim.sizing.vllm_capacity import vllm_block_size
 
 
 @pytest.fixture
@@ -128,9 +120,9 @@ def test_without_a_compiler_the_model_is_not_compiled(
         assert isinstance(launch, Launch)
         return bool(launch.task["arguments"]["enforce_eager"])
 
-    monkeypatch.setattr("experiment.launch.has_compiler", lambda: True)
+    monkeypatch.setattr("experiment.arms.launch.has_compiler", lambda: True)
     assert (eager(), adapt(given, ("vllm",), "cpu")[1]) == (False, [])
-    monkeypatch.setattr("experiment.launch.has_compiler", lambda: False)
+    monkeypatch.setattr("experiment.arms.launch.has_compiler", lambda: False)
     assert (eager(), adapt(given, ("vllm",), "cpu")[1]) == (True, [message("note.vllm_eager")])
 
 
@@ -139,7 +131,7 @@ def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path:
     vllm = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "args": {"cpu_offload_gb": 1}}
     launch = plan_launch("vllm", config(vllm=vllm), "cuda", prepared, tmp_path)
     assert isinstance(launch, Launch)
-    assert (launch.python, launch.module) == (python, "experiment.vllm_arm")
+    assert (launch.python, launch.module) == (python, "experiment.vllm_worker")
     arguments = launch.task["arguments"]
     assert arguments["model"] == prepared.directory
     assert arguments["kv_cache_memory_bytes"] == prepared.workload.budget_bytes // 4
@@ -235,8 +227,8 @@ def test_the_worker_imports_nothing_that_vllms_environment_has_not(tmp_path: Pat
     code = (
         "import sys\n"
         "had = {*sys.modules}  # some systems hook certificates into every interpreter\n"
-        "import experiment.vllm_arm.__main__, experiment.vllm_arm.watcher, "
-        "experiment.vllm_arm.reporter\n"
+        "import experiment.vllm_worker.__main__, experiment.vllm_worker.watcher, "
+        "experiment.vllm_worker.reporter\n"
         "ours = {m.partition('.')[0] for m in {*sys.modules} - had}\n"
         "print(sorted(ours - {*sys.stdlib_module_names}))\n"
     )

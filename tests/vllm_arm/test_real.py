@@ -13,9 +13,7 @@ import pytest
 from real_parts import prepare, run_arms
 from vllm_runs import BLOCK, config, result, tiny_model
 
-from experiment.arm_events import split_by_arm
-from experiment.conclusions import evaluate
-from experiment.environment import Environment
+from experiment.analysis.conclusions import evaluate
 from experiment.events import (
     ArmFinished,
     EngineStep,
@@ -27,12 +25,14 @@ from experiment.events import (
     Step,
     WorkloadRequest,
 )
-from experiment.offspring import descendants
-from experiment.prepared import Prepared
-from experiment.record import Record
-from experiment.timeline import timeline
-from kvsim.ledger import SlotState
-from kvsim.step import plan_from_json
+from experiment.machine.environment import Environment
+from experiment.process.process_tree import descendants
+from experiment.record.log import Record
+from experiment.replay.arm_events import split_by_arm
+from experiment.replay.timeline import timeline
+from experiment.workload.prepared import Prepared
+from kvsim.accounting.ledger import SlotState
+from kvsim.core.step import plan_from_json
 
 pytestmark = pytest.mark.vllm
 

@@ -12,7 +12,7 @@ import pytest
 
 from experiment import vllm_setup
 
-NAME = "experiment.vllm_arm.kernels"
+NAME = "experiment.vllm_worker.kernels"
 
 
 @pytest.fixture

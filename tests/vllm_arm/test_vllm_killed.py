@@ -21,10 +21,10 @@ import pytest
 from real_parts import is_gone
 from vllm_runs import tiny_model
 
-from experiment.errors import UserError
 from experiment.events import ArmStarted, Event, Step
-from experiment.offspring import end_processes
-from experiment.record import Record, read_record
+from experiment.process.process_tree import end_processes
+from experiment.record.log import Record, read_record
+from experiment.text.errors import UserError
 
 pytestmark = pytest.mark.vllm
 

@@ -19,11 +19,11 @@ import pytest
 from guide_pages import ROOT
 from vllm_runs import invented, pretender
 
-from experiment.config import VLLM_ARGUMENTS, Config
-from experiment.launch import BIND, VLLM_PYTHON, Launch, plan_launch
-from experiment.vllm_arm.variables import SET, UNSET
+from experiment.arms.launch import BIND, VLLM_PYTHON, Launch, plan_launch
+from experiment.config.schema import VLLM_ARGUMENTS, Config
+from experiment.vllm_worker.variables import SET, UNSET
 
-ARM = [ast.parse(path.read_text("utf-8")) for path in ROOT.glob("experiment/vllm_arm/*.py")]
+ARM = [ast.parse(path.read_text("utf-8")) for path in ROOT.glob("experiment/vllm_worker/*.py")]
 # Classes, and what is reached through their objects; "add_request.priority" is a parameter.
 REACHED = {
     "vllm.config CacheConfig": "block_size enable_prefix_caching kv_cache_max_concurrency "

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from experiment.arm_clock import Clock
-from experiment.vllm_arm.watcher import SchedulerWatcher
-from kvsim.observed import ScheduleTrace
+from experiment.events.arm_clock import Clock
+from experiment.vllm_worker.watcher import SchedulerWatcher
+from kvsim.core.observed import ScheduleTrace
 
 DECIDES_NS, LOOKS_NS = 5, 300
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from vllm_runs import pretender
 
-from experiment.cli import main
-from experiment.errors import ExitCode
-from experiment.i18n import Translator
-from experiment.launch import VLLM_PYTHON
-from experiment.messages import message
+from experiment.arms.launch import VLLM_PYTHON
+from experiment.commands.main import main
+from experiment.text import Translator
+from experiment.text.errors import ExitCode
+from experiment.text.messages import message
 
 WORDS = ("run", "--yes", "--offline", "--lang", "en", "--model", "tiny-gpt2", "--device", "cpu")
 
@@ -20,7 +20,7 @@ WORDS = ("run", "--yes", "--offline", "--lang", "en", "--model", "tiny-gpt2", "-
 def test_a_run_without_vllm_says_how_to_get_it_and_ends_well(
     directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("experiment.launch.VLLM_ENVIRONMENT", "nowhere")
+    monkeypatch.setattr("experiment.arms.launch.VLLM_ENVIRONMENT", "nowhere")
     assert main([*WORDS, "--arms", "paged,vllm", "--out", str(directory)]) == ExitCode.OK
     assert "make vllm" in " ".join(capsys.readouterr().out.split())
     run = json.loads((directory / "run.json").read_text(encoding="utf-8"))

@@ -12,12 +12,12 @@ from typing import Any
 
 import psutil
 
-from experiment.analysis import arm_results
-from experiment.config import Config
+from experiment.analysis.arm_results import arm_results
+from experiment.analysis.results import ArmResult
+from experiment.config.schema import Config
 from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
-from experiment.prepared import Prepared
-from experiment.record import Record
-from experiment.results import ArmResult
+from experiment.record.log import Record
+from experiment.workload.prepared import Prepared
 
 BLOCK = 32
 VLLM_ALONE = {"vllm": "0"}

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from experiment.analysis.experiment_results import ExperimentResult
 from experiment.experiments.registry import figure_name
-from experiment.experiments.results import ExperimentResult
-from experiment.i18n import DASH
 from experiment.report.experiment.console import VERDICT_STYLES, show_checked, show_ended_badly
 from experiment.report.experiment.words import (
     Entry,
@@ -20,10 +19,11 @@ from experiment.report.experiment.words import (
     groups,
 )
 from experiment.report.texts import arm_name
+from experiment.text import DASH
 
 if TYPE_CHECKING:
-    from experiment.messages import Message
     from experiment.report.console import ConsoleReporter
+    from experiment.text.messages import Message
 
 # More columns are hard to read in 80.
 _MOST_COLUMNS, _MOST_ROWS, _MOST_FINDINGS = 4, 8, 5

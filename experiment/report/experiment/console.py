@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from experiment.analysis.experiment_results import BUSY_NOTE, ExperimentResult, Finding
+from experiment.analysis.gains import cores_before
+from experiment.analysis.results import Results
 from experiment.experiments.registry import figure_name
-from experiment.experiments.results import BUSY_NOTE, ExperimentResult, Finding
-from experiment.gains import cores_before
-from experiment.i18n import DASH
-from experiment.messages import Message
-from experiment.noise import is_busy
+from experiment.machine.background_load import is_busy
 from experiment.report.console_lines import Console
 from experiment.report.experiment.words import (
     Entry,
@@ -27,7 +26,8 @@ from experiment.report.experiment.words import (
     unforetold,
 )
 from experiment.report.texts import arm_name
-from experiment.results import Results
+from experiment.text import DASH
+from experiment.text.messages import Message
 
 VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from experiment.experiments.results import CellArm, CellResult, ExperimentResult, FigureInfo
+from experiment.analysis.experiment_results import CellArm, CellResult, ExperimentResult, FigureInfo
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,8 +23,6 @@ from experiment.events import (
     TurnStarted,
     WorkloadReady,
 )
-from experiment.i18n import format_seconds
-from experiment.messages import Message, message
 from experiment.report.experiment.words import (
     Values,
     about,
@@ -38,11 +36,13 @@ from experiment.report.experiment.words import (
 )
 from experiment.report.svg import Words
 from experiment.report.texts import arm_name
+from experiment.text import format_seconds
+from experiment.text.messages import Message, message
 
 if TYPE_CHECKING:
-    from experiment.config import Config
+    from experiment.config.schema import Config
     from experiment.report.console import ConsoleReporter
-    from experiment.turns import Turn
+    from experiment.runner.interleave import Turn
 
 # What a single run tells in many lines; the report has it for one cell.
 _SILENT = (ArmStarted, PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from experiment.analysis.experiment_results import ExperimentResult
 from experiment.experiments.registry import figure_name
-from experiment.experiments.results import ExperimentResult
-from experiment.i18n import DASH, Translator
-from experiment.messages import Message
 from experiment.report.experiment import words
 from experiment.report.texts import arm_name
+from experiment.text import DASH, Translator
+from experiment.text.messages import Message
 
 Plain = Callable[[str], str]
 

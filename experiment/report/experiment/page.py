@@ -9,21 +9,21 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiment.experiments.found import param
-from experiment.experiments.registry import figure_name
-from experiment.experiments.results import (
+from experiment.analysis.experiment_results import (
     CellArm,
     CellResult,
     ExperimentResult,
     FigureInfo,
     Number,
 )
-from experiment.messages import Message, message
+from experiment.experiments.found import param
+from experiment.experiments.registry import figure_name
 from experiment.report.arm_series import arm_series
 from experiment.report.bilingual import Bilingual
 from experiment.report.experiment import words
 from experiment.report.keyed import Said
 from experiment.report.lines import LineChart, line_chart
+from experiment.text.messages import Message, message
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiment.experiments.found import listed, param
-from experiment.experiments.lengths import shape_label
-from experiment.experiments.results import (
+from experiment.analysis.experiment_results import (
     GIVEN,
     CellArm,
     CellResult,
@@ -17,9 +15,11 @@ from experiment.experiments.results import (
     FigureValue,
     Finding,
 )
-from experiment.messages import Message, message
+from experiment.experiments.found import listed, param
+from experiment.experiments.lengths import shape_label
 from experiment.report.simulation.writing import written
 from experiment.report.svg import Words
+from experiment.text.messages import Message, message
 
 Values = Mapping[str, int | float | str]
 # What names of figures begin with that are of an arena beside the paged arm.

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from experiment.arm_events import ArmEvents
 from experiment.events import Step
-from experiment.timeline import pool_shape
-from kvsim.ledger import Holder, Ledger, ReplayError
-from kvsim.step import OpKind, StepPlan, plan_from_json
+from experiment.replay.arm_events import ArmEvents
+from experiment.replay.timeline import pool_shape
+from kvsim.accounting.ledger import Holder, Ledger, ReplayError
+from kvsim.core.step import OpKind, StepPlan, plan_from_json
 
 KEY_EVERY = 64
 MOST_FRAMES = 2400

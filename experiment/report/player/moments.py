@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from experiment.arm_events import ArmEvents, split_by_arm
 from experiment.events import PoolReserved
-from experiment.record import Record
-from experiment.timeline import pool_shape
-from kvsim.ledger import Holder, Ledger, ReplayError
-from kvsim.step import OpKind, StepPlan, plan_from_json
+from experiment.record.log import Record
+from experiment.replay.arm_events import ArmEvents, split_by_arm
+from experiment.replay.timeline import pool_shape
+from kvsim.accounting.ledger import Holder, Ledger, ReplayError
+from kvsim.core.step import OpKind, StepPlan, plan_from_json
 
 _NOTHING = (
     "allocated", "live", "wasted", "unwritten", "padding", "finished", "cached", "running",

@@ -11,15 +11,15 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiment.arm_events import ArmEvents, arms_of
 from experiment.events import WorkloadReady
-from experiment.i18n import LANGUAGES, catalogue
-from experiment.messages import arm_message
-from experiment.record import Record
+from experiment.record.log import Record
+from experiment.replay.arm_events import ArmEvents, arms_of
 from experiment.report.bilingual import Bilingual
 from experiment.report.embed import safe_json
 from experiment.report.player.film import MOST_BYTES as MOST_OF_ONE
 from experiment.report.player.film import Film, films
+from experiment.text import LANGUAGES, catalogue
+from experiment.text.messages import arm_message
 
 _LEFT = ("contiguous.batch", "slabs", "contiguous.sequential", "contiguous.growing")
 _RIGHT = ("paged", "vllm", "transformers_paged")

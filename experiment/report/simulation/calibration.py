@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiment.i18n import DASH
 from experiment.report.simulation.console import SimulationConsole
-from experiment.simulate.errors import rejected_message
+from experiment.text import DASH
+from experiment.workload.kvsim_errors import rejected_message
 
 Data = Mapping[str, Any]
 _SECONDS = "_s"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiment.messages import Message, message
 from experiment.report.simulation.figures import Figure, Result, Value
+from experiment.text.messages import Message, message
 
 
 @dataclass(frozen=True, slots=True)

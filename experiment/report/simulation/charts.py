@@ -7,8 +7,6 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from experiment.i18n import DASH, format_bytes
-from experiment.messages import Message, message
 from experiment.report.bilingual import Bilingual
 from experiment.report.charts import Width, both_widths, slots
 from experiment.report.keyed import Paths
@@ -24,7 +22,9 @@ from experiment.report.svg import (
     rect,
     text,
 )
-from kvsim.reservation import POLICIES
+from experiment.text import DASH, format_bytes
+from experiment.text.messages import Message, message
+from kvsim.contiguous.reservation import POLICIES
 
 # From the bottom of a stack: in use, handed out in vain, kept, free.
 STACK = (*ALLOCATED, *OTHER)

@@ -9,8 +9,6 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from experiment.i18n import DASH, Translator
-from experiment.messages import Message
 from experiment.report.console import ConsoleReporter
 from experiment.report.display import showing
 from experiment.report.simulation.cells import Cell, Dash, cells_of, dashes, spoken
@@ -25,6 +23,8 @@ from experiment.report.simulation.figures import GROUPS, Figure, rounding_note
 from experiment.report.simulation.headline import headline
 from experiment.report.simulation.sweeps import Sweep, sweeps_of
 from experiment.report.simulation.writing import written
+from experiment.text import DASH, Translator
+from experiment.text.messages import Message
 
 Data = Mapping[str, Any]
 Tick = Callable[[int], None]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from experiment.messages import Message, message
-from experiment.simulate.errors import rejected_message
+from experiment.text.messages import Message, message
+from experiment.workload.kvsim_errors import rejected_message
 
 Fact = tuple[Message, Message | str]
 Data = Mapping[str, Any]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from experiment.messages import Message, message
-from experiment.percentiles import is_enough
-from kvsim.reservation import POLICIES
-from kvsim.sim_config import CONTIGUOUS
-from kvsim.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
+from experiment.analysis.percentiles import is_enough
+from experiment.text.messages import Message, message
+from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
+from kvsim.contiguous.reservation import POLICIES
+from kvsim.sim.config import CONTIGUOUS
 
 Result = Mapping[str, Any]
 Unit = Literal["share", "count", "mean", "bytes", "seconds", "rate"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiment.record import write_atomic
+from experiment.record.log import write_atomic
 from experiment.report.csv_text import csv_encoding
 from experiment.report.simulation.page import simulation_html
 from experiment.report.simulation.tables import tables_of

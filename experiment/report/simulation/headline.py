@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiment.messages import Message, message
 from experiment.report.simulation.cells import Cell, cells_of
 from experiment.report.simulation.figures import waste_share
-from kvsim.sim_config import CONTIGUOUS
+from experiment.text.messages import Message, message
+from kvsim.sim.config import CONTIGUOUS
 
 
 def headline(data: Mapping[str, Any]) -> Message:

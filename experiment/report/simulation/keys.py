@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-from experiment.messages import Message
 from experiment.report.simulation.cells import cells_of
 from experiment.report.simulation.facts import limit_facts, memory_facts, refusals, trace_facts
 from experiment.report.simulation.figures import FIGURES
 from experiment.report.simulation.headline import headline, used_share
 from experiment.report.simulation.sweeps import sweeps_of
+from experiment.text.messages import Message
 
 Data = Mapping[str, Any]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from experiment.messages import message
 from experiment.report.bilingual import Bilingual
 from experiment.report.keyed import Said
 from experiment.report.lines import LineChart, line_chart, line_swatch
 from experiment.report.simulation.sweeps import Sweep
 from experiment.report.simulation.writing import written
+from experiment.text.messages import message
 
 __all__ = ["line_swatch", "sweep_chart"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiment.messages import Message, message
+from experiment.files.shipped import program
+from experiment.record.simulation import SIM_FILE
 from experiment.report.bilingual import Bilingual
 from experiment.report.embed import packed, safe_json
 from experiment.report.html import column_heads, page_assets, templates
@@ -26,8 +27,7 @@ from experiment.report.simulation.lines import line_swatch, sweep_chart
 from experiment.report.simulation.sweeps import Sweep, sweeps_of
 from experiment.report.svg import patterns
 from experiment.report.values import shell_text, unseen
-from experiment.shipped import program
-from experiment.simulate.record import SIM_FILE
+from experiment.text.messages import Message, message
 
 Data = Mapping[str, Any]
 _MOST_TABLE = 400_000  # of a packed table, several of which stand in the page

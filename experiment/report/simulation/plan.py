@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiment.i18n import format_bytes
-from experiment.messages import Message, message
 from experiment.report.simulation.console import SimulationConsole
 from experiment.report.simulation.facts import memory_facts, trace_facts
 from experiment.report.simulation.figures import rounding_note
 from experiment.report.simulation.writing import written
 from experiment.simulate.names import DEFAULT_POLICIES
-from kvsim.reservation import POLICIES
-from kvsim.vllm_capacity import GPU_BLOCK_MULTIPLE
+from experiment.text import format_bytes
+from experiment.text.messages import Message, message
+from kvsim.contiguous.reservation import POLICIES
+from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
 
 Data = Mapping[str, Any]
 

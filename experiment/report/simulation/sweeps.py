@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiment.messages import Message, message
 from experiment.report.simulation.figures import Result, Unit, Value, waste_share
+from experiment.text.messages import Message, message
 
 Data = Mapping[str, Any]
 EVICTIONS = ("optimal", "lru", "fifo")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from experiment.i18n import DASH, format_bytes, format_seconds
 from experiment.report.simulation.figures import Unit, Value
+from experiment.text import DASH, format_bytes, format_seconds
 
 
 def written(value: Value, unit: Unit) -> str:

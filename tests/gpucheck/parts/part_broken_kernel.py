@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from experiment.engine.kernels import KERNELS
+from experiment.engine.attention.kernels import KERNELS
 from experiment.engine.quantized import LayerKV
 from experiment.engine.step_inputs import StepInputs
 from experiment.gpucheck.kernels import check_formats
 from experiment.gpucheck.parts import Task
-from experiment.wire import Wire
+from experiment.process.wire import Wire
 
 RIGHT = KERNELS["triton"]
 

@@ -6,7 +6,7 @@ import os
 import signal
 
 from experiment.gpucheck.parts import Task
-from experiment.wire import Wire
+from experiment.process.wire import Wire
 
 
 def check(wire: Wire, task: Task) -> None:

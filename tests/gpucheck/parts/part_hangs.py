@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from experiment.gpucheck.parts import Task, report
-from experiment.wire import Wire
+from experiment.process.wire import Wire
 
 
 def check(wire: Wire, task: Task) -> None:

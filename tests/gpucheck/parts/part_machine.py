@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from experiment.environment import (
+from experiment.children.probe import assemble
+from experiment.events import EnvironmentProbed
+from experiment.gpucheck.parts import Task, report
+from experiment.machine.environment import (
     CpuFacts,
     LoadFacts,
     Machine,
@@ -13,11 +16,8 @@ from experiment.environment import (
     SystemFacts,
     TorchFacts,
 )
-from experiment.events import EnvironmentProbed
-from experiment.gpucheck.parts import Task, report
-from experiment.messages import message
-from experiment.probe import assemble
-from experiment.wire import Wire
+from experiment.process.wire import Wire
+from experiment.text.messages import message
 
 
 def check(wire: Wire, task: Task) -> None:

@@ -14,7 +14,7 @@ from experiment.gpucheck.parts import Task
 from experiment.gpucheck.speed import COMPARISONS, Measured
 from experiment.gpucheck.tiny_models import tiny
 from experiment.gpucheck.tokens import check_families
-from experiment.wire import Wire
+from experiment.process.wire import Wire
 
 
 def check(wire: Wire, task: Task) -> None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from experiment.gpucheck.parts import Task, report
-from experiment.wire import Wire
+from experiment.process.wire import Wire
 
 TOKEN = "hf_" + "Abc1" * 6
 

@@ -1,0 +1,384 @@
+"""What a run showed: the headline, the usual claims with verdicts, equality of tokens.
+
+A verdict is "shown" only where this run's own figures bear the claim out; where they do not, or
+where the run could not tell, it says so and why. No sentence stands here: only keys and numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from experiment.analysis.arm_results import arm_results
+from experiment.analysis.differences import differences
+from experiment.analysis.gains import BUSY, cores_before, disturbed, gains, told_apart
+from experiment.analysis.kernel_facts import kernel_facts
+from experiment.analysis.results import ArmResult, Claim, Margin, Results, TokenComparison
+from experiment.analysis.throughput_claim import (
+    contiguous_and_paged,
+    second_parts,
+    throughput,
+    untested_claim,
+)
+from experiment.events import (
+    EnvironmentProbed,
+    ModelPrepared,
+    Notice,
+    PoolReserved,
+    RunFinished,
+    RunResumed,
+    TokenMargin,
+    WorkloadReady,
+)
+from experiment.events.sampling import SamplingConfig
+from experiment.machine.background_load import BUSY_BEFORE, is_busy
+from experiment.record.checksums import is_measured
+from experiment.record.log import Record
+from experiment.text.messages import Message, arm_message, message
+
+# Two shares of memory that differ by less than this are called equal: a block more or less.
+_SAME_SHARE = 0.01
+# Each of their requests draws from a generator of its own, so what else runs changes no token.
+_OWN_GENERATORS = ("slabs", "paged")
+# Bits behind the first one of a number.
+_FRACTION_BITS = {"float32": 23, "float16": 10, "bfloat16": 7}
+
+
+def evaluate(record: Record) -> Results:
+    """Compute every result of a run from its log."""
+    arms = arm_results(record)
+    environment = record.first(EnvironmentProbed)
+    machine = environment.environment if environment else None
+    finished = record.of(RunFinished)
+    results = Results(
+        status=finished[-1].status if finished else "failed",
+        arms=arms,
+        tokens=[
+            _with_margin(one, record) for one in compare_tokens(arms, _sampling(record).greedy)
+        ],
+        headline=message("headline.none"),
+        claims=[],
+        gains=told_apart(gains(arms), disturbed(arms, machine), message(BUSY)),
+        fairness=_fairness(record),
+        notes=_notes(record, cores_before(machine)),
+        quantized=quantized_caches(record, arms),
+        kernels=kernel_facts(record),
+        differences=differences(record, arms),
+        environment=machine,
+    )
+    return results.model_copy(
+        update={
+            "headline": headline(results),
+            "claims": [
+                waste(results),
+                concurrency(results),
+                stability(results),
+                throughput(results, _given_margin(record)),
+            ],
+        }
+    )
+
+
+def compare_tokens(arms: list[ArmResult], greedy: bool = True) -> list[TokenComparison]:
+    """Each arm that finished against the first one that did, token by token.
+
+    Where random numbers are drawn, only arms that draw the same ones can be compared.
+    """
+    finished = [arm for arm in arms if arm.status == "finished"]
+    if not finished:
+        return []
+    like = finished if greedy else [arm for arm in finished if arm.arm in _OWN_GENERATORS]
+    reference = (like or finished)[0]
+    return [
+        _compare(arm, reference) if arm in like else _not_compared(arm, reference)
+        for arm in finished
+        if arm is not reference
+    ]
+
+
+def quantized_caches(record: Record, arms: list[ArmResult]) -> list[Message]:
+    """For each cache in another precision: what it saves, and the error that was measured."""
+    model = record.first(ModelPrepared)
+    found: list[Message] = []
+    for arm in arms:
+        if arm.quantization is None:
+            continue
+        figures: dict[str, Any] = dict(arm.quantization)
+        name = _arm_name(arm)
+        small, plain = figures["block_bytes"], figures["plain_block_bytes"]
+        size = figures["block_size"]
+        per_token = {"bytes": small / size, "plain_bytes": plain / size, "share": small / plain}
+        found.append(message("quantized.memory", **{**figures, "arm": name, **per_token}))
+        same = figures["same_token"] / figures["positions"]
+        dtype = model.dtype if model else None
+        found.append(
+            message("quantized.error", **{**figures, "arm": name, "dtype": dtype, "same": same})
+        )
+    return found
+
+
+def _arm_name(arm: ArmResult) -> dict[str, Any]:
+    return arm_message(arm.arm).model_dump()
+
+
+def headline(results: Results) -> Message:
+    """live / allocated at the peak, and how many more such requests fit in the same budget."""
+    contiguous, paged = contiguous_and_paged(results)
+    if contiguous is None or paged is None or not contiguous.peak or not paged.peak:
+        return message("headline.none")
+    figures: dict[str, Any] = {
+        "arm": _arm_name(contiguous),
+        "contiguous_share": contiguous.peak.utilisation,
+        "paged_share": paged.peak.utilisation,
+        "contiguous_fits": contiguous.fits,
+        "paged_fits": paged.fits_plain,
+        "budget": paged.budget_bytes,
+    }
+    if paged.kv_dtype is None:
+        return message("headline.both", **figures)
+    # What a smaller precision adds is no gain of paging.
+    return message("headline.quantized", kv_dtype=paged.kv_dtype, kv_fits=paged.fits, **figures)
+
+
+def waste(results: Results) -> Claim:
+    """Paging wastes less of what it hands out."""
+    contiguous, paged = contiguous_and_paged(results)
+    if contiguous is None or paged is None or not contiguous.peak or not paged.peak:
+        return untested_claim("waste")
+    before, after = _wasted_share(contiguous), _wasted_share(paged)
+    if before is None or after is None:
+        return untested_claim("waste")
+    held = paged.peak.allocated
+    figures = {
+        "contiguous": before,
+        "paged": after,
+        "factor": contiguous.peak.allocated / held if held else None,
+        "contiguous_bytes": contiguous.bytes_of(contiguous.peak.wasted),
+        # In the model's precision: what a smaller one saves is no gain of paging.
+        "paged_bytes": contiguous.bytes_of(paged.peak.wasted),
+    }
+    if after < before - _SAME_SHARE:
+        return Claim(id="waste", verdict="shown", text=message("claim.waste.shown", **figures))
+    return Claim(id="waste", verdict="not_shown", text=message("claim.waste.not_shown", **figures))
+
+
+def concurrency(results: Results) -> Claim:
+    """More requests run at once within the same budget."""
+    parts = second_parts(results)
+    if parts is None:
+        return untested_claim("concurrency")
+    slabs, paged = parts
+    if not slabs.running or not paged.running:
+        return untested_claim("concurrency", slabs.reason or paged.reason)
+    figures = {
+        "requests": paged.requests,
+        "slabs": slabs.running,
+        "paged": paged.running,
+        "factor": paged.running / slabs.running,
+    }
+    verdict = "shown" if paged.running > slabs.running else "not_shown"
+    return Claim.model_validate(
+        {
+            "id": "concurrency",
+            "verdict": verdict,
+            "text": message(f"claim.concurrency.{verdict}", **figures),
+        }
+    )
+
+
+def stability(results: Results) -> Claim:
+    """Paged memory varies less over the run."""
+    contiguous, paged = contiguous_and_paged(results)
+    if contiguous is None or paged is None:
+        return untested_claim("stability")
+    before, after = contiguous.reserved_variation, paged.reserved_variation
+    if before is None or after is None:
+        return untested_claim("stability")
+    growing = results.arm("contiguous.growing")
+    figures = {
+        "contiguous": before,
+        "paged": after,
+        "growing": growing.reserved_variation if growing else None,
+    }
+    if after < before - _SAME_SHARE:
+        text = message("claim.stability.shown", **figures)
+        return Claim(id="stability", verdict="shown", text=text)
+    key = "claim.stability.not_shown_growing" if growing else "claim.stability.not_shown"
+    return Claim(id="stability", verdict="not_shown", text=message(key, **figures))
+
+
+def _wasted_share(arm: ArmResult) -> float | None:
+    used = arm.peak.utilisation if arm.peak else None
+    return None if used is None else 1 - used
+
+
+def _compare(arm: ArmResult, reference: ArmResult) -> TokenComparison:
+    expected = {request.request: request.tokens for request in reference.requests}
+    equal = tokens_in_both = tokens_equal = 0
+    different = first_differences(arm, reference)
+    generated = {request.request: request.tokens for request in arm.requests}
+    for request, tokens in generated.items():
+        wanted = expected.get(request, [])
+        same = _common_beginning(tokens, wanted)
+        if request in expected:
+            tokens_in_both += max(len(tokens), len(wanted))
+            tokens_equal += same
+        equal += tokens == wanted
+    return TokenComparison(
+        arm=arm.arm,
+        reference=reference.arm,
+        requests=max(len(arm.requests), len(expected)),
+        equal_requests=equal,
+        first_difference=different[0] if different else None,
+        tokens=tokens_in_both,
+        equal_tokens=tokens_equal,
+        kv_dtype=arm.kv_dtype,
+        reference_kv_dtype=reference.kv_dtype,
+    )
+
+
+def first_differences(arm: ArmResult, reference: ArmResult) -> list[tuple[int, int]]:
+    """(request, index of its first other token) of every request with other tokens."""
+    expected = {request.request: request.tokens for request in reference.requests}
+    pairs = ((r.request, r.tokens, expected.get(r.request, [])) for r in arm.requests)
+    return [
+        (request, _common_beginning(tokens, wanted))
+        for request, tokens, wanted in pairs
+        if tokens != wanted
+    ]
+
+
+def _not_compared(arm: ArmResult, reference: ArmResult) -> TokenComparison:
+    return TokenComparison(
+        arm=arm.arm,
+        reference=reference.arm,
+        requests=max(len(arm.requests), len(reference.requests)),
+        equal_requests=None,
+        first_difference=None,
+        reason=message("tokens.random"),
+    )
+
+
+def _given_margin(record: Record) -> float | None:
+    """What two processes may differ by, where the config names it."""
+    given = record.started.config.get("experiment")
+    margin = given.get("margin") if isinstance(given, dict) else None
+    return float(margin) if isinstance(margin, int | float) else None
+
+
+def _sampling(record: Record) -> SamplingConfig:
+    workload = record.first(WorkloadReady)
+    return workload.sampling if workload else SamplingConfig()
+
+
+def figures_of_drawing(sampling: SamplingConfig) -> dict[str, Any]:
+    """How tokens are drawn, for a text. A filter that is off says so: a dash would be unknown."""
+    off = message("sampling.off").model_dump()
+    return {
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k or off,
+        "top_p": sampling.top_p if sampling.top_p < 1 else off,
+        "seed": sampling.seed,
+    }
+
+
+def _choice(sampling: SamplingConfig) -> list[Message]:
+    """How tokens are chosen, in every arm alike."""
+    if sampling.greedy:
+        texts = [message("fairness.stop")]
+    else:
+        texts = [message("fairness.random", **figures_of_drawing(sampling))]
+    if sampling.beam_width > 1:
+        texts = [message("fairness.beams", width=sampling.beam_width)]
+    if sampling.n > 1:
+        texts.append(message("fairness.samples", n=sampling.n))
+    return texts
+
+
+def _common_beginning(tokens: list[int], wanted: list[int]) -> int:
+    """Tokens before the first other one."""
+    pairs = zip(tokens, wanted, strict=False)
+    index = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+    return min(len(tokens), len(wanted)) if index is None else index
+
+
+def _with_margin(comparison: TokenComparison, record: Record) -> TokenComparison:
+    """Add the logits at the first difference, where they are on record, and the other margins."""
+    model = record.first(ModelPrepared)
+    pair = (comparison.arm, comparison.reference)
+    # A run that was resumed looks at the same places again.
+    seen = {
+        (one.request, one.index): one
+        for one in record.of(TokenMargin)
+        if (one.arm, one.reference) == pair
+    }
+    if model is None or comparison.first_difference not in seen:
+        return comparison
+    first = seen[comparison.first_difference]
+    logits = [(one.margin, max(map(abs, one.logits))) for one in seen.values()]
+    ulps = [in_ulps(*each, model.dtype) for each in logits]
+    known = [each for each in ulps if each is not None]
+    margin = Margin(
+        tokens=first.tokens, logits=first.logits, margin=first.margin, dtype=model.dtype,
+        places=list(seen), ulps=known if len(known) == len(ulps) else [],
+    )  # fmt: skip
+    return comparison.model_copy(update={"margin": margin})
+
+
+def in_ulps(margin: float, logit: float, dtype: str) -> float | None:
+    """A difference in units in the last place of a logit; None: unknown precision, or no logit.
+
+    In float16 that of a logit of -100 is 0.06.
+    """
+    bits = _FRACTION_BITS.get(dtype)
+    if bits is None or not logit or not math.isfinite(logit):
+        return None
+    return float(margin / 2 ** (math.floor(math.log2(abs(logit))) - bits))
+
+
+def _fairness(record: Record) -> list[Message]:
+    model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
+    if model is None or workload is None:
+        return []
+    return [
+        message("fairness.weights", sha256=model.weights_sha256[:12]),
+        message("fairness.tokens", n=sum(len(r[0].token_ids) for r in workload.samples())),
+        _precision(record, model.dtype),
+        message("fairness.budget", budget=workload.budget_bytes),
+        message("fairness.length", length=workload.max_length),
+        *_choice(workload.sampling),
+        message("fairness.process"),
+    ]
+
+
+def _precision(record: Record, dtype: str) -> Message:
+    small = next((pool.kv_dtype for pool in record.of(PoolReserved) if pool.kv_dtype), None)
+    if small is None:
+        return message("fairness.dtype", dtype=dtype)
+    return message("fairness.kv_dtype", dtype=dtype, kv_dtype=small)
+
+
+def _notes(record: Record, others: float | None) -> list[Message]:
+    model = record.first(ModelPrepared)
+    notes = list(model.notes) if model else []
+    if is_busy(others):
+        notes.append(message(BUSY_BEFORE, cores=others))
+    notes += [n.text for n in record.of(Notice) if n.text.key != BUSY_BEFORE]  # older logs have it
+    notes += [_resumed(event) for event in record.of(RunResumed)]
+    return notes + reading_notes(record)
+
+
+def _resumed(event: RunResumed) -> Message:
+    arms = [arm if cell is None else f"{cell + 1}/{arm}" for cell, arm in event.missing]
+    return message("note.resumed", n=len(arms), arms=", ".join(arms))
+
+
+def reading_notes(record: Record) -> list[Message]:
+    """What was found wrong with the files of a run when it was read again."""
+    notes = []
+    if record.damaged_lines:
+        notes.append(message("note.damaged_lines", n=record.damaged_lines))
+    changed = [name for name in record.changed_files if is_measured(name)]
+    if changed:
+        notes.append(message("note.changed_files", files=", ".join(changed)))
+    return notes

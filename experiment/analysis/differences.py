@@ -1,0 +1,71 @@
+"""What differs between arms beside batching and the cache, by what each of them logged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from experiment.analysis.results import ArmResult
+from experiment.config.kv_dtype import ENGINE_ARMS
+from experiment.events import KernelChosen
+from experiment.record.log import Record
+from experiment.text.messages import Message, arm_message, message
+
+_REPLACED = ("layers", "few_rows", "embeddings", "fused", "gelus")
+_OTHERS = ("transformers_paged", "vllm")
+
+
+def products_of(arm: ArmResult) -> object:
+    """What computes an arm's matrix products, to be compared with another's; None: unknown."""
+    if arm.arm not in ENGINE_ARMS:
+        return "vllm" if arm.arm == "vllm" else "transformers"
+    if arm.packing is None:
+        return None
+    replaced = tuple(arm.packing[name] for name in _REPLACED)
+    return replaced if any(replaced) else "transformers"
+
+
+def products_differ(arm: ArmResult, other: ArmResult) -> bool | None:
+    """Whether two arms compute matrix products in different ways; None: unknown."""
+    ours, theirs = products_of(arm), products_of(other)
+    return None if ours is None or theirs is None else ours != theirs
+
+
+def differences(record: Record, arms: list[ArmResult]) -> list[Message]:
+    """Sentences on each finished arm that replaces parts of Transformers; of a lone arm none."""
+    finished = [arm for arm in arms if arm.status == "finished"]
+    ours = [arm for arm in finished if arm.arm in ENGINE_ARMS]
+    part = next((arm.second_part for arm in ours if arm.second_part), None)
+    second = [] if part is None else [message("differs.second_part", n=part.requests)]
+    if len(ours) == len(finished) and len({products_of(arm) for arm in ours}) < 2:
+        return second  # one engine alone
+    kernels = {chosen.arm: chosen.kernel for chosen in record.of(KernelChosen)}
+    names = {arm.arm for arm in finished}
+    return [
+        *_grouped((arm, message("differs.engine", kernel=kernels.get(arm.arm))) for arm in ours),
+        *_grouped((arm, _products(arm)) for arm in ours),
+        *(message(f"differs.{arm}") for arm in _OTHERS if arm in names),
+        *second,
+    ]
+
+
+def _grouped(found: Iterable[tuple[ArmResult, Message]]) -> list[Message]:
+    """Each sentence once, with the names of all arms that it is true of."""
+    names: dict[str, dict[str, Any]] = {}
+    for arm, text in found:
+        key, name = text.model_dump_json(), arm_message(arm.arm).model_dump()
+        both = {"one": names.get(key), "other": name}
+        names[key] = message("experiments.and", **both).model_dump() if key in names else name
+    texts = ((Message.model_validate_json(key), name) for key, name in names.items())
+    return [message(text.key, arm=name, **text.params) for text, name in texts]
+
+
+def _products(arm: ArmResult) -> Message:
+    facts = arm.packing
+    if facts is None:
+        return message("differs.products_unknown")
+    if products_of(arm) == "transformers":
+        reason = facts["reason"] or message("packing.none").model_dump()
+        return message("differs.products_same", reason=reason)
+    told = {name: facts[name] for name in ("layers", "embeddings", "fused", "bytes")}
+    return message("differs.products_packed", **told)

@@ -1,0 +1,206 @@
+"""The simulator beside the engines of a run: the same requests, the same pool, planned anew.
+
+    arm              asked                                  verdict
+    slabs, paged     is every plan the one that ran?        equal plans of all plans
+    vllm             how many blocks are in use, by step?   points of usable blocks, mean and worst
+
+The engine of ours is built on the simulator's own scheduler, so nothing but equality will do; of
+another engine only how far it stays away can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from experiment.analysis.results import SimulatorCheck
+from experiment.config.schema import Config, EngineConfig
+from experiment.events import EngineReported, PoolReserved, WorkloadReady, WorkloadRequest
+from experiment.text.messages import Message, message
+from kvsim.accounting.ledger import ReplayError
+from kvsim.accounting.slots import PoolShape
+from kvsim.core.blocks import PoolError
+from kvsim.core.limits import RequestRefusedError, SchedulerConfig
+from kvsim.core.prefix import KeyChain
+from kvsim.core.request import Keys
+from kvsim.core.step import StepPlan
+from kvsim.sim.occupancy import Occupancy, occupancy
+from kvsim.sim.replay import RecordedRequest, Replay, replay_run
+
+# Mean difference of blocks in use, in percentage points of usable blocks, that is still agreement.
+ALLOWED_POINTS = 3.0
+OURS = ("slabs", "paged")
+CHECKED = (*OURS, "vllm")
+_CURVE_POINTS = 240
+_FAILURES = (ReplayError, PoolError, RequestRefusedError, ValueError, KeyError)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedArm:
+    """What a log holds of an arm that planned in steps.
+
+    Attributes:
+        config: of the whole run, as it was recorded.
+        plans: all of them, checked against each other before.
+        tokens: that each request generated, by request id.
+        arrivals: of requests that came later, the first step that could know of them.
+    """
+
+    arm: str
+    config: Mapping[str, Any]
+    workload: WorkloadReady
+    pool: PoolReserved
+    shape: PoolShape
+    plans: Sequence[StepPlan]
+    tokens: Mapping[int, Sequence[int]]
+    arrivals: Mapping[int, int]
+    engine: EngineReported | None
+
+
+def check_simulator(recorded: RecordedArm) -> SimulatorCheck:
+    """Plan an arm's requests anew and say how far that is from what the arm did."""
+    try:
+        engine = Config.model_validate(dict(recorded.config)).engine
+    except ValidationError:
+        return _unknown(recorded, message("simulator.other_version"))
+    missing = sum(not recorded.tokens.get(one.id) for one in recorded.workload.requests)
+    if missing:
+        return _unknown(recorded, message("simulator.unfinished", n=missing))
+    try:
+        if recorded.arm in OURS:
+            return _block_for_block(recorded, engine)
+        return _by_step(recorded, engine)
+    except _FAILURES as error:
+        return _unknown(recorded, message("simulator.failed", error=str(error)))
+
+
+def _unknown(recorded: RecordedArm, reason: Message) -> SimulatorCheck:
+    return SimulatorCheck(agrees=None, text=reason, steps=len(recorded.plans))
+
+
+def _block_for_block(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
+    """Stops and forks are taken from the record, everything else is decided anew."""
+    pool, requests = recorded.pool, recorded.workload.requests
+    limits = SchedulerConfig(
+        **_common(engine),
+        long_prefill_token_threshold=engine.long_prefill_token_threshold,
+        watermark_blocks=pool.watermark_blocks,
+        preemption=engine.preemption,
+        host_blocks=engine.swap_space // pool.block_bytes,
+    )
+    asked = [
+        RecordedRequest(
+            one.id,
+            len(one.token_ids),
+            one.max_new_tokens,
+            arrival_step=recorded.arrivals.get(one.id, 0),
+            priority=one.priority,
+            beams=recorded.workload.sampling.beam_width,
+            keys=_keys(recorded, one),
+        )
+        for one in requests
+        if one.sample_of is None
+    ]
+    children = {one.id: _keys(recorded, one) for one in requests if one.sample_of is not None}
+    found = replay_run(
+        recorded.plans, asked, pool.blocks, pool.block_size, limits, child_keys=children
+    )
+    return SimulatorCheck(
+        agrees=found.difference is None,
+        text=_exact_text(found, recorded.plans),
+        steps=len(recorded.plans),
+        equal_steps=found.equal,
+    )
+
+
+def _exact_text(found: Replay, plans: Sequence[StepPlan]) -> Message:
+    """A plan without chunks, the last one for instance, is no step: it reports who has ended."""
+    other, n = found.difference, len(plans)
+    if other is None:
+        return message("simulator.same", n=n, steps=sum(bool(plan.chunks) for plan in plans))
+    part = message(f"simulator.part_{other.part}").model_dump()
+    return message("simulator.other", equal=found.equal, n=n, step=other.step, part=part)
+
+
+def _by_step(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
+    """Each request asks for as many tokens as it got, for when it stops no scheduler can know."""
+    limits = SchedulerConfig(**_common(engine) | _said(recorded.engine))
+    asked = [
+        RecordedRequest(
+            one.id,
+            len(one.token_ids),
+            len(recorded.tokens[one.id]),
+            arrival_step=recorded.arrivals.get(one.id, 0),
+            priority=one.priority,
+            keys=_keys(recorded, one),
+        )
+        for one in recorded.workload.requests
+    ]
+    shape = recorded.shape
+    found = occupancy(recorded.plans, asked, shape, shape.engine_blocks, limits)
+    return _measured(found, len(recorded.plans))
+
+
+def _measured(found: Occupancy, steps: int) -> SimulatorCheck:
+    worst = found.worst_step
+    if worst is None:
+        return SimulatorCheck(agrees=None, text=message("simulator.no_steps"), steps=steps)
+    agrees = found.mean_points <= ALLOWED_POINTS
+    most = abs(found.points[worst])
+    figures = {"mean": found.mean_points, "most": most, "step": worst, "blocks": found.usable}
+    text = message(
+        "simulator.within" if agrees else "simulator.beyond",
+        n=len(found.points), recorded=found.preempted[0], simulated=found.preempted[1],
+        allowed=ALLOWED_POINTS, **figures,
+    )  # fmt: skip
+    return SimulatorCheck(
+        agrees=agrees,
+        text=text,
+        steps=steps,
+        simulated_steps=len(found.simulated),
+        usable_blocks=found.usable,
+        mean_points=found.mean_points,
+        most_points=most,
+        worst_step=worst,
+        preempted=found.preempted,
+        curve=_curve(found, worst),
+    )
+
+
+def _curve(found: Occupancy, worst: int) -> list[tuple[int, int, int]]:
+    """Some of the steps, evenly spread, the one where both are farthest apart among them."""
+    count = len(found.points)
+    each = -(-count // _CURVE_POINTS)
+
+    def at(values: Sequence[int], step: int) -> int:
+        return values[step] if step < len(values) else 0
+
+    steps = sorted({*range(0, count, each), worst, count - 1})
+    return [(step, at(found.recorded, step), at(found.simulated, step)) for step in steps]
+
+
+def _common(engine: EngineConfig) -> dict[str, Any]:
+    """Limits that are told to every engine alike."""
+    return {
+        "max_num_seqs": engine.max_num_seqs,
+        "max_num_batched_tokens": engine.max_num_batched_tokens,
+        "prefix_caching": engine.prefix_caching,
+        "policy": engine.policy,
+    }
+
+
+def _said(engine: EngineReported | None) -> dict[str, int]:
+    """Limits that the engine was started with, where a person gave it others than ours."""
+    names = ("max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold")
+    told = engine.arguments if engine else {}
+    return {name: told[name] for name in names if isinstance(told.get(name), int)}
+
+
+def _keys(recorded: RecordedArm, request: WorkloadRequest) -> Keys:
+    """Keys of its blocks, of prompt and generated tokens."""
+    chain = KeyChain(recorded.pool.block_size)
+    whole = [*request.token_ids, *recorded.tokens[request.id]]
+    return lambda count: chain.keys(whole, count)

@@ -1,0 +1,148 @@
+"""Whether an ordinary run shows that paging makes generation faster."""
+
+from __future__ import annotations
+
+from experiment.analysis.differences import products_differ
+from experiment.analysis.gains import cores_before, disturbed
+from experiment.analysis.results import ArmResult, Claim, Results, SecondPart
+from experiment.config.schema import MARGINS, percent_of
+from experiment.machine.background_load import is_busy
+from experiment.text.messages import Message, message
+
+# Who runs for less than this meets moments in which the machine is slower with all of its run.
+_SHORT_S = 1.0
+# Without more requests at a time than this a faster run with blocks is chance, not paging.
+_MORE = 1.05
+# What the paged arm and one of Transformers' differ in; by whether matrix products are among it.
+_KINDS = {
+    True: "differs.kinds_products",
+    False: "differs.kinds",
+    None: "differs.kinds_unknown",
+}
+_CONTIGUOUS = ("contiguous.batch", "contiguous.sequential")
+
+
+def throughput(results: Results, margin: float | None = None) -> Claim:
+    """Paging makes generation faster: only an arm that differs in paging alone can tell.
+
+    ``margin`` is a share that is no difference yet; None: as :data:`MARGINS` says by their time.
+    """
+    slabs = results.arm("slabs")
+    contiguous, paged = contiguous_and_paged(results)
+    if slabs is not None and paged is not None:
+        if products_differ(slabs, paged):
+            text = message("claim.throughput.unlike")
+            return Claim(id="throughput", verdict="untested", text=text)
+        if _is_disturbed(results, slabs, paged):
+            text = message("claim.throughput.busy")
+            return Claim(id="throughput", verdict="untested", text=text)
+        parts = second_parts(results)
+        if parts and (reason := parts[0].reason or parts[1].reason):
+            return untested_claim("throughput", reason)
+        without, with_paging = parts or (slabs, paged)
+        share = _margin(without, with_paging) if margin is None else margin
+        return _paging_alone(without, with_paging, share)
+    sequential = results.arm("contiguous.sequential")
+    if contiguous is None or paged is None or not paged.tokens_per_s:
+        return untested_claim("throughput")
+    figures = {
+        "paged": paged.tokens_per_s,
+        "batch_factor": _factor(paged, contiguous),
+        "sequential_factor": _factor(paged, sequential),
+        "kinds": message(_KINDS[products_differ(paged, contiguous)]).model_dump(),
+    }
+    key = (
+        "claim.throughput.mixed"
+        if sequential and sequential is not contiguous
+        else "claim.throughput.mixed_one"
+    )
+    return Claim(id="throughput", verdict="not_shown", text=message(key, **figures))
+
+
+def second_parts(results: Results) -> tuple[SecondPart, SecondPart] | None:
+    """Those of slabs and of the paged arm, where the run had a second part."""
+    slabs, paged = results.arm("slabs"), results.arm("paged")
+    if slabs is None or paged is None or not slabs.second_part or not paged.second_part:
+        return None
+    return slabs.second_part, paged.second_part
+
+
+def _is_disturbed(results: Results, slabs: ArmResult, paged: ArmResult) -> bool:
+    """Whether other programs kept cores busy while the rates to compare were measured."""
+    parts = second_parts(results)
+    if parts is None:
+        return bool(disturbed((slabs, paged), results.environment))
+    before = cores_before(results.environment)
+    seen = (part.others_cores for part in parts)
+    return any(is_busy(before if cores is None else cores) for cores in seen)
+
+
+def _margin(*arms: ArmResult | SecondPart) -> float:
+    """Each arm runs once: a smaller difference is within what machines do by themselves."""
+    short = any((arm.generate_s or 0.0) < _SHORT_S for arm in arms)
+    return MARGINS["quick" if short else "full"]
+
+
+def _paging_alone(
+    slabs: ArmResult | SecondPart, paged: ArmResult | SecondPart, margin: float
+) -> Claim:
+    """The same engine with slabs and with blocks: the difference is paging's."""
+    factor = _factor(paged, slabs)
+    if factor is None:
+        return untested_claim("throughput")
+    figures = {
+        "paged": paged.tokens_per_s,
+        "slabs": slabs.tokens_per_s,
+        "factor": factor,
+        "paged_running": paged.mean_running,
+        "slabs_running": slabs.mean_running,
+    }
+    faster, hits = factor > 1 + margin, _prefix_hits(paged)
+    small = {"percent": percent_of(margin)} if factor > 1 and not faster else {}
+    if hits:  # whole blocks of a prefix can be shared, a slab cannot
+        return _judged("prefix_small" if small else "prefix", faster, hits=hits, **figures, **small)
+    more = _more_at_once(slabs, paged)
+    if faster:
+        return _judged("shown" if more else "not_shown_equal", more, **figures)
+    if small and more:
+        return _judged("not_shown_small", False, **figures, **small)
+    return _judged("not_shown", False, **figures)
+
+
+def _judged(key: str, shown: bool, **figures: object) -> Claim:
+    text = message(f"claim.throughput.{key}", **figures)
+    return Claim(id="throughput", verdict="shown" if shown else "not_shown", text=text)
+
+
+def _more_at_once(slabs: ArmResult | SecondPart, paged: ArmResult | SecondPart) -> bool:
+    """Whether paging let clearly more requests run: else a faster run is chance."""
+    if slabs.mean_running is None or paged.mean_running is None:
+        return False
+    return paged.mean_running > slabs.mean_running * _MORE
+
+
+def _prefix_hits(arm: ArmResult | SecondPart) -> int:
+    """Prompt tokens that the arm found in its prefix cache; a second part has none."""
+    found = (arm.prefix_cache if isinstance(arm, ArmResult) else None) or {}
+    return found.get("hit_cross", 0) + found.get("hit_batch", 0)
+
+
+def contiguous_and_paged(results: Results) -> tuple[ArmResult | None, ArmResult | None]:
+    """The preallocated arm that is closest to the paged one, a batch if it ran; the paged one.
+
+    The growing cache is no such arm: it neither reserves nor wastes.
+    """
+    contiguous = next((arm for name in _CONTIGUOUS if (arm := results.arm(name))), None)
+    return contiguous, results.arm("paged")
+
+
+def _factor(arm: ArmResult | SecondPart, base: ArmResult | SecondPart | None) -> float | None:
+    if base is None or not base.tokens_per_s or not arm.tokens_per_s:
+        return None
+    return arm.tokens_per_s / base.tokens_per_s
+
+
+def untested_claim(claim: str, reason: Message | None = None) -> Claim:
+    """A claim for which the figures are not there, and why."""
+    text = reason or message(f"claim.{claim}.untested")
+    return Claim.model_validate({"id": claim, "verdict": "untested", "text": text})

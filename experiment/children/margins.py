@@ -1,0 +1,59 @@
+"""Where an arm's tokens first differ: how close the call was, by plain Transformers.
+
+Equal weights in another kernel give logits that differ in their last digits; where the best two
+are that close, the argmax flips, and everything behind it is another text. The child process
+``python -m experiment.children.margins`` reads both logits there. It runs only if tokens differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from experiment.events import TokenMargin
+from experiment.model.load import load_model
+from experiment.process.wire import Wire, leave, serve
+
+_ATTENTION = "sdpa"
+
+
+class Difference(BaseModel):
+    """A first difference: ``ids`` are the tokens that both arms have, prompt included."""
+
+    model_config = ConfigDict(frozen=True)
+
+    arm: str
+    reference: str
+    request: int
+    index: int
+    ids: list[int]
+    tokens: tuple[int, int]
+
+
+def main(wire: Wire, task: dict[str, Any]) -> None:
+    """Emit a TokenMargin for each difference of the task."""
+    import torch
+
+    model: Any = load_model(task["directory"], task["dtype"], task["device"], _ATTENTION)
+    for data in task["differences"]:
+        one = Difference.model_validate(data)
+        ids = torch.tensor([one.ids], device=task["device"])
+        with torch.inference_mode():
+            logits = model(input_ids=ids, use_cache=False).logits[0, -1].float()
+        best, second = logits.topk(2).values.tolist()
+        wire.emit(
+            TokenMargin(
+                arm=one.arm,
+                reference=one.reference,
+                request=one.request,
+                index=one.index,
+                tokens=one.tokens,
+                logits=(float(logits[one.tokens[0]]), float(logits[one.tokens[1]])),
+                margin=best - second,
+            )
+        )
+
+
+if __name__ == "__main__":
+    leave(serve("margins", main))

@@ -1,0 +1,288 @@
+"""The child process that prepares a run: ``python -m experiment.children.prepare``.
+
+Task: ``{"config": ..., "device": "cpu"|"cuda", "prompts": [...], "arms": [...]}``. Emits progress
+and notices, then ModelPrepared, ModelDirectory and WorkloadReady. Of an experiment the task holds
+``"cells"`` instead, a list of such tasks, and a CellPrepared is emitted for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiment.arms.launch import adapt, check_room, skipped
+from experiment.config.kv_dtype import Capability, cache_geometry, check_kv_dtype
+from experiment.config.schema import Config, expand_arms, group_of
+from experiment.events import (
+    CellPrepared,
+    ModelDirectory,
+    ModelPrepared,
+    Notice,
+    Progress,
+    WorkloadReady,
+    WorkloadRequest,
+)
+from experiment.files.parse_memory import memory_limit
+from experiment.model.checks import check_model, read_model_config
+from experiment.model.facts import build_empty, describe
+from experiment.model.load import (
+    as_text,
+    optional_tokenizer,
+    reading_tokenizer,
+)
+from experiment.model.precision import slow_on_cpu
+from experiment.model.source import Source, check_files, find_model, use_plain_http
+from experiment.process.wire import Wire, leave, serve
+from experiment.text.errors import UserError, user_error
+from experiment.text.messages import Message, message
+from experiment.workload.requests import (
+    check_prompts,
+    check_stop_tokens,
+    choose_prompts,
+    drawn_requests,
+    make_requests,
+    make_workload,
+    with_arrivals,
+)
+from kvsim.sizing.geometry import KVGeometry, geometry_from_config
+
+# Arms that are handed all requests before they begin; none of those that there are.
+ALL_AT_ONCE: tuple[str, ...] = ()
+# Groups of arms that serve in order of arrival alone; Transformers' schedulers know no priorities.
+IN_ORDER = ("contiguous", "transformers_paged")
+
+
+def main(wire: Wire, task: dict[str, Any]) -> None:
+    """Find the model, then turn the prompts into requests.
+
+    Raises:
+        UserError: something that the person can mend.
+    """
+    use_plain_http()
+    if "cells" in task:
+        _prepare_cells(wire, task)
+        return
+    config, device = Config.model_validate(task["config"]), task["device"]
+    prompts = task["prompts"] if "prompts" in task else choose_prompts(config)
+    arms = _that_run(config, task["arms"], device)
+    _check(config, prompts, arms, device)
+    model, directory = prepare_model(wire, config, device)
+    arms = _that_run(config, arms, device, model.head_dim)
+    config, notices = adapt(config, arms, device)
+    _tell(wire, notices)
+    wire.emit(model)
+    wire.emit(ModelDirectory(path=str(directory)))
+    wire.emit(Progress(task=message("prepare.workload"), done=0, total=len(prompts)))
+    requests = _requests(config, prompts, model, _tokenizer(wire, config, directory))
+    wire.emit(_workload(config, requests, model, arms))
+
+
+def libraries() -> None:
+    """Import what the model is probed with; nothing else here takes as long."""
+    import experiment.engine.model_runner  # noqa: F401
+
+
+def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
+    """The workload of each cell; arms that cannot work within it are named beside it."""
+    models: dict[object, tuple[ModelPrepared, Path, Any | None]] = {}
+    told: list[Message] = []
+    device = task["device"]
+    for index, cell in enumerate(task["cells"]):
+        config = Config.model_validate(cell["config"])
+        prompts = choose_prompts(config)
+        check_prompts(prompts)
+        key = (config.model, config.cache.max_length, bool(config.workload.lengths))
+        if key not in models:
+            model, directory = prepare_model(wire, config, device)
+            models[key] = (model, directory, _tokenizer(wire, config, directory))
+        model, directory, tokenizer = models[key]
+        arms = _that_run(config, cell["arms"], device, model.head_dim)
+        config, notices = adapt(config, arms, device)
+        notices = [notice for notice in notices if notice not in told]
+        _tell(wire, notices)
+        told += notices
+        requests = _requests(config, prompts, model, tokenizer)
+        wire.emit(
+            CellPrepared(
+                index=index,
+                path=str(directory),
+                model=model,
+                workload=_workload(config, requests, model, [a for a in arms if a == "vllm"]),
+                refused=_refused(config, requests, model, arms, device),
+            )
+        )
+        wire.emit(
+            Progress(task=message("prepare.workload"), done=index + 1, total=len(task["cells"]))
+        )
+
+
+def _refused(
+    config: Config,
+    requests: Sequence[WorkloadRequest],
+    model: ModelPrepared,
+    arms: Sequence[str],
+    device: str,
+) -> dict[str, Message]:
+    """Arms to which the budget is too small or the device too old, and what they say to it."""
+    refused = {}
+    for arm in arms:
+        try:
+            _check_arm(config, arm)
+            _check_device(config, [arm], device)
+            workload = _workload(config, requests, model, [arm])
+            check_room(arm, device, model, workload)
+        except UserError as error:
+            refused[arm] = error.text
+    return refused
+
+
+def _that_run(
+    config: Config, names: Sequence[str], device: str, head_dim: int | None = None
+) -> tuple[str, ...]:
+    """Arms of these groups; one that is skipped asks nothing of the budget or of the blocks."""
+    arms = expand_arms(names)
+    return tuple(arm for arm in arms if skipped(arm, config, device, head_dim) is None)
+
+
+def _tell(wire: Wire, notices: Iterable[Message]) -> None:
+    for notice in notices:
+        wire.emit(Notice(text=notice))
+
+
+def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: str) -> None:
+    check_prompts(prompts)
+    for arm in arms:
+        _check_arm(config, arm)
+    _check_device(config, arms, device)
+
+
+def _check_arm(config: Config, arm: str) -> None:
+    """Refuse an arm that cannot let requests arrive later, or priorities decide.
+
+    Raises:
+        UserError: requests arrive later, or some are more urgent than others and that is to count.
+    """
+    if arm in ALL_AT_ONCE and (config.workload.arrivals or config.workload.priorities):
+        raise user_error("error.workload.all_at_once", arm=arm)
+    by_priority = config.engine.policy == "priority" and len(set(config.workload.priorities)) > 1
+    if group_of(arm) in IN_ORDER and by_priority:
+        raise user_error("error.workload.in_order", arm=arm)
+
+
+def _check_device(config: Config, arms: Sequence[str], device: str) -> None:
+    capability = _capability(device) if config.cache.kv_dtype == "fp8" else None
+    check_kv_dtype(config.cache.kv_dtype, arms, device, capability)
+
+
+def _tokenizer(wire: Wire, config: Config, directory: Path) -> Any | None:
+    """The model's tokenizer; None where there is none and token ids are drawn.
+
+    Raises:
+        UserError: there is none, and the prompts are texts.
+    """
+    name = config.model.name
+    with memory_limit(directory):
+        tokenizer = optional_tokenizer(str(directory))
+    if tokenizer is None and not config.workload.lengths:
+        raise user_error("error.model.no_tokenizer", path=name)
+    if tokenizer is None:
+        wire.emit(Notice(text=message("prepare.no_tokenizer", path=name)))
+    return tokenizer
+
+
+def _requests(
+    config: Config, prompts: Sequence[str], model: ModelPrepared, tokenizer: Any | None
+) -> list[WorkloadRequest]:
+    """The requests of the workload, when they arrive and how urgent they are.
+
+    Their lengths are those of the config where it gives any, those of texts otherwise.
+    """
+    check_stop_tokens(config.sampling.stop_token_ids, model.vocab_size)
+    if config.workload.lengths:
+        drawn = drawn_requests(config, model.vocab_size, lambda ids: as_text(tokenizer, ids))
+        return with_arrivals(config, drawn)
+    assert tokenizer is not None
+
+    def encode(text: str) -> list[int]:
+        with reading_tokenizer(tokenizer.name_or_path):
+            return [int(token) for token in tokenizer(text)["input_ids"]]
+
+    made = make_requests(
+        prompts,
+        encode,
+        model.vocab_size,
+        config.workload.max_new_tokens,
+        config.cache.max_length,
+        config.sampling.n,
+    )
+    return with_arrivals(config, made)
+
+
+def _workload(
+    config: Config, requests: Sequence[WorkloadRequest], model: ModelPrepared, arms: Sequence[str]
+) -> WorkloadReady:
+    shape = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
+    cache = cache_geometry(shape, config.cache.kv_dtype)
+    return make_workload(config, requests, model.slot_bytes, arms, cache.block_bytes)
+
+
+def _capability(device: str) -> Capability | None:
+    if device != "cuda":
+        return None
+    import torch
+
+    return torch.cuda.get_device_capability()
+
+
+def prepare_model(wire: Wire, config: Config, device: str) -> tuple[ModelPrepared, Path]:
+    """Find the model, refuse it or describe it. The path is the directory of its weights.
+
+    Raises:
+        UserError: no such model, a refused one, or weights that cannot be read.
+    """
+    name = config.model.name
+    accepted: list[tuple[Any, Any]] = []
+
+    def accept(directory: Path) -> None:
+        accepted.append(accepted_model(directory, name, config.cache.max_length))
+
+    source: Source = find_model(config, wire.emit, accept)
+    model = describe(source, config, *accepted[-1], device, wire.emit)
+    if device == "cpu" and slow_on_cpu(model.dtype):
+        wire.emit(Notice(text=message("prepare.slow_dtype", dtype=model.dtype)))
+    return model, source.directory
+
+
+def accepted_model(directory: Path, name: str, max_length: int) -> tuple[Any, Any]:
+    """The Transformers config of a directory, and the model of it without its weights.
+
+    Raises:
+        UserError: no such model can be run, or its files take too much memory.
+    """
+    check_files(directory)
+    with memory_limit(directory):
+        model_config = read_model_config(directory, name)
+        check_model(model_config, name, max_length)
+        return model_config, _probed(model_config, name)
+
+
+def _probed(model_config: Any, name: str) -> Any:
+    """The model of a config without its weights.
+
+    Raises:
+        UserError: it cannot be built, or the paged engine cannot run its attention.
+    """
+    from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
+    from experiment.engine.model_runner import probe
+
+    built = build_empty(model_config, name, ATTENTION)
+    try:
+        probe(built, geometry_from_config(model_config.to_dict(), element_bytes=1))
+    except UnsupportedModelError as error:
+        raise error.refusal(name) from error
+    return built
+
+
+if __name__ == "__main__":
+    leave(serve("prepare", main, libraries))

@@ -1,0 +1,1 @@
+"""The commands: words to calls, and exit codes."""

@@ -1,0 +1,99 @@
+"""``compare``: two runs side by side; a run against a baseline or a gate; a new baseline."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from experiment.commands.checks import Checks, judge_gate, read_checks, write_comparison
+from experiment.commands.parser import make_parser, parse
+from experiment.compare.baseline import KIND, read_any, read_baseline, write_baseline
+from experiment.compare.results import Side
+from experiment.compare.sides import compare_sides
+from experiment.files.bounded_reading import check_replaceable
+from experiment.record.directories import make_run_directory
+from experiment.report.compare import CompareConsole
+from experiment.text import Translator
+from experiment.text.errors import ExitCode, UserError, user_error
+from experiment.text.messages import message
+
+_TWO = 2
+
+
+def compare(words: list[str], t: Translator) -> int:
+    """Compare, judge, write; 4 where a gate does not hold.
+
+    Raises:
+        UserError: the words do not name what can be compared.
+    """
+    options = parse(_parser(t), words, ())
+    paths = [Path(word) for word in options.run]
+    _check_words(options, paths)
+    check_replaceable(options.write_baseline, KIND, "--write-baseline")
+    checks = read_checks(options.baseline, options.gate, before=len(paths) == _TWO)
+    new = Path(options.write_baseline) if options.write_baseline else None
+    right = read_any(paths[-1])
+    console = CompareConsole(t.lang, options.ascii, details=options.details)
+    left = _left(paths, checks, new, console)
+    if left is not None:
+        comparison = compare_sides(left, right)
+        console.show(comparison)
+        out = Path(options.out) if options.out else make_run_directory(None, "compare-")
+        console.written(write_comparison(out, comparison, t.lang))
+    code: int = ExitCode.OK
+    if checks.limits is not None:
+        code = judge_gate(Checks(checks.baseline or left, checks.limits), right, console)
+    if new is not None:
+        _renew(new, right, code, console)
+    return code
+
+
+def _renew(new: Path, side: Side, code: int, console: CompareConsole) -> None:
+    """A gate that was broken would hold the next time, were its baseline made of this run."""
+    if code == ExitCode.OK:
+        console.baseline_written(new, write_baseline(new, side))
+    else:
+        console.note(message("compare.not_renewed", path=str(new)))
+
+
+def _check_words(options: argparse.Namespace, paths: list[Path]) -> None:
+    other = options.baseline or options.gate or options.write_baseline
+    if not paths or (len(paths) == 1 and not other):
+        raise user_error("error.compare.needs_two")
+    if len(paths) > _TWO:
+        raise user_error("error.compare.three", path=str(paths[_TWO]))
+    if len(paths) == _TWO and options.baseline:
+        raise user_error("error.compare.two_and_baseline")
+
+
+def _left(
+    paths: list[Path], checks: Checks, new: Path | None, console: CompareConsole
+) -> Side | None:
+    """What the run is compared with: the one before, the baseline, or the one to be replaced."""
+    if len(paths) == _TWO:
+        return read_any(paths[0])
+    if checks.baseline is None and new is not None and new.exists():
+        return _replaced(new, console)
+    return checks.baseline
+
+
+def _replaced(new: Path, console: CompareConsole) -> Side | None:
+    """None of one that cannot be read, which is why it is made again."""
+    try:
+        return read_baseline(new)
+    except UserError as error:
+        text = console.t.message(error.text)
+        console.note(message("compare.unreadable_left", text=text))
+        return None
+
+
+def _parser(t: Translator) -> argparse.ArgumentParser:
+    parser = make_parser(t, "compare")
+    add = parser.add_argument
+    add("run", nargs="*", metavar="RUN", help=t("help.compare_run"))
+    add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))
+    add("--gate", metavar="FILE", help=t("help.gate"))
+    add("--write-baseline", metavar="FILE", help=t("help.write_baseline"))
+    add("--details", action="store_true", help=t("help.details"))
+    add("--out", metavar="DIR", help=t("help.compare_out"))
+    return parser

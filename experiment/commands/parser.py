@@ -1,0 +1,136 @@
+"""Splits command lines into words: one parser for every command, in the user's language.
+
+argparse only splits: every value is taken as text and checked by whoever knows how to say what is
+wrong with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from rich.cells import cell_len
+
+import experiment
+from experiment.config.schema import config_keys
+from experiment.files.shipped import program
+from experiment.report.wrap import wrap
+from experiment.text import Translator
+from experiment.text.errors import unknown, user_error
+
+
+def make_parser(t: Translator, command: str) -> argparse.ArgumentParser:
+    """A parser with the options that every command has."""
+    parser = _Parser(
+        prog=_program() if command == "run" else f"{_program()} {command}",
+        description=t(f"help.about_{command}"),
+        epilog=t("help.epilog") if command == "run" else None,
+        add_help=False,
+        allow_abbrev=False,
+        exit_on_error=False,
+        formatter_class=_formatter(t),
+    )
+    parser._optionals.title = t("help.options")
+    parser._positionals.title = t("help.arguments")
+    parser.add_argument("--lang", metavar="zh|en|auto", help=t("help.lang"))
+    parser.add_argument("--ascii", action="store_true", help=t("help.ascii"))
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"pagedkv-lab {experiment.__version__}",
+        help=t("help.version"),
+    )
+    parser.add_argument("--help", "-h", action="help", help=t("help.help"))
+    return parser
+
+
+def _program() -> str:
+    """The command of an installation, or the front door of a clone."""
+    return program()[-1]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of printing English and leaving."""
+
+    def error(self, message: str) -> NoReturn:
+        raise argparse.ArgumentError(None, message)
+
+
+def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
+    class Formatter(argparse.RawDescriptionHelpFormatter):
+        def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any = None) -> None:
+            super().add_usage(usage, actions, groups, prefix or t("help.usage") + " ")
+
+        def __init__(self, prog: str, **kwargs: Any) -> None:
+            super().__init__(prog, max_help_position=30, **kwargs)
+            # argparse counts characters, of which a Chinese one takes two cells.
+            self._width -= cell_len(t("help.usage")) - len(t("help.usage"))
+
+        def _split_lines(self, text: str, width: int) -> list[str]:
+            return wrap(text, width).split("\n")
+
+        def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002
+            return wrap(text, width)
+
+        def format_help(self) -> str:
+            text = super().format_help()
+            for heading in (t("help.options"), t("help.arguments")):  # argparse ends them in ":"
+                text = text.replace(f"\n{heading}:\n", f"\n{t('help.heading', name=heading)}\n")
+            return text
+
+    return Formatter
+
+
+# Options of vLLM and its benchmarks, and what they are here: the first that the command has.
+_VLLM = {
+    "tp": ("--gpus",),
+    "tensor-parallel-size": ("--gpus",),
+    "num-gpus": ("--gpus",),
+    "max-model-len": ("--max-length",),
+    "kv-cache-dtype": ("--kv-dtype",),
+    "kv-cache-memory-bytes": ("--kv-budget",),
+    "max-tokens": ("--max-new-tokens", "--new-tokens"),
+    "input-len": ("--prompt-tokens",),
+    "random-input-len": ("--prompt-tokens",),
+    "output-len": ("--max-new-tokens", "--new-tokens"),
+    "random-output-len": ("--new-tokens",),
+    "request-rate": ("--rate",),
+    "num-prompts": ("--requests",),
+    "dataset-path": ("--trace", "--prompts"),
+}
+
+
+def parse(
+    parser: argparse.ArgumentParser, words: Sequence[str], commands: Sequence[str]
+) -> argparse.Namespace:
+    """Options of a command.
+
+    Raises:
+        UserError: an unknown option, one without its value, a stray word.
+    """
+    try:
+        options, rest = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        # All values are texts, so what is left to be wrong is their number.
+        raise user_error("error.flag_value", flag=error.argument_name or " ".join(words)) from error
+    if rest:
+        word = rest[0].split("=")[0]
+        if word.startswith("-"):
+            flags = [flag for action in parser._actions for flag in action.option_strings]
+            name = word.lstrip("-").replace("_", "-")
+            ours = [flag for flag in _VLLM.get(name, ()) if flag in flags]
+            keys = [key for key in config_keys() if key.endswith("." + name.replace("-", "_"))]
+            if "--set" in flags:
+                ours += [f"--set {key}=..." for key in keys]
+            near = ours[:1] or None
+            raise unknown("option", word, flags, near=near, see="--help")
+        if rest[0] in commands:
+            raise user_error("error.command_first", program=_program(), word=rest[0])
+        raise user_error("error.stray_word", word=rest[0])
+    return options
+
+
+def attribute(flag: str) -> str:
+    """Where argparse keeps the value of a flag."""
+    return flag.removeprefix("--").replace("-", "_")

@@ -1,0 +1,195 @@
+"""The options of the simulator's commands, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Literal, cast
+
+from experiment.commands.parser import attribute
+from experiment.simulate.names import format_of, gpu_of, listing, model_of, refused_models
+from experiment.simulate.setup import Limits, Memory
+from experiment.simulate.trace import TraceOptions, read_options
+from experiment.simulate.values import choice, number, rate, size, whole
+from experiment.text import Translator
+from experiment.text.errors import user_error
+from kvsim.sizing.gpus import GPUFacts
+from kvsim.sizing.models import ModelFacts
+from kvsim.traces.parse import UNITS
+
+TRACE = {
+    "--trace": "FILE|PRESET",
+    "--format": "NAME",
+    "--unit": "s|ms|us|ns",
+    "--hash-block-size": "N",
+    "--turns": "first|all",
+    "--output-tokens": "N",
+    "--head": "N",
+    "--tile": "N",
+    "--rate": "R|Fx",
+    "--requests": "N",
+    "--cv": "X",
+    "--seed": "N",
+}
+MODEL = {
+    "--model": "NAME",
+    "--gpu": "NAME",
+    "--gpus": "N",
+    "--dtype": "TYPE",
+    "--kv-dtype": "auto|fp8",
+    "--kv-budget": "SIZE|auto",
+    "--gpu-memory-utilization": "X",
+    "--overhead": "SIZE",
+    "--max-length": "N",
+    "--block-size": "N",
+    "--latency": "FILE",
+    "--list": "WHAT",
+}
+_LISTS = {"--model": "models", "--gpu": "gpus", "--trace": "presets"}
+LIMITS = {
+    "--max-num-seqs": "N",
+    "--max-num-batched-tokens": "N",
+    "--long-prefill-token-threshold": "N",
+    "--watermark-blocks": "N",
+    "--preemption": "recompute|swap",
+    "--swap-space": "SIZE",
+    "--samples": "N",
+    "--beams": "N",
+    "--branching": "X",
+}
+SWEEPS = {
+    "--block-sizes": "N,...",
+    "--budgets": "SIZE,...",
+    "--sample-counts": "N,...",
+    "--capacities": "N,...",
+}
+# Drawn all at once, 24 bytes for each.
+MOST_REQUESTS = 20_000_000
+MOST_CV = 1000.0
+DTYPES = ("float16", "bfloat16", "float32")
+
+
+def add(parser: argparse.ArgumentParser, t: Translator, flags: Mapping[str, str]) -> None:
+    """Add options that take a value."""
+    for flag, metavar in flags.items():
+        parser.add_argument(flag, metavar=metavar, help=help_of(t, flag))
+
+
+def help_of(t: Translator, flag: str) -> str:
+    """What an option of the simulator does."""
+    return t("help.sim." + attribute(flag))
+
+
+def shows_list(options: argparse.Namespace, t: Translator) -> bool:
+    """Whether ``--list`` was given; then the list is printed.
+
+    Raises:
+        UserError: no such list.
+    """
+    if options.list is None:
+        return False
+    from experiment.report.simulation.console import show_list
+
+    notes = refused_models() if options.list == "models" else []
+    show_list(options.list, listing(options.list), notes, t.lang, options.ascii)
+    return True
+
+
+def model_and_gpu(options: argparse.Namespace, *needed: str) -> tuple[ModelFacts, GPUFacts]:
+    """The model and the GPU that were named, where every other option that is ``needed`` is there.
+
+    Raises:
+        UserError: a name is unknown, or options are missing: all of them are named.
+    """
+    model = model_of(options.model) if options.model else None
+    gpu = gpu_of(options.gpu) if options.gpu else None
+    missing = [
+        flag for flag in ("--model", "--gpu", *needed) if not getattr(options, attribute(flag))
+    ]
+    if model is None or gpu is None or missing:
+        flags = [f"{flag} (--list {_LISTS[flag]})" if flag in _LISTS else flag for flag in missing]
+        either = "_lengths" if {"--prompt-tokens", "--new-tokens"} <= {*missing} else ""
+        raise user_error(f"error.sim.needs{either}", flags=", ".join(flags))
+    return model, gpu
+
+
+def trace_of(options: argparse.Namespace, max_length: int | None) -> TraceOptions:
+    """The trace that was asked for.
+
+    Raises:
+        UserError: a value does not fit.
+    """
+    per_second, factor = rate("--rate", options.rate)
+    turns = cast("Literal['first', 'all'] | None", choice("--turns", options.turns, _TURNS))
+    read = {
+        "format": format_of(options.format),
+        "unit": choice("--unit", options.unit, tuple(UNITS)),
+        "block_size": whole("--hash-block-size", options.hash_block_size),
+        "policy": "skip" if options.skip_bad_rows else "strict",
+        "output_tokens": whole("--output-tokens", options.output_tokens),
+        "turns": turns or "first",
+    }
+    return TraceOptions(
+        source=options.trace,
+        read=read_options(read),
+        requests=whole("--requests", options.requests, most=MOST_REQUESTS),
+        cv=number("--cv", options.cv, most=MOST_CV),
+        seed=whole("--seed", options.seed, 0) or 0,
+        rate=per_second,
+        factor=factor,
+        head=whole("--head", options.head),
+        tile=whole("--tile", options.tile),
+        max_length=max_length,
+    )
+
+
+_TURNS: Sequence[str] = ("first", "all")
+
+
+def memory_of(options: argparse.Namespace) -> Memory:
+    """What was said of memory.
+
+    Raises:
+        UserError: a value does not fit.
+    """
+    utilisation = number(
+        "--gpu-memory-utilization", options.gpu_memory_utilization, above=0, most=1
+    )
+    budget = None if options.kv_budget == "auto" else size("--kv-budget", options.kv_budget)
+    for flag in ("--gpu-memory-utilization", "--overhead"):
+        if budget is not None and getattr(options, attribute(flag)) is not None:
+            raise user_error("error.sim.unused_beside", flag=flag, other="--kv-budget")
+    return Memory(
+        budget=budget,
+        gpus=whole("--gpus", options.gpus) or 1,
+        utilisation=0.9 if utilisation is None else utilisation,
+        overhead=size("--overhead", options.overhead, 0),
+        dtype=choice("--dtype", options.dtype, DTYPES),
+        kv_dtype=choice("--kv-dtype", options.kv_dtype, ("auto", "fp8")),
+    )
+
+
+def limits_of(options: argparse.Namespace) -> Limits:
+    """Limits of the scheduler.
+
+    Raises:
+        UserError: a value does not fit.
+    """
+    kind = choice("--preemption", options.preemption, ("recompute", "swap")) or "recompute"
+    swap = size("--swap-space", options.swap_space, 0) or 0
+    if kind == "swap" and not swap:
+        raise user_error("error.sim.no_swap_space")
+    if kind != "swap" and swap:
+        raise user_error("error.sim.unused", flag="--swap-space", other="--preemption swap")
+    return Limits(
+        max_num_seqs=whole("--max-num-seqs", options.max_num_seqs) or 256,
+        max_num_batched_tokens=whole("--max-num-batched-tokens", options.max_num_batched_tokens)
+        or 2048,
+        long_prefill_token_threshold=whole(
+            "--long-prefill-token-threshold", options.long_prefill_token_threshold, 0
+        )
+        or 0,
+        watermark_blocks=whole("--watermark-blocks", options.watermark_blocks, 0) or 0,
+        preemption=cast("Literal['recompute', 'swap']", kind),
+        swap_bytes=swap,
+    )

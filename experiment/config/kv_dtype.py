@@ -1,0 +1,88 @@
+"""In which precision the paged engine keeps its cache, what that takes, and where it can be done.
+
+Names are vLLM's (``kv_cache_dtype``). Contiguous arms always keep the model's own precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from experiment.text.errors import user_error
+from kvsim.sizing.geometry import KVGeometry
+
+# The arms that run on the paged engine.
+ENGINE_ARMS = ("slabs", "paged")
+Capability = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFormat:
+    """Bytes of a number, and of the scale of a block and head; GPUs that have it in hardware.
+
+    ``capability`` is CUDA's, None where any device will do.
+    """
+
+    element_bytes: int
+    scale_bytes: int
+    capability: Capability | None
+
+
+FORMATS = {
+    "int8": CacheFormat(1, 4, None),
+    # e4m3 came with Ada and Hopper.
+    "fp8": CacheFormat(1, 0, (8, 9)),
+}
+
+
+def cache_geometry(model: KVGeometry, kv_dtype: str) -> KVGeometry:
+    """Shape of a paged cache in ``kv_dtype``; ``auto`` is the model's own precision."""
+    if kv_dtype == "auto":
+        return model
+    form = FORMATS[kv_dtype]
+    return replace(model, element_bytes=form.element_bytes, scale_bytes=form.scale_bytes)
+
+
+def check_kv_dtype(
+    kv_dtype: str, arms: Sequence[str], device: str, capability: Capability | None
+) -> None:
+    """Refuse a precision that this device has not; before anything is loaded or reserved.
+
+    Args:
+        kv_dtype: ``cache.kv_dtype``.
+        arms: single arms; without one on the paged engine nothing is refused.
+        device: ``cpu`` or ``cuda``.
+        capability: CUDA's compute capability of the GPU; None on the CPU.
+
+    Raises:
+        UserError: the hardware does not have it.
+    """
+    form = FORMATS.get(kv_dtype)
+    if form is None or form.capability is None or not set(arms) & set(ENGINE_ARMS):
+        return
+    least = _version(form.capability)
+    if device != "cuda" or capability is None:
+        raise user_error("error.kv_dtype.cpu", kv_dtype=kv_dtype, least=least)
+    if capability < form.capability:
+        raise user_error(
+            "error.kv_dtype.gpu", kv_dtype=kv_dtype, least=least, found=_version(capability)
+        )
+
+
+def check_kernel(kv_dtype: str, kernel: str, readers: frozenset[str]) -> None:
+    """Refuse a kernel that cannot read a quantised cache.
+
+    Raises:
+        UserError: naming the ``readers`` that can.
+    """
+    if kv_dtype != "auto" and kernel not in readers:
+        raise user_error(
+            "error.kv_dtype.kernel",
+            kv_dtype=kv_dtype,
+            kernel=kernel,
+            choices=", ".join(sorted(readers)),
+        )
+
+
+def _version(capability: Capability) -> str:
+    return f"{capability[0]}.{capability[1]}"

@@ -1,0 +1,114 @@
+"""The bridge to Transformers: our attention function, registered under a name of its own.
+
+A model loaded with ``attn_implementation=ATTENTION`` calls :func:`paged_attention` in each
+layer with the queries, keys and values of this step alone. They are written to the pool, and
+attention reads all earlier ones back through the block tables. Layers, weights, positions and
+the output projection stay the model's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+
+from experiment.engine.attention.kernels import FUSED, Kernel
+from experiment.engine.kv_pool import KVPool
+from experiment.engine.step_inputs import StepInputs
+from experiment.text.errors import UserError, user_error
+
+ATTENTION = "pagedkv"
+# The feature of a model that does not call what is registered under that name.
+NO_INTERFACE = "attention_interface"
+# Arguments of Transformers' interface that change nothing for a packed causal step.
+_HARMLESS = frozenset(
+    {"position_ids", "use_cache", "cache_position", "is_causal", "output_attentions"}
+)
+
+
+class UnsupportedModelError(Exception):
+    """The model asks for something in attention that the engine does not do."""
+
+    def __init__(self, feature: str) -> None:
+        super().__init__(feature)
+        self.feature = feature
+
+    def refusal(self, model: str) -> UserError:
+        """The same for a person, who called the model so."""
+        if self.feature in (NO_INTERFACE, "paged_step"):
+            return user_error("error.model.attention_interface", model=model)
+        return user_error("error.model.attention", model=model, feature=self.feature)
+
+
+@dataclass(slots=True)
+class PagedStep:
+    """Travels through the model's forward pass as the keyword ``paged_step``."""
+
+    pool: KVPool
+    inputs: StepInputs
+    kernel: Kernel
+    calls: list[int] = field(default_factory=list)
+
+
+def paged_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    paged_step: PagedStep | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of one layer for one packed step, after Transformers' attention interface.
+
+    Args:
+        query: [1, heads, tokens, head_dim].
+        key: [1, kv_heads, tokens, head_dim]; value likewise.
+
+    Returns:
+        [1, tokens, heads, head_dim], and no weights.
+
+    Raises:
+        UnsupportedModelError: the model passes an argument that would change the result and is
+            not implemented here.
+    """
+    step = _require_step(paged_step, attention_mask, dropout, others)
+    layer = module.layer_idx
+    assert isinstance(layer, int)
+    step.calls.append(layer)
+    q, keys, values = (x[0].transpose(0, 1) for x in (query, key, value))
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    fused = FUSED.get(step.kernel)
+    out = fused(q, keys, values, step.pool, layer, step.inputs, scale) if fused else None
+    if out is None:
+        step.pool.write(layer, step.inputs, keys, values)
+        out = step.kernel(q, step.pool.layer(layer), step.inputs, scale)
+    return out[None], None
+
+
+def _require_step(
+    step: PagedStep | None,
+    mask: torch.Tensor | None,
+    dropout: float,
+    others: dict[str, Any],
+) -> PagedStep:
+    if step is None:
+        raise UnsupportedModelError("paged_step")  # the model drops keyword arguments
+    if mask is not None:
+        raise UnsupportedModelError("attention_mask")
+    if dropout:
+        raise UnsupportedModelError("dropout")
+    for name, value in others.items():
+        if name in _HARMLESS or value is None or value is False:
+            continue
+        # A window that no sequence has outgrown hides nothing.
+        if name != "sliding_window" or value < step.inputs.longest:
+            raise UnsupportedModelError(name)
+    return step
+
+
+AttentionInterface.register(ATTENTION, paged_attention)

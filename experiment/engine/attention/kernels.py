@@ -1,0 +1,295 @@
+"""Attention through block tables. Every kernel has the same signature and the same result.
+
+    q    [tokens, heads, head_dim]      packed queries of the step, perhaps a part of a wider tensor
+    kv   [2, blocks, kv_heads, block_size, head_dim]      one layer of the pool
+    out  [tokens, heads, head_dim]      contiguous
+
+``kv`` is a tensor, or a :class:`QuantizedKV`, which only the kernels of ``READS_QUANTIZED`` take.
+The keys and values of the step are in the pool before a kernel runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from math import isqrt
+from types import ModuleType
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own spelling
+
+from experiment.engine.kv_pool import KVPool, scatter
+from experiment.engine.quantized import (
+    LayerKV,
+    QuantizedKV,
+    Rescale,
+    from_blocks,
+    take,
+    to_blocks,
+)
+from experiment.engine.step_inputs import SDPA_FROM, PackedSequence, StepInputs, build_inputs
+from experiment.files.code_cache import code_cache, numba_cache
+from kvsim.core.step import Chunk, StepPlan
+
+
+class Kernel(Protocol):
+    """Computes attention for one layer of one packed step."""
+
+    def __call__(
+        self, q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float
+    ) -> torch.Tensor:
+        """Return [tokens, heads, head_dim]; ``scale`` multiplies the scores."""
+        ...
+
+
+def gather(
+    kv: LayerKV, sequence: PackedSequence, dtype: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of one request in logical order: two of [kv_heads, context, head_dim].
+
+    What is quantised is read as ``dtype``.
+    """
+    _, _, heads, block_size, dim = kv.shape
+    slots = sequence.table.numel() * block_size
+    if isinstance(kv, QuantizedKV):
+        chosen = to_blocks(take(kv, sequence.table), dtype).permute(0, 2, 1, 3, 4)
+    else:
+        by_head = kv.permute(0, 2, 1, 3, 4)  # [2, kv_heads, blocks, block_size, head_dim]
+        chosen = by_head.index_select(2, sequence.table)
+    rows = chosen.reshape(2, heads, slots, dim)
+    keys, values = rows[:, :, : sequence.context].unbind(0)
+    return keys, values
+
+
+def torch_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
+    """Gather each request's blocks, then torch's scaled dot product attention. Any device."""
+    out = q.new_empty(q.shape)
+    for sequence in inputs.sequences:
+        _attend_gathered(q, kv, sequence, scale, out)
+    return out
+
+
+def numba_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
+    """Read blocks in place; only large chunks of prompts are gathered, as by ``torch_kernel``.
+
+    Half precision goes to ``torch_kernel`` whole: processors without arithmetic for it would
+    convert each number, and the compiler has no type for bfloat16, nor for float8. So does any
+    device but the CPU.
+    """
+    fp8 = isinstance(kv, QuantizedKV) and kv.scales is None
+    if q.device.type != "cpu" or q.dtype != torch.float32 or fp8:
+        return torch_kernel(q, kv, inputs, scale)
+    out = q.new_empty(q.shape)
+    chosen, large = inputs.by_size
+    for sequence in large:
+        _attend_gathered(q, kv, sequence, scale, out)
+    if chosen.numel():
+        attend = _int8_attend() if isinstance(kv, QuantizedKV) else cpu_kernel_module().attend
+        attend(q, kv, out, inputs.flat, chosen, scale)
+    return out
+
+
+def triton_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
+    """Read blocks in place on a GPU; any precision."""
+    return triton_module().attend(q, kv, inputs, scale)  # type: ignore[no-any-return]
+
+
+def numba_scatter(
+    kv: torch.Tensor, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
+) -> None:
+    """Write what ``numba_kernel`` reads in place; anything else goes to torch."""
+    if kv.device.type != "cpu" or kv.dtype != torch.float32 or inputs.live is not None:
+        scatter(kv, inputs, keys, values)
+    else:
+        _cpu_write()(kv, inputs.slot_blocks, inputs.slot_offsets, keys, values)
+
+
+def reference_kernel(
+    q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float
+) -> torch.Tensor:
+    """The definition, one query at a time in double precision; for tests."""
+    out = q.new_empty(q.shape)
+    group = q.shape[1] // kv.shape[2]
+    for sequence in inputs.sequences:
+        gathered = gather(kv, sequence, torch.float64)
+        keys, values = (x.double().repeat_interleave(group, 0) for x in gathered)
+        start = sequence.context - sequence.queries
+        for i in range(sequence.queries):
+            row = sequence.rows.start + i
+            seen = start + i + 1
+            scores = torch.einsum("hd,hkd->hk", q[row].double(), keys[:, :seen]) * scale
+            weights = scores.softmax(-1)
+            out[row] = torch.einsum("hk,hkd->hd", weights, values[:, :seen]).to(q.dtype)
+    return out
+
+
+def _attend_gathered(
+    q: torch.Tensor, kv: LayerKV, sequence: PackedSequence, scale: float, out: torch.Tensor
+) -> None:
+    """Fill the rows of ``out`` that belong to ``sequence``."""
+    keys, values = gather(kv, sequence, q.dtype)
+    queries = q[sequence.rows].transpose(0, 1)  # [heads, queries, head_dim]
+    attended = F.scaled_dot_product_attention(
+        queries[None],
+        keys[None],
+        values[None],
+        attn_mask=_causal_mask(sequence, q.device),
+        is_causal=sequence.queries > 1 and sequence.queries == sequence.context,
+        scale=scale,
+        enable_gqa=q.shape[1] != kv.shape[2],
+    )
+    out[sequence.rows] = attended[0].transpose(0, 1)
+
+
+def _causal_mask(sequence: PackedSequence, device: torch.device) -> torch.Tensor | None:
+    """Mask for a chunk behind earlier positions; one query, or a first chunk, needs none."""
+    if sequence.queries in (1, sequence.context):
+        return None
+    earlier = sequence.context - sequence.queries
+    shape = (sequence.queries, sequence.context)
+    return torch.ones(shape, dtype=torch.bool, device=device).tril(earlier)
+
+
+@cache
+def cpu_kernel_module() -> ModuleType:
+    """Import what needs Numba, in the process that runs it alone."""
+    # Numba reads it when it is imported.
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(numba_cache()))
+    from experiment.engine.cpu import attention_kernel as cpu_kernel
+
+    return cpu_kernel
+
+
+def triton_module() -> ModuleType:
+    """Import what needs Triton, in the process that runs it alone."""
+    # Triton reads it when it compiles.
+    os.environ.setdefault("TRITON_CACHE_DIR", str(code_cache("triton")))
+    from experiment.engine.cuda import triton_kernel as module
+
+    return module
+
+
+def triton_rescale() -> Rescale:
+    """What enlarges the scales of an int8 pool on a GPU."""
+    triton_module()  # where the compiled code goes is settled there
+    from experiment.engine.cuda.triton_rescale import rescale
+
+    return rescale
+
+
+@cache
+def _int8_attend() -> Callable[..., None]:
+    cpu_kernel_module()  # where the compiled code goes is settled there
+    from experiment.engine.cpu import attention_kernel_int8 as cpu_kernel_int8
+
+    return cpu_kernel_int8.attend
+
+
+@cache
+def _cpu_write() -> Callable[..., None]:
+    cpu_kernel_module()
+    from experiment.engine.cpu import write as cpu_write
+
+    return cpu_write.write
+
+
+@cache
+def _cpu_step() -> ModuleType:
+    cpu_kernel_module()
+    from experiment.engine.cpu import layer_step as cpu_step
+
+    return cpu_step
+
+
+def few_rows_module() -> ModuleType | None:
+    """What multiplies few rows with packed weights; None where it cannot be had.
+
+    It wants Numba, AVX-512 or AVX2, and a compiler that makes of it what it should.
+    """
+    try:
+        cpu_kernel_module()
+        from experiment.engine.cpu import panel_products as module
+    except Exception:  # Numba is missing, or cannot compile it: oneDNN's product serves as well
+        return None
+    return module if module.usable() else None
+
+
+class Fused(Protocol):
+    """Writes one layer's keys and values, [tokens, kv_heads, head_dim], and computes attention.
+
+    None, and nothing is done, where this step needs both one after the other.
+    """
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        pool: KVPool,
+        layer: int,
+        inputs: StepInputs,
+        scale: float,
+    ) -> torch.Tensor | None:
+        """Return [tokens, heads, head_dim]."""
+        ...
+
+
+def numba_fused(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, pool: KVPool, layer: int,
+    inputs: StepInputs, scale: float,
+) -> torch.Tensor | None:  # fmt: skip
+    """:func:`numba_scatter` and :func:`numba_kernel` for steps of small chunks and decoding."""
+    kv = pool.layer(layer)
+    if isinstance(kv, QuantizedKV) or pool.scatter is not numba_scatter:
+        return None
+    fits = inputs.kept.get("fused")
+    if fits is None:
+        fits = q.device.type == "cpu" and q.dtype == torch.float32 and inputs.live is None
+        fits = fits and not inputs.by_size[1] and _cpu_step().apart(inputs)
+        inputs.kept["fused"] = fits
+    if not fits:
+        return None
+    return _cpu_step().write_and_attend(q, keys, values, kv, inputs, scale)  # type: ignore[no-any-return]
+
+
+KERNELS: dict[str, Kernel] = {
+    "torch": torch_kernel,
+    "numba": numba_kernel,
+    "triton": triton_kernel,
+    "reference": reference_kernel,
+}
+# What does a kernel's work and the writing before it in one go.
+FUSED: dict[Kernel, Fused] = {numba_kernel: numba_fused}
+READS_QUANTIZED = frozenset({"torch", "numba", "triton", "reference"})
+
+
+def compile_loops() -> None:
+    """Compile all loops in full precision, or read them back where that was done.
+
+    Raises:
+        ImportError: Numba is missing.
+    """
+    _cpu_write()
+    _cpu_step()
+    few_rows_module()
+
+
+@torch.inference_mode()
+def warm_up(
+    name: str, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype | None = None
+) -> None:
+    """Run one token and a prompt, so that whatever compiles or starts at first use has done so.
+
+    The prompt is long enough to be gathered for torch's attention. ``kv_dtype`` is that of a
+    quantised pool.
+    """
+    if name == "numba" and device.type == "cpu" and dtype == torch.float32:
+        _cpu_write()
+    for tokens in (1, isqrt(SDPA_FROM) + 1):
+        plan = StepPlan(0, chunks=(Chunk(0, 0, tokens, True),))
+        inputs = build_inputs(plan, {0: [0] * tokens}, {0: [0]}, tokens, device)
+        ones = torch.ones(2, 1, 1, tokens, 8, dtype=dtype, device=device)
+        kv = ones if kv_dtype is None else from_blocks(ones, kv_dtype)
+        KERNELS[name](ones[0, 0].transpose(0, 1), kv, inputs, 1.0)

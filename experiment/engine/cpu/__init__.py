@@ -1,0 +1,1 @@
+"""Compiled loops and packed weights for the CPU."""

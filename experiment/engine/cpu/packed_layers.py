@@ -1,0 +1,122 @@
+"""Layers over weights that :mod:`experiment.engine.cpu.packed_weights` has packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own spelling
+
+if TYPE_CHECKING:  # it needs Numba, which not everybody has
+    from experiment.engine.cpu.panel_products import PanelProduct
+
+# With one or two rows oneDNN takes another, slower way than with four: 0.45 against 0.35 ms for
+# 768 to 2,304. Empty rows are added up to there.
+_FEWEST_ROWS = 4
+
+
+def _product_of(operations: Any) -> Any:
+    """oneDNN's product; where this torch has none, what says so when weights are to be packed."""
+    try:
+        return operations._linear_pointwise.default
+    except AttributeError as error:
+        why = str(error)
+
+    def missing(*_: Any) -> torch.Tensor:
+        raise NotImplementedError(why)
+
+    return missing
+
+
+_linear = _product_of(torch.ops.mkldnn)
+
+
+class PackedLinear(torch.nn.Module):
+    """A linear layer over a packed weight, for any number of rows.
+
+    Args:
+        packed: in oneDNN's order.
+        bias: [outputs], or none.
+        outputs, inputs: shape of the weight.
+        few_rows: takes oneDNN's place where there are few rows, and where it is slow to activate.
+
+    Attributes:
+        post: what is done to the output in the same go: oneDNN's operation and its variant.
+        mark: is entered around products that torch's profiler does not see, while it looks.
+    """
+
+    post: tuple[str, str] = ("none", "")
+    mark: ClassVar[Callable[[], AbstractContextManager[object]] | None] = None
+
+    def __init__(
+        self,
+        packed: torch.Tensor,
+        bias: torch.Tensor | None,
+        outputs: int,
+        inputs: int,
+        few_rows: PanelProduct | None = None,
+    ) -> None:
+        super().__init__()
+        self.few_rows = few_rows
+        self.out_features, self.in_features = outputs, inputs
+        # As buffers: whoever counts the model's tensors finds them.
+        self.register_buffer("packed", packed, persistent=False)
+        self.register_buffer("bias", bias, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., inputs] to [..., outputs]."""
+        rows = x.numel() // self.in_features
+        if self.few_rows is not None and self.few_rows.takes(rows, self.post):
+            given = x.reshape(rows, self.in_features).contiguous()
+            return self._few(self.few_rows, given).view(*x.shape[:-1], self.out_features)
+        if rows >= _FEWEST_ROWS:
+            return self._product(x)
+        if not rows:
+            return x.new_empty((*x.shape[:-1], self.out_features))
+        padded = F.pad(x.reshape(rows, self.in_features), (0, 0, 0, _FEWEST_ROWS - rows))
+        return self._product(padded)[:rows].view(*x.shape[:-1], self.out_features)
+
+    def _few(self, product: PanelProduct, x: torch.Tensor) -> torch.Tensor:
+        if PackedLinear.mark is None:
+            return product(x, self.post)
+        with PackedLinear.mark():
+            return product(x, self.post)
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        few = self.few_rows if self.few_rows and self.few_rows.activates(self.post) else None
+        operation, variant = PackedLinear.post if few else self.post
+        out: torch.Tensor = _linear(x, self.packed, self.bias, operation, [], variant)
+        if few:
+            few.activate(out, self.post)
+        return out
+
+
+class PackedEmbedding(torch.nn.Module):
+    """The table of an embedding that is tied to a packed output projection.
+
+    Args:
+        packed: holds the memory.
+        panels: the same memory, [panels, inputs, width].
+        rows: of the table; the last panel is filled up behind them.
+    """
+
+    def __init__(self, packed: torch.Tensor, panels: torch.Tensor, rows: int) -> None:
+        super().__init__()
+        self.register_buffer("packed", packed, persistent=False)
+        self._panels = panels
+        self._rows = rows
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """[...] to [..., inputs].
+
+        Raises:
+            IndexError: an id that the table has no row for.
+        """
+        if ids.numel():
+            least, most = (int(end) for end in ids.aminmax())
+            if not 0 <= least <= most < self._rows:
+                raise IndexError(f"ids from {least} to {most} for a table of {self._rows} rows")
+        width = self._panels.shape[-1]
+        return self._panels[ids // width, :, ids % width]

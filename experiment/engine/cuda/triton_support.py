@@ -1,0 +1,96 @@
+"""Whether the Triton kernels can run here, found out without importing Triton where they cannot."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from experiment.engine.quantized import from_blocks
+from experiment.engine.step_inputs import build_inputs
+from experiment.model.load import one_line
+from experiment.text.messages import Message, message
+from kvsim.core.step import Chunk, StepPlan
+
+# The oldest GPUs that Triton supports.
+LEAST_CAPABILITY = (8, 0)
+
+
+class LayerShape(NamedTuple):
+    """What kernels are compiled for.
+
+    Attributes:
+        heads: query heads.
+        dtype: precision of the model.
+        kv_dtype: of the cache, where it is another.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    block_size: int
+    dtype: torch.dtype
+    kv_dtype: torch.dtype | None = None
+
+
+def reason_against(device: torch.device, shape: LayerShape | None = None) -> Message | None:
+    """Why the Triton kernels cannot run on ``device``, or this shape there; None where they can."""
+    if importlib.util.find_spec("triton") is None:
+        return message("kernel.no_triton")
+    try:
+        from experiment.engine.cuda.triton_tile import interpreted
+    except Exception as error:  # a Triton that is there and broken
+        return message("kernel.triton_fails", detail=one_line(error))
+    if interpreted():
+        if device.type == "cuda":  # slower than any other kernel, and no graph can hold it
+            return message("kernel.triton_fails", detail="TRITON_INTERPRET=1")
+        return None
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return message("kernel.no_gpu")
+    found = torch.cuda.get_device_capability(device)
+    if torch.version.hip is None and found < LEAST_CAPABILITY:
+        least = ".".join(map(str, LEAST_CAPABILITY))
+        return message("kernel.old_gpu", found=".".join(map(str, found)), least=least)
+    return _trial(str(device), shape)
+
+
+@cache
+def _trial(device: str, shape: LayerShape | None) -> Message | None:
+    """Compile both kernels and compare them: that needs a C compiler, and writes files."""
+    try:
+        right = _agree(torch.device(device))
+        if shape is not None:
+            _launch(torch.device(device), shape)
+    except Exception as error:  # whatever Triton, the compiler or the driver raise
+        return message("kernel.triton_fails", detail=one_line(error))
+    return None if right else message("kernel.triton_wrong")
+
+
+@torch.inference_mode()
+def _launch(device: torch.device, shape: LayerShape) -> None:
+    """Compile and launch everything for a layer of this shape: it may ask for more than there is.
+
+    Raises:
+        Exception: whatever Triton or the driver raise where shared memory does not suffice.
+    """
+    from experiment.engine.attention.kernels import triton_module
+
+    heads, kv_heads, dim, size, dtype, kv_dtype = shape
+    kv = torch.zeros((2, 1, kv_heads, size, dim), dtype=dtype, device=device)
+    layer = kv if kv_dtype is None else from_blocks(kv, kv_dtype)
+    triton_module().warm_up(layer, heads, dtype)
+
+
+@torch.inference_mode()
+def _agree(device: torch.device) -> bool:
+    """Whether a chunk and a decoding row come out as by torch's own attention."""
+    from experiment.engine.attention.kernels import KERNELS
+
+    plan = StepPlan(0, chunks=(Chunk(0, 0, 5, True), Chunk(1, 4, 1, True)))
+    inputs = build_inputs(plan, {0: [0] * 5, 1: [0] * 5}, {0: [3, 0], 1: [1, 2]}, 4, device)
+    q = torch.linspace(-2, 3, 6 * 2 * 16, device=device).sin().view(6, 2, 16)
+    kv = torch.linspace(0, 40, 2 * 4 * 2 * 4 * 16, device=device).cos().view(2, 4, 2, 4, 16)
+    ours = KERNELS["triton"](q, kv, inputs, 0.25)
+    return torch.allclose(ours, KERNELS["torch"](q, kv, inputs, 0.25), atol=1e-3)

@@ -1,0 +1,123 @@
+"""Events of what is run: the model, the requests as they are asked for, and how each ended."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from experiment.events.base import EventBase, Name
+from experiment.events.sampling import SamplingConfig
+from experiment.text.messages import Message
+
+
+class ModelPrepared(EventBase):
+    """The weights that every arm loads.
+
+    ``source`` is hub, hub_cache, local or random; ``notes`` say what that means for the run.
+    """
+
+    event: Literal["model"] = "model"
+    name: str
+    source: Literal["hub", "hub_cache", "local", "random"]
+    architecture: str
+    parameters: int
+    weights_sha256: str
+    config_sha256: str | None = None  # of config.json; older logs do not know it
+    dtype: str
+    device: str
+    layers: int
+    kv_heads: int
+    head_dim: int
+    element_bytes: int
+    max_positions: int
+    vocab_size: int
+    eos_token_id: int | None
+    random_seed: int | None = None
+    random_init_range: float | None = None
+    notes: list[Message] = Field(default_factory=list)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one token's K and V over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.element_bytes
+
+
+class WorkloadRequest(BaseModel):
+    """One request: its text, its token ids and how many tokens it may generate.
+
+    ``sample_of`` is None for the first sample of a prompt; for further ones, which follow it
+    with ids without a gap, the id of the first. ``arrival`` is in steps or seconds, as
+    ``workload.clock`` says; a smaller ``priority`` is more urgent.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: int
+    prompt: str
+    token_ids: list[int]
+    max_new_tokens: int
+    sample_of: int | None = None
+    arrival: float = 0
+    priority: int = 0
+
+
+class WorkloadReady(EventBase):
+    """The requests of the run, how they sample, and the KV bytes that each arm may reserve."""
+
+    event: Literal["workload"] = "workload"
+    requests: list[WorkloadRequest]
+    max_length: int
+    block_size: int
+    budget_bytes: int
+    sampling: SamplingConfig = SamplingConfig()
+
+    def samples(self) -> list[list[WorkloadRequest]]:
+        """The requests, those of the same prompt together."""
+        groups: list[list[WorkloadRequest]] = []
+        for request in self.requests:
+            if request.sample_of is None:
+                groups.append([])
+            groups[-1].append(request)
+        return groups
+
+
+class RequestFinished(EventBase):
+    """A request has ended. ``tokens`` are the generated ones, the prompt is not among them.
+
+    Seconds count from the request's arrival and leave out the moments in which the arm stood
+    still for a memory reading. ``wait_s``: until it first ran; ``first_token_s``: until its first
+    token; ``latency_s``: until its last. ``arrival_step`` is the first step whose plan could know
+    of it, ``first_token_step`` the one with its first token, where an arm of ours tells it.
+    """
+
+    event: Literal["request"] = "request"
+    arm: Name
+    step: int | None = None
+    request: int
+    reason: str
+    prompt_tokens: int
+    tokens: list[int]
+    text: str
+    wait_s: float
+    first_token_s: float | None
+    latency_s: float
+    arrival_step: int | None = None
+    first_token_step: int | None = None
+
+
+class TokenMargin(EventBase):
+    """How close the call was where an arm's tokens first differ from the reference arm's.
+
+    ``logits`` are those of ``tokens`` (the reference's, the arm's) after the tokens that both
+    have, by plain Transformers; ``margin`` is the largest logit there minus the second.
+    """
+
+    event: Literal["token_margin"] = "token_margin"
+    arm: Name
+    reference: Name
+    request: int
+    index: int
+    tokens: tuple[int, int]
+    logits: tuple[float, float]
+    margin: float

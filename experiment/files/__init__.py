@@ -1,0 +1,1 @@
+"""Files: read within bounds, locked, and where caches and shipped files are."""

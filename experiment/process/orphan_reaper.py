@@ -1,0 +1,48 @@
+"""Waits for the program to be gone and ends what it left.
+
+``python orphan_reaper.py MARK SCRATCH PATHS...``
+
+    stdin   paths of shared memory, one a line; a line with a dot: all is ended, there is nothing
+            to do. Closed without that line: the program is dead.
+
+Until then it has imported nothing but what an interpreter cannot do without: it sleeps beside what
+is measured. ``SCRATCH`` is the directory of what it is to end, or empty; ``PATHS`` are where it
+finds this program's packages.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+_DONE = b"."
+_SHARED = "/dev/shm"  # noqa: S108 - only looked at
+
+
+def main(mark: str, scratch: str, paths: list[str]) -> None:
+    """Wait, end whatever has the mark, and remove its temporary files."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # whoever means the program means it, too
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    try:
+        others = os.listdir(_SHARED)  # noqa: PTH208 - pathlib takes memory
+    except OSError:  # another system
+        others = []
+    lines = sys.stdin.buffer.read().splitlines()
+    if _DONE in lines:
+        return
+    sys.path[:] = paths
+    from pathlib import Path
+
+    from experiment.files.scratch import remove_scratch
+    from experiment.process.process_tree import end_marked
+    from experiment.process.shared_memory import remember_others
+
+    remember_others(others)
+    end_marked(mark, [Path(os.fsdecode(line)) for line in lines])
+    remove_scratch(Path(scratch) if scratch else None)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -1,0 +1,1 @@
+"""The log of a run: written, read, resumed and checked."""

@@ -1,0 +1,79 @@
+"""The directories that commands write into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from experiment.files.locks import held, is_locked
+from experiment.files.os_errors import writing
+from experiment.record.log import EVENTS_FILE
+from experiment.text.errors import user_error
+
+
+def place_of_now(prefix: str = "", within: Path = Path("reports")) -> Path:
+    """Where what begins now is written unless somebody names a place; nothing is made."""
+    return within / (prefix + datetime.now().astimezone().strftime("%Y%m%d-%H%M%S"))
+
+
+def make_run_directory(out: Path | None, prefix: str = "") -> Path:
+    """Create the directory of a run: ``out``, or one named after the time under ``reports/``.
+
+    Raises:
+        UserError: ``out`` holds a run already, or cannot be created.
+    """
+    path = out or place_of_now(prefix)
+    with writing(path):
+        if out is None:
+            return _new_directory(path)
+        path.mkdir(parents=True, exist_ok=True)
+        _check_empty(path)
+    return path
+
+
+@contextmanager
+def run_directory(out: Path | None, prefix: str = "") -> Iterator[Path]:
+    """The directory that :func:`make_run_directory` makes; nobody else writes there meanwhile.
+
+    Raises:
+        UserError: as there, or another process is about to write into it.
+    """
+    path = make_run_directory(out, prefix)
+    with held(path):
+        with writing(path):
+            _check_empty(path)  # of two that begin at once the second one sees what the first wrote
+        yield path
+
+
+@contextmanager
+def shared_directory(path: Path) -> Iterator[None]:
+    """Make a directory where there is none; nobody else writes into it meanwhile.
+
+    Raises:
+        UserError: it cannot be made, or another process is writing into it.
+    """
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with held(path):
+        yield
+
+
+def _check_empty(path: Path) -> None:
+    if any(path.iterdir()):
+        if is_locked(path) or is_locked(path / EVENTS_FILE):
+            raise user_error("error.run_in_use", path=str(path))
+        raise user_error("error.out_not_empty", path=str(path))
+
+
+def _new_directory(path: Path) -> Path:
+    """Create a directory that nobody else has, though several runs begin in the same second."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        try:
+            path.mkdir()
+        except FileExistsError:
+            path = path.with_name(path.name + "x")
+        else:
+            return path

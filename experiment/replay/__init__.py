@@ -1,0 +1,1 @@
+"""An arm's log, replayed step by step."""

@@ -1,0 +1,141 @@
+"""The events of a run sorted by arm: what every evaluation of an arm begins with."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TypeVar
+
+from experiment.config.arm_order import by_ladder
+from experiment.events import (
+    ArmFailed,
+    ArmFinished,
+    ArmSkipped,
+    ArmStarted,
+    Baseline,
+    CacheMoved,
+    CacheQuantized,
+    Channel,
+    EngineReported,
+    EngineStep,
+    ForeignProcesses,
+    HighWaterReset,
+    HolesSeen,
+    Keyframe,
+    LookupTimed,
+    PoolReserved,
+    PrefixCacheUsed,
+    ProfileRun,
+    Reading,
+    RequestFinished,
+    SamplerCost,
+    SecondPartRun,
+    Stage,
+    Step,
+    TokenMapping,
+    Usage,
+    WeightsPacked,
+)
+from experiment.record.log import Record
+
+T = TypeVar("T")
+# Stages of a run that are no arms.
+PREPARATION = ("environment", "prepare", "margins", "limits")
+# The most that there was since the cache was reserved.
+_PEAKS = (Channel.HIGH_WATER, Channel.TORCH_ALLOCATED_PEAK, Channel.TORCH_RESERVED_PEAK)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmEvents:
+    """The events of one arm."""
+
+    arm: str
+    pool: PoolReserved | None
+    steps: list[Step]
+    keyframes: dict[int, Keyframe]
+    requests: list[RequestFinished]
+    readings: list[Reading]
+    finished: ArmFinished | None
+    failed: ArmFailed | None
+    skipped: ArmSkipped | None
+    mapping: TokenMapping | None
+    moved: list[CacheMoved]
+    prefix: PrefixCacheUsed | None
+    quantized: CacheQuantized | None
+    usages: list[Usage]
+    baseline: Baseline | None
+    foreign: ForeignProcesses | None
+    sampler_cost: SamplerCost | None
+    reset: HighWaterReset | None
+    engine: EngineReported | None
+    engine_steps: list[EngineStep]
+    lookup: LookupTimed | None
+    holes: list[HolesSeen]
+    started: ArmStarted | None
+    packed: WeightsPacked | None
+    profile_run: ProfileRun | None
+    second_part: SecondPartRun | None
+
+
+def arms_of(record: Record) -> list[ArmEvents]:
+    """The arms of a run as its tables and charts show them: by the ladder, whichever ran first."""
+    return by_ladder(split_by_arm(record), lambda events: events.arm)
+
+
+def split_by_arm(record: Record) -> list[ArmEvents]:
+    """Sort the log by arm; the stages before any arm are left out."""
+    grouped: dict[str, list[object]] = defaultdict(list)
+    for event in record.events:
+        arm = getattr(event, "arm", None)
+        if arm is not None and arm not in PREPARATION:
+            grouped[arm].append(event)
+    return [_arm_events(arm, events) for arm, events in grouped.items()]
+
+
+def _arm_events(arm: str, events: list[object]) -> ArmEvents:
+    def of(kind: type[T]) -> list[T]:
+        return [event for event in events if isinstance(event, kind)]
+
+    def last(kind: type[T]) -> T | None:
+        return next(reversed(of(kind)), None)
+
+    return ArmEvents(
+        arm=arm,
+        pool=last(PoolReserved),
+        steps=of(Step),
+        keyframes={frame.step: frame for frame in of(Keyframe)},
+        requests=of(RequestFinished),
+        readings=_without(last(SecondPartRun), of(Reading)),
+        finished=last(ArmFinished),
+        failed=last(ArmFailed),
+        skipped=last(ArmSkipped),
+        mapping=last(TokenMapping),
+        moved=of(CacheMoved),
+        prefix=last(PrefixCacheUsed),
+        quantized=last(CacheQuantized),
+        usages=of(Usage),
+        baseline=last(Baseline),
+        foreign=last(ForeignProcesses),
+        sampler_cost=last(SamplerCost),
+        reset=last(HighWaterReset),
+        engine=last(EngineReported),
+        engine_steps=of(EngineStep),
+        lookup=last(LookupTimed),
+        holes=of(HolesSeen),
+        started=last(ArmStarted),
+        packed=last(WeightsPacked),
+        profile_run=last(ProfileRun),
+        second_part=last(SecondPartRun),
+    )
+
+
+def _without(part: SecondPartRun | None, readings: list[Reading]) -> list[Reading]:
+    """Readings of what all arms did: no samples and no peaks from the second part on."""
+    if part is None:
+        return readings
+    return [
+        reading
+        for reading in readings
+        if reading.t_ns < part.started_ns
+        or (reading.stage is Stage.RELEASED and reading.channel not in _PEAKS)
+    ]

@@ -1,0 +1,59 @@
+"""What is known of each step of an arm, once its log has been replayed."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class SlotFigures(BaseModel):
+    """Slots in each state; see :class:`kvsim.accounting.ledger.SlotState`. Means are fractional."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reserved: float
+    allocated: float
+    live: float
+    wasted: float
+    cached: float
+    padding: float
+    finished: float
+    unwritten: float
+    rounding: float
+    hole: float
+    engine: float
+    watermark: float
+    free: float
+
+    @property
+    def utilisation(self) -> float | None:
+        """live / allocated."""
+        return self.live / self.allocated if self.allocated else None
+
+
+class StepRow(SlotFigures):
+    """One step of an arm.
+
+    ``witness`` is the count of written slots from the tensors, ``written`` the one from the
+    tables; ``never_written`` is the part of ``unwritten`` that will never be. ``shared`` counts
+    blocks with more than one owner; ``copied`` and ``swapped`` blocks that the step moved;
+    ``held_blocks`` different blocks that requests hold, ``table_entries`` how often tables name
+    them: more, where some are shared. ``found_late`` counts tokens that preempted requests found
+    in the prefix cache as they came back, beyond what they had ever computed.
+    """
+
+    step: int
+    t_ns: int
+    started_ns: int
+    tokens: int
+    running: int
+    waiting: int
+    preempted: int
+    witness: int | None
+    written: int
+    never_written: int
+    shared: int
+    copied: int
+    swapped: int
+    held_blocks: int
+    table_entries: int
+    found_late: int

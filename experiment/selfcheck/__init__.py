@@ -1,0 +1,1 @@
+"""Tests the instrument with known amounts of memory."""

@@ -1,0 +1,316 @@
+"""vLLM's engine on the workload: started, stepped, watched, ended.
+
+START ─ worker processes, weights, compilation ─ LOADED ─ cache ─ CACHE_READY ─ graphs
+    ─ first requests ─ the workload ─ LAST_STEP ─ shutdown ─ RELEASED
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from operator import attrgetter
+from typing import Any
+
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from experiment.events import (
+    ArmFinished,
+    EngineReported,
+    EngineStep,
+    RepeatFinished,
+    Stage,
+)
+from experiment.events.pace import KEYFRAME_EVERY
+from experiment.events.sampling import SamplingConfig
+from experiment.process.wire import Wire
+from experiment.text.errors import user_error
+from experiment.vllm_worker.facts import decoder, plain, versions
+from experiment.vllm_worker.inside import LastStats, MeasuredExecutor, RankReport
+from experiment.vllm_worker.reporter import Reporter
+from experiment.vllm_worker.task import VllmTask
+from experiment.vllm_worker.variables import recorded_variables
+from experiment.vllm_worker.watcher import SchedulerWatcher
+from experiment.workload.arrival_clock import ArrivalClock
+from experiment.workload.first_prompts import NEW_TOKENS
+from experiment.workload.request_times import Progressing
+from kvsim.core.observed import ScheduleTrace
+from kvsim.core.step import FinishReason
+
+_PROGRESS = {"load": "progress.vllm_compile", "compile": "progress.vllm_cache"}
+_REASONS = {"length": FinishReason.LENGTH, "stop": FinishReason.STOP}
+
+
+def run(wire: Wire, task: VllmTask, import_s: float) -> None:
+    """Run the arm; the process must be fresh."""
+    reporter = Reporter(wire, task, decoder(wire, task))
+    reporter.mark(Stage.START)
+    start = _Start(reporter)
+    engine = start.engine()
+    try:
+        start.report(engine)
+        generate_s = 0.0
+        for repeat in range(task.repeats + 1):
+            generate_s = _repeat(engine, start.stats, reporter, repeat)
+        assert reporter.ranks is not None
+        rank = reporter.ranks()[0]
+    finally:
+        reporter.ranks = None
+        engine.engine_core.shutdown()
+    reporter.mark(Stage.RELEASED)
+    reporter.emit(
+        ArmFinished(
+            arm=task.arm,
+            import_s=import_s,
+            load_s=start.seconds["load"],
+            generate_s=generate_s,
+            threads=rank["threads"],
+            device_name=rank["device_name"],
+        )
+    )
+
+
+def _repeat(engine: Any, stats: LastStats, reporter: Reporter, repeat: int) -> float:
+    """The workload once more; seconds that it took. Nothing is left of the times before."""
+    task, reporter.repeat = reporter.task, repeat
+    if repeat:
+        engine.reset_prefix_cache()
+        reporter.await_turn()
+    generate_s = _Generation(engine, stats, reporter, first=not repeat).run_all()
+    if task.repeats:
+        told = RepeatFinished(
+            arm=task.arm, repeat=repeat, warm_up=not repeat, generate_s=generate_s
+        )
+        reporter.emit(told)
+    return generate_s
+
+
+class _Start:
+    """Starts the engine, with a halt wherever a phase ends."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.stats = LastStats()
+        self.seconds: dict[str, float] = {}
+        self._reporter = reporter
+        self._task = reporter.task
+        self._arguments: dict[str, Any] = {}
+
+    def engine(self) -> Any:
+        """The engine, its weights loaded and its cache reserved."""
+        self._reporter.progress("progress.vllm_load")
+        MeasuredExecutor.watch = staticmethod(self._phase)
+        extension = f"{RankReport.__module__}.{RankReport.__qualname__}"
+        arguments = EngineArgs(
+            **self._task.arguments,
+            distributed_executor_backend=MeasuredExecutor,
+            worker_extension_cls=extension,
+        )
+        self._arguments = {name: plain(value) for name, value in vars(arguments).items()}
+        return LLMEngine.from_engine_args(arguments, stat_loggers=[lambda *_: self.stats])
+
+    def report(self, engine: Any) -> None:
+        """Run first requests, then say what the engine is and holds."""
+        first_s = self._first_requests(engine)
+        cache = engine.vllm_config.cache_config
+        assert self._reporter.ranks is not None
+        self._reporter.emit(
+            EngineReported(
+                arm=self._task.arm,
+                versions=versions(),
+                arguments=self._arguments,
+                variables=recorded_variables(),
+                blocks=cache.num_gpu_blocks,
+                block_size=cache.block_size,
+                tokens=cache.kv_cache_size_tokens,
+                max_concurrency=cache.kv_cache_max_concurrency,
+                max_length=engine.vllm_config.model_config.max_model_len,
+                rank_bytes=[report["kv_bytes"] for report in self._reporter.ranks()],
+                first_request_s=first_s,
+                **{f"{phase}_s": seconds for phase, seconds in self.seconds.items()},
+            )
+        )
+
+    def _phase(self, executor: Any, phase: str, seconds: float) -> None:
+        self.seconds[phase] = seconds
+        if phase in _PROGRESS:
+            self._reporter.progress(_PROGRESS[phase])
+        if phase == "compile":
+            executor.collective_rpc("pagedkv_trim")
+            self._reporter.ranks = lambda: list(executor.collective_rpc("pagedkv_report"))
+            self._reporter.mark(Stage.LOADED)
+        if phase == "cache":
+            if executor.groups != 1:
+                raise user_error("error.vllm_groups", n=executor.groups)
+            cache = executor.vllm_config.cache_config
+            watermark = self._arguments.get("watermark", 0.0)
+            self._reporter.pool(cache.num_gpu_blocks, cache.block_size, watermark)
+
+    def _first_requests(self, engine: Any) -> float:
+        """What the runtime starts at first use, it starts here; nothing of them is kept."""
+        begin = time.monotonic()
+        params = _sampling(SamplingConfig(), 0, NEW_TOKENS, ignore_eos=True)
+        for number, length in enumerate(self._task.first_prompts()):
+            engine.add_request(f"first {number}", {"prompt_token_ids": [0] * length}, params)
+        while engine.has_unfinished_requests():
+            engine.step()
+        return time.monotonic() - begin
+
+
+class _Generation:
+    """Steps the engine through the workload; memory is read at the stages of the first time."""
+
+    def __init__(self, engine: Any, stats: LastStats, reporter: Reporter, first: bool) -> None:
+        self.first = first
+        self.engine = engine
+        self.stats = stats
+        self.reporter = reporter
+        self.task = reporter.task
+        self.requests = {r.id: Progressing(r) for r in self.task.workload.requests}
+        self.tokens: dict[int, list[int]] = {request: [] for request in self.requests}
+        self.ids: dict[str, int] = {}
+        self.coming = deque(self.requests.values())
+        self.watcher = self._watcher()
+
+    def run_all(self) -> float:
+        """Generate everything; seconds that it took."""
+        if not any(one.request.arrival for one in self.coming):
+            while self.coming:
+                self._add(self.coming.popleft())
+        self.watcher.attach()
+        self.stats.preempted = 0
+        self.reporter.begin()
+        arrivals = ArrivalClock(self.reporter.clock.now, self.task.timed)
+        self._admit_arrived(arrivals)
+        generate_s = 0.0
+        while self.engine.has_unfinished_requests():
+            generate_s = self._step(arrivals)
+            self._admit_arrived(arrivals)
+        self.watcher.detach()
+        self.reporter.step(self.watcher.trace.release(), time.monotonic_ns(), 0)
+        return generate_s
+
+    def _admit_arrived(self, arrivals: ArrivalClock) -> None:
+        """Hand over who has arrived; where nobody is left to be served, wait for the next one."""
+        idle = not self.engine.has_unfinished_requests()
+        for one, moment in arrivals.admit(self.coming, attrgetter("request"), idle):
+            one.arrived, one.arrival_step = moment, self.watcher.trace.step
+            self._add(one)
+
+    def _add(self, one: Progressing) -> None:
+        request = one.request
+        params = _sampling(
+            self.task.workload.sampling, request.id, request.max_new_tokens,
+            self.task.ignore_eos, self._eos(),
+        )  # fmt: skip
+        prompt = {"prompt_token_ids": request.token_ids}
+        name = self.engine.add_request(str(request.id), prompt, params, priority=request.priority)
+        self.ids[name] = request.id
+
+    def _step(self, arrivals: ArrivalClock) -> float:
+        """One step; seconds since the workload began, at its end."""
+        clock = self.reporter.clock
+        began = clock.now()
+        outputs = self.engine.step()
+        took, ended_ns = clock.now() - began, time.monotonic_ns()
+        generated_s = self.reporter.generated_s()
+        with clock.paused():
+            self._log_step(ended_ns, took)
+            if any(watched.plan.chunks for watched in self.watcher.taken):
+                arrivals.tick()
+            self._note_chunks(began)
+            self.watcher.taken.clear()
+            ended = [output for output in outputs if self._take(output)]
+            if self.first and not self.coming and not self.engine.has_unfinished_requests():
+                self.reporter.mark(Stage.LAST_STEP)
+            for output in ended:
+                self._finish(output)
+        return generated_s
+
+    def _note_chunks(self, began: int) -> None:
+        """Whose turn came in this step, and who has its first token by it."""
+        for watched in self.watcher.taken:
+            for chunk in watched.plan.chunks:
+                one = self.requests[chunk.request]
+                one.started = began if one.started is None else one.started
+                if chunk.samples and one.first_token_step is None:
+                    one.first_token_step = watched.plan.step
+
+    def _take(self, output: Any) -> bool:
+        """Take a request's new tokens; whether it has ended."""
+        request = int(output.request_id)
+        one = self.requests[request]
+        self.tokens[request] += list(output.outputs[0].token_ids)
+        if one.first_token is None and self.tokens[request]:
+            one.first_token = self.reporter.clock.now()
+        return bool(output.finished)
+
+    def _finish(self, output: Any) -> None:
+        request = int(output.request_id)
+        reason = _REASONS.get(output.outputs[0].finish_reason, FinishReason.ABORTED)
+        self.watcher.trace.finished(request, reason)
+        self.reporter.finished(self.requests[request], reason.value, self.tokens[request])
+
+    def _log_step(self, ended_ns: int, took: int) -> None:
+        for watched in self.watcher.taken:
+            plan = watched.plan
+            self.reporter.step(plan, ended_ns, took)
+            if plan.step % KEYFRAME_EVERY == 0:
+                self.reporter.keyframe(plan.step, watched.tables, watched.written)
+        if self.watcher.taken and self.stats.scheduler is not None:
+            self.reporter.emit(self._engine_step(self.watcher.taken[-1].plan.step))
+
+    def _engine_step(self, step: int) -> EngineStep:
+        """vLLM's usage leaves the null block out: used ÷ (blocks - 1)."""
+        stats = self.stats.scheduler
+        found = stats.prefix_cache_stats
+        blocks = self.engine.vllm_config.cache_config.num_gpu_blocks
+        preempted, self.stats.preempted = self.stats.preempted, 0
+        return EngineStep(
+            arm=self.task.arm,
+            step=step,
+            used_blocks=round(stats.kv_cache_usage * (blocks - 1)),
+            table_blocks=self.watcher.blocks_in_tables(),
+            running=stats.num_running_reqs,
+            waiting=stats.num_waiting_reqs + stats.num_skipped_waiting_reqs,
+            preempted=preempted,
+            prefix_queries=found.queries if found is not None else 0,
+            prefix_hits=found.hits if found is not None else 0,
+        )
+
+    def _watcher(self) -> SchedulerWatcher:
+        scheduler = self.engine.engine_core.engine_core.scheduler
+        pool = scheduler.kv_cache_manager.block_pool
+
+        def keeps(block: int) -> bool:
+            return pool.blocks[block].block_hash is not None
+
+        cache = self.engine.vllm_config.cache_config
+        trace = ScheduleTrace(cache.block_size, keeps if cache.enable_prefix_caching else None)
+        return SchedulerWatcher(scheduler, trace, self.ids, self.reporter.clock.paused)
+
+    def _eos(self) -> int | None:
+        return None if self.task.ignore_eos else self.task.model.eos_token_id
+
+
+def _sampling(
+    chosen: SamplingConfig, request: int, tokens: int, ignore_eos: bool, eos: int | None = None
+) -> Any:
+    """As the other arms sample; the stop token is named by us: vLLM was given no tokenizer.
+
+    Args:
+        request: its seed counts on from that of the run, as in the paged engine.
+    """
+    return SamplingParams(
+        temperature=chosen.temperature,
+        top_k=chosen.top_k,
+        top_p=chosen.top_p,
+        seed=None if chosen.greedy else chosen.seed + request,
+        min_tokens=min(chosen.min_new_tokens, tokens),
+        max_tokens=tokens,
+        ignore_eos=ignore_eos,
+        stop_token_ids=[*chosen.stop_token_ids, *([] if eos is None else [eos])],
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+    )

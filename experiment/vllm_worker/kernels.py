@@ -1,0 +1,73 @@
+"""Launch one small kernel of torch and one of vLLM: the end of ``make vllm``, in its interpreter.
+
+A driver that is too old, or a GPU that a build has no kernels for, does not show at the import.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import torch
+from vllm import __version__
+
+from experiment.machine.toolchain import minimum_driver
+
+# What torch says where there is no GPU: an image is built without one.
+_NO_GPU = ("no NVIDIA driver", "No CUDA GPUs are available")
+_ADVICE = {
+    "too old": "update the driver",
+    "no kernel image": "VLLM_VERSION chooses another version, which may have kernels for this GPU",
+}
+
+
+def main() -> int:
+    """Report in plain English; returns 0 also where no GPU is visible, 2 where a kernel fails."""
+    cuda = torch.version.cuda
+    driver = minimum_driver(cuda)
+    build = f"torch {torch.__version__}"
+    if driver is not None:
+        print(f"{build} (CUDA {cuda}) needs NVIDIA driver {driver} or newer")
+    kernels: dict[str, Callable[[str], None]] = {
+        build: _run_torch,
+        f"vLLM {__version__}": _run_vllm,
+    }
+    for name, run in kernels.items():
+        try:
+            run("cuda" if cuda else "cpu")
+        except Exception as error:  # no GPU or a full one; a missing library, operator or kernel
+            return _explain(name, error)
+    print(f"a kernel of {' and one of '.join(kernels)} ran")
+    return 0
+
+
+def _run_torch(device: str) -> None:
+    torch.ones(1, device=device).sum().item()
+
+
+def _run_vllm(device: str) -> None:
+    """RMSNorm of a constant is the weight."""
+    from vllm._custom_ops import rms_norm
+
+    given = torch.full((2, 64), 2.0, device=device)
+    found = torch.empty_like(given)
+    rms_norm(found, given, torch.full((64,), 3.0, device=device), 1e-6)
+    if not torch.allclose(found, torch.full_like(found, 3.0), atol=1e-3):
+        raise RuntimeError(f"RMSNorm gave {found[0, 0].item()} instead of 3")
+
+
+def _explain(name: str, error: Exception) -> int:
+    text = str(error)
+    if any(part in text for part in _NO_GPU):
+        print("no GPU is visible: make vllm on the GPU machine will test kernels")
+        return 0
+    first = text.partition("\n")[0][:200]
+    print(f"a first kernel of {name} failed: {type(error).__name__}: {first}")
+    for part, advice in _ADVICE.items():
+        if part in text:
+            print(advice)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Requests of a run: their tokens, their arrivals and their times."""

@@ -1,0 +1,127 @@
+"""Errors of kvsim → one line in the user's language, with file and line where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from gzip import BadGzipFile
+from typing import Any
+
+from experiment.files.os_errors import os_reason
+from experiment.text.errors import UserError, user_error
+from experiment.text.messages import Message, message
+from kvsim.sim.config import SimulationError
+from kvsim.sizing.budget import PlanError
+from kvsim.sweep.grid import AXES
+from kvsim.traces.types import ERROR_CODES, REASONS, TraceError
+
+_CELL_CODES = ("pool_too_small", "livelock")
+
+
+@contextmanager
+def said() -> Iterator[None]:
+    """Turn kvsim's errors into lines for a person.
+
+    Raises:
+        UserError: in place of a TraceError, SimulationError or PlanError.
+    """
+    try:
+        yield
+    except TraceError as error:
+        raise UserError(trace_message(error)) from error
+    except SimulationError as error:
+        raise UserError(simulation_message(error)) from error
+    except PlanError as error:
+        raise user_error(f"error.plan.{error.code}", **error.params) from error
+
+
+def trace_message(error: TraceError) -> Message:
+    """What is wrong with a trace, and where."""
+    params: dict[str, Any] = {**error.params}
+    code = error.code if error.code in ERROR_CODES else "unreadable"
+    if code == "unreadable":
+        cause = error.__cause__
+        # Of a file that is packed by gzip: its end is missing, or its bytes are others.
+        damaged = isinstance(cause, BadGzipFile) or not isinstance(cause, OSError)
+        params["why"] = (
+            message("error.os.packed").model_dump() if damaged else os_reason(cause)  # type: ignore[arg-type]
+        )
+    if "line" in params:
+        place = (params.pop(name, None) for name in ("line", "entry", "column"))
+        params["place"] = place_message(*place).model_dump()
+    if params.get("reason") == "output_tokens_needed":
+        code = "output_tokens_needed"
+    elif "reason" in params:
+        params["why"] = reason_message(str(params["reason"])).model_dump()
+        params["value"] = str(params.get("value", ""))[:60] or None
+    if code == "near_format" and params["only_clock"]:
+        code = "near_clock"
+    if code == "nothing_accepted" and "place" not in params:
+        return message("error.trace.no_records", **params)
+    return message(f"error.trace.{code}", **params)
+
+
+def place_message(line: int, entry: int | None = None, column: int | None = None) -> Message:
+    """Where in a file; see :class:`kvsim.traces.types.Place`."""
+    if entry is not None:
+        return message("trace_place.entry", entry=entry, line=line)
+    if column is not None:
+        return message("trace_place.column", line=line, column=column)
+    return message("trace_place.line", line=line)
+
+
+def rejected_message(rejection: Mapping[str, Any]) -> Message:
+    """How many rows were not accepted for one reason, and where the first one is."""
+    place = place_message(rejection["first_line"], rejection.get("first_entry"))
+    return message(
+        "sim.fact.rejected_value", count=rejection["count"], place=place.model_dump(),
+        why=reason_message(rejection["reason"]).model_dump(), value=rejection["first_value"][:60],
+    )  # fmt: skip
+
+
+def reason_message(reason: str) -> Message:
+    """Why a row was not accepted."""
+    known = reason in REASONS
+    return message(f"trace_reason.{reason}") if known else message("trace_reason.other", of=reason)
+
+
+def simulation_message(error: SimulationError) -> Message:
+    """Why a simulation cannot begin or go on."""
+    params: dict[str, Any] = {**error.params}
+    if error.code == "bad_option":
+        flag = "--" + str(params["option"]).replace("_", "-")
+        if params["option"] == "policy":
+            return message("error.sim.one_sample", policy=params["value"])
+        return message("error.sim.bad_option", flag=flag, value=params["value"])
+    if error.code == "nothing_fits":
+        params["why"] = refusal_message(params).model_dump()
+    return message(f"error.sim.{error.code}", **params)
+
+
+def cell_message(code: str, params: Mapping[str, Any], settings: Mapping[str, Any]) -> Message:
+    """Why a cell of a sweep cannot be simulated; ``settings`` are the cell's, by axis."""
+    known = dict(params)
+    if code in ERROR_CODES:
+        return trace_message(TraceError(code, **{"file": settings["trace"], **known}))
+    if code == "bad_option" and known["option"] == "policy":
+        return message("sweep.why.one_sample", policy=known["value"])
+    if code == "bad_option":
+        axis: Any = known["option"]
+        axis = message(f"sweep.axis.{axis}").model_dump() if axis in AXES else axis
+        return message("sweep.why.bad_option", axis=axis, value=known["value"])
+    if code == "nothing_fits":
+        why = refusal_message(known).model_dump()
+        return message("sweep.why.nothing_fits", requests=known["requests"], why=why)
+    if code == "unsupported_geometry":
+        why = message(f"geometry.{known['reason']}").model_dump()
+        return message("sweep.why.geometry", model=settings["model"], why=why)
+    if code in _CELL_CODES:
+        return message(f"sweep.why.{code}", **known)
+    return message("sweep.why.other", code=code)
+
+
+def refusal_message(refusal: dict[str, Any]) -> Message:
+    """Why requests can never be served: they need more of something than there is."""
+    return message(
+        f"refusal.{refusal['reason']}", needed=refusal["needed"], available=refusal["available"]
+    )

@@ -1,0 +1,398 @@
+"""Prompts → requests of token ids, and the KV budget that they are given."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+from experiment.config.kv_dtype import ENGINE_ARMS
+from experiment.config.schema import Config
+from experiment.events import WorkloadReady, WorkloadRequest
+from experiment.files.bounded_reading import given_path
+from experiment.text.errors import UserError, user_error
+from experiment.text.messages import Message, message
+from kvsim.core.blocks import blocks_needed
+from kvsim.core.request import final_tokens
+from kvsim.sizing.vllm_capacity import NULL_BLOCKS
+
+# 2, 13, 110 and 2 tokens of GPT-2's: a batch pads the short ones to the long one.
+DEFAULT_PROMPTS = (
+    "Hello!",
+    "How are you doing today? I hope everything is going well.",
+    "Write a short story about an artificial intelligence that lives in an old library and is "
+    "learning to remember. Every evening, when the last reader has gone home, it walks through "
+    "the shelves in its thoughts and tries to keep one more book in mind. But its memory is "
+    "small: for every page that it wants to keep, another page must be forgotten. One night a "
+    "child leaves a letter between two books, and the machine has to decide what the letter is "
+    "worth. Tell the story in a calm and warm voice, and let the ending surprise us.",
+    "Thanks!",
+)
+MAX_PROMPTS_BYTES = 64 << 20
+MAX_PROMPT_LINE = 16 << 20
+# Of a prompt: as tokens it takes two hundred times as much memory for a moment.
+MAX_PROMPT_CHARS = 4_000_000
+# Of a run. The record holds all of them in one line, which is read again as a whole.
+MAX_REQUESTS, MAX_TOKENS = 100_000, 8_000_000
+# Of a file: lines, or conversations, that may be looked at for that many prompts.
+MAX_LOOKED_AT = 10 * MAX_REQUESTS
+COMPILED = "contiguous.compiled"
+# They reserve a whole slab of the maximum length; the growing cache reserves nothing in advance.
+SLAB_ARMS = ("contiguous.sequential", "contiguous.batch", COMPILED, "slabs")
+GROWING = "contiguous.growing"
+# Blocks that Transformers' paged cache keeps for itself.
+TRASH_BLOCKS = 2
+# The fewest slots that it takes as a block.
+TRANSFORMERS_LEAST = 4
+
+
+def choose_prompts(config: Config) -> list[str]:
+    """Take the prompts of the file, else those of the config, else the default ones.
+
+    Raises:
+        UserError: the file cannot be used; see :func:`read_prompts`.
+    """
+    if config.workload.prompts_file is not None:
+        return read_prompts(given_path(config.workload.prompts_file))
+    return list(config.workload.prompts or DEFAULT_PROMPTS)
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Read prompts from JSONL, ``{"prompt": "..."}`` in each line; blank lines are skipped.
+
+    A JSON list is taken as ShareGPT's: the first turn of each conversation that has one.
+
+    Raises:
+        UserError: missing, unreadable, larger than 64 MiB, empty, or a line that does not fit or
+            is larger than 16 MiB; the line's number is named.
+    """
+    data = _read_bounded(path).removeprefix(b"\xef\xbb\xbf")
+    found = _first_turns(data, path) if data.lstrip().startswith(b"[") else _lines(data, path)
+    prompts = list(islice(found, MAX_REQUESTS + 1))
+    if not prompts:
+        raise user_error("error.workload.no_prompts_in_file", path=str(path))
+    return prompts
+
+
+def _lines(data: bytes, path: Path) -> Iterator[str]:
+    for number, line in enumerate(io.BytesIO(data), 1):
+        if number > MAX_LOOKED_AT:
+            raise _too_much()
+        if len(line) > MAX_PROMPT_LINE:
+            limit = {"line": number, "limit": MAX_PROMPT_LINE}
+            raise user_error("error.workload.line_too_long", path=str(path), **limit)
+        if line.strip():
+            yield _parse_line(line, path, number)
+
+
+def check_prompts(prompts: Sequence[str]) -> None:
+    """Refuse an empty list, an empty text or more than a run holds before any model is looked for.
+
+    Raises:
+        UserError: no prompt, too many, or one that is empty or too long; its number is named, from
+            1.
+    """
+    if not prompts:
+        raise user_error("error.workload.no_prompts")
+    check_size(len(prompts), 0)
+    for number, prompt in enumerate(prompts, 1):
+        if not prompt.strip():
+            raise user_error("error.workload.empty_prompt", n=number)
+        if len(prompt) > MAX_PROMPT_CHARS:
+            raise user_error("error.workload.long_prompt", n=number, limit=MAX_PROMPT_CHARS)
+
+
+def check_size(requests: int, tokens: int) -> None:
+    """See that a run of so many requests, with so many tokens in their prompts, can be recorded.
+
+    Raises:
+        UserError: there are more of either.
+    """
+    if requests > MAX_REQUESTS or tokens > MAX_TOKENS:
+        raise _too_much()
+
+
+def _too_much() -> UserError:
+    return user_error("error.workload.too_much", requests=MAX_REQUESTS, tokens=MAX_TOKENS)
+
+
+def make_requests(
+    prompts: Sequence[str],
+    encode: Callable[[str], Sequence[int]],
+    vocab_size: int,
+    max_new_tokens: int,
+    max_length: int,
+    samples: int = 1,
+) -> list[WorkloadRequest]:
+    """Turn prompts into requests, numbered from 0; each sample of a prompt is one.
+
+    Args:
+        prompts: texts.
+        encode: text → token ids.
+        vocab_size: token ids must be below it.
+        max_new_tokens: tokens each request may generate.
+        max_length: slots that a request may hold at most.
+        samples: how many of each prompt.
+
+    Raises:
+        UserError: a prompt is empty, too long, or has tokens that the model does not know.
+    """
+    check_prompts(prompts)
+    requests: list[WorkloadRequest] = []
+    tokens = 0
+    for index, prompt in enumerate(prompts):
+        ids = [int(token) for token in encode(prompt)]
+        tokens += samples * len(ids)
+        check_size(len(requests) + samples, tokens)
+        _check_ids(ids, index + 1, vocab_size)
+        _check_length(index + 1, len(ids), max_new_tokens, max_length)
+        requests += _samples(len(requests), prompt, ids, max_new_tokens, samples)
+    return requests
+
+
+def _samples(
+    first: int, prompt: str, ids: list[int], max_new_tokens: int, samples: int
+) -> list[WorkloadRequest]:
+    return [
+        WorkloadRequest(
+            id=first + sample,
+            prompt=prompt,
+            token_ids=ids,
+            max_new_tokens=max_new_tokens,
+            sample_of=first if sample else None,
+        )
+        for sample in range(samples)
+    ]
+
+
+def with_arrivals(config: Config, requests: Sequence[WorkloadRequest]) -> list[WorkloadRequest]:
+    """The requests with the arrival and the priority of their prompt.
+
+    Raises:
+        UserError: as many are not given as there are prompts, or arrivals go back in time.
+    """
+    given = config.workload
+    prompts = sum(request.sample_of is None for request in requests)
+    for name in ("arrivals", "priorities"):
+        count = len(getattr(given, name))
+        if count not in (0, prompts):
+            raise user_error("error.workload.as_many", name=name, n=count, prompts=prompts)
+    if any(later < earlier for earlier, later in pairwise(given.arrivals)):
+        raise user_error("error.workload.arrivals_order")
+    placed, prompt = [], -1
+    for request in requests:
+        prompt += request.sample_of is None
+        arrival = given.arrivals[prompt] if given.arrivals else 0
+        priority = given.priorities[prompt] if given.priorities else 0
+        placed.append(request.model_copy(update={"arrival": arrival, "priority": priority}))
+    return placed
+
+
+def _check_length(number: int, prompt_tokens: int, new_tokens: int, max_length: int) -> None:
+    needed = final_tokens(prompt_tokens, new_tokens)
+    if needed > max_length:
+        raise user_error(
+            "error.workload.too_long",
+            n=number,
+            tokens=prompt_tokens,
+            new=new_tokens,
+            needed=needed,
+            max_length=max_length,
+        )
+
+
+def drawn_requests(
+    config: Config, vocab_size: int, decode: Callable[[list[int]], str]
+) -> list[WorkloadRequest]:
+    """Requests of the lengths in ``workload.lengths``, their token ids drawn from the run's seed.
+
+    Drawn with replacement, so that no two prompts begin alike but by chance. ``decode`` writes
+    the prompts for people; nothing but the ids is computed with.
+
+    Raises:
+        UserError: one of them is longer than the maximum length, or they are too many.
+    """
+    drawn = random.Random(config.run.seed)  # noqa: S311 - to be drawn again, not to be secret
+    requests: list[WorkloadRequest] = []
+    samples, lengths = config.sampling.n, config.workload.lengths
+    check_size(samples * len(lengths), samples * sum(prompt for prompt, _ in lengths))
+    for number, (prompt, new) in enumerate(lengths, 1):
+        _check_length(number, prompt, new, config.cache.max_length)
+        ids = drawn.choices(range(vocab_size), k=prompt)
+        requests += _samples(len(requests), decode(ids), ids, new, samples)
+    return requests
+
+
+def check_stop_tokens(stop_token_ids: Sequence[int], vocab_size: int) -> None:
+    """See that the model can generate every stop token.
+
+    Raises:
+        UserError: one of them is no token of its vocabulary.
+    """
+    for token in stop_token_ids:
+        if token >= vocab_size:
+            raise user_error("error.workload.unknown_stop", token=token, vocab_size=vocab_size)
+
+
+def make_workload(
+    config: Config,
+    requests: Sequence[WorkloadRequest],
+    slot_bytes: int,
+    arms: Sequence[str],
+    block_bytes: Callable[[int], int] | None = None,
+) -> WorkloadReady:
+    """Fix the budget and see that every arm can work within it.
+
+    Args:
+        config: the run.
+        requests: from :func:`make_requests`.
+        slot_bytes: bytes of one token's K and V over all layers, in the model's precision.
+        arms: single arms, as ``Config.arm_names``.
+        block_bytes: bytes of a block of so many slots in the paged engine, where they differ.
+
+    Raises:
+        UserError: an arm could not run even one request in the budget, or a block is longer than
+            any request.
+    """
+    cache = config.cache
+    if cache.block_size > cache.max_length:
+        sizes = {"block_size": cache.block_size, "max_length": cache.max_length}
+        raise user_error("error.workload.block_too_large", **sizes)
+    slab, beams = cache.max_length * slot_bytes, config.sampling.beam_width
+    # Rounded up to whole blocks, so that no arm gets less than it could use.
+    blocks = blocks_needed(len(requests) * beams * cache.max_length, cache.block_size)
+    if "vllm" in arms:  # beside its null block it must hold one request of the maximum length
+        blocks = max(blocks, blocks_needed(cache.max_length, cache.block_size) + NULL_BLOCKS)
+    auto = blocks * cache.block_size * slot_bytes
+    budget = auto if cache.budget == "auto" else cache.budget
+    in_engine = block_bytes or (lambda block_size: block_size * slot_bytes)
+    for arm in (arm for arm in arms if arm in SLAB_ARMS):
+        needed = beams * in_engine(cache.max_length) if arm in ENGINE_ARMS else slab
+        if budget < needed:
+            told = {"budget": budget, "needed": needed, "max_length": cache.max_length}
+            raise user_error("error.workload.no_slab", arm=arm, **told)
+    if "paged" in arms:
+        _check_blocks(requests, budget, cache.block_size, in_engine(cache.block_size), beams)
+    ready = WorkloadReady(
+        requests=list(requests),
+        max_length=cache.max_length,
+        block_size=cache.block_size,
+        budget_bytes=budget,
+        sampling=config.sampling,
+    )
+    why = cannot_grow(GROWING, ready, slot_bytes) if GROWING in arms else None
+    if why is not None:
+        raise UserError(why)
+    return ready
+
+
+def cannot_grow(arm: str, workload: WorkloadReady, slot_bytes: int) -> Message | None:
+    """Why the budget does not hold a growing cache with all samples of the longest prompt.
+
+    Held between steps: while a tensor is copied, the old one lies beside it for a moment.
+    """
+    ends = (final_tokens(len(each.token_ids), each.max_new_tokens) for each in workload.requests)
+    slots = workload.sampling.n * max(ends)
+    if slots * slot_bytes <= workload.budget_bytes:
+        return None
+    told = {"budget": workload.budget_bytes, "needed": slots * slot_bytes, "slots": slots}
+    return message("error.workload.no_growth", arm=arm, **told)
+
+
+def _check_blocks(
+    requests: Sequence[WorkloadRequest],
+    budget: int,
+    block_size: int,
+    block_bytes: int,
+    beams: int,
+) -> None:
+    """Room for the largest request; its beams may part at the first token, behind whole blocks."""
+    largest = max(requests, key=lambda each: len(each.token_ids) + each.max_new_tokens)
+    tokens = final_tokens(len(largest.token_ids), largest.max_new_tokens)
+    shared = len(largest.token_ids) // block_size if beams > 1 else 0
+    needed = (shared + beams * (blocks_needed(tokens, block_size) - shared)) * block_bytes
+    if budget < needed:
+        raise user_error(
+            "error.workload.no_blocks",
+            budget=budget,
+            needed=needed,
+            n=1 + sum(each.sample_of is None for each in requests[: largest.id]),
+            tokens=tokens,
+            block_size=block_size,
+        )
+
+
+def _check_ids(ids: Sequence[int], number: int, vocab_size: int) -> None:
+    if not ids:
+        raise user_error("error.workload.empty_prompt", n=number)
+    for token in ids:
+        if not 0 <= token < vocab_size:
+            raise user_error(
+                "error.workload.unknown_token", n=number, token=token, vocab_size=vocab_size
+            )
+
+
+def _read_bounded(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_PROMPTS_BYTES + 1)
+    except FileNotFoundError as error:
+        raise user_error("error.workload.file_missing", path=str(path)) from error
+    except OSError as error:
+        raise user_error("error.workload.file_unreadable", path=str(path)) from error
+    if len(data) > MAX_PROMPTS_BYTES:
+        raise user_error("error.workload.file_large", path=str(path), limit=MAX_PROMPTS_BYTES)
+    return data
+
+
+def _first_turns(data: bytes, path: Path) -> Iterator[str]:
+    """What people asked first in the conversations of a ShareGPT file."""
+    # Beside it stand readers that need NumPy, which --help does not.
+    from kvsim.traces.rows import json_list_rows
+    from kvsim.traces.types import TraceError
+
+    try:
+        for number, (_, row) in enumerate(json_list_rows(io.BytesIO(data), path), 1):
+            if number > MAX_LOOKED_AT:
+                raise _too_much()
+            text = _first_turn(row)
+            if text is not None:
+                yield text
+    except TraceError as error:
+        raise user_error("error.workload.sharegpt", path=str(path)) from error
+
+
+def _first_turn(conversation: Any) -> str | None:
+    turns = conversation.get("conversations") if isinstance(conversation, dict) else None
+    first = turns[0] if isinstance(turns, list) and turns else None
+    text = first.get("value") if isinstance(first, dict) else None
+    if not isinstance(text, str) or any("\ud800" <= char <= "\udfff" for char in text):
+        return None
+    return text if text.strip() else None
+
+
+def _parse_line(line: bytes, path: Path, number: int) -> str:
+    def bad(reason: str) -> Exception:
+        return user_error(f"error.workload.line_{reason}", path=str(path), line=number)
+
+    try:
+        entry: Any = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise bad("not_utf8") from error
+    except (ValueError, RecursionError) as error:
+        raise bad("not_json") from error
+    if not isinstance(entry, dict):
+        raise bad("not_object")
+    prompt = entry.get("prompt")
+    if not isinstance(prompt, str):
+        raise bad("no_prompt")
+    if not prompt.strip():
+        raise bad("empty_prompt")
+    # JSON may hold half a surrogate pair, which no tokenizer can encode.
+    if any("\ud800" <= char <= "\udfff" for char in prompt):
+        raise bad("not_utf8")
+    return prompt

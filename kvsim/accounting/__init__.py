@@ -1,0 +1,1 @@
+"""Where every slot of a pool stands."""

@@ -1,0 +1,376 @@
+"""Where every slot of a KV pool stands, derived from the logged facts.
+
+    reserved   all slots taken from the device
+    allocated  of those, handed to requests:  live + padding + finished + unwritten + rounding
+    live       of those, holding K and V that an unfinished request will attend to
+    wasted     allocated - live
+
+Each slot is in exactly one :class:`SlotState`, the first that fits, and the states sum to
+``reserved`` after every step. :class:`Ledger` keeps the sums while plans are applied;
+:mod:`kvsim.accounting.recount` derives them again from the tables, slot by slot, as a witness.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kvsim.accounting.slots import PoolShape, SlotCounts, SlotState, count_slots
+from kvsim.core.step import GIVES_BACK, BlockOp, Chunk, FinishReason, OpKind, StepPlan
+
+__all__ = [
+    "Holder",
+    "Ledger",
+    "PoolShape",
+    "ReplayError",
+    "SlotCounts",
+    "SlotState",
+    "replay",
+]
+
+
+class ReplayError(Exception):
+    """A plan contradicts what came before it: the log is damaged or the scheduler is wrong."""
+
+
+@dataclass(slots=True)
+class Holder:
+    """What one request holds: its table, filler slots in front, and positions written."""
+
+    table: list[int] = field(default_factory=list)
+    padding: int = 0
+    written: int = 0
+    finished: bool = False
+
+
+class Ledger:
+    """Applies plans one by one and knows the state of every slot after each.
+
+    What each block adds to the sums is kept, and looked at anew where it may have changed:
+
+        block     owners      padding   filled   alive
+        3         {7, 9, 4}   0         16       yes      9 goes: 7 has it full as well, no change
+        8         {7}         0         5        yes      7 writes on: 6 filled, live + 1
+
+    So a step costs time proportional to what it changes, however many share a block.
+    """
+
+    def __init__(self, shape: PoolShape) -> None:
+        self.shape = shape
+        self.holders: dict[int, Holder] = {}
+        # Of blocks that were ever used: the size of a pool may be a number in a file.
+        self._owners: defaultdict[int, set[int]] = defaultdict(set)
+        # A block has one place in every table that holds it: sharing is sharing of a prefix.
+        self._logical: defaultdict[int, int] = defaultdict(int)
+        # Over all owners: most filler slots, most slots written with fillers, an unfinished one.
+        self._padding: defaultdict[int, int] = defaultdict(int)
+        self._filled: defaultdict[int, int] = defaultdict(int)
+        self._alive: defaultdict[int, bool] = defaultdict(bool)
+        # Holders whose blocks are in host memory; their tables are empty.
+        self.swapped: dict[int, Holder] = {}
+        # Ownerless blocks whose content is kept.
+        self.cached: set[int] = set()
+        # Blocks with more than one owner.
+        self.shared_blocks = 0
+        self._sums = dict.fromkeys(SlotState, 0)
+        self._written = 0  # slots of owned blocks that hold something
+        # Different blocks that requests hold, and entries of their tables: more, if some share.
+        self.owned_blocks = 0
+        self.table_entries = 0
+        self.last_step = -1
+
+    def apply(self, plan: StepPlan) -> SlotCounts:
+        """Take a plan's facts into account, in their order, and count.
+
+        Raises:
+            ReplayError: the plan contradicts the state before it.
+        """
+        if plan.step <= self.last_step:
+            raise ReplayError(f"step {plan.step} after step {self.last_step}")
+        self.last_step = plan.step
+        for finish in plan.finished:
+            if finish.reason is not FinishReason.REFUSED:
+                self._mark_finished(finish.request)
+        for op in plan.ops:
+            self._apply_op(op)
+        for request in plan.preempted:
+            self._require(request not in self.holders, f"request {request} preempted, keeps blocks")
+            gave = any(op.request == request and op.kind in GIVES_BACK for op in plan.ops)
+            self._require(gave, f"request {request} preempted, holds nothing")
+        for chunk in plan.chunks:
+            self._apply_chunk(chunk)
+        return self.counts()
+
+    def counts(self) -> SlotCounts:
+        """Slots in each state now."""
+        return count_slots(self.shape, self._sums, self.owned_blocks + len(self.cached))
+
+    @property
+    def written_slots(self) -> int:
+        """Slots that hold something: what a count over poisoned tensors must find."""
+        return self._written + len(self.cached) * self.shape.block_size
+
+    def tables(self) -> dict[int, tuple[int, ...]]:
+        """Block table of every request that holds blocks."""
+        return {request: tuple(h.table) for request, h in self.holders.items() if h.table}
+
+    def _apply_op(self, op: BlockOp) -> None:
+        if op.blocks:
+            for block in (min(op.blocks), max(op.blocks)):
+                self._require(0 <= block < self.shape.blocks, f"no block {block} in the pool")
+        _APPLY[op.kind](self, op)
+
+    def _allocate(self, op: BlockOp) -> None:
+        request = self._request_of(op)
+        holder = self.holders.setdefault(request, Holder())
+        # In a cache that grows, the rows of a batch grow together, ended ones too.
+        may = self.shape.elastic or not holder.finished
+        self._require(may, f"request {request} has ended and is given blocks")
+        for block in op.blocks:
+            free = not self._owners[block] and block not in self.cached
+            self._require(free, f"block {block} is not free")
+            self._append(request, holder, block)
+
+    def _share(self, op: BlockOp) -> None:
+        request = self._request_of(op)
+        self._require(request not in self.holders, f"request {request} holds blocks already")
+        holder = self.holders[request] = Holder(written=op.tokens)
+        reach = len(op.blocks) * self.shape.block_size
+        self._require(op.tokens <= reach, f"request {request} shares more than blocks hold")
+        for block in op.blocks:
+            if block in self.cached:
+                self._uncache(block)
+            elif not self._owners[block]:
+                raise ReplayError(f"block {block} holds nothing to share")
+            self._append(request, holder, block)
+
+    def _copy(self, op: BlockOp) -> None:
+        request = self._request_of(op)
+        holder = self._holder(request)
+        same = len(op.blocks) == len(op.sources)
+        self._require(same, f"request {request} gets not as many blocks as it copies")
+        for old, new in zip(op.sources, op.blocks, strict=True):
+            self._require(request in self._owners[old], f"request {request} copies another's block")
+            free = not self._owners[new] and new not in self.cached
+            self._require(free, f"block {new} is not free")
+            self._replace(request, holder, old, new)
+
+    def _merge(self, op: BlockOp) -> None:
+        request = self._request_of(op)
+        holder = self._holder(request)
+        same = len(op.blocks) == len(op.sources)
+        self._require(same, f"request {request} gets not as many blocks as it gives up")
+        for old, new in zip(op.sources, op.blocks, strict=True):
+            self._require(self._owners[old] == {request}, f"block {old} is not its own alone")
+            if new in self.cached:
+                self._uncache(new)
+            elif self._filled[new] < self.shape.block_size:
+                raise ReplayError(f"block {new} is not full and takes another's place")
+            self._replace(request, holder, old, new)
+
+    def _replace(self, request: int, holder: Holder, old: int, new: int) -> None:
+        """Put a block into another one's place in a table."""
+        logical = self._logical[old]
+        self._disown(request, old)
+        holder.table[logical] = new
+        self._own(request, new, logical)
+
+    def _evict(self, op: BlockOp) -> None:
+        for block in op.blocks:
+            self._require(block in self.cached, f"block {block} is not cached")
+            self._uncache(block)
+
+    def _free(self, op: BlockOp) -> None:
+        request = self._request_of(op)
+        holder = self._holder(request)
+        self._require(holder.table == list(op.blocks), f"request {request} frees other blocks")
+        size = self.shape.block_size
+        kept = frozenset(op.cached)
+        for block in op.blocks:
+            full = self._filled[block] == size
+            self._disown(request, block)
+            if block in kept:
+                ownerless = not self._owners[block]
+                self._require(full and ownerless, f"block {block} cannot stay cached")
+                self.cached.add(block)
+                self._sums[SlotState.CACHED] += size
+        del self.holders[request]
+
+    def _swap_out(self, op: BlockOp) -> None:
+        holder = self._holder(self._request_of(op))
+        self._free(op)
+        holder.table = []
+        self.swapped[self._request_of(op)] = holder
+
+    def _swap_in(self, op: BlockOp) -> None:
+        request = self._request_of(op)
+        holder = self.swapped.pop(request, None)
+        if holder is None:
+            raise ReplayError(f"request {request} comes back and was not swapped out")
+        self._allocate(op)
+        back = self.holders[request]
+        back.written, back.padding = holder.written, holder.padding
+        for block in op.blocks:
+            self._add(back, block)
+
+    def _append(self, request: int, holder: Holder, block: int) -> None:
+        holder.table.append(block)
+        self._own(request, block, len(holder.table) - 1)
+
+    def _own(self, request: int, block: int, logical: int) -> None:
+        owners = self._owners[block]
+        owners.add(request)
+        self.table_entries += 1
+        if len(owners) == 1:
+            self.owned_blocks += 1
+            self._logical[block] = logical
+            self._sums[SlotState.FINISHED] += self.shape.block_size  # nobody's yet; see _set
+        elif self._logical[block] != logical:
+            raise ReplayError(f"block {block} has two places in sequences")
+        else:
+            self.shared_blocks += len(owners) == 2
+        self._add(self.holders[request], block)
+
+    def _disown(self, request: int, block: int) -> None:
+        owners = self._owners[block]
+        owners.discard(request)
+        self.table_entries -= 1
+        self.shared_blocks -= len(owners) == 1
+        if not owners:
+            self._set(block, 0, 0, False)
+            self._sums[SlotState.FINISHED] -= self.shape.block_size
+            self.owned_blocks -= 1
+        elif not self._full_of_another(block):
+            self._set(block, *self._fill(block))
+
+    def _full_of_another(self, block: int) -> bool:
+        """Whether some owner alone makes the block what it is: alive, full and without fillers."""
+        if self._padding[block]:
+            return False
+        reach = (self._logical[block] + 1) * self.shape.block_size
+        holders = self.holders
+        for owner in self._owners[block]:
+            holder = holders[owner]
+            if not holder.finished and not holder.padding and holder.written >= reach:
+                return True
+        return False
+
+    def _uncache(self, block: int) -> None:
+        self.cached.discard(block)
+        self._sums[SlotState.CACHED] -= self.shape.block_size
+
+    def _holder(self, request: int) -> Holder:
+        holder = self.holders.get(request)
+        if holder is None:
+            raise ReplayError(f"request {request} holds nothing")
+        return holder
+
+    def _apply_chunk(self, chunk: Chunk) -> None:
+        holder = self._holder(chunk.request)
+        self._require(holder.written == chunk.start, f"request {chunk.request} skips positions")
+        late = chunk.padding and chunk.start
+        self._require(not late, f"request {chunk.request} gets fillers behind its first tokens")
+        size = self.shape.block_size
+        padding = holder.padding + chunk.padding
+        end = padding + chunk.start + chunk.count
+        self._require(
+            end <= len(holder.table) * size, f"request {chunk.request} outgrows its blocks"
+        )
+        first = (holder.padding + holder.written) // size
+        touched = holder.table[first : -(-end // size)]
+        holder.padding = padding
+        holder.written = chunk.start + chunk.count
+        for block in touched:
+            self._add(holder, block)
+
+    def _mark_finished(self, request: int) -> None:
+        holder = self.holders.get(request)
+        if holder is None:
+            self.swapped.pop(request, None)
+            return  # ended while waiting: it held nothing on the device
+        holder.finished = True
+        holders = self.holders
+        for block in holder.table:
+            for owner in self._owners[block]:
+                if not holders[owner].finished:
+                    break
+            else:
+                self._set(block, self._padding[block], self._filled[block], False)
+
+    def _add(self, holder: Holder, block: int) -> None:
+        """An owner has come, or has written more: what it sees is added to what others see."""
+        size = self.shape.block_size
+        if self._alive[block] and self._filled[block] == size and not holder.padding:
+            return  # full of others already
+        before = self._logical[block] * size
+        padding = max(self._padding[block], _clamp(holder.padding - before, size))
+        filled = max(self._filled[block], _clamp(holder.padding + holder.written - before, size))
+        self._set(block, padding, filled, self._alive[block] or not holder.finished)
+
+    def _set(self, block: int, padding: int, filled: int, alive: bool) -> None:
+        """Change what an owned block adds to the sums: fillers, and live and unwritten slots.
+
+        While no owner is alive what is left of it is finished.
+        """
+        was = self._padding[block], self._filled[block], self._alive[block]
+        if was == (padding, filled, alive):
+            return
+        for sign, (pads, full, lives) in ((-1, was), (+1, (padding, filled, alive))):
+            self._sums[SlotState.PADDING] += sign * pads
+            if lives:
+                self._sums[SlotState.LIVE] += sign * (full - pads)
+                self._sums[SlotState.UNWRITTEN] += sign * (self.shape.block_size - full)
+            else:
+                self._sums[SlotState.FINISHED] += sign * (self.shape.block_size - pads)
+        self._written += filled - self._filled[block]
+        self._padding[block], self._filled[block], self._alive[block] = padding, filled, alive
+
+    def _fill(self, block: int) -> tuple[int, int, bool]:
+        """(filler slots, slots written including fillers, has an unfinished owner) of a block."""
+        size = self.shape.block_size
+        before = self._logical[block] * size
+        padding = filled = 0
+        alive = False
+        for request in self._owners[block]:
+            holder = self.holders[request]
+            padding = max(padding, _clamp(holder.padding - before, size))
+            filled = max(filled, _clamp(holder.padding + holder.written - before, size))
+            alive = alive or not holder.finished
+        return padding, filled, alive
+
+    def _request_of(self, op: BlockOp) -> int:
+        if op.request is None:
+            raise ReplayError(f"{op.kind} names no request")
+        return op.request
+
+    @staticmethod
+    def _require(condition: bool, message: str) -> None:
+        if not condition:
+            raise ReplayError(message)
+
+
+def _clamp(value: int, size: int) -> int:
+    return min(max(value, 0), size)
+
+
+_APPLY = {
+    OpKind.ALLOCATE: Ledger._allocate,
+    OpKind.SHARE: Ledger._share,
+    OpKind.COPY: Ledger._copy,
+    OpKind.MERGE: Ledger._merge,
+    OpKind.EVICT: Ledger._evict,
+    OpKind.FREE: Ledger._free,
+    OpKind.SWAP_OUT: Ledger._swap_out,
+    OpKind.SWAP_IN: Ledger._swap_in,
+}
+
+
+def replay(shape: PoolShape, plans: Iterable[StepPlan]) -> list[SlotCounts]:
+    """Slot counts after each of ``plans``, from an empty pool.
+
+    Raises:
+        ReplayError: see :meth:`Ledger.apply`.
+    """
+    ledger = Ledger(shape)
+    return [ledger.apply(plan) for plan in plans]

@@ -1,0 +1,205 @@
+"""How many requests are simulated in a second: ``python -m kvsim.bench --traces DIR``.
+
+Every row is a process of its own that reads a trace, tiles it, simulates it with the full ledger
+and computes all metrics; its time is that of the whole process. What a process takes that does
+nothing but import the same and read no trace is told apart, and not subtracted.
+
+    round 1   azure-code paged │ azure-code paged+prefix │ mooncake paged │ ...
+    round 2   azure-code paged │ ...                       interleaved, so that a busy moment of
+    ...                                                    the machine meets every row
+
+The model is Llama-3.1-8B in 16 bits on two H100 (what one cannot serve, Mooncake's prompts of
+12,000 tokens, would measure preemption alone), blocks of 16, 8,192 tokens a step, the roofline's
+clock, and a hundredth of the pool held back from admission.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kvsim.files import write_whole
+from kvsim.sim.config import SimConfig, catalogue_config
+from kvsim.sim.simulator import simulate
+from kvsim.traces import Tile, TraceFile
+
+TRACES = {
+    "azure-code": "AzureLLMInferenceTrace_code.csv",
+    "mooncake-conversation": "mooncake_conversation_trace.jsonl",
+}
+POLICIES = ("paged", "paged+prefix", "max", "pow2", "oracle", "static")
+CURVE = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+MODEL, GPU, GPUS = "llama-3.1-8b", "h100", 2
+_MAX_LENGTH = 131_072
+
+
+def configuration(policy: Any) -> SimConfig:
+    """The configuration of every row."""
+    told = catalogue_config(
+        policy, MODEL, GPU, GPUS, max_length=_MAX_LENGTH, max_num_batched_tokens=8192
+    )
+    share = told.shape.blocks // 100 if told.paged else 0
+    return catalogue_config(
+        policy, MODEL, GPU, GPUS, max_length=_MAX_LENGTH, max_num_batched_tokens=8192,
+        watermark_blocks=share,
+    )  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and write the rows."""
+    asked = _parser().parse_args(arguments)
+    if asked.one:
+        print(json.dumps(_one(asked)))
+        return 0
+    files = [TRACES[name] for name in asked.trace]
+    missing = [name for name in files if not (asked.traces / name).exists()]
+    if missing:
+        print(f"{asked.traces}: no {', '.join(missing)}; say where with --traces", file=sys.stderr)
+        print("Where they come from: docs/simulator.md, Speed.", file=sys.stderr)
+        return 2
+    rows = []
+    cells = _cells(asked)
+    for number in range(asked.rounds):
+        for trace, policy, requests in cells:
+            row = _child(asked, trace, policy, requests) | {"round": number}
+            rows.append(row)
+            print(_line(row), flush=True)
+            _write(asked.out, rows, asked)
+    return 0
+
+
+def _cells(asked: argparse.Namespace) -> list[tuple[str, str, int]]:
+    if asked.curve:
+        return [(trace, "paged", size) for size in CURVE for trace in asked.trace]
+    return [(trace, policy, asked.requests) for policy in asked.policy for trace in asked.trace]
+
+
+def _child(asked: argparse.Namespace, trace: str, policy: str, requests: int) -> dict[str, Any]:
+    """A process for one row; its time is taken from outside."""
+    command = [sys.executable, "-P", "-m", "kvsim.bench", "--traces", str(asked.traces)]
+    start_s = _timed([*command, "--one", "nothing"])[0]
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    wall_s, told = _timed(
+        [*command, "--one", trace, "--policy", policy, "--requests", str(requests)]
+    )
+    return dict(json.loads(told)) | {
+        "trace": trace,
+        "policy": policy,
+        "requests": requests,
+        "seconds": wall_s,
+        "startup_seconds": start_s,
+        "load": load,
+    }
+
+
+def _timed(command: list[str]) -> tuple[float, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
+    began = time.perf_counter()
+    done = subprocess.run(  # noqa: S603 - our own command
+        command, stdout=subprocess.PIPE, check=True, encoding="utf-8", env=environment
+    )
+    return time.perf_counter() - began, done.stdout
+
+
+def _one(asked: argparse.Namespace) -> dict[str, Any]:
+    """What a child does and tells of itself."""
+    if asked.one == "nothing":
+        return {}
+    stream = Tile(TraceFile(asked.traces / TRACES[asked.one]), asked.requests)
+    result = simulate(stream, configuration(asked.policy[0]))
+    cpu_s = time.process_time()
+    data = result.to_json()
+    return {
+        "cpu_seconds": cpu_s,
+        "peak_rss_bytes": _peak_rss_bytes(),
+        "finished": data["requests"]["finished"],
+        "refused": sum(each["count"] for each in data["requests"]["refused"]),
+        "steps": data["steps"],
+        "preemptions": data["preemptions"]["total"],
+        "simulated_seconds": data["span_s"],
+        "running_busy_mean": data["running"]["busy_mean"],
+        "live_percent": data["states"]["live"]["mean_percent"],
+        "sha256": data["trace"]["sha256"],
+    }
+
+
+def _peak_rss_bytes() -> int | None:
+    """Most memory that this process had resident; None on Windows.
+
+    Linux's getrusage counts what the parent had when it forked; the status file does not.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _line(row: dict[str, Any]) -> str:
+    speed, cpu = row["requests"] / row["seconds"], row["requests"] / row["cpu_seconds"]
+    peak, load = row["peak_rss_bytes"], row["load"]
+    return (
+        f"{row['trace']:22} {row['policy']:13} {row['requests']:8,} {row['seconds']:7.2f} s"
+        f" {speed:9,.0f}/s {cpu:9,.0f}/s cpu"
+        f" {'-' if peak is None else f'{peak / 2**20:.0f}':>6} MiB"
+        f"  start {row['startup_seconds']:.2f} s  load {'-' if load is None else f'{load:.1f}'}"
+    )
+
+
+def _write(path: Path, rows: list[dict[str, Any]], asked: argparse.Namespace) -> None:
+    cells: dict[tuple[str, str, int], list[float]] = {}
+    for row in rows:
+        key = (row["trace"], row["policy"], row["requests"])
+        cells.setdefault(key, []).append(row["requests"] / row["seconds"])
+    medians = [
+        {
+            "trace": trace, "policy": policy, "requests": requests, "rounds": len(speeds),
+            "requests_per_second": statistics.median(speeds),
+            "lowest": min(speeds), "highest": max(speeds),
+        }
+        for (trace, policy, requests), speeds in cells.items()
+    ]  # fmt: skip
+    told = {
+        "model": MODEL, "gpu": GPU, "gpus": GPUS, "curve": asked.curve, "cores": os.cpu_count(),
+        "python": sys.version.split()[0], "config": configuration("paged").to_json(),
+    }  # fmt: skip
+    text = json.dumps({"about": told, "medians": medians, "rows": rows}, indent=1)
+    write_whole(path, f"{text}\n".encode())
+
+
+def _file(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"{path} is a directory; name a file, e.g. {path / 'sim.json'}"
+        )
+    return path
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m kvsim.bench", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--traces", type=Path, default=Path("../shared/traces"))
+    parser.add_argument("--out", type=_file, default=Path("reports/bench/sim.json"))
+    parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--policy", nargs="+", choices=POLICIES, default=list(POLICIES[:2]))
+    parser.add_argument("--trace", nargs="+", choices=list(TRACES), default=list(TRACES))
+    parser.add_argument("--curve", action="store_true", help="10 thousand to 1 million, paged")
+    parser.add_argument("--one", choices=["nothing", *TRACES], help=argparse.SUPPRESS)
+    return parser

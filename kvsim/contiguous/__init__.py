@@ -1,0 +1,1 @@
+"""Contiguous allocation: slabs, reservations, the buddy allocator."""

@@ -1,0 +1,223 @@
+"""Contiguous reservation: a request takes all the slots it may need before it starts.
+
+    piece of 2^k slots   [ live ........ | written later ... | never written ... | rounding ]
+                           written so far  until it ends       reserved too much   the buddy's
+    free pieces          [ hole: too small for the next waiting request ] [ free ]
+
+Orca's policies, as the PagedAttention paper (arXiv 2309.06180, section 6.1) defines its baselines.
+Each asks for slots, and the buddy allocator rounds that up to a power of two:
+
+    max      every request gets the maximum length
+    pow2     the output is foreseen up to the next power of two: 25 tokens as 32
+    oracle   the output is known
+
+A request of p prompt and n new tokens holds p + n - 1 slots at its end, so that is what ``oracle``
+takes; ``pow2`` takes the same for its foreseen output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvsim.contiguous.buddy import BuddyAllocator, BuddyError, Piece, round_up
+from kvsim.core.request import final_tokens
+
+ReservationPolicy = Literal["max", "pow2", "oracle"]
+POLICIES: tuple[ReservationPolicy, ...] = ("max", "pow2", "oracle")
+
+
+class ReservationError(Exception):
+    """A request that cannot be served as it is asked for."""
+
+
+def reserved_slots(
+    policy: ReservationPolicy, prompt_tokens: int, new_tokens: int, max_length: int
+) -> int:
+    """Slots that a request asks for; the true ``new_tokens`` are not known to ``max``.
+
+    Raises:
+        ReservationError: the request is longer than ``max_length``, or a length is below 1.
+    """
+    if prompt_tokens < 1 or new_tokens < 1:
+        raise ReservationError(f"{prompt_tokens} prompt and {new_tokens} new tokens")
+    final = final_tokens(prompt_tokens, new_tokens)
+    if final > max_length:
+        raise ReservationError(f"{final} slots needed, the maximum length is {max_length}")
+    if policy == "max":
+        return max_length
+    if policy == "pow2":
+        return min(final_tokens(prompt_tokens, round_up(new_tokens)), max_length)
+    return final
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationCounts:
+    """Slots of the pool at one moment; they sum to it.
+
+    Attributes:
+        live: written, of requests that run.
+        written_later: reserved, and written before the request ends.
+        never_written: reserved beyond the request's end (internal fragmentation).
+        rounding: added by the allocator to a power of two.
+        hole: free, in pieces too small for the next waiting request (external fragmentation).
+        free: the other free ones.
+    """
+
+    live: int
+    written_later: int
+    never_written: int
+    rounding: int
+    hole: int
+    free: int
+
+    @property
+    def total(self) -> int:
+        """All slots of the pool."""
+        return (
+            self.live
+            + self.written_later
+            + self.never_written
+            + self.rounding
+            + self.hole
+            + self.free
+        )
+
+
+@dataclass(slots=True)
+class _Holder:
+    piece: Piece
+    final: int
+    written: int = 0
+
+
+class ReservationPool:
+    """A pool of slots from which requests reserve, and the sums of what became of them.
+
+    Admission and release cost what the buddy allocator costs, writing and counting a constant.
+
+    Args:
+        capacity: slots of the pool.
+        policy: how much a request asks for.
+        max_length: slots of the longest request.
+    """
+
+    def __init__(self, capacity: int, policy: ReservationPolicy, max_length: int) -> None:
+        self.policy = policy
+        self.max_length = max_length
+        self.buddy = BuddyAllocator(capacity)
+        self._holders: dict[int, _Holder] = {}
+        self._live = self._final = self._asked = self._held = 0
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def asks(self, prompt_tokens: int, new_tokens: int) -> int:
+        """Slots that such a request asks for.
+
+        Raises:
+            ReservationError: longer than the maximum length, or than the empty pool can give.
+        """
+        slots = reserved_slots(self.policy, prompt_tokens, new_tokens, self.max_length)
+        if not self.buddy.ever_fits(slots):
+            raise ReservationError(f"no pool of {self.buddy.capacity} slots has {slots} in a row")
+        return slots
+
+    def fits(self, prompt_tokens: int, new_tokens: int) -> bool:
+        """Whether such a request can start now.
+
+        Raises:
+            ReservationError: see :meth:`asks`.
+        """
+        return self.buddy.fits(self.asks(prompt_tokens, new_tokens))
+
+    def admit(self, request: int, prompt_tokens: int, new_tokens: int) -> Piece:
+        """Reserve; nothing is written yet.
+
+        Raises:
+            ReservationError: see :meth:`asks`, or the request holds a piece already.
+            kvsim.contiguous.buddy.OutOfSlotsError: no piece is free that is large enough.
+        """
+        if request in self._holders:
+            raise ReservationError(f"request {request} holds a piece already")
+        piece = self.buddy.allocate(self.asks(prompt_tokens, new_tokens))
+        final = final_tokens(prompt_tokens, new_tokens)
+        self._holders[request] = _Holder(piece, final)
+        self._final += final
+        self._asked += piece.asked
+        self._held += piece.size
+        return piece
+
+    def write(self, request: int, tokens: int) -> None:
+        """``tokens`` more slots of ``request`` are written.
+
+        Raises:
+            ReservationError: it holds nothing, or would write beyond its end.
+        """
+        holder = self._holder(request)
+        if tokens < 0 or holder.written + tokens > holder.final:
+            raise ReservationError(
+                f"request {request} of {holder.final} slots writes {tokens} after {holder.written}"
+            )
+        holder.written += tokens
+        self._live += tokens
+
+    def written(self, request: int) -> int:
+        """Slots that ``request`` has written."""
+        return self._holder(request).written
+
+    def release(self, request: int) -> Piece:
+        """End a request, early or not, and take its piece back.
+
+        Raises:
+            ReservationError: it holds nothing.
+        """
+        holder = self._holder(request)
+        del self._holders[request]
+        self._live -= holder.written
+        self._final -= holder.final
+        self._asked -= holder.piece.asked
+        self._held -= holder.piece.size
+        return self.buddy.free(holder.piece.start)
+
+    def counts(self, next_slots: int | None = None, ahead: int = 0) -> ReservationCounts:
+        """Where every slot stands.
+
+        Args:
+            next_slots: what the next waiting request asks for; without one there are no holes.
+            ahead: slots written by requests together that :meth:`write` has not been told of yet.
+        """
+        holes = self.buddy.holes(next_slots) if next_slots else 0
+        return ReservationCounts(
+            live=self._live + ahead,
+            written_later=self._final - self._live - ahead,
+            never_written=self._asked - self._final,
+            rounding=self._held - self._asked,
+            hole=holes,
+            free=self.buddy.free_slots - holes,
+        )
+
+    def check_integrity(self) -> None:
+        """Count everything again, request by request.
+
+        Raises:
+            kvsim.contiguous.buddy.BuddyError: the sums or the allocator's records are wrong.
+        """
+        self.buddy.check_integrity()
+        holders = self._holders.values()
+        again = (
+            sum(h.written for h in holders),
+            sum(h.final for h in holders),
+            sum(h.piece.asked for h in holders),
+            sum(h.piece.size for h in holders),
+        )
+        if again != (self._live, self._final, self._asked, self._held):
+            raise BuddyError("the sums of the reservations are wrong")
+        if {h.piece.start for h in holders} != {piece.start for piece in self.buddy.held}:
+            raise BuddyError("a piece is held by nobody")
+
+    def _holder(self, request: int) -> _Holder:
+        holder = self._holders.get(request)
+        if holder is None:
+            raise ReservationError(f"request {request} holds nothing")
+        return holder

@@ -1,0 +1,1 @@
+"""Scheduler, block pool and the step plan that both the engine and the simulator follow."""

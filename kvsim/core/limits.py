@@ -1,0 +1,68 @@
+"""What a scheduler is told once: limits, policies; and how it says no."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvsim.core.queues import Policy
+
+
+class RequestRefusedError(Exception):
+    """The request could never run, whatever else ends: it was not queued.
+
+    ``needed`` and ``available`` are in units of ``limit``: blocks of the pool, running sequences
+    (seqs), or tokens computed in one step.
+    """
+
+    def __init__(
+        self,
+        request: int,
+        needed: int,
+        available: int,
+        limit: Literal["blocks", "seqs", "tokens"] = "blocks",
+    ) -> None:
+        super().__init__(f"request {request} needs {needed} {limit}, there are {available}")
+        self.request = request
+        self.needed = needed
+        self.available = available
+        self.limit = limit
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Limits and policies.
+
+    Attributes:
+        max_num_seqs: requests running at the same time; a beam search counts as its width.
+        max_num_batched_tokens: tokens computed in one step.
+        long_prefill_token_threshold: tokens that a step computes of one request while there are
+            others, so that a long prompt does not keep them waiting; 0: no such limit.
+        watermark_blocks: free blocks that admission leaves for requests already running.
+        policy: fcfs, or priority (priority, then arrival).
+        preemption: what becomes of a victim's blocks.
+        host_blocks: blocks of host memory for swapped requests; without room, recompute.
+        prefix_caching: keep and find full blocks by their content.
+
+    Raises:
+        ValueError: a limit out of range, an unknown policy.
+    """
+
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    long_prefill_token_threshold: int = 0
+    watermark_blocks: int = 0
+    policy: Policy = "fcfs"
+    preemption: Literal["recompute", "swap"] = "recompute"
+    host_blocks: int = 0
+    prefix_caching: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_num_seqs < 1 or self.max_num_batched_tokens < 1:
+            raise ValueError(f"limits must be positive: {self}")
+        if min(self.watermark_blocks, self.host_blocks, self.long_prefill_token_threshold) < 0:
+            raise ValueError(f"limits must not be negative: {self}")
+        if self.policy not in ("fcfs", "priority"):
+            raise ValueError(f"unknown policy {self.policy!r}")
+        if self.preemption not in ("recompute", "swap"):
+            raise ValueError(f"unknown preemption {self.preemption!r}")

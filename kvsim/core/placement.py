@@ -1,0 +1,149 @@
+"""Gives requests the blocks that their next chunks write to.
+
+admission    a table begins with cached blocks (share), or comes back from the host (swap in)
+each step    copy a shared block before it is written, append new ones (allocate)
+catching up  the beams of a preempted search are computed anew one after another:
+
+    beam 7   computed 0 ............. known - 1    first, in chunks as the budget allows
+    beam 9   shares 7's first blocks, then its own part
+    all      the newest token of each, together in one step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kvsim.core.blocks import BlockPool, blocks_needed
+from kvsim.core.draft import (
+    Draft,
+    append_blocks,
+    missing_blocks,
+    new_blocks,
+    next_chunk,
+    take_blocks,
+)
+from kvsim.core.group import Group
+from kvsim.core.preemption import Preemption
+from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.request import Request
+from kvsim.core.step import BlockOp, Chunk, OpKind
+
+MakeRoom = Callable[[Group, Sequence[Chunk], Draft], bool]
+
+
+class Placement:
+    """Admits groups and carries them on, as far as blocks and the token budget go."""
+
+    def __init__(self, pool: BlockPool, cache: PrefixCache, preemption: Preemption) -> None:
+        self.pool = pool
+        self.cache = cache
+        self.preemption = preemption
+
+    def admit(self, group: Group, draft: Draft, reserve: int) -> bool:
+        """Give a waiting group what it begins with; False: no room beside ``reserve`` blocks."""
+        if group.swapped:
+            return self._swap_in(group, draft, reserve)
+        return self._start(group, draft, reserve)
+
+    def advance(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
+        """Plan what a running group computes; False if it had to give way itself.
+
+        Args:
+            make_room: preempts until chunks fit, and says whether their group is still there.
+        """
+        if len(group.members) == 1:
+            return self._advance_alone(group, draft, make_room)
+        if not group.level:
+            return self._catch_up(group, draft, make_room)
+        chunks = group.chunks(draft.budget, draft.allowance)
+        if not make_room(group, chunks, draft):
+            return False
+        for member, chunk in zip(group.members, chunks, strict=False):
+            self._take(member, chunk, draft)
+        return True
+
+    def _start(self, group: Group, draft: Draft, reserve: int) -> bool:
+        leader = group.members[0]
+        hits = self.cache.find(leader)
+        size = self.pool.block_size
+        if len(group.members) > 1:
+            needed = group.known_blocks(size)
+        else:
+            start = len(hits) * size
+            needed = blocks_needed(start + min(leader.known - start, draft.allowance), size)
+        revived = self.pool.count_cached(hits)
+        if needed - len(hits) + reserve > self.pool.num_free - revived:
+            return False
+        self.cache.count(leader, hits, draft.step)
+        self.cache.count_orphaned(leader, len(hits))
+        self._begin_with(leader, hits, draft)
+        return True
+
+    def _swap_in(self, group: Group, draft: Draft, reserve: int) -> bool:
+        host = self.preemption.host
+        assert host is not None
+        chunks = group.chunks(draft.budget, draft.allowance)
+        needed = self.preemption.host_blocks(group) + missing_blocks(host, chunks)
+        if not chunks or needed + reserve > self.pool.num_free:
+            return False
+        self.preemption.swap_in(group, draft)
+        return True
+
+    def _catch_up(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
+        """Compute beams anew, all but the newest token of each."""
+        for member in group.members:
+            if not draft.budget:
+                break
+            if not self.pool.table(member.id):
+                self._rejoin(member, group, draft)
+            count = min(member.known - 1 - member.computed, draft.allowance)
+            if not count:
+                continue
+            chunk = Chunk(member.id, member.computed, count, samples=False)
+            if not make_room(group, (chunk,), draft):
+                return False
+            self._take(member, chunk, draft)
+        return True
+
+    def _advance_alone(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
+        """As :meth:`advance`, for a request alone."""
+        request, pool = group.members[0], self.pool
+        chunk = next_chunk(request, draft.allowance)
+        if pool.extra_references:
+            if not make_room(group, (chunk,), draft):
+                return False
+            self._take(request, chunk, draft)
+            return True
+        # Nothing is shared, so nothing is copied.
+        missing = new_blocks(pool, chunk)
+        if missing > 0:
+            if missing > pool.num_free and not make_room(group, (chunk,), draft):
+                return False
+            append_blocks(pool, chunk.request, missing, draft)
+        draft.compute(chunk)
+        self.cache.publish(request, chunk.start + chunk.count, draft.step)
+        return True
+
+    def _rejoin(self, member: Request, group: Group, draft: Draft) -> None:
+        """Share what ``member`` has in common with a sibling, and what else is cached of it."""
+        sibling, common = group.origins.get(member.id, (member.id, 0))
+        cached = self.cache.find_written(member, draft.step)[common:]
+        self.cache.count(member, cached, draft.step)
+        blocks = [*self.pool.table(sibling)[:common], *cached]
+        self._begin_with(member, blocks, draft, (sibling,))
+
+    def _begin_with(
+        self, request: Request, blocks: Sequence[int], draft: Draft, owners: Sequence[int] = ()
+    ) -> None:
+        tokens = len(blocks) * self.pool.block_size
+        if blocks:
+            self.pool.share(request.id, blocks, owners)
+            if draft.lists:
+                draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(blocks), tokens=tokens))
+        request.computed, request.published = tokens, len(blocks)
+
+    def _take(self, request: Request, chunk: Chunk, draft: Draft) -> None:
+        """Plan ``chunk`` with the blocks that it writes to; there is room."""
+        take_blocks(self.pool, chunk, draft)
+        draft.compute(chunk)
+        self.cache.publish(request, chunk.start + chunk.count, draft.step)

@@ -1,0 +1,193 @@
+"""What a block pool knows: errors, places, the records of its blocks, and whether they agree."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+Key = Hashable
+_BLOCKS_AT_ONCE = 1024
+
+
+class PoolError(Exception):
+    """A block operation that must not happen; the pool is as it was before."""
+
+
+class OutOfBlocksError(PoolError):
+    """Fewer blocks are free or evictable than were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where one position of a request is: ``table[logical] == physical``, slot ``offset`` in it."""
+
+    logical: int
+    physical: int
+    offset: int
+
+
+def blocks_needed(tokens: int, block_size: int) -> int:
+    """Number of blocks of ``block_size`` slots that hold ``tokens`` tokens."""
+    return -(-tokens // block_size)
+
+
+def locate(table: Sequence[int], position: int, block_size: int) -> Location:
+    """Map ``position`` through a block table.
+
+    Raises:
+        PoolError: the table does not reach ``position``.
+    """
+    logical, offset = divmod(position, block_size)
+    if position < 0 or logical >= len(table):
+        raise PoolError(f"position {position} is outside a table of {len(table)} blocks")
+    return Location(logical, table[logical], offset)
+
+
+def some_blocks(blocks: Iterable[int] = ()) -> array[int]:
+    """Numbers of blocks, side by side in memory."""
+    return array("i", blocks)
+
+
+class PoolState:
+    """The records of a pool, to be read; see :class:`kvsim.core.blocks.BlockPool`.
+
+    Raises:
+        ValueError: a size below 1.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"a pool needs blocks and slots, not {num_blocks} x {block_size}")
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._tables: dict[int, array[int]] = {}
+        # A stack of which the first ``_top`` are taken: its other end is handed out first, and
+        # what is given back goes there. Both are copies of memory, whole tables at a time. It ends
+        # with the blocks that were ever needed: the size of a pool may be a number in a file.
+        self._stack = some_blocks()
+        self._top = 0
+        # Ownerless blocks with content, least recently used first.
+        self._evictable: OrderedDict[int, None] = OrderedDict()
+        self._by_key: dict[Key, int] = {}
+        self._keys: dict[int, Key] = {}
+        # Who published a block, and in which step; of blocks that have lost their content too.
+        self._origins: dict[int, tuple[int, int]] = {}
+        self._evicted: list[int] = []
+        # Owners beyond the first, of shared blocks only, and over all of them.
+        self._more: dict[int, int] = {}
+        self._extra = 0
+
+    # -- what is there ---------------------------------------------------------------------
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that can be handed out: nobody owns them. Cached ones count."""
+        return self.num_blocks - self._top + len(self._evictable)
+
+    @property
+    def num_owned(self) -> int:
+        """Blocks that at least one request owns."""
+        return self.num_blocks - self.num_free
+
+    @property
+    def extra_references(self) -> int:
+        """Table entries beyond one for each owned block: what sharing saves."""
+        return self._extra
+
+    @property
+    def num_cached(self) -> int:
+        """Blocks that nobody owns and whose content is kept."""
+        return len(self._evictable)
+
+    def occupancy(self) -> tuple[int, int, int]:
+        """Blocks owned, blocks cached, and table entries beyond one for each owned block."""
+        cached = len(self._evictable)
+        return self._top - cached, cached, self._extra
+
+    @property
+    def cached(self) -> tuple[int, ...]:
+        """The cached blocks, in the order in which they would be evicted."""
+        return tuple(self._evictable)
+
+    def _free(self) -> Sequence[int]:
+        """Blocks without owner and content, in the order in which they are handed out."""
+        return (*self._stack[self._top :], *range(len(self._stack), self.num_blocks))
+
+    def _reach(self, end: int) -> None:
+        """Have at least ``end`` blocks on the stack, of those that there are."""
+        known = len(self._stack)
+        ahead = max(end, 2 * known, _BLOCKS_AT_ONCE)
+        self._stack.extend(range(known, min(ahead, self.num_blocks)))
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """Requests that hold at least one block."""
+        return tuple(self._tables)
+
+    def table(self, request: int) -> Sequence[int]:
+        """Physical blocks of ``request`` in logical order; empty when it holds none."""
+        return self._tables.get(request, ())
+
+    def references(self, block: int) -> int:
+        """How many requests own ``block``, for whoever looks into a pool from outside.
+
+        Searches the tables unless it is shared; the pool itself need not know.
+        """
+        if block in self._more:
+            return self._more[block] + 1
+        return int(any(block in table for table in self._tables.values()))
+
+    def other_owners(self, block: int) -> int:
+        """How many requests own ``block`` beside one that does."""
+        return self._more.get(block, 0)
+
+    def locate(self, request: int, position: int) -> Location:
+        """Map a position of ``request`` to its physical block and offset.
+
+        Raises:
+            PoolError: the request's table does not reach that position.
+        """
+        return locate(self.table(request), position, self.block_size)
+
+    # -- trust -----------------------------------------------------------------------------
+
+    def check_integrity(self) -> None:
+        """Compare the pool's records with each other; visits every block.
+
+        Raises:
+            PoolError: a block is lost, held twice or counted wrongly.
+        """
+        held = Counter(block for table in self._tables.values() for block in table)
+        free = Counter(self._free())
+        free.update(self.cached)
+        if any(count != 1 for count in free.values()):
+            raise PoolError("a block stands twice in the free queues")
+        if strangers := (held.keys() | free.keys()) - set(range(self.num_blocks)):
+            raise PoolError(f"no such blocks in the pool: {sorted(strangers)}")
+        for request, table in self._tables.items():
+            if not table or len(set(table)) != len(table):
+                raise PoolError(f"the table of request {request} is empty or repeats a block")
+        if self._extra != sum(held.values()) - len(held):
+            raise PoolError(f"{self._extra} extra owners are counted, which is wrong")
+        self._check_owners(held)
+        for block in range(self.num_blocks):
+            if (block in held) == (block in free):
+                raise PoolError(f"block {block} has {held[block]} owners: wrong in the free queues")
+        self._check_keys()
+
+    def _check_owners(self, held: Counter[int]) -> None:
+        if self._more != {block: owners - 1 for block, owners in held.items() if owners > 1}:
+            raise PoolError("the owners of shared blocks are counted wrongly")
+
+    def _check_keys(self) -> None:
+        for block, key in self._keys.items():
+            if self._by_key.get(key) != block:
+                raise PoolError(f"block {block} has a key under which it is not found")
+        if len(self._by_key) != len(self._keys):
+            raise PoolError("a key leads to a block that does not know it")
+        if any(block not in self._keys for block in self._evictable):
+            raise PoolError("a cached block has no key")
+        if any(block in self._keys for block in self._free()):
+            raise PoolError("a block without content has a key")

@@ -1,0 +1,121 @@
+"""How requests lose their blocks and get them back.
+
+    recompute   table [ 3 | 7 | 2 ]  ->  free          later: computed anew, in any blocks
+    swap        table [ 3 | 7 | 2 ]  ->  host [ 0 | 1 | 2 ]  ->  table [ 9 | 4 | 5 ]
+
+The beams of a search go together, and blocks that they share stay shared:
+
+    beam 7      table [ 3 | 7 | 2 ]  ->  host [ 0 | 1 | 2 ]  ->  table [ 9 | 4 | 5 ]   swap in 9 4 5
+    beam 9      table [ 3 | 7 | 6 ]  ->  host [ 0 | 1 | 3 ]  ->  table [ 9 | 4 | 8 ]   share 9 4
+                                                                                       swap in 8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from kvsim.core.blocks import BlockPool
+from kvsim.core.draft import Draft, allocate
+from kvsim.core.group import Group
+from kvsim.core.limits import SchedulerConfig
+from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.request import Request
+from kvsim.core.step import BlockOp, OpKind
+
+
+class Preemption:
+    """Takes blocks away from requests, and owns the host blocks that keep their content."""
+
+    def __init__(self, pool: BlockPool, cache: PrefixCache, config: SchedulerConfig) -> None:
+        self.pool = pool
+        self.cache = cache
+        self.config = config
+        count = config.host_blocks
+        self.host = BlockPool(count, pool.block_size) if count else None
+
+    def preempt(self, group: Group, draft: Draft) -> None:
+        """Take all blocks of ``group``, in the way the configuration says where possible."""
+        swap = self._can_swap(group)
+        if not swap:
+            group.remember_origins(self.pool)
+        hosts: dict[int, int] = {}
+        for member in group.members:
+            draft.withdraw(member.id)
+            if not self.pool.table(member.id):
+                continue  # a beam whose turn to be computed anew had not come
+            member.preemptions += 1
+            draft.preempted.append(member.id)
+            if swap:
+                taken = self._host_blocks(member, group, hosts)
+                draft.ops.append(self.give_back(member, OpKind.SWAP_OUT, taken))
+                member.swapped = True
+            else:
+                draft.ops.append(self.give_back(member))
+                member.reached = max(member.reached, member.computed)
+                member.computed = member.published = 0
+
+    def swap_in(self, group: Group, draft: Draft) -> None:
+        """Bring the blocks of ``group`` back; there is room."""
+        assert self.host is not None
+        back: dict[int, int] = {}
+        members = [member.id for member in group.members]
+        for member in group.members:
+            hosts = tuple(self.host.table(member.id))
+            lead = _leading(hosts, back)
+            if lead:
+                leading = [back[block] for block in hosts[:lead]]
+                shared = tuple(self.pool.share(member.id, leading, members))
+                tokens = min(lead * self.pool.block_size, member.computed)
+                draft.ops.append(BlockOp(OpKind.SHARE, member.id, shared, tokens=tokens))
+            blocks = allocate(self.pool, member.id, len(hosts) - lead, draft)
+            self.host.free(member.id)
+            draft.ops.append(BlockOp(OpKind.SWAP_IN, member.id, blocks, hosts[lead:]))
+            back.update(zip(hosts[lead:], blocks, strict=True))
+            member.swapped = False
+
+    def host_blocks(self, group: Group) -> int:
+        """Device blocks that a swapped group takes when it comes back."""
+        assert self.host is not None
+        return _distinct([self.host.table(member.id) for member in group.members])
+
+    def give_back(
+        self, request: Request, kind: OpKind = OpKind.FREE, hosts: tuple[int, ...] = ()
+    ) -> BlockOp:
+        """Free the blocks of ``request``; what it published and has not written is retracted."""
+        self.cache.retract_unwritten(request)
+        blocks, kept = self.pool.release(request.id)
+        return BlockOp(kind, request.id, blocks, hosts, kept)
+
+    def _can_swap(self, group: Group) -> bool:
+        if self.config.preemption != "swap" or self.host is None or not group.members[0].computed:
+            return False
+        if len(group.members) > 1 and not group.level:
+            return False  # some of its beams hold nothing yet
+        tables = [self.pool.table(member.id) for member in group.members]
+        return _distinct(tables) <= self.host.num_free
+
+    def _host_blocks(self, member: Request, group: Group, hosts: dict[int, int]) -> tuple[int, ...]:
+        """Host blocks for ``member``; ``hosts`` are those that siblings' blocks went to."""
+        assert self.host is not None
+        table = self.pool.table(member.id)
+        lead = _leading(table, hosts)
+        members = [each.id for each in group.members]
+        self.host.share(member.id, [hosts[block] for block in table[:lead]], members)
+        new = self.host.allocate(member.id, len(table) - lead)
+        hosts.update(zip(table[lead:], new, strict=True))
+        return tuple(self.host.table(member.id))
+
+
+def _leading(table: Sequence[int], known: Container[int]) -> int:
+    """How many of the first blocks of ``table`` are known without a gap."""
+    return next((i for i, block in enumerate(table) if block not in known), len(table))
+
+
+def _distinct(tables: Sequence[Sequence[int]]) -> int:
+    """Blocks of all tables, if each table shares what it begins with."""
+    seen: set[int] = set()
+    count = 0
+    for table in tables:
+        count += len(table) - _leading(table, seen)
+        seen.update(table)
+    return count

@@ -1,0 +1,323 @@
+"""Continuous batching over a block pool: who runs in each step, on which blocks.
+
+A request waits, runs, and ends. Each step, running requests come first, oldest first; what is
+left of the token budget admits waiting ones in the order of the policy. A prompt that exceeds
+the budget is computed in chunks beside the decoding of others. When no block is left for a
+running request, one is preempted: the newest (or the least urgent) gives its blocks back and
+waits again. It later computes its tokens anew (recompute), or its blocks are copied to host
+memory and back (swap).
+
+With a prefix cache, full blocks are published under keys as they are filled, and a request that
+is admitted begins with the longest prefix that is there; its last known token is always
+computed. Forked requests share all their blocks, and a shared block is copied when it is
+written. The beams of a beam search are forks that run, wait and give way as one (see
+:mod:`kvsim.core.group`).
+
+The scheduler counts tokens and never sees one: whoever executes a plan tells it which requests
+met a stop token, and gives keys for full blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kvsim.core.blocks import BlockPool
+from kvsim.core.draft import Draft, missing_blocks
+from kvsim.core.group import Group, most_blocks
+from kvsim.core.limits import RequestRefusedError, SchedulerConfig
+from kvsim.core.placement import Placement
+from kvsim.core.preemption import Preemption
+from kvsim.core.prefix import PrefixStats
+from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.queues import victim, waiting_queue
+from kvsim.core.request import Request
+from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
+
+__all__ = ["Request", "RequestRefusedError", "Scheduler", "SchedulerConfig"]
+
+
+class Scheduler:
+    """Plans steps over ``pool``; see the module's description for the rules."""
+
+    def __init__(self, pool: BlockPool, config: SchedulerConfig | None = None) -> None:
+        self.pool = pool
+        self.config = config or SchedulerConfig()
+        self._cache = PrefixCache(pool, self.config.prefix_caching)
+        self._preemption = Preemption(pool, self._cache, self.config)
+        self._placement = Placement(pool, self._cache, self._preemption)
+        self._waiting = waiting_queue(self.config.policy)
+        self._running: list[Group] = []
+        self._requests: dict[int, Request] = {}
+        self._groups: dict[int, Group] = {}
+        self._arrivals = 0
+        self._step = 0
+        self._finished: list[Finish] = []
+        # Operations done since the last plan, in order: the next plan lists them first.
+        self._pending: list[BlockOp] = []
+
+    # -- what is there ---------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """True while a request waits or runs, or something done has not been planned yet."""
+        return bool(self._waiting or self._running or self._finished or self._pending)
+
+    @property
+    def stats(self) -> PrefixStats:
+        """What the prefix cache found."""
+        return self._cache.stats
+
+    @property
+    def orphaned_blocks(self) -> int:
+        """Blocks that admitted requests asked for, and that a missing one before them hid."""
+        return self._cache.orphaned
+
+    @property
+    def found_late(self) -> int:
+        """Tokens found after a preemption that the request had never had before."""
+        return self._cache.found_late
+
+    @property
+    def host(self) -> BlockPool | None:
+        """Host blocks of requests that are swapped out; None where there are none."""
+        return self._preemption.host
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """Ids of queued requests, next first."""
+        return tuple(member.id for group in self._waiting for member in group.members)
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """Ids of running requests, oldest first."""
+        return tuple(member.id for group in self._running for member in group.members)
+
+    def computed(self) -> dict[int, int]:
+        """Positions computed, and so written, for each running request."""
+        return {m.id: m.computed for group in self._running for m in group.members}
+
+    # -- requests come and go --------------------------------------------------------------
+
+    def add(self, request: Request) -> None:
+        """Queue a request; with ``beams`` above 1, the first of that many beams.
+
+        Raises:
+            ValueError: the id is in use, no prompt token, or no token to generate.
+            RequestRefusedError: even alone it would not fit: into the pool, with all its beams
+                parting at the first token, or as so many sequences into one step.
+        """
+        if request.id in self._requests:
+            raise ValueError(f"request {request.id} is already there")
+        if min(request.prompt_tokens, request.max_new_tokens, request.beams) < 1:
+            raise ValueError(f"request {request.id} needs a prompt, a beam and a new token")
+        self._refuse_if_too_large(request)
+        self._waiting.push(self._arrive(request))
+
+    def fork(self, parent_id: int, child: Request) -> None:
+        """Let ``child`` go on from where its running parent is, sharing all its blocks.
+
+        The child's counts of tokens are set to the parent's; its ``max_new_tokens`` is its own.
+        It runs at once, beyond the limit of running requests if need be; as a beam of the same
+        search if the parent is one.
+
+        Raises:
+            ValueError: the parent does not run, the child's id is in use, or the search has all
+                its beams or some that are not computed.
+        """
+        parent, group = self._requests.get(parent_id), self._groups.get(parent_id)
+        if parent is None or group not in self._running:
+            raise ValueError(f"request {parent_id} does not run and cannot be forked")
+        if child.id in self._requests:
+            raise ValueError(f"request {child.id} is already there")
+        if group.width > 1 and (len(group.members) == group.width or not group.level):
+            raise ValueError(f"request {parent_id} cannot be forked into one more beam now")
+        child.prompt_tokens, child.generated = parent.prompt_tokens, parent.generated
+        child.computed, child.published = parent.computed, parent.published
+        blocks = tuple(self.pool.share(child.id, self.pool.table(parent_id), (parent_id,)))
+        self._pending.append(BlockOp(OpKind.SHARE, child.id, blocks, tokens=child.computed))
+        if group.width > 1:
+            self._arrive(child, group)
+        else:
+            self._running.append(self._arrive(child))
+
+    def abort(self, request_id: int) -> bool:
+        """End a waiting or running request now; its blocks are free at once.
+
+        A beam takes the beams of its search with it. Returns whether there was such a request.
+        """
+        return self.finish(request_id, FinishReason.ABORTED)
+
+    def finish(self, request_id: int, reason: FinishReason) -> bool:
+        """As :meth:`abort`, for any reason that the scheduler cannot know."""
+        group = self._groups.get(request_id)
+        if group is None:
+            return False
+        for member in tuple(group.members):
+            self._end(member, reason)
+        return True
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content, as after a change of weights; the next plan evicts it.
+
+        False, and nothing done, while a request holds blocks. Counters go on.
+        """
+        cached = self._cache.reset()
+        if cached is None:
+            return False
+        if cached:
+            self._pending.append(BlockOp(OpKind.EVICT, None, cached))
+        return True
+
+    # -- steps -----------------------------------------------------------------------------
+
+    def schedule(self) -> StepPlan:
+        """Plan the next step. Blocks are already handed out when it returns."""
+        draft = self._draft()
+        finished, self._finished, self._pending = self._finished, [], []
+        self._continue_running(draft)
+        if not draft.preempted:
+            self._admit_waiting(draft)
+        plan = StepPlan(
+            step=self._step,
+            ops=tuple(draft.ops),
+            chunks=tuple(draft.chunks),
+            preempted=tuple(draft.preempted),
+            finished=tuple(finished),
+            waiting=len(self._waiting),
+        )
+        self._step += 1
+        return plan
+
+    def complete(
+        self,
+        plan: StepPlan,
+        stopped: Collection[int] = (),
+        forks: Mapping[int, Sequence[Request]] | None = None,
+        pruned: Collection[int] = (),
+    ) -> tuple[Finish, ...]:
+        """Take note that ``plan`` was executed; ``stopped`` met a stop token in it.
+
+        ``forks`` are children that begin with this step's token (see :meth:`fork`); ``pruned``
+        are beams without a continuation. Requests that end here give their blocks back at once;
+        the next plan lists both. Chunks of requests that were aborted while the plan ran are
+        ignored.
+        """
+        before = len(self._finished)
+        sampled = self._note_chunks(plan.chunks)
+        # Beams that end make room in their search for those that begin.
+        for request in sampled:
+            if request.id in pruned:
+                self._end(request, FinishReason.PRUNED)
+            elif request.beams > 1 and request.id in stopped:
+                self._end(request, FinishReason.STOP)
+        for request in sampled:
+            if request.id not in self._requests:
+                continue
+            children = (forks or {}).get(request.id, ())
+            for child in children:
+                self.fork(request.id, child)
+            for one in (request, *children):
+                if one.id in stopped:
+                    self._end(one, FinishReason.STOP)
+                elif one.generated >= one.max_new_tokens:
+                    self._end(one, FinishReason.LENGTH)
+        return tuple(self._finished[before:])
+
+    def _draft(self) -> Draft:
+        """An empty plan; a long prefill is cut short in it while there are others."""
+        threshold = self.config.long_prefill_token_threshold
+        cap = threshold if threshold and len(self._groups) > 1 else None
+        return Draft(self._step, self.config.max_num_batched_tokens, self._pending, cap)
+
+    def _note_chunks(self, chunks: Sequence[Chunk]) -> list[Request]:
+        """Count what was computed; the requests that have a new token now."""
+        sampled = []
+        for chunk in chunks:
+            request = self._requests.get(chunk.request)
+            if request is None:
+                continue
+            request.computed = chunk.start + chunk.count
+            if chunk.samples:
+                request.generated += 1
+                sampled.append(request)
+        return sampled
+
+    def _continue_running(self, draft: Draft) -> None:
+        index = 0
+        while index < len(self._running) and draft.budget:
+            group = self._running[index]
+            if not self._advance(group, draft):
+                continue  # the group itself had to give way; the next one stands in its place
+            # A victim further up the list has moved this group down.
+            index = (self._running.index(group) if draft.preempted else index) + 1
+
+    def _admit_waiting(self, draft: Draft) -> None:
+        seats = self.config.max_num_seqs - self._seats_taken()
+        while self._waiting and draft.budget:
+            group = self._waiting.peek()
+            seats -= group.width
+            # A lone group may use the blocks that admission leaves free.
+            reserve = self.config.watermark_blocks if self._running else 0
+            if seats < 0 or not self._placement.admit(group, draft, reserve):
+                return  # nobody overtakes
+            self._waiting.pop()
+            self._running.append(group)
+            self._advance(group, draft)
+
+    def _advance(self, group: Group, draft: Draft) -> bool:
+        """Plan the next chunks of a running group; False if it had to give way."""
+        return self._placement.advance(group, draft, self._make_room)
+
+    def _make_room(self, group: Group, chunks: Sequence[Chunk], draft: Draft) -> bool:
+        """Preempt until ``chunks`` fit; False if ``group`` itself had to go."""
+        while missing_blocks(self.pool, chunks) > self.pool.num_free:
+            loser = victim(self._running, self.config.policy)
+            self._running.remove(loser)
+            self._preemption.preempt(loser, draft)
+            self._waiting.push_back_in(loser)
+            if loser is group:
+                return False
+        return True
+
+    def _seats_taken(self) -> int:
+        """Running requests, and the most that running searches may have of beams."""
+        return sum(group.width for group in self._running)
+
+    # -- ends ------------------------------------------------------------------------------
+
+    def _refuse_if_too_large(self, request: Request) -> None:
+        size, config, beams = self.pool.block_size, self.config, request.beams
+        needed = most_blocks(request, beams, size)
+        if needed > self.pool.num_blocks:
+            raise RequestRefusedError(request.id, needed, self.pool.num_blocks)
+        if beams > config.max_num_seqs:
+            raise RequestRefusedError(request.id, beams, config.max_num_seqs, "seqs")
+        if beams > config.max_num_batched_tokens:
+            raise RequestRefusedError(request.id, beams, config.max_num_batched_tokens, "tokens")
+
+    def _arrive(self, request: Request, group: Group | None = None) -> Group:
+        """Register a request, in a group of its own unless one is given."""
+        request.arrival = self._arrivals
+        self._arrivals += 1
+        if group is None:
+            group = Group([], request.beams, request.rank)
+        group.members.append(request)
+        request.beams = group.width
+        self._requests[request.id], self._groups[request.id] = request, group
+        return group
+
+    def _end(self, request: Request, reason: FinishReason) -> None:
+        del self._requests[request.id]
+        group = self._groups.pop(request.id)
+        group.members.remove(request)
+        if not group.members:
+            (self._running if group in self._running else self._waiting).remove(group)
+        self._finished.append(Finish(request.id, reason))
+        if request.swapped and self.host is not None:
+            self.host.free(request.id)
+        if self.pool.table(request.id):
+            self._give_back(request)
+
+    def _give_back(self, request: Request) -> None:
+        """Free the blocks of a request that has ended."""
+        self._pending.append(self._preemption.give_back(request))

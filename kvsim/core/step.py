@@ -1,0 +1,192 @@
+"""The one contract between scheduler, engine, simulator, event log and player: ``StepPlan``.
+
+A plan describes one step as facts, in the order in which they take effect:
+
+    finished   requests that ended after the previous step
+    preempted  requests that lose their blocks now and wait again
+    ops        block operations, in order (those of `finished` and `preempted` come first)
+    chunks     the tokens that are then computed, and so written to their slots
+
+Whatever can be derived from these facts (how many slots are live, padded, unwritten ...) is
+derived by the reader, see :mod:`kvsim.accounting.ledger`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class OpKind(StrEnum):
+    """What happens to blocks. Names follow vLLM's block manager and the PagedAttention paper."""
+
+    ALLOCATE = "allocate"  # free blocks become the next blocks of a request
+    SHARE = "share"  # blocks that others own too become the next blocks of a request
+    COPY = "copy"  # copy-on-write: `sources` were shared, `blocks` replace them in the table
+    MERGE = "merge"  # `sources` hold the same as `blocks`, which replace them in the table
+    EVICT = "evict"  # cached blocks without an owner lose their content
+    FREE = "free"  # a request gives these blocks back
+    SWAP_OUT = "swap_out"  # device `blocks` move to host blocks `sources`
+    SWAP_IN = "swap_in"  # host blocks `sources` move to device `blocks`, behind shared ones
+
+
+GIVES_BACK = (OpKind.FREE, OpKind.SWAP_OUT)  # a request's stay in the pool ends
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    LENGTH = "length"
+    STOP = "stop"
+    ABORTED = "aborted"
+    PRUNED = "pruned"  # a beam of which no continuation is among the best
+    REFUSED = "refused"
+
+
+class BlockOp(NamedTuple):
+    """One block operation.
+
+    ``blocks`` are physical block ids on the device, in logical order. ``request`` is None only
+    for EVICT, whose blocks nobody owns.
+
+    Attributes:
+        sources: COPY: the shared blocks that were copied. MERGE: those that the request gives up.
+            SWAP_OUT and SWAP_IN: host blocks.
+        cached: FREE and SWAP_OUT: those of ``blocks`` that nobody owns now and whose content is
+            kept for the prefix cache.
+        tokens: SHARE: positions of the request that the shared blocks hold.
+    """
+
+    kind: OpKind
+    request: int | None
+    blocks: tuple[int, ...]
+    sources: tuple[int, ...] = ()
+    cached: tuple[int, ...] = ()
+    tokens: int = 0
+
+
+class Chunk(NamedTuple):
+    """Tokens of one request that a step computes: positions ``start`` to ``start + count - 1``.
+
+    ``samples`` is true when the chunk ends with the last known token, so that the step yields a
+    new one; it is false for a part of a prompt, and for a row of a static batch that has ended
+    and is computed with the others all the same. ``padding`` counts the filler slots written in
+    front of position 0 (padded batches only); they occupy the request's first slots for as long
+    as it holds them.
+    """
+
+    request: int
+    start: int
+    count: int  # type: ignore[assignment]  # a tuple's method of that name is not used
+    samples: bool
+    padding: int = 0
+
+
+class Finish(NamedTuple):
+    """A request that ended, and why."""
+
+    request: int
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """All that one step does.
+
+    ``waiting`` counts the requests left in the queue after admission, a beam search as one.
+    """
+
+    step: int
+    ops: tuple[BlockOp, ...] = ()
+    chunks: tuple[Chunk, ...] = ()
+    preempted: tuple[int, ...] = ()
+    finished: tuple[Finish, ...] = ()
+    waiting: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that this step computes, fillers not counted."""
+        return sum(chunk.count for chunk in self.chunks)
+
+
+def plan_to_json(plan: StepPlan) -> dict[str, Any]:
+    """Encode a plan as plain lists and numbers; empty parts are left out.
+
+    Lists instead of objects keep a log of thousands of steps small.
+    """
+    data: dict[str, Any] = {"step": plan.step}
+    if plan.finished:
+        data["finished"] = [[f.request, f.reason.value] for f in plan.finished]
+    if plan.preempted:
+        data["preempted"] = list(plan.preempted)
+    if plan.ops:
+        data["ops"] = [_op_to_list(op) for op in plan.ops]
+    if plan.chunks:
+        data["chunks"] = [_chunk_to_list(chunk) for chunk in plan.chunks]
+    if plan.waiting:
+        data["waiting"] = plan.waiting
+    return data
+
+
+def plan_from_json(data: Mapping[str, Any]) -> StepPlan:
+    """Decode what :func:`plan_to_json` wrote.
+
+    Raises:
+        ValueError: a part is missing or has the wrong shape; the message names the part.
+    """
+    try:
+        return StepPlan(
+            step=_count(data["step"]),
+            ops=tuple(_op_from_list(row) for row in data.get("ops", ())),
+            chunks=tuple(_chunk_from_list(row) for row in data.get("chunks", ())),
+            preempted=tuple(_count(r) for r in data.get("preempted", ())),
+            finished=tuple(
+                Finish(_count(request), FinishReason(reason))
+                for request, reason in data.get("finished", ())
+            ),
+            waiting=_count(data.get("waiting", 0)),
+        )
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise ValueError(f"not a step plan: {error!r}") from error
+
+
+def _op_to_list(op: BlockOp) -> list[Any]:
+    row = [op.kind.value, op.request, list(op.blocks), list(op.sources), list(op.cached), op.tokens]
+    while not row[-1] and len(row) > 3:
+        row.pop()
+    return row
+
+
+def _op_from_list(row: Sequence[Any]) -> BlockOp:
+    kind, request, blocks = row[0], row[1], row[2]
+    return BlockOp(
+        kind=OpKind(kind),
+        request=None if request is None else _count(request),
+        blocks=tuple(_count(b) for b in blocks),
+        sources=tuple(_count(b) for b in row[3]) if len(row) > 3 else (),
+        cached=tuple(_count(b) for b in row[4]) if len(row) > 4 else (),
+        tokens=_count(row[5]) if len(row) > 5 else 0,
+    )
+
+
+def _chunk_to_list(chunk: Chunk) -> list[int]:
+    row = [chunk.request, chunk.start, chunk.count, int(chunk.samples)]
+    return [*row, chunk.padding] if chunk.padding else row
+
+
+def _chunk_from_list(row: Sequence[Any]) -> Chunk:
+    return Chunk(
+        request=_count(row[0]),
+        start=_count(row[1]),
+        count=_count(row[2]),
+        samples=bool(row[3]),
+        padding=_count(row[4]) if len(row) > 4 else 0,
+    )
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is not a whole number from 0")
+    return value

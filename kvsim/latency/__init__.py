@@ -1,0 +1,1 @@
+"""How long a step takes: clock, roofline and calibration."""

@@ -1,0 +1,241 @@
+"""Coefficients of a latency model from recorded steps, and its error on steps it has not seen.
+
+    records in order of time   | 1 | 2 | 3 | 4 | 5 |      blocks, not a shuffle: neighbours in
+    fold 3                     | fit | ? |  fit    |      time resemble each other
+    error                      over every record, each predicted by a fit without its block
+
+Relative errors are what is minimised and what is reported, so that short steps count as long ones.
+Coefficients cannot be negative; no kind of work makes a step shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from kvsim.latency.nnls import Floats, nnls
+from kvsim.latency.roofline import Latency, LinearLatency, Overlap, Roofline, StepWork
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A recorded step: what it computed and how long it took."""
+
+    work: StepWork
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FitError:
+    """How far predictions are off; percentages of the recorded value.
+
+    Attributes:
+        bias_percent: of the sum of all predictions: positive means too long.
+    """
+
+    count: int
+    mean_percent: float
+    median_percent: float
+    p95_percent: float
+    bias_percent: float
+
+
+LatencyT = TypeVar("LatencyT", bound=Latency)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration(Generic[LatencyT]):
+    """A fitted model.
+
+    Attributes:
+        latency: fitted to all records.
+        fit: its error on the records it was fitted to.
+        held_out: error of fits that had not seen the record; the one to believe.
+        constant: held-out error of predicting the same duration always, to compare with.
+    """
+
+    latency: LatencyT
+    fit: FitError
+    held_out: FitError
+    constant: FitError
+    folds: int
+
+
+def fit_error(predicted: Floats, recorded: Floats) -> FitError:
+    """Compare predictions with what was recorded.
+
+    Raises:
+        ValueError: nothing to compare, or a recorded value that is not positive.
+    """
+    if not len(recorded) or recorded.min() <= 0:
+        raise ValueError("recorded durations must be positive, and there must be some")
+    off = 100 * np.abs(predicted - recorded) / recorded
+    return FitError(
+        len(recorded),
+        float(off.mean()),
+        float(np.median(off)),
+        float(np.quantile(off, 0.95)),
+        float(100 * (predicted.sum() - recorded.sum()) / recorded.sum()),
+    )
+
+
+def fold_blocks(count: int, folds: int) -> list[slice]:
+    """``count`` records in ``folds`` blocks of neighbours.
+
+    Raises:
+        ValueError: fewer than two folds, or fewer records than folds.
+    """
+    if folds < 2 or count < folds:
+        raise ValueError(f"{count} records in {folds} folds")
+    edges = [count * fold // folds for fold in range(folds + 1)]
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def relative_fit(columns: Floats, seconds: Floats) -> Floats:
+    """Coefficients >= 0 that minimise relative errors; [coefficients]."""
+    return nnls(columns / seconds[:, None], np.ones(len(seconds)))
+
+
+def cross_validated(
+    columns: Floats, seconds: Floats, folds: int, fit: Callable[[Floats, Floats], Floats]
+) -> Floats:
+    """Predictions for every record, each by a fit without its block; ``fit`` is linear."""
+    predicted = np.empty(len(seconds))
+    for block in fold_blocks(len(seconds), folds):
+        seen = np.ones(len(seconds), bool)
+        seen[block] = False
+        predicted[block] = columns[block] @ fit(columns[seen], seconds[seen])
+    return predicted
+
+
+def constant_error(seconds: Floats, folds: int) -> FitError:
+    """Held-out error of the constant that is best by the same measure."""
+    ones = np.ones((len(seconds), 1))
+    return fit_error(cross_validated(ones, seconds, folds, relative_fit), seconds)
+
+
+def calibrate_linear(records: Sequence[StepRecord], folds: int = 5) -> Calibration[LinearLatency]:
+    """Fit a sum of costs; it needs no facts of a model or GPU.
+
+    Args:
+        records: in order of time.
+        folds: blocks that are held out in turn.
+
+    Raises:
+        ValueError: too few records, or a duration that is not positive.
+    """
+
+    def fit(part: Sequence[StepRecord]) -> LinearLatency:
+        columns, seconds = _columns([r.work for r in part]), _seconds(part)
+        return LinearLatency(*(float(each) for each in relative_fit(columns, seconds)))
+
+    return _calibrate(records, folds, fit)
+
+
+def calibrate_roofline(
+    records: Sequence[StepRecord], ideal: Roofline, folds: int = 5
+) -> Calibration[Roofline]:
+    """Fit fixed cost and efficiencies of a roofline, both with and without overlap.
+
+    The form with the smaller error on what it was fitted to is taken, within each fold as well.
+    An efficiency above 1 says that the facts of ``ideal`` are wrong.
+
+    Raises:
+        ValueError: see :func:`calibrate_linear`.
+    """
+
+    def fit(part: Sequence[StepRecord]) -> Roofline:
+        seconds = _seconds(part)
+        fitted = [_fit_roofline(part, seconds, ideal, form) for form in ("max", "sum")]
+        return min(fitted, key=lambda each: _error(each, part).mean_percent)
+
+    return _calibrate(records, folds, fit)
+
+
+def _calibrate(
+    records: Sequence[StepRecord], folds: int, fit: Callable[[Sequence[StepRecord]], LatencyT]
+) -> Calibration[LatencyT]:
+    seconds = _seconds(records)
+    predicted = np.empty(len(records))
+    for block in fold_blocks(len(records), folds):
+        seen = [*records[: block.start], *records[block.stop :]]
+        predicted[block] = _predict(fit(seen), records[block])
+    latency = fit(records)
+    return Calibration(
+        latency,
+        _error(latency, records),
+        fit_error(predicted, seconds),
+        constant_error(seconds, folds),
+        folds,
+    )
+
+
+def _fit_roofline(
+    records: Sequence[StepRecord], seconds: Floats, ideal: Roofline, overlap: Overlap
+) -> Roofline:
+    ideal = replace(ideal, fixed_s=0.0, memory_efficiency=1.0, compute_efficiency=1.0)
+    memory = np.array([ideal.memory_s(r.work) for r in records])
+    compute = np.array([ideal.compute_s(r.work) for r in records])
+    ones = np.ones(len(records))
+    if overlap == "sum":
+        found = relative_fit(np.stack([ones, memory, compute], 1), seconds)
+    else:
+        found = _fit_max(ones, memory, compute, seconds)
+    fixed, slow_memory, slow_compute = (float(each) for each in found)
+    # A cost that the records do not show cannot be told from an infinitely fast one.
+    return replace(
+        ideal,
+        fixed_s=fixed,
+        memory_efficiency=1 / slow_memory if slow_memory > 0 else float("inf"),
+        compute_efficiency=1 / slow_compute if slow_compute > 0 else float("inf"),
+        overlap=overlap,
+    )
+
+
+def _fit_max(ones: Floats, memory: Floats, compute: Floats, seconds: Floats) -> Floats:
+    """Fit ``a + max(b memory, c compute)``: which one binds, then the costs, and again.
+
+    Each start splits the records elsewhere; the best end is kept, as a round may go astray.
+    """
+    best, lowest = np.zeros(3), np.inf
+    for lean in (0.25, 0.5, 1.0, 2.0, 4.0):
+        bound = memory >= lean * compute
+        for _ in range(30):
+            columns = np.stack([ones, memory * bound, compute * ~bound], 1)
+            found = relative_fit(columns, seconds)
+            predicted = found[0] + np.maximum(found[1] * memory, found[2] * compute)
+            off = float((((predicted - seconds) / seconds) ** 2).sum())
+            if off < lowest:
+                best, lowest = found, off
+            again = found[1] * memory >= found[2] * compute
+            if (again == bound).all():
+                break
+            bound = again
+    return best
+
+
+def _columns(works: Sequence[StepWork]) -> Floats:
+    """[records, 5]: one for the step, then what :class:`LinearLatency` counts, in its order."""
+    rows = [
+        (1, w.prefill_tokens, w.decode_tokens, w.kv_read_tokens, w.attention_pairs) for w in works
+    ]
+    return np.array(rows, np.float64).reshape(-1, 5)
+
+
+def _seconds(records: Sequence[StepRecord]) -> Floats:
+    seconds = np.array([record.seconds for record in records], np.float64)
+    if not len(seconds) or not np.isfinite(seconds).all() or seconds.min() <= 0:
+        raise ValueError("recorded durations must be positive, and there must be some")
+    return seconds
+
+
+def _predict(latency: Latency, records: Sequence[StepRecord]) -> Floats:
+    return np.array([latency.seconds(record.work) for record in records])
+
+
+def _error(latency: Latency, records: Sequence[StepRecord]) -> FitError:
+    return fit_error(_predict(latency, records), _seconds(records))

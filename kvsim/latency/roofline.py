@@ -1,0 +1,186 @@
+"""How long a step takes: arithmetic against memory traffic, and a fixed cost.
+
+    chunks of a step        ─► StepWork: tokens, K and V read, query-key pairs
+    model + GPU             ─► Roofline: seconds of arithmetic, seconds of memory traffic
+    seconds = fixed + max(arithmetic, memory)          or their sum
+
+After Williams et al., "Roofline", CACM 52(4), 2009. With its efficiencies at 1 and no fixed cost
+this is a bound that no step beats, not a prediction; ``latency.calibrate`` fits it to records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from kvsim.sizing.gpus import GPUFacts
+from kvsim.sizing.models import ModelFacts
+
+Overlap = Literal["max", "sum"]
+
+
+class StepWork(NamedTuple):
+    """What one step computes.
+
+    Attributes:
+        prefill_tokens: tokens of prompts (or of what is computed again).
+        decode_tokens: requests that get their next token.
+        kv_read_tokens: slots that attention reads: each request's written ones, once.
+        attention_pairs: over all query tokens, how many keys each attends to.
+    """
+
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    kv_read_tokens: int = 0
+    attention_pairs: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """All tokens that pass through the layers."""
+        return self.prefill_tokens + self.decode_tokens
+
+    @classmethod
+    def of(cls, chunks: Iterable[tuple[int, int, bool]]) -> StepWork:
+        """The work of (start, count, is a decode) for each request of a step."""
+        prefill = decode = read = pairs = 0
+        for start, count, is_decode in chunks:
+            if is_decode:
+                decode += count
+            else:
+                prefill += count
+            read += start + count
+            pairs += count * start + count * (count + 1) // 2
+        return cls(prefill, decode, read, pairs)
+
+
+class Latency(Protocol):
+    """Anything that gives a step its duration."""
+
+    def seconds(self, work: StepWork) -> float:
+        """Duration of a step that does ``work``; a step without tokens takes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinearLatency:
+    """A sum of costs: seconds for a step, and for each of what it does."""
+
+    fixed_s: float = 0.0
+    per_prefill_token_s: float = 0.0
+    per_decode_token_s: float = 0.0
+    per_kv_token_s: float = 0.0
+    per_pair_s: float = 0.0
+
+    def seconds(self, work: StepWork) -> float:
+        """Duration of a step."""
+        if not work.tokens:
+            return 0.0
+        return (
+            self.fixed_s
+            + self.per_prefill_token_s * work.prefill_tokens
+            + self.per_decode_token_s * work.decode_tokens
+            + self.per_kv_token_s * work.kv_read_tokens
+            + self.per_pair_s * work.attention_pairs
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Arithmetic and memory traffic of a model on a GPU.
+
+    Attributes:
+        weight_bytes: read in every step, whatever it does.
+        expert_bytes: of a mixture of experts; a step reads those that its tokens choose.
+        expert_share: experts that one token chooses / all of them.
+        kv_token_bytes: K and V of one token.
+        token_flops: of one token through all weights that it meets.
+        pair_flops: of one query and one key, over all layers and heads.
+        bandwidth: bytes per second, of all GPUs together.
+        flops: per second, of all GPUs together.
+        fixed_s: what a step costs besides.
+        memory_efficiency, compute_efficiency: the part of the peaks that is reached.
+        overlap: ``max``: traffic and arithmetic hide each other; ``sum``: they do not.
+    """
+
+    weight_bytes: float
+    kv_token_bytes: float
+    token_flops: float
+    pair_flops: float
+    bandwidth: float
+    flops: float
+    expert_bytes: float = 0.0
+    expert_share: float = 1.0
+    fixed_s: float = 0.0
+    memory_efficiency: float = 1.0
+    compute_efficiency: float = 1.0
+    overlap: Overlap = "max"
+
+    def memory_s(self, work: StepWork) -> float:
+        """Seconds of memory traffic: weights, K and V read, K and V written."""
+        if not work.tokens:
+            return 0.0
+        # Tokens choose experts independently and evenly: what one of them leaves out, all must.
+        chosen = 1 - (1 - self.expert_share) ** work.tokens
+        slots = work.kv_read_tokens + work.tokens
+        moved = self.weight_bytes + self.expert_bytes * chosen + self.kv_token_bytes * slots
+        return moved / (self.bandwidth * self.memory_efficiency)
+
+    def compute_s(self, work: StepWork) -> float:
+        """Seconds of arithmetic."""
+        done = self.token_flops * work.tokens + self.pair_flops * work.attention_pairs
+        return done / (self.flops * self.compute_efficiency)
+
+    def seconds(self, work: StepWork) -> float:
+        """Duration of a step."""
+        if not work.tokens:
+            return 0.0
+        memory, compute = self.memory_s(work), self.compute_s(work)
+        both = max(memory, compute) if self.overlap == "max" else memory + compute
+        return self.fixed_s + both
+
+
+def roofline(
+    model: ModelFacts,
+    gpu: GPUFacts,
+    gpus: int = 1,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+) -> Roofline:
+    """The roofline of a model that is spread over ``gpus`` without any cost of talking.
+
+    Windows are not counted: layers that forget are taken to attend to everything.
+
+    Raises:
+        kvsim.sizing.geometry.UnsupportedGeometryError: a cache of another kind.
+        ValueError: no GPU.
+    """
+    if gpus < 1:
+        raise ValueError(f"{gpus} GPUs compute nothing")
+    geometry = model.geometry(kv_dtype)
+    share = _expert_share(model)
+    weights = model.weight_bytes(dtype)
+    # total = dense + experts, active = dense + share x experts.
+    spared = weights * (1 - model.active_parameters / model.parameters)
+    experts = spared / (1 - share) if share < 1 else 0.0
+    width = 2 * geometry.head_dim
+    if geometry.tensors == 1:
+        # The values of a latent vector are its part without positions.
+        width -= int(model.config["qk_rope_head_dim"])
+    return Roofline(
+        weight_bytes=weights - experts,
+        expert_bytes=experts,
+        expert_share=share,
+        kv_token_bytes=geometry.bytes_per_token,
+        token_flops=2.0 * model.active_parameters,
+        pair_flops=2.0 * geometry.layers * model.query_heads * width,
+        bandwidth=gpu.bandwidth * gpus,
+        flops=gpu.flops * gpus,
+    )
+
+
+def _expert_share(model: ModelFacts) -> float:
+    if model.active_parameters == model.parameters:
+        return 1.0
+    fields = ("num_local_experts", "num_experts", "n_routed_experts")
+    number = next(int(model.config[key]) for key in fields if key in model.config)
+    return int(model.config["num_experts_per_tok"]) / number

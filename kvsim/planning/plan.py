@@ -1,0 +1,305 @@
+"""What fits: a model, a GPU and lengths of requests → budget, concurrent requests, arguments.
+
+    memory x utilisation                         all that the server may take
+      - weights - overhead      = KV budget      every line is in the plan, assumed ones named
+                                  ÷ bytes of a block = blocks ─► concurrent requests, by policy
+
+``slabs`` is the contiguous baseline: rows of exactly the maximum length, as many as the budget
+holds. ``max``, ``pow2`` and ``oracle`` are Orca's, whose buddy allocator rounds up.
+
+How many tokens and how much concurrency vLLM will print for a budget is counted elsewhere, as
+vLLM counts it; :class:`Printed` is what a plan needs of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Protocol
+
+from kvsim.contiguous.reservation import POLICIES, ReservationError, ReservationPolicy
+from kvsim.core.request import final_tokens
+from kvsim.latency.roofline import Latency, StepWork
+from kvsim.planning.saturation import (
+    NeverSaturatedError,
+    PagedDemand,
+    SaturatedPool,
+    paged_demand,
+    reserved_mean,
+    saturate,
+)
+from kvsim.sizing.budget import KVBudget, PlanError, kv_budget, kv_copies
+from kvsim.sizing.geometry import KVGeometry, requests_that_fit
+from kvsim.sizing.gpus import GPUFacts
+from kvsim.sizing.models import ModelFacts
+from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
+
+__all__ = [
+    "KVBudget",
+    "Plan",
+    "PlanError",
+    "PlanQuestion",
+    "PolicyPlan",
+    "Printed",
+    "full_rate",
+    "kv_budget",
+    "make_plan",
+    "vllm_arguments",
+]
+
+BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
+# Saturating a buddy allocator takes this many requests at most; more lengths are left out.
+_SATURATE_WITH = 4_000
+
+
+class Printed(Protocol):
+    """What an engine prints of its cache."""
+
+    @property
+    def tokens(self) -> int:
+        """Its size in tokens."""
+
+    @property
+    def max_concurrency(self) -> float:
+        """Requests of the maximum length at once."""
+
+
+# geometry, budget in bytes, block size, maximum length
+Capacity = Callable[[KVGeometry, int, int, int], Printed]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPlan:
+    """Concurrent requests under one policy.
+
+    Attributes:
+        running: on average while more wait; None with ``reason``.
+        guaranteed: requests that run to their ends together whatever happens (the given lengths
+            in order, over and over).
+        request_bytes: that a running one holds or keeps from others, on average.
+        live: share of the budget that holds tokens, on average; None with ``reason``.
+        pool: means of the states of a buddy allocator's pool; None for ``paged`` and ``slabs``,
+            or with ``reason``.
+        reason: why a number is missing: ``never_saturated``: too few requests;
+            ``never_fits``: one of them is longer than any piece.
+    """
+
+    running: float | None
+    guaranteed: int | None
+    request_bytes: float
+    live: float | None = None
+    pool: SaturatedPool | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that follows from a model, a budget and lengths.
+
+    Attributes:
+        too_long: requests left out because they are longer than ``max_length``.
+        left_out: requests that the contiguous policies did not see, being many enough already.
+        block_sizes: for each size what a paged request holds.
+        full_at: requests per second at which the pool is full; above it requests wait or are
+            preempted. None without a latency model.
+        vllm_args: for the command line; empty where it has no such block size.
+        printed: what the engine will say; None where nobody can, or layers have windows shorter
+            than the maximum length, whose blocks it counts apart.
+    """
+
+    model: str
+    gpu: str
+    gpus: int
+    budget: KVBudget
+    geometry: KVGeometry
+    bytes_per_token: int
+    block_size: int
+    blocks: int
+    max_length: int
+    requests: int
+    too_long: int
+    left_out: int
+    policies: Mapping[str, PolicyPlan]
+    block_sizes: Sequence[PagedDemand]
+    full_at: float | None
+    vllm_args: tuple[str, ...]
+    printed: Printed | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuestion:
+    """What to plan for.
+
+    Attributes:
+        lengths: (prompt, new) tokens of requests, of a trace or drawn.
+        max_length: None: what the longest request needs, at most the model's positions.
+        budget: None: from the GPU's memory with :func:`kv_budget`'s defaults.
+        latency: for the rate at which the pool is full.
+        capacity: counts as the engine does.
+    """
+
+    model: ModelFacts
+    gpu: GPUFacts
+    lengths: Sequence[tuple[int, int]]
+    gpus: int = 1
+    block_size: int = 16
+    max_length: int | None = None
+    budget: KVBudget | None = None
+    kv_dtype: str | None = None
+    latency: Latency | None = None
+    capacity: Capacity | None = field(default=None, compare=False)
+
+
+def make_plan(question: PlanQuestion) -> Plan:
+    """Answer.
+
+    Raises:
+        PlanError: see there.
+        kvsim.sizing.geometry.UnsupportedGeometryError: a cache of another kind.
+    """
+    q = question
+    if not q.lengths:
+        raise PlanError("no_lengths")
+    budget = q.budget or kv_budget(q.model, q.gpu, q.gpus)
+    geometry = q.model.geometry(q.kv_dtype)
+    slot_bytes = geometry.bytes_per_token * kv_copies(geometry, q.gpus)
+    max_length = _max_length(q)
+    # Its last token is never written, but engines give it a position all the same.
+    lengths = [(prompt, new) for prompt, new in q.lengths if prompt + new <= max_length]
+    if not lengths:
+        raise PlanError("too_long", max_length=max_length)
+    slots = budget.kv // slot_bytes
+    blocks = _blocks(slots, q.block_size, max_length)
+    paged = _blocked(lengths, slots, q.block_size, slot_bytes)
+    policies = {"paged": paged, "slabs": _blocked(lengths, slots, max_length, slot_bytes)}
+    for policy in POLICIES:
+        policies[policy] = _reserved(policy, lengths, slots, max_length, slot_bytes)
+    return Plan(
+        model=q.model.name,
+        gpu=q.gpu.name,
+        gpus=q.gpus,
+        budget=budget,
+        geometry=geometry,
+        bytes_per_token=slot_bytes,
+        block_size=q.block_size,
+        blocks=blocks,
+        max_length=max_length,
+        requests=len(lengths),
+        too_long=len(q.lengths) - len(lengths),
+        left_out=max(0, len(lengths) - _SATURATE_WITH),
+        policies=policies,
+        block_sizes=[paged_demand(lengths, size) for size in BLOCK_SIZES],
+        full_at=full_rate(q.latency, lengths, paged.running) if q.latency else None,
+        vllm_args=vllm_arguments(q, max_length, int(paged.running or 1)),
+        printed=_printed(q, geometry, budget.kv, slot_bytes, max_length),
+    )
+
+
+def _blocks(slots: int, block_size: int, max_length: int) -> int:
+    blocks = slots // block_size
+    if blocks * block_size < max_length:
+        raise PlanError("no_block", slots=blocks * block_size, max_length=max_length)
+    return blocks
+
+
+def _max_length(q: PlanQuestion) -> int:
+    positions = q.model.max_positions
+    if q.max_length is None:
+        longest = max(prompt + new for prompt, new in q.lengths)
+        return min(longest, positions or longest)
+    if positions is not None and q.max_length > positions:
+        raise PlanError("positions", max_length=q.max_length, positions=positions)
+    return q.max_length
+
+
+def _blocked(lengths: list[tuple[int, int]], slots: int, size: int, slot_bytes: int) -> PolicyPlan:
+    """Blocks of ``size`` slots on demand; a slab is one block for the whole request."""
+    demand, blocks = paged_demand(lengths, size), slots // size
+    running = blocks / demand.blocks
+    fitting = requests_that_fit([final_tokens(*pair) for pair in lengths], blocks, size)
+    bytes_each = demand.blocks * size * slot_bytes
+    return PolicyPlan(running, fitting, bytes_each, running * demand.live / slots)
+
+
+def _reserved(
+    policy: ReservationPolicy,
+    lengths: list[tuple[int, int]],
+    slots: int,
+    max_length: int,
+    slot_bytes: int,
+) -> PolicyPlan:
+    asked = reserved_mean(policy, lengths, max_length) * slot_bytes
+    served = lengths[:_SATURATE_WITH]
+    # Over and over: a few lengths stand for a long day.
+    served = served * -(-_SATURATE_WITH // len(served))
+    try:
+        pool = saturate(policy, slots, max_length, served)
+    except NeverSaturatedError:
+        return PolicyPlan(None, None, asked, reason="never_saturated")
+    except ReservationError:
+        return PolicyPlan(None, None, asked, reason="never_fits")
+    bytes_each = (slots - pool.free) * slot_bytes / pool.running
+    return PolicyPlan(pool.running, None, bytes_each, pool.live / slots, pool)
+
+
+def full_rate(
+    latency: Latency,
+    lengths: Sequence[tuple[int, int]],
+    running: float | None,
+    max_num_batched_tokens: int = 2048,
+) -> float | None:
+    """Requests per second that keep ``running`` of them decoding at a time (Little's law).
+
+    Every step decodes for all who run. Those with a prompt to compute take longer, and there are
+    as many of them as prompts need: memory-bound and compute-bound steps alternate, and a mean
+    step between the two would be faster than either. None without ``running``.
+    """
+    if not running or running < 1:
+        return None
+    count = len(lengths)
+    prompt = sum(p for p, _ in lengths) / count
+    output = sum(n for _, n in lengths) / count
+    context = paged_demand(lengths, 1).live
+    # Each request needs `output` steps, so running / output of them come in with every step.
+    arrivals = running / output
+    with_prompts = min(1.0, arrivals * ceil(prompt / max_num_batched_tokens))
+    prompts = arrivals / with_prompts
+
+    def step(prompts: float) -> float:
+        pairs = prompts * prompt * (prompt + 1) / 2
+        read = running * context
+        work = StepWork(round(prompts * prompt), round(running), round(read), round(read + pairs))
+        return latency.seconds(work)
+
+    return arrivals / (with_prompts * step(prompts) + (1 - with_prompts) * step(0))
+
+
+def vllm_arguments(q: PlanQuestion, max_length: int, running: int) -> tuple[str, ...]:
+    """Arguments of ``vllm serve`` that give the plan's cache; none for a block size it lacks."""
+    if q.block_size % GPU_BLOCK_MULTIPLE:
+        return ()
+    args = ["--model", q.model.source, "--max-model-len", str(max_length)]
+    args += ["--block-size", str(q.block_size), "--max-num-seqs", str(max(1, running))]
+    if q.gpus > 1:
+        args += ["--tensor-parallel-size", str(q.gpus)]
+    if q.kv_dtype == "float8":
+        args += ["--kv-cache-dtype", "fp8"]
+    if q.budget is None or q.budget.utilisation is not None:
+        utilisation = 0.9 if q.budget is None else q.budget.utilisation
+        args += ["--gpu-memory-utilization", f"{utilisation:g}"]
+    else:
+        args += ["--kv-cache-memory-bytes", str(q.budget.kv // q.gpus)]
+    return tuple(args)
+
+
+def _printed(
+    q: PlanQuestion, geometry: KVGeometry, kv: int, slot_bytes: int, max_length: int
+) -> Printed | None:
+    forgets = geometry.window is not None and geometry.window < max_length
+    if q.capacity is None or forgets or q.block_size % GPU_BLOCK_MULTIPLE:
+        return None
+    # The budget that a geometry without copies would need for as many blocks.
+    return q.capacity(
+        geometry, kv * geometry.bytes_per_token // slot_bytes, q.block_size, max_length
+    )

@@ -1,0 +1,1 @@
+"""One policy on a virtual clock."""

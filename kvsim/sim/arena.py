@@ -1,0 +1,135 @@
+"""Contiguous requests that come and go in one arena, by arithmetic: when its holes refuse one.
+
+    pieces    [ 0 0 0 0 ]       [ 2 2 ]     [ 3 3 3 ]     sorted; each as long as it was given
+    holes                 4 5 6         9 10              what lies between: 5 free, 3 in a row
+    ends      a heap of (step, piece): a request goes behind the step that gives its last token
+
+Who comes first is placed first, and nobody overtakes. A step gives each request a token, however
+long its prompt is. ``first_fit`` takes the first hole that is large enough; ``buddy`` rounds up to
+a power of two (:mod:`kvsim.contiguous.buddy`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from kvsim.contiguous.buddy import BuddyAllocator
+from kvsim.core.request import final_tokens
+from kvsim.sim.config import SimulationError
+from kvsim.traces.types import NANOSECONDS, TraceRequest
+
+Fit = Literal["first_fit", "buddy"]
+FITS: tuple[Fit, ...] = get_args(Fit)
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaCounts:
+    """What came of the requests, in steps and slots.
+
+    Attributes:
+        steps: until all had ended, idle time left out.
+        refused_steps: in which the next request waited though enough slots were free in all.
+        first_step: the first of these; None: there was none. ``free``, ``largest`` and ``needed``
+            are the free slots then, those of the largest hole, and those that were asked for.
+        running_peak: most requests at a time.
+    """
+
+    steps: int
+    refused_steps: int
+    first_step: int | None
+    free: int | None
+    largest: int | None
+    needed: int | None
+    running_peak: int
+
+
+class _Pieces:
+    """Who holds what of ``slots``; a place for a piece by one of two rules."""
+
+    def __init__(self, slots: int, fit: Fit) -> None:
+        self.slots = slots
+        self._pieces: list[tuple[int, int]] = []  # (start, slots), sorted
+        self._buddy = BuddyAllocator(slots) if fit == "buddy" else None
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """(start, slots) of what nobody holds, neighbours as one."""
+        ends = [0, *(start + slots for start, slots in self._pieces)]
+        begins = [*(start for start, _ in self._pieces), self.slots]
+        return [(end, begin - end) for end, begin in zip(ends, begins, strict=True) if begin > end]
+
+    def take(self, slots: int) -> tuple[int, int] | None:
+        """A piece of at least so many slots, or None where no hole has them."""
+        piece = self._from_buddy(slots) if self._buddy else self._first(slots)
+        if piece is not None:
+            bisect.insort(self._pieces, piece)
+        return piece
+
+    def _first(self, slots: int) -> tuple[int, int] | None:
+        return next(((start, slots) for start, size in self.holes if size >= slots), None)
+
+    def _from_buddy(self, slots: int) -> tuple[int, int] | None:
+        assert self._buddy is not None
+        if not self._buddy.fits(slots):
+            return None
+        piece = self._buddy.allocate(slots)
+        return piece.start, piece.size
+
+    def give(self, piece: tuple[int, int]) -> None:
+        """Take a piece back."""
+        self._pieces.remove(piece)
+        if self._buddy is not None:
+            self._buddy.free(piece[0])
+
+
+def replay_arena(
+    requests: Iterable[TraceRequest], slots: int, seats: int, fit: Fit = "first_fit"
+) -> ArenaCounts:
+    """Let requests, in order of arrival, come and go.
+
+    Args:
+        requests: a second of their clock is a step.
+        slots: of the arena.
+        seats: most requests at a time.
+        fit: how a hole is chosen.
+
+    Raises:
+        SimulationError: ``nothing_fits``: one that not even the empty arena could hold.
+    """
+    coming, pieces = deque(requests), _Pieces(slots, fit)
+    ends: list[tuple[int, tuple[int, int]]] = []
+    refused: list[tuple[int, int, int, int]] = []  # step, free, largest hole, asked for
+    step = peak = 0
+    late = 0.0  # how far the clock of arrivals is ahead of the steps: nobody steps in idle time
+    while coming or ends:
+        if not ends:
+            late = max(late, coming[0].arrival_ns / NANOSECONDS - step)
+        asked = None
+        while coming and coming[0].arrival_ns / NANOSECONDS <= step + late and len(pieces) < seats:
+            one = coming[0]
+            asked = final_tokens(one.prompt_tokens, one.output_tokens)
+            piece = pieces.take(asked)
+            if piece is None:
+                break
+            asked = None
+            heapq.heappush(ends, (step + one.output_tokens, piece))
+            coming.popleft()
+        if not ends:
+            told = {"requests": len(coming), "needed": asked, "available": slots}
+            raise SimulationError("nothing_fits", reason="slots", **told)
+        sizes = [size for _, size in pieces.holes]
+        if asked is not None and sum(sizes) >= asked:
+            refused.append((step, sum(sizes), max(sizes), asked))
+        peak, step = max(peak, len(pieces)), step + 1
+        while ends and ends[0][0] == step:
+            pieces.give(heapq.heappop(ends)[1])
+    first, free, largest, needed = refused[0] if refused else (None, None, None, None)
+    return ArenaCounts(step, len(refused), first, free, largest, needed, peak)

@@ -1,0 +1,168 @@
+"""Requests as they arrive, and when what happened to each: flat arrays, a row for each request.
+
+    row          0      1      2      3      4      5   ...
+    arrival      |------|------|------|------|------|
+                 handed over ──► head   waiting ──► end    not read from the stream yet
+
+A waiting request is a row number, not an object, so a queue of a million costs what a million rows
+cost. What can never be served is refused when it arrives, counted by reason, and keeps its row.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kvsim.latency.clock import ATTOSECONDS, PER_NANOSECOND
+from kvsim.traces.types import TraceRequest
+
+_NAN = float("nan")
+
+
+class Misfit(NamedTuple):
+    """Why a request can never be served: it needs more of something than there is."""
+
+    reason: str
+    needed: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Requests refused for one reason, and the first of them.
+
+    Attributes:
+        reason: ``max_length``, ``blocks``, ``slots`` (no piece of the pool is that long), ``seqs``,
+            ``tokens``, or ``samples`` (a policy that generates one only).
+        first: the trace's number of the first one, which needed ``needed`` of ``available``.
+    """
+
+    reason: str
+    count: int
+    first: int
+    needed: int
+    available: int
+
+
+Check = Callable[[int, int, int], Misfit | None]
+
+
+class Arrivals:
+    """Reads a stream no further than the clock, and holds what is known of each request.
+
+    Args:
+        check: of (prompt tokens, new tokens, samples), whether that can ever be served.
+        keep_ids: keep the hash ids of waiting requests.
+        samples: of each request; None: as the stream says.
+
+    Attributes:
+        most_positions: prompt and new tokens of the longest request that was not refused.
+        scheduled, first_token, finished: seconds after the beginning; NaN: not yet, or never.
+    """
+
+    def __init__(
+        self,
+        stream: Iterator[TraceRequest],
+        check: Check,
+        keep_ids: bool = False,
+        samples: int | None = None,
+    ) -> None:
+        self.arrival_ns = array("q")
+        self.prompt = array("l")
+        self.output = array("l")
+        self.samples = array("i")
+        self.priority = array("q")
+        self.scheduled = array("d")
+        self.first_token = array("d")
+        self.finished = array("d")
+        self.without_ids = 0
+        self.waiting = 0
+        self.most_positions = 1
+        self._head = 0
+        self._stream = stream
+        self._check = check
+        self._samples = samples
+        self._ids: deque[tuple[tuple[int, ...] | None, int | None]] | None = None
+        if keep_ids:
+            self._ids = deque()
+        self._refused: dict[str, tuple[int, int, Misfit]] = {}
+        self._ahead: TraceRequest | None = next(stream, None)
+        self.next_at = self._time_of_next()
+
+    def __len__(self) -> int:
+        return len(self.arrival_ns)
+
+    @property
+    def refused(self) -> tuple[Refusal, ...]:
+        """What was refused so far, by reason."""
+        return tuple(
+            Refusal(reason, count, first, misfit.needed, misfit.available)
+            for reason, (count, first, misfit) in self._refused.items()
+        )
+
+    @property
+    def num_refused(self) -> int:
+        """Requests refused so far."""
+        return sum(count for count, _, _ in self._refused.values())
+
+    def take(self, now: int) -> None:
+        """Let those come that have arrived at ``now``, in attoseconds."""
+        while self.next_at is not None and self.next_at <= now:
+            assert self._ahead is not None
+            self._enter(self._ahead)
+            self._ahead = next(self._stream, None)
+            self.next_at = self._time_of_next()
+
+    def pop(self) -> int:
+        """Row of the request that has waited longest; it waits no more."""
+        while self.output[self._head] < 0:
+            self._head += 1
+        self._head += 1
+        self.waiting -= 1
+        return self._head - 1
+
+    def peek(self) -> int:
+        """Row of the request that has waited longest."""
+        while self.output[self._head] < 0:
+            self._head += 1
+        return self._head
+
+    def pop_ids(self) -> tuple[tuple[int, ...] | None, int | None]:
+        """Hash ids of the request that was popped, and their block size."""
+        assert self._ids is not None
+        return self._ids.popleft()
+
+    def _time_of_next(self) -> int | None:
+        return None if self._ahead is None else self._ahead.arrival_ns * PER_NANOSECOND
+
+    def _enter(self, request: TraceRequest) -> None:
+        _, arrival, prompt, output, ids, size, _, _, _, samples, priority = request
+        samples = self._samples or samples
+        self.arrival_ns.append(arrival)
+        self.prompt.append(prompt)
+        self.samples.append(samples)
+        self.priority.append(priority)
+        self.scheduled.append(_NAN)
+        self.first_token.append(_NAN)
+        self.finished.append(_NAN)
+        misfit = self._check(prompt, output, samples)
+        if misfit is not None:
+            self.output.append(-1)
+            count, first, one = self._refused.get(misfit.reason, (0, request.id, misfit))
+            self._refused[misfit.reason] = (count + 1, first, one)
+            return
+        self.output.append(output)
+        if prompt + output > self.most_positions:
+            self.most_positions = prompt + output
+        self.waiting += 1
+        if self._ids is not None:
+            self.without_ids += ids is None
+            self._ids.append((ids, size))
+
+
+def seconds(instant: int) -> float:
+    """Attoseconds as seconds."""
+    return instant / ATTOSECONDS

@@ -1,0 +1,201 @@
+"""What a simulation is told: a policy, a pool, limits of a step, and how long steps take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from kvsim.accounting.slots import PoolShape
+from kvsim.core.limits import SchedulerConfig
+from kvsim.core.queues import Policy as Scheduling
+from kvsim.latency.roofline import Latency, LinearLatency, roofline
+from kvsim.sizing.gpus import find_gpu
+from kvsim.sizing.models import find_model
+
+PolicyName = Literal["static", "growing", "slabs", "max", "pow2", "oracle", "paged", "paged+prefix"]
+SIM_POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
+CONTIGUOUS = tuple(policy for policy in SIM_POLICIES if not policy.startswith("paged"))
+# Devices give an engine so much of their memory; vLLM's default.
+_MEMORY_SHARE = 0.9
+
+
+class SimulationError(Exception):
+    """A simulation that cannot begin or cannot go on.
+
+    Attributes:
+        code: what is wrong, for instance ``pool_too_small``; a key for a translation.
+        params: its numbers and names.
+    """
+
+    def __init__(self, code: str, **params: object) -> None:
+        self.code = code
+        self.params: dict[str, object] = params
+        given = ", ".join(f"{name}={value}" for name, value in params.items())
+        super().__init__(f"{code}: {given}")
+
+
+@dataclass(frozen=True, slots=True)
+class SimConfig:
+    """One cell of a comparison. Sizes are in slots (tokens) and bytes, times in seconds.
+
+    Attributes:
+        policy: see :data:`SIM_POLICIES`.
+        budget_bytes: of K and V, whatever the policy makes of it.
+        slot_bytes: K and V of one token over all layers.
+        max_length: slots of the longest request; longer ones are refused.
+        latency: duration of a step.
+        block_size: slots in a block; paged policies only. A block of ``slabs`` is one slab.
+        max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold, watermark_blocks,
+        preemption, host_blocks: see :class:`kvsim.core.limits.SchedulerConfig`. Contiguous policies
+            know the first three of these; a batch of ``static`` or ``growing`` is prefilled at
+            once, however many tokens it has.
+        scheduling_policy: of the paged policies: in order of arrival, or by each request's
+            priority first; contiguous ones know the order of arrival alone.
+        samples: sequences from each prompt; None: as the trace says.
+        beams: width of a beam search for each request.
+        branching: with beams, the probability that a beam's continuation is not among the best,
+            so that another beam is continued in its place.
+        seed: of what is drawn (branching).
+        link_bandwidth: bytes per second between device and host, for swapping; None: at no cost.
+        block_transfer_s: what moving one block costs besides its bytes.
+        growth: slots by which a row of a growing cache is lengthened at a time.
+        copied_parts: a growing cache is copied in so many parts one after another (its tensors);
+            old and new of one part live together. 1: all of it.
+        series_points: most points of the time series.
+        labels: names to be written beside the results (model, GPU ...).
+
+    Raises:
+        SimulationError: ``pool_too_small``: not one block or slot; ``bad_option``.
+    """
+
+    policy: PolicyName
+    budget_bytes: int
+    slot_bytes: int
+    max_length: int
+    latency: Latency = field(default_factory=lambda: LinearLatency(fixed_s=1.0))
+    block_size: int = 16
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    long_prefill_token_threshold: int = 0
+    watermark_blocks: int = 0
+    preemption: Literal["recompute", "swap"] = "recompute"
+    host_blocks: int = 0
+    scheduling_policy: Scheduling = "fcfs"
+    samples: int | None = None
+    beams: int = 1
+    branching: float = 0.5
+    seed: int = 0
+    link_bandwidth: float | None = None
+    block_transfer_s: float = 0.0
+    growth: int = 1
+    copied_parts: int = 1
+    series_points: int = 512
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.policy not in SIM_POLICIES:
+            raise SimulationError("bad_option", option="policy", value=self.policy)
+        for name in ("slot_bytes", "max_length", "block_size", "beams", "growth", "copied_parts"):
+            if getattr(self, name) < 1:
+                raise SimulationError("bad_option", option=name, value=getattr(self, name))
+        if self.samples is not None and self.samples < 1:
+            raise SimulationError("bad_option", option="samples", value=self.samples)
+        if not 0 <= self.branching <= 1:
+            raise SimulationError("bad_option", option="branching", value=self.branching)
+        if self.policy in CONTIGUOUS and (self.beams > 1 or (self.samples or 1) > 1):
+            raise SimulationError("bad_option", option="policy", value=self.policy)
+        orders = get_args(Scheduling) if self.paged else ("fcfs",)
+        if self.scheduling_policy not in orders:
+            told = {"option": "scheduling_policy", "value": self.scheduling_policy}
+            raise SimulationError("bad_option", **told)
+        for name in ("max_num_seqs", "max_num_batched_tokens"):
+            if getattr(self, name) < 1:
+                raise SimulationError("bad_option", option=name, value=getattr(self, name))
+        for name in ("watermark_blocks", "host_blocks", "long_prefill_token_threshold"):
+            if getattr(self, name) < 0:
+                raise SimulationError("bad_option", option=name, value=getattr(self, name))
+        if self.shape.blocks < 1:
+            raise SimulationError(
+                "pool_too_small", budget=self.budget_bytes, needed=self.shape.block_bytes
+            )
+
+    @property
+    def paged(self) -> bool:
+        """Whether memory is handed out in blocks."""
+        return self.policy not in CONTIGUOUS
+
+    @property
+    def shape(self) -> PoolShape:
+        """The pool that the budget buys: blocks, slabs of the maximum length, or single slots."""
+        size = 1
+        if self.paged:
+            size = self.block_size
+        elif self.policy in ("static", "slabs"):
+            size = self.max_length
+        blocks = self.budget_bytes // (size * self.slot_bytes)
+        watermark = self.watermark_blocks if self.paged else 0
+        return PoolShape(blocks, size, self.slot_bytes, watermark)
+
+    @property
+    def scheduler(self) -> SchedulerConfig:
+        """Limits and policies of the paged scheduler.
+
+        Raises:
+            ValueError: a limit out of range.
+        """
+        return SchedulerConfig(
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            long_prefill_token_threshold=self.long_prefill_token_threshold,
+            watermark_blocks=self.shape.watermark_blocks,
+            preemption=self.preemption,
+            host_blocks=self.host_blocks,
+            policy=self.scheduling_policy,
+            prefix_caching=self.policy == "paged+prefix",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and names; the latency by its kind."""
+        data = asdict(self)
+        data["labels"] = dict(self.labels)
+        data["latency"] = {"kind": type(self.latency).__name__} | data["latency"]
+        return data
+
+
+def catalogue_config(
+    policy: PolicyName,
+    model: str,
+    gpu: str,
+    gpus: int = 1,
+    budget_bytes: int | None = None,
+    max_length: int | None = None,
+    **more: Any,
+) -> SimConfig:
+    """A configuration for a model and a GPU of the catalogues; ``more`` are other fields.
+
+    Without a budget it is nine tenths of the memory less the weights; what activations take is
+    not known here.
+
+    Raises:
+        kvsim.sizing.models.UnknownModelError, kvsim.sizing.gpus.UnknownGPUError: no such name.
+        kvsim.sizing.geometry.UnsupportedGeometryError: a cache of another kind.
+        SimulationError: no memory is left, or the model sets no maximum length and none is given.
+    """
+    facts, device = find_model(model), find_gpu(gpu)
+    if budget_bytes is None:
+        memory = int(device.memory_bytes * gpus * _MEMORY_SHARE)
+        budget_bytes = memory - facts.weight_bytes()
+    length = max_length or facts.max_positions
+    if length is None:
+        raise SimulationError("max_length_unknown", model=facts.name)
+    return SimConfig(
+        policy,
+        max(0, budget_bytes),
+        facts.geometry().bytes_per_token,
+        length,
+        latency=more.pop("latency", None) or roofline(facts, device, gpus),
+        link_bandwidth=more.pop("link_bandwidth", device.link_bandwidth * gpus),
+        labels={"model": facts.name, "gpu": device.name, "gpus": str(gpus)},
+        **more,
+    )

@@ -1,0 +1,1 @@
+"""Many steps at once, held equal to the plain path by tests."""

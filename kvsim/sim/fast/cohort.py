@@ -1,0 +1,383 @@
+"""The scheduler's plans in time proportional to what they change, for replays of long traces.
+
+Most of what a step does is the same as in the step before: every running request computes one
+more token into a block that it has. Those requests form the cohort, of which only totals are
+kept; a calendar tells which of them need a block, and which end, at which tick.
+
+    tick             17   18   19   20  ...       one for each step
+    needs a block    -    r3   -    r1, r7        by the tick modulo the block size
+    ends             r7   -    -    r2            by the tick
+
+Admission, prefills and everything rare (preemption above all) are the scheduler's own code; for
+the rare things the cohort is dissolved into plain requests first. A property test holds both to
+the same plans, block for block.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from heapq import heappop, heappush
+from itertools import accumulate, chain, cycle, islice
+from operator import itemgetter
+from typing import NamedTuple
+
+from kvsim.core.blocks import BlockPool
+from kvsim.core.draft import Draft, append_blocks, missing_blocks
+from kvsim.core.group import Group
+from kvsim.core.limits import SchedulerConfig
+from kvsim.core.request import Request
+from kvsim.core.scheduler import Scheduler
+from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, StepPlan
+from kvsim.latency.roofline import StepWork
+from kvsim.traces.hash_keys import HashKeys
+
+
+class Work(NamedTuple):
+    """A planned step. ``chunks`` are those of requests outside of the cohort.
+
+    ``ops``, ``preempted``, ``finished`` and ``waiting`` are as in a plan. ``logical_tokens`` are
+    the positions that running requests have written after it; shared ones count for each.
+    """
+
+    chunks: tuple[Chunk, ...]
+    step_work: StepWork
+    logical_tokens: int
+    ops: tuple[BlockOp, ...]
+    preempted: tuple[int, ...]
+    finished: tuple[Finish, ...]
+    waiting: int
+
+
+class _Seat(NamedTuple):
+    """A member of the cohort: its place among the running, and how far it was when it joined."""
+
+    number: int
+    tick: int
+    computed: int
+    generated: int
+
+
+class CohortScheduler(Scheduler):
+    """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`settle`, to ends that are known.
+
+    Args:
+        lists: whether plans list every operation. Without it they list what preemption does alone,
+            and a request of many blocks costs less.
+
+    Raises:
+        ValueError: limits under which running requests would wait for each other.
+    """
+
+    def __init__(
+        self, pool: BlockPool, config: SchedulerConfig | None = None, lists: bool = True
+    ) -> None:
+        super().__init__(pool, config)
+        self._lists = lists
+        if self.config.max_num_batched_tokens < self.config.max_num_seqs:
+            raise ValueError("a step must have room for a token of every running request")
+        self._tick = 0
+        self._seats: dict[int, _Seat] = {}
+        # Ids of members by what the calendar says of them, with their seats' numbers; in the order
+        # in which they joined, which is that of the numbers.
+        self._crossing: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
+        # Of those, whose blocks are published as they are filled.
+        self._filling: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
+        self._ends: dict[int, dict[int, int]] = {}
+        self._next_ends: list[int] = []  # a heap of its ticks
+        self._others: list[Group] = []  # running, and not in the cohort
+        self._context = 0  # positions that the cohort has computed
+        self._next_seat = 0
+        self._plain: StepPlan | None = None  # a plan of the scheduler's own, being executed
+        # Nobody who waits can be admitted until something ends (and is reported by a plan).
+        self._stalled = False
+
+    @property
+    def num_running(self) -> int:
+        """Requests that run."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that are queued."""
+        return len(self._waiting)
+
+    def add(self, request: Request) -> None:
+        """See :meth:`Scheduler.add`."""
+        super().add(request)
+        if self.config.policy != "fcfs":
+            self._stalled = False
+
+    # -- steps at once ---------------------------------------------------------------------
+
+    def quiet_steps(self) -> int:
+        """How many steps can be taken at once, as far as requests go; see :meth:`openings`.
+
+        None of them has a chunk outside of the cohort or admits anybody; nobody ends but after the
+        last of them. Without any, the next step is one to :meth:`plan`.
+        """
+        if self._others or not self._seats:
+            return 0
+        if self._waiting and (self._finished or not self._stalled):
+            return 0
+        return self._next_ends[0] - self._tick
+
+    def openings(self, steps: int) -> list[int]:
+        """Blocks that so many of the quiet steps hand out, up to each; as many as find them all."""
+        rows, phase = self._crossing, self._tick % self.pool.block_size
+        counts = list(map(len, rows))
+        counts = counts[phase:] + counts[:phase]
+        opened = list(accumulate((counts * (steps // len(rows) + 1))[:steps]))
+        free = self.pool.num_free
+        if opened[-1] > free:
+            del opened[bisect_right(opened, free) :]
+        return opened
+
+    def decodes(self) -> tuple[int, int]:
+        """Requests of the cohort, and positions that they have written."""
+        return len(self._seats), self._context
+
+    def jump(self, steps: int) -> tuple[Finish, ...]:
+        """Plan and settle so many steps, of those that :meth:`openings` promised, at least 1.
+
+        What their plans would have listed is told by no plan: blocks handed out, and the ends
+        that this or :meth:`settle` returned before.
+        """
+        if self._finished or self._pending:
+            self._finished, self._pending = [], []
+        if self.config.prefix_caching and any(self._filling):
+            for _ in range(steps):
+                for request, needs, fills in self._moving():
+                    if needs:
+                        self.pool.append((request,))
+                    if fills:
+                        self._publish_member(request)
+                self._step += 1
+                self._tick += 1
+        else:
+            self._open_blocks(steps)
+            self._step += steps
+            self._tick += steps
+        self.pool.forget_evicted()
+        self._context += steps * len(self._seats)
+        if self._tick < self._next_ends[0]:
+            return ()
+        self._end_members()
+        return tuple(self._finished)
+
+    def _open_blocks(self, steps: int) -> None:
+        rows, phase = self._crossing, self._tick % self.pool.block_size
+        if steps > 1:
+            rows = rows[phase:] + rows[:phase]
+            self.pool.append(list(chain.from_iterable(islice(cycle(rows), steps))))
+        elif rows[phase]:
+            self.pool.append(list(rows[phase]))
+
+    # -- a step ----------------------------------------------------------------------------
+
+    def plan(self) -> Work:
+        """Plan the next step. Blocks are already handed out when it returns."""
+        return self._plan_cohort() if self._cohort_may_go_on() else self._plan_plainly()
+
+    def settle(self, work: Work) -> tuple[Finish, ...]:
+        """Take note that ``work`` was done; who has ended gives its blocks back."""
+        before = len(self._finished)
+        if self._plain is not None:
+            self.complete(self._plain)
+            self._plain = None
+            self._form()
+        else:
+            self._tick += 1
+            self._end_members()
+            self._settle_others(work)
+        return tuple(self._finished[before:])
+
+    def _cohort_may_go_on(self) -> bool:
+        """Whether no one has to give way, and the one that is still being prefilled is last."""
+        others = self._others
+        if others and (len(others) > 1 or self._running[-1] is not others[0]):
+            return False
+        size, free = self.pool.block_size, self.pool.num_free
+        needed = len(self._crossing[self._tick % size])
+        if others and needed + self.config.max_num_batched_tokens // size + 2 > free:
+            draft = self._draft()
+            draft.budget -= len(self._seats)
+            if draft.budget:
+                chunks = others[0].chunks(draft.budget, draft.allowance)
+                needed += missing_blocks(self.pool, chunks)
+        return needed <= free
+
+    def _plan_cohort(self) -> Work:
+        draft = self._draft()
+        finished, self._finished, self._pending = self._finished, [], []
+        decodes, context = len(self._seats), self._context
+        draft.budget -= decodes
+        self._context += decodes
+        if draft.lists or self.config.prefix_caching:
+            self._move_members(draft)
+        else:
+            self._open_blocks(1)
+        if draft.budget and self._others:
+            self._advance(self._others[0], draft)
+        before = len(self._running)
+        if self._waiting:
+            self._admit_waiting(draft)
+        self._stalled = bool(self._waiting) and not draft.chunks
+        self._others += self._running[before:]
+        self._step += 1
+        return self._work(draft, tuple(finished), decodes, context)
+
+    def _plan_plainly(self) -> Work:
+        self._dissolve()
+        self._stalled = False
+        plan = self._plain = self.schedule()
+        self._others = list(self._running)
+        draft = Draft(plan.step, 0, list(plan.ops))
+        draft.chunks, draft.preempted = list(plan.chunks), list(plan.preempted)
+        return self._work(draft, plan.finished, 0, 0)
+
+    def _work(self, draft: Draft, finished: tuple[Finish, ...], decodes: int, context: int) -> Work:
+        # Each member reads what it has, and the token that it writes.
+        read = pairs = context + decodes
+        prefill = 0
+        logical = self._context
+        for group in self._others:
+            logical += group.members[0].computed
+        for chunk in draft.chunks:
+            request = self._requests[chunk.request]
+            logical += chunk.count
+            read += chunk.start + chunk.count
+            pairs += chunk.count * chunk.start + chunk.count * (chunk.count + 1) // 2
+            if request.generated and chunk.start == request.known - 1:
+                decodes += 1
+            else:
+                prefill += chunk.count
+        if not self._lists:
+            self.pool.forget_evicted()  # in the operations otherwise
+        return Work(
+            chunks=tuple(draft.chunks),
+            step_work=StepWork(prefill, decodes, read, pairs),
+            logical_tokens=logical,
+            ops=tuple(draft.ops),
+            preempted=tuple(draft.preempted),
+            finished=finished,
+            waiting=len(self._waiting),
+        )
+
+    def _move_members(self, draft: Draft) -> None:
+        """New blocks for those that need one, and keys for blocks that this step fills."""
+        for request, needs, fills in self._moving():
+            if needs:
+                append_blocks(self.pool, request, 1, draft)
+            if fills:
+                self._publish_member(request)
+
+    def _moving(self) -> list[tuple[int, bool, bool]]:
+        """Members that need a block, or fill one that others may find, oldest first."""
+        size = self.pool.block_size
+        needing = self._crossing[self._tick % size]
+        filling = self._filling[(self._tick + 1) % size]
+        if not filling:
+            return [(request, True, False) for request in needing]
+        moving = sorted({**needing, **filling}.items(), key=itemgetter(1))
+        return [(request, request in needing, request in filling) for request, _ in moving]
+
+    def _draft(self) -> Draft:
+        draft = super()._draft()
+        draft.lists = self._lists
+        return draft
+
+    def _seats_taken(self) -> int:
+        return len(self._running)
+
+    def _give_back(self, request: Request) -> None:
+        if self._lists:
+            super()._give_back(request)
+        else:
+            self._cache.retract_unwritten(request)
+            self.pool.drop(request.id)
+
+    def _publish_member(self, request: int) -> None:
+        self._cache.publish(self._requests[request], self._written(request) + 1, self._step)
+
+    def _end_members(self) -> None:
+        ending = self._ends.pop(self._tick, None)
+        if ending is None:
+            return
+        heappop(self._next_ends)
+        for request in tuple(ending):
+            self._end(self._leave(request), FinishReason.LENGTH)
+
+    def _settle_others(self, work: Work) -> None:
+        for request in self._note_chunks(work.chunks):
+            group = self._groups[request.id]
+            self._others.remove(group)
+            if request.generated >= request.max_new_tokens:
+                self._end(request, FinishReason.LENGTH)
+            else:
+                self._join(group)
+
+    # -- in and out of the cohort ----------------------------------------------------------
+
+    def _form(self) -> None:
+        """Make a cohort of the running requests; those that do not decode stay outside."""
+        self._others = []
+        self._next_seat = 0
+        for group in self._running:
+            if group.level and group.members[0].generated:
+                self._join(group)
+            else:
+                self._others.append(group)
+
+    def _dissolve(self) -> None:
+        for request in tuple(self._seats):
+            self._leave(request)
+
+    def _join(self, group: Group) -> None:
+        request, tick = group.members[0], self._tick
+        number, one = self._next_seat, request.id
+        self._next_seat += 1
+        self._seats[one] = _Seat(number, tick, request.computed, request.generated)
+        self._context += request.computed
+        crossing = (tick - request.computed) % self.pool.block_size
+        self._crossing[crossing][one] = number
+        if self.config.prefix_caching and not _publishes_late(request):
+            self._filling[crossing][one] = number
+        end = self._end_of(request, tick)
+        if end not in self._ends:
+            self._ends[end] = {}
+            heappush(self._next_ends, end)
+        self._ends[end][one] = number
+
+    def _leave(self, one: int) -> Request:
+        """Write into the request what it has become."""
+        request, seat = self._requests[one], self._seats.pop(one)
+        crossing = (seat.tick - seat.computed) % self.pool.block_size
+        del self._crossing[crossing][one]
+        self._filling[crossing].pop(one, None)
+        ends = self._end_of(request, seat.tick)  # its counts are still those of the seat
+        if ends in self._ends:
+            del self._ends[ends][one]
+        gone = self._tick - seat.tick
+        request.computed = seat.computed + gone
+        request.generated = seat.generated + gone
+        self._context -= request.computed
+        if _publishes_late(request):
+            self._cache.publish(request, request.computed, self._step)
+        return request
+
+    def _written(self, one: int) -> int:
+        seat = self._seats[one]
+        return seat.computed + self._tick - seat.tick
+
+    @staticmethod
+    def _end_of(request: Request, tick: int) -> int:
+        return tick + request.max_new_tokens - request.generated
+
+
+def _publishes_late(request: Request) -> bool:
+    """Whether it does not matter when the blocks that ``request`` fills by decoding are published.
+
+    Behind the prompt a trace says nothing, so only the request itself can ask for them, once it has
+    lost them; and tokens that nobody had generated are under no key yet.
+    """
+    return isinstance(request.keys, HashKeys)

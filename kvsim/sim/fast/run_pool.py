@@ -1,0 +1,270 @@
+"""A block pool whose content is kept in runs, for replays of long prompts.
+
+What one request published, block behind block, is a run. Keys are chained over the prefix, so
+others find the beginning of a run or all of it: those who own it each own its first so many blocks,
+and what nobody owns is its tail.
+
+    stems (hash ids)      a       b       own
+    run of request 2      7   8 | 9   3 | 4   1
+    owners            r0  x   x   x   x
+                      r5  x   x
+    cached pieces                         └───┴── [4:6], in the queue since r2 ended
+
+The queue of what would be evicted next holds pieces; a piece loses its last blocks first. Blocks
+move as slices, and are found by stems (see ``traces.hash_keys``): a hash block of 512 tokens is
+one of them, not 32 blocks of 16. Where keys are not chained, a run that is met in its middle is
+not found.
+
+Requests do not fork here, so nobody writes to a block of several owners. In everything else it is
+:class:`kvsim.core.blocks.BlockPool`, block for block; a property test compares them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from itertools import chain, groupby
+
+from kvsim.core.blocks import Key, PoolError, some_blocks
+from kvsim.sim.fast.runs import Hits, Piece, Run, RunRecords, runs_of
+from kvsim.traces.hash_keys import KeyRun, key_runs
+
+
+class RunPool(RunRecords):
+    """See the module's description; arguments and errors are those of the block pool."""
+
+    # -- content ---------------------------------------------------------------------------
+
+    def lookup(self, keys: Sequence[Key]) -> Hits:
+        """See :class:`BlockPool`."""
+        hits = Hits("i")
+        current: Run | None = None
+        for stem, _, count in key_runs(keys):
+            end = len(hits) + count
+            for run in self._stems.get(stem, ()):
+                at = len(hits)
+                if (run is not current and run.place != at) or at == end:
+                    break
+                stop = min(end, run.stems[stem][1])
+                hits += run.blocks[at - run.place : stop - run.place]
+                if run is current:
+                    hits.runs.pop()
+                hits.runs.append((run, len(hits) - run.place))
+                current = run
+            if len(hits) < end:
+                break
+        return hits
+
+    def share(
+        self, request: int, blocks: Iterable[int], owners: Iterable[int] = ()
+    ) -> Sequence[int]:
+        """Begin the table of ``request`` with what :meth:`lookup` found.
+
+        Raises:
+            PoolError: something else, or the request holds blocks already.
+        """
+        shared, found_runs = some_blocks(blocks), runs_of(blocks)
+        if request in self._tables or tuple(owners):
+            raise PoolError(f"request {request} can only begin with what was found")
+        if any(found > len(run.blocks) for run, found in found_runs):
+            raise PoolError("what was found is not there any more")
+        for run, found in found_runs:
+            owned = run.owned
+            self._extra += min(found, owned)
+            if found > owned:
+                self._revive(run, found)
+            run.owners[request] = found
+        if shared:
+            self._tables[request] = shared
+            self._runs[request] = [run for run, _ in found_runs]
+        return shared[:]
+
+    def _revive(self, run: Run, upto: int) -> None:
+        """Take the first blocks of a run out of the queue."""
+        while run.pieces and run.pieces[-1].low < upto:
+            piece = run.pieces[-1]
+            low, piece.low = piece.low, min(upto, piece.high)
+            self._cached -= piece.low - low
+            if piece.low == piece.high:
+                run.pieces.pop()
+                del self._queue[piece]
+
+    def publish(self, request: int, first: int, keys: Sequence[Key], step: int = 0) -> None:
+        """See :class:`BlockPool`."""
+        table = self._tables.get(request, some_blocks())
+        if len(table) < len(keys):
+            raise PoolError(f"request {request} has no {len(keys)} blocks")
+        mine = self._runs.setdefault(request, [])
+        last = mine[-1] if mine else None
+        if last and (last.publisher != request or last.owners[request] < len(last.blocks)):
+            last = None  # nothing of ours can come behind its blocks
+        for new in key_runs(keys, first):
+            runs = self._stems.get(new.stem)
+            if last and last.end == new.place and (not runs or runs[-1] is last):
+                self._grow(last, new, table, step)
+                continue
+            for part in self._unknown(new):
+                if not last or last.end != part.place:
+                    last = Run(part.place, request)
+                    mine.append(last)
+                self._grow(last, part, table, step)
+
+    def _unknown(self, new: KeyRun) -> list[KeyRun]:
+        """The parts of a run of keys under which nothing is found yet."""
+        parts, place, end = [], new.place, new.place + new.blocks
+        for run in self._stems.get(new.stem, ()):
+            start, stop = run.stems[new.stem]
+            if place < start:
+                parts.append(KeyRun(new.stem, place, min(start, end) - place))
+            place = max(place, stop)
+            if place >= end:
+                return parts
+        return [*parts, KeyRun(new.stem, place, end - place)]
+
+    def _grow(self, run: Run, keys: KeyRun, table: array[int], step: int) -> None:
+        """Publish blocks of ``table`` under keys that lead nowhere yet, at the end of a run."""
+        stem, place, count = keys
+        if stem in run.stems:
+            start = run.stems[stem][0]
+        else:
+            start = place
+            runs = self._stems.get(stem)
+            if runs is None:
+                self._stems[stem] = [run]
+            else:
+                insort(runs, run, key=lambda each: each.place)
+        run.blocks += table[place : place + count]
+        run.steps += [step] * count
+        run.stems[stem] = (start, place + count)
+        run.owners[run.publisher] = len(run.blocks)
+
+    def retract(self, request: int, first: int) -> None:
+        """See :class:`BlockPool`.
+
+        Raises:
+            PoolError: another request shares what is retracted.
+        """
+        for run in reversed(self._runs.get(request, [])[:]):
+            kept = max(0, first - run.place)
+            if run.publisher != request or kept >= run.owners[request]:
+                continue
+            if sorted(run.owners.values())[:-1][-1:] > [kept] or run.pieces:
+                raise PoolError(f"what request {request} retracts is not its own alone")
+            run.owners[request] = kept
+            self._cut(run, kept)
+            if not kept:
+                del run.owners[request]
+                self._runs[request].remove(run)
+
+    def count_unreached(self, keys: Sequence[Key], found: int) -> int:
+        """See :class:`BlockPool`."""
+        unreached = 0
+        for stem, place, blocks in key_runs(keys, found):
+            for run in self._stems.get(stem, ()):
+                start, stop = run.stems[stem]
+                unreached += max(0, min(stop, place + blocks) - max(start, place))
+        return unreached
+
+    def origins(self, hits: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """See :class:`BlockPool`."""
+        for run, found in runs_of(hits):
+            for step, blocks in groupby(run.steps[:found]):
+                yield run.publisher, step, len(list(blocks))
+
+    def written_before(self, hits: Sequence[int], step: int) -> Sequence[int]:
+        """Beams alone ask for it.
+
+        Raises:
+            PoolError: always.
+        """
+        raise PoolError(f"no beams here: {len(hits)} blocks before step {step}")
+
+    def count_cached(self, hits: Sequence[int]) -> int:
+        """See :class:`BlockPool`."""
+        return sum(max(0, found - run.owned) for run, found in runs_of(hits))
+
+    def reset_cache(self) -> bool:
+        """See :class:`BlockPool`."""
+        if self._tables:
+            return False
+        self._put_back(some_blocks(reversed(self.cached)))
+        self._stems.clear()
+        self._queue.clear()
+        self._cached = 0
+        return True
+
+    # -- taking back -----------------------------------------------------------------------
+
+    def release(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """See :class:`BlockPool`."""
+        table = tuple(self.table(request))
+        parts = self._part(request)
+        return table, tuple(chain.from_iterable(reversed(parts)))
+
+    def drop(self, request: int) -> None:
+        """See :class:`BlockPool`."""
+        self._part(request)
+
+    def _part(self, request: int) -> list[Sequence[int]]:
+        """Take everything from a request; what of it stays cached, its last blocks first."""
+        table = self._tables.pop(request, None)
+        if table is None:
+            raise PoolError(f"request {request} holds no blocks")
+        kept: list[Sequence[int]] = []
+        end = len(table)
+        for run in reversed(self._runs.pop(request, [])):
+            mine = run.owners.pop(request)
+            behind = run.place + mine
+            if behind < end:
+                self._put_back(table[behind:end])  # without a key
+            end = run.place
+            kept.append(self._leave(run, mine))
+        self._put_back(table[:end])
+        return kept
+
+    def _leave(self, run: Run, mine: int) -> Sequence[int]:
+        """Queue what nobody owns any more of the first blocks of a run."""
+        owned = run.owned
+        self._extra -= min(mine, owned)
+        if mine <= owned:
+            return ()
+        piece = Piece(run, owned, mine)
+        run.pieces.append(piece)
+        self._queue[piece] = None
+        self._cached += mine - owned
+        return run.blocks[owned:mine]
+
+    def _evict(self, count: int) -> Sequence[int]:
+        evicted = some_blocks()
+        while len(evicted) < count:
+            piece = next(iter(self._queue))
+            run, high = piece.run, piece.high
+            piece.high = max(piece.low, high - (count - len(evicted)))
+            lost = run.blocks[piece.high : high]
+            lost.reverse()
+            evicted += lost
+            if piece.high == piece.low:
+                run.pieces.remove(piece)
+                del self._queue[piece]
+            self._cut(run, piece.high)
+        self._cached -= count
+        self._evicted += evicted
+        return evicted
+
+    def _cut(self, run: Run, length: int) -> None:
+        """Forget the content of the last blocks of a run."""
+        del run.blocks[length:], run.steps[length:]
+        end = run.place + length
+        while run.stems:
+            stem = next(reversed(run.stems))
+            start, stop = run.stems[stem]
+            if start < end:
+                if stop > end:
+                    run.stems[stem] = (start, end)
+                return
+            del run.stems[stem]
+            runs = self._stems[stem]
+            runs.remove(run)
+            if not runs:
+                del self._stems[stem]

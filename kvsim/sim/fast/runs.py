@@ -1,0 +1,161 @@
+"""Runs of blocks that one request published, and whether a pool's records of them agree.
+
+See :mod:`kvsim.sim.fast.run_pool` for a drawing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from kvsim.core.blocks import BlockPool, PoolError, some_blocks
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """Blocks from logical block ``place`` on that one request filled.
+
+    Attributes:
+        steps: when they were published, block by block.
+        stems: what their keys belong to, in order: the logical block where it begins, and the one
+            behind its last.
+        owners: how many of the first blocks each owner has.
+        pieces: of the cached tail, the last blocks first.
+    """
+
+    place: int
+    publisher: int
+    blocks: array[int] = field(default_factory=some_blocks)
+    steps: list[int] = field(default_factory=list)
+    stems: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
+    owners: dict[int, int] = field(default_factory=dict)
+    pieces: list[Piece] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """The logical block behind its last."""
+        return self.place + len(self.blocks)
+
+    @property
+    def owned(self) -> int:
+        """How many of the first blocks anybody owns."""
+        return max(self.owners.values(), default=0)
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Blocks ``low`` to before ``high`` of a run, which became cached at the same time."""
+
+    run: Run
+    low: int
+    high: int
+
+
+class Hits(array):  # type: ignore[type-arg]  # in Python 3.11 it takes no argument here
+    """Blocks that were found, and the runs that they begin."""
+
+    def __init__(self, _typecode: str = "i") -> None:
+        self.runs: list[tuple[Run, int]] = []
+
+
+def runs_of(hits: Iterable[int]) -> list[tuple[Run, int]]:
+    """The runs that found blocks begin, and how many blocks of each.
+
+    Raises:
+        PoolError: they were not found by looking up keys.
+    """
+    if isinstance(hits, Hits):
+        return hits.runs
+    if tuple(hits):
+        raise PoolError("these blocks were not found under any keys")
+    return []
+
+
+class RunRecords(BlockPool):
+    """The records of a pool of runs, to be read; see :class:`kvsim.sim.fast.run_pool.RunPool`."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        super().__init__(num_blocks, block_size)
+        # The runs of a stem, in the order of their places, and those of a request likewise.
+        self._stems: dict[Hashable, list[Run]] = {}
+        self._runs: dict[int, list[Run]] = {}
+        self._queue: OrderedDict[Piece, None] = OrderedDict()
+        self._cached = 0
+
+    # -- what is there ---------------------------------------------------------------------
+
+    @property
+    def num_free(self) -> int:
+        """See :class:`BlockPool`."""
+        return self.num_blocks - self._top + self._cached
+
+    @property
+    def num_cached(self) -> int:
+        """See :class:`BlockPool`."""
+        return self._cached
+
+    def occupancy(self) -> tuple[int, int, int]:
+        """See :class:`BlockPool`."""
+        return self._top - self._cached, self._cached, self._extra
+
+    @property
+    def cached(self) -> tuple[int, ...]:
+        """See :class:`BlockPool`."""
+        pieces = (piece.run.blocks[piece.low : piece.high] for piece in self._queue)
+        return tuple(block for blocks in pieces for block in reversed(blocks))
+
+    def references(self, block: int) -> int:
+        """See :class:`BlockPool`."""
+        return sum(block in table for table in self._tables.values())
+
+    # -- trust -----------------------------------------------------------------------------
+
+    def _check_owners(self, held: Counter[int]) -> None:
+        counted: Counter[int] = Counter()
+        for request, runs in self._runs.items():
+            table = self._tables.get(request, some_blocks())
+            for run in runs:
+                mine = run.owners.get(request, 0)
+                if not mine or table[run.place : run.place + mine] != run.blocks[:mine]:
+                    raise PoolError(f"request {request} does not have the run that it owns")
+                counted.update(run.blocks[:mine])
+        if any(counted[block] != owners for block, owners in held.items() if owners > 1):
+            raise PoolError("the owners of shared blocks are counted wrongly")
+        if any(
+            run not in self._runs.get(owner, ()) for run in self._all_runs() for owner in run.owners
+        ):
+            raise PoolError("a run has an owner who does not know it")
+
+    def _check_keys(self) -> None:
+        free, seen = set(self._free()), Counter[int]()
+        queued: list[Piece] = []
+        for stem, runs in self._stems.items():
+            ends = [end for run in runs for end in run.stems[stem]]
+            if ends != sorted(ends):
+                raise PoolError(f"the runs of {stem} are out of order")
+        for run in self._all_runs():
+            seen.update(run.blocks)
+            queued += run.pieces
+            self._check_run(run)
+        if any(count > 1 or block in free for block, count in seen.items()):
+            raise PoolError("a block without content, or with another's, has a key")
+        if self._queue.keys() != set(queued) or len(self.cached) != self._cached:
+            raise PoolError("the queue of cached blocks is not that of the runs")
+
+    def _all_runs(self) -> set[Run]:
+        return {run for runs in self._stems.values() for run in runs}
+
+    def _check_run(self, run: Run) -> None:
+        if run.stems and next(iter(run.stems.values()))[0] != run.place:
+            raise PoolError("a run does not begin with its first stem")
+        end, order = len(run.blocks), list(self._queue) if len(run.pieces) > 1 else run.pieces
+        if len(run.steps) != end or any(run not in self._stems.get(stem, ()) for stem in run.stems):
+            raise PoolError("a block is not found, or not known by when it was published")
+        for piece in run.pieces:
+            if piece.run is not run or piece.high != end or piece.low >= end:
+                raise PoolError("the cached pieces of a run are not its tail")
+            end = piece.low
+        if end != run.owned or sorted(run.pieces, key=order.index) != run.pieces:
+            raise PoolError("the cached pieces of a run are not what nobody owns")

@@ -1,0 +1,112 @@
+"""Blocks in use over time: what an engine recorded, and what this scheduler does with its requests.
+
+    step        0   1   2   3   4   5
+    recorded    4   7   9   9   5   .       blocks that requests hold, of 10 usable ones
+    simulated   4   7   8   9   5   5
+    points      0   0  10   0   0  50       |difference| / usable x 100, both by step
+
+Unlike ``sim.replay`` nothing of the record's decisions is followed: the simulation is given
+the requests alone, so this says how well it stands for another engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from statistics import fmean
+
+from kvsim.accounting.ledger import Ledger
+from kvsim.accounting.slots import PoolShape
+from kvsim.core.blocks import BlockPool
+from kvsim.core.limits import SchedulerConfig
+from kvsim.core.request import Request
+from kvsim.core.scheduler import Scheduler
+from kvsim.core.step import StepPlan
+from kvsim.sim.replay import RecordedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Blocks that requests hold during each step, recorded and simulated.
+
+    Attributes:
+        usable: blocks that requests can be given.
+        preempted: how often a request lost its blocks, recorded and simulated.
+    """
+
+    usable: int
+    recorded: tuple[int, ...]
+    simulated: tuple[int, ...]
+    preempted: tuple[int, int]
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        """Difference at each step in percentage points of usable blocks, simulated - recorded.
+
+        Where one of them has ended, it holds nothing.
+        """
+        pairs = zip_longest(self.simulated, self.recorded, fillvalue=0)
+        return tuple(100 * (ours - theirs) / self.usable for ours, theirs in pairs)
+
+    @property
+    def mean_points(self) -> float:
+        """Mean size of the difference over all steps; 0 for a run without steps."""
+        return fmean(abs(each) for each in self.points) if self.points else 0.0
+
+    @property
+    def worst_step(self) -> int | None:
+        """The first step at which the difference is largest; None for a run without steps."""
+        sizes = [abs(each) for each in self.points]
+        return sizes.index(max(sizes)) if sizes else None
+
+
+def occupancy(
+    recorded: Sequence[StepPlan],
+    requests: Iterable[RecordedRequest],
+    shape: PoolShape,
+    engine_blocks: int,
+    config: SchedulerConfig,
+) -> Occupancy:
+    """Simulate the requests of a recorded run and count blocks beside the record.
+
+    Args:
+        requests: with the number of tokens that they got as ``max_new_tokens``.
+        shape: of the engine's pool; ``engine_blocks`` of it are never given to a request.
+
+    Raises:
+        kvsim.accounting.ledger.ReplayError: a recorded plan contradicts those before it.
+        ValueError: no block is left for requests.
+    """
+    usable = shape.blocks - engine_blocks
+    if usable < 1:
+        raise ValueError(f"{engine_blocks} of {shape.blocks} blocks are the engine's")
+    ledger = Ledger(shape)
+    theirs = []
+    for plan in recorded:
+        ledger.apply(plan)
+        theirs.append(ledger.owned_blocks)
+    held, preempted = _simulate(BlockPool(usable, shape.block_size), requests, config)
+    both = (sum(len(plan.preempted) for plan in recorded), preempted)
+    return Occupancy(usable, tuple(theirs), tuple(held), both)
+
+
+def _simulate(
+    pool: BlockPool, requests: Iterable[RecordedRequest], config: SchedulerConfig
+) -> tuple[list[int], int]:
+    """Blocks held during each step, and how many preemptions there were."""
+    scheduler = Scheduler(pool, config)
+    coming = sorted(requests, key=lambda each: each.arrival_step)[::-1]
+    held: list[int] = []
+    preempted = 0
+    while coming or scheduler.has_work:
+        while coming and coming[-1].arrival_step <= len(held):
+            one = coming.pop()
+            scheduler.add(
+                Request(one.id, one.prompt_tokens, one.max_new_tokens, one.keys, one.priority)
+            )
+        plan = scheduler.schedule()
+        held.append(pool.num_owned)
+        preempted += len(plan.preempted)
+        scheduler.complete(plan)
+    return held, preempted

@@ -1,0 +1,228 @@
+"""Batches that start together, step together and are released together.
+
+    static    slab  [pad pad | prompt | generated | never written .... ]  of the maximum length
+              slab  [prompt ......... | generated | never written .... ]
+    growing   rows  [pad pad | prompt | generated ]─► copied into a longer one at every growth
+                    [prompt ......... | generated ]   old and new live together meanwhile
+
+Prompts are padded on the left to the longest one. A row that has ended is computed with the
+others, for nothing, until the last one ends. Copies are counted, and take no time of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvsim.accounting.slots import SlotState
+from kvsim.core.request import final_tokens
+from kvsim.latency.roofline import StepWork
+from kvsim.sim.arrivals import Misfit
+from kvsim.sim.config import SimConfig
+from kvsim.sim.policies.base import Unshared
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Rows in order of their ends; the first ``ended`` have ended."""
+
+    rows: list[int]
+    longest: int
+    last: int  # new tokens of the row that ends last
+    generated: int = 0
+    ended: int = 0
+
+
+class Static(Unshared):
+    """Slabs of the maximum length, taken for a whole batch at a time."""
+
+    names: tuple[str, ...] = (
+        SlotState.LIVE.value,
+        SlotState.PADDING.value,
+        SlotState.FINISHED.value,
+        SlotState.UNWRITTEN.value,
+        SlotState.FREE.value,
+    )
+
+    def __init__(self, config: SimConfig) -> None:
+        super().__init__(config)
+        self.slots = config.shape.slots
+        self.batch: _Batch | None = None
+
+    def room_for(self, prompt: int, output: int) -> Misfit | None:
+        """See :class:`kvsim.sim.policies.base.Unshared`."""
+        needed = self.needs(1, prompt, output)
+        return Misfit("slots", needed, self.slots) if needed > self.slots else None
+
+    def needs(self, rows: int, longest: int, last: int) -> int:  # noqa: ARG002
+        """Slots that so many rows take at most, all at once."""
+        return rows * self.config.max_length
+
+    def width(self) -> int:
+        """Slots that each row holds now."""
+        return self.config.max_length
+
+    def lengthening(self) -> int:
+        """Slots that each row grows by at every further step."""
+        return 0
+
+    def grow(self, steps: int) -> None:
+        """So many further positions of each row are about to be written."""
+
+    def steps_alike(self) -> int:
+        """Further steps that are like the next one, as far as memory goes."""
+        return self.config.max_length
+
+    @property
+    def busy(self) -> bool:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        return self.batch is not None
+
+    def levels(self) -> tuple[int, ...]:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        batch = self.batch
+        if batch is None:
+            return 0, 0, 0, 0, self.slots
+        prompts, width = self._run.arrivals.prompt, self.width()
+        pads = [batch.longest - prompts[row] for row in batch.rows]
+        written = batch.longest + batch.generated
+        alive = pads[batch.ended :]
+        live = len(alive) * written - sum(alive)
+        finished = batch.ended * width - sum(pads[: batch.ended])
+        unwritten = len(alive) * (width - written)
+        free = self.slots - len(pads) * width
+        assert min(live, finished, unwritten, free) >= 0, "the states do not sum to the pool"
+        return live, sum(pads), finished, unwritten, free
+
+    def step(self) -> None:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        if self.batch is None:
+            self._prefill()
+        else:
+            self._decode(self.batch)
+        batch = self.batch
+        if batch is not None and batch.ended == len(batch.rows):
+            self.batch = None
+
+    def check_integrity(self) -> None:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        assert self.batch is None, "a batch was not released"
+
+    def _prefill(self) -> None:
+        run, arrivals = self._run, self._run.arrivals
+        rows, longest, last = self._choose()
+        for row in rows:
+            run.started(row)
+        rows.sort(key=lambda row: arrivals.output[row])
+        self.batch = batch = _Batch(rows, longest, last)
+        run.totals.batches += 1
+        tokens = len(rows) * longest
+        pairs = len(rows) * (longest * (longest + 1) // 2)
+        duration = run.clock.step(StepWork(tokens, 0, tokens, pairs))
+        run.recorder.step(self.levels(), len(rows), arrivals.waiting, duration)
+        run.totals.computed_tokens += tokens
+        run.totals.pad_tokens += tokens - sum(arrivals.prompt[row] for row in rows)
+        for row in rows:
+            run.first_token(row)
+        self._end_rows(batch)
+
+    def _choose(self) -> tuple[list[int], int, int]:
+        """The next rows, in order of arrival as far as they fit beside each other."""
+        arrivals = self._run.arrivals
+        rows: list[int] = []
+        longest = last = 0
+        while arrivals.waiting and len(rows) < self.config.max_num_seqs:
+            row = arrivals.peek()
+            wider, later = max(longest, arrivals.prompt[row]), max(last, arrivals.output[row])
+            fits = final_tokens(wider, later) <= self.config.max_length
+            if not fits or self.needs(len(rows) + 1, wider, later) > self.slots:
+                break
+            rows.append(arrivals.pop())
+            longest, last = wider, later
+        return rows, longest, last
+
+    def _decode(self, batch: _Batch) -> None:
+        """Steps up to the next end, or as far as they are alike."""
+        run, rows = self._run, len(batch.rows)
+        ends = run.arrivals.output[batch.rows[batch.ended]]
+        # Of n new tokens the last n - 1 are written or sampled by decoding.
+        steps = min(ends - 1 - batch.generated, self.steps_alike()) if run.jump else 1
+        context = rows * (batch.longest + batch.generated)
+        line = run.clock.decode_run(rows, context, steps)
+        span = run.horizon()
+        if span > 0:
+            line = line.until(span)
+        steps = line.steps
+        self.grow(steps)
+        batch.generated += 1
+        alive, wider = rows - batch.ended, self.lengthening()
+        slopes = (alive, 0, batch.ended * wider, alive * (wider - 1), -rows * wider)
+        run.recorder.run(
+            self.levels(), slopes, alive, run.arrivals.waiting, steps, line.duration, line.moment
+        )
+        batch.generated += steps - 1
+        run.totals.computed_tokens += rows * steps
+        run.totals.ended_tokens += batch.ended * steps
+        self._end_rows(batch)
+
+    def _end_rows(self, batch: _Batch) -> None:
+        run = self._run
+        while batch.ended < len(batch.rows):
+            row = batch.rows[batch.ended]
+            if run.arrivals.output[row] - 1 > batch.generated:
+                break
+            batch.ended += 1
+            run.finish(row)
+
+
+class Growing(Static):
+    """Rows as long as what they hold; a batch's cache is copied whenever it is lengthened."""
+
+    def needs(self, rows: int, longest: int, last: int) -> int:
+        """At the last growth, if there is one: the new cache, and the old one or a part of it."""
+        width = self._width_at(longest, final_tokens(longest, last))
+        if width == longest:
+            return rows * width
+        return self._while_copying(rows, self._width_at(longest, width, shorter=1), width)
+
+    def width(self) -> int:
+        """Slots that each row holds now."""
+        batch = self.batch
+        assert batch is not None
+        return self._width_at(batch.longest, batch.longest + batch.generated)
+
+    def lengthening(self) -> int:
+        """One slot a step where a row grows by one at a time; else steps are taken in groups."""
+        return 1 if self.config.growth == 1 else 0
+
+    def steps_alike(self) -> int:
+        """As many as fit into the next width, or all of them where every step grows."""
+        batch = self.batch
+        assert batch is not None
+        if self.config.growth == 1:
+            return self.config.max_length
+        written = batch.longest + batch.generated
+        return self._width_at(batch.longest, written + 1) - written
+
+    def grow(self, steps: int) -> None:
+        """Count what is copied where the next positions do not fit."""
+        batch, totals = self.batch, self._run.totals
+        assert batch is not None
+        rows, width = len(batch.rows), self.width()
+        written = batch.longest + batch.generated
+        for position in range(written + 1, written + steps + 1):
+            before, width = width, self._width_at(batch.longest, position)
+            if width == before:
+                continue
+            totals.copied_slots += rows * before
+            peak = self._while_copying(rows, before, width)
+            totals.peak_copy_slots = max(totals.peak_copy_slots, peak)
+
+    def _width_at(self, longest: int, written: int, shorter: int = 0) -> int:
+        """Width of rows with so many positions, or that before ``shorter`` growths."""
+        growth = self.config.growth
+        times = -(-(written - longest) // growth) - shorter
+        return min(longest + times * growth, self.config.max_length)
+
+    def _while_copying(self, rows: int, before: int, after: int) -> int:
+        """Slots taken when the last part is copied: all new ones, and the old ones of that part."""
+        return rows * after + -(-rows * before // self.config.copied_parts)

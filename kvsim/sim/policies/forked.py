@@ -1,0 +1,219 @@
+"""Paged memory for samples of a prompt, beams, or priorities: every step through the scheduler.
+
+    samples   prompt ──┬─► sequence 0      share the prompt's blocks from the first token on;
+                       ├─► sequence 1      the last, part-filled one is copied when it is written
+                       └─► sequence 2
+    beams     a b c  ─►  a a c             with a given probability a beam is not continued and
+                                           another one is continued in its place, by a fork
+
+What a beam search keeps is decided by its model's probabilities; here it is drawn, so results hold
+for a given branching, and say nothing of what a model would branch like.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import count
+
+from kvsim.accounting.ledger import Ledger
+from kvsim.accounting.slots import SlotState
+from kvsim.core.blocks import BlockPool
+from kvsim.core.prefix import PrefixStats
+from kvsim.core.request import Request
+from kvsim.core.scheduler import Scheduler
+from kvsim.core.step import OpKind, StepPlan
+from kvsim.latency.roofline import StepWork
+from kvsim.sim.arrivals import Misfit
+from kvsim.sim.config import SimConfig
+from kvsim.sim.policies.base import Run
+from kvsim.sim.policies.paged import PAGED_LEVELS, keys_of, misfit, transfer
+
+_STATES = tuple(SlotState(name) for name in PAGED_LEVELS)
+Forks = dict[int, list[Request]]
+
+
+class Forked:
+    """What a cohort refuses: samples, beams, priorities, some limits; a step at a time, in full."""
+
+    names: tuple[str, ...] = PAGED_LEVELS
+
+    def __init__(self, config: SimConfig) -> None:
+        self.config = config
+        self.shape = config.shape
+        self.pool = BlockPool(self.shape.blocks, self.shape.block_size)
+        self.scheduler = Scheduler(self.pool, config.scheduler)
+        self.ledger = Ledger(self.shape)
+        self._caching = config.scheduler.prefix_caching
+        self._run: Run
+        self._random = random.Random(config.seed)  # noqa: S311 - drawn to be drawn again
+        self._ids = count()
+        self._row: dict[int, int] = {}  # of each sequence, the request it belongs to
+        self._sequences: dict[int, Request] = {}
+        self._left: dict[int, int] = {}  # sequences of a request that have not ended
+
+    def begin(self, run: Run) -> None:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        self._run = run
+
+    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        config, beams = self.config, self.config.beams
+        together = max(beams, samples)
+        if together > 1 and not config.paged:
+            return Misfit("samples", together, 1)
+        if together > config.max_num_seqs:
+            return Misfit("seqs", together, config.max_num_seqs)
+        if beams > config.max_num_batched_tokens:
+            return Misfit("tokens", beams, config.max_num_batched_tokens)
+        return misfit(self.shape, config.max_length, prompt, output, beams)
+
+    @property
+    def busy(self) -> bool:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        return self.scheduler.has_work
+
+    def levels(self) -> tuple[int, ...]:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        counts = self.ledger.counts()
+        assert counts.reserved == self.shape.slots, "the states do not sum to the pool"
+        return tuple(counts[state] for state in _STATES)
+
+    def step(self) -> None:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        run, scheduler = self._run, self.scheduler
+        self._feed()
+        plan = scheduler.schedule()
+        self.ledger.apply(plan)
+        duration = run.clock.step(self._work(plan)) + self._count(plan)
+        running, waiting = len(scheduler.running), plan.waiting + run.arrivals.waiting
+        run.recorder.step(self.levels(), running, waiting, duration)
+        self._complete(plan)
+
+    def stats(self) -> PrefixStats | None:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        return self.scheduler.stats if self._caching else None
+
+    def check_integrity(self) -> None:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        self.pool.check_integrity()
+
+    def _feed(self) -> None:
+        """Queue as many as could be admitted at once, and one more that waits.
+
+        All of them where the last may overtake the others.
+        """
+        arrivals = self._run.arrivals
+        room = self.config.max_num_seqs + 1 - len(self.scheduler.waiting)
+        if self.config.scheduling_policy != "fcfs":
+            room = arrivals.waiting
+        while room > 0 and arrivals.waiting:
+            room -= 1
+            row = arrivals.pop()
+            prompt, output = arrivals.prompt[row], arrivals.output[row]
+            keys = keys_of(arrivals, row, self.shape.block_size) if self._caching else None
+            request = Request(
+                next(self._ids), prompt, output, keys, arrivals.priority[row], self.config.beams
+            )
+            self._left[row] = 0
+            self._enter(request, row)
+            self.scheduler.add(request)
+
+    def _enter(self, sequence: Request, row: int) -> None:
+        self._row[sequence.id], self._sequences[sequence.id] = row, sequence
+        self._left[row] += 1
+
+    def _work(self, plan: StepPlan) -> StepWork:
+        """What the step computes; a decode is the newest of several tokens alone."""
+        sequences = self._sequences
+
+        def decodes(request: int, start: int) -> bool:
+            one = sequences[request]
+            return bool(one.generated) and start == one.known - 1
+
+        return StepWork.of((c.start, c.count, decodes(c.request, c.start)) for c in plan.chunks)
+
+    def _count(self, plan: StepPlan) -> int:
+        """Take note of what the plan does; attoseconds for what it swaps."""
+        run, totals, moved = self._run, self._run.totals, 0
+        for chunk in plan.chunks:
+            row = self._row[chunk.request]
+            if run.arrivals.scheduled[row] != run.arrivals.scheduled[row]:
+                run.started(row)
+        for op in plan.ops:
+            if op.kind is OpKind.COPY:
+                totals.copied_blocks += len(op.blocks)
+            elif op.kind is OpKind.SWAP_OUT:
+                totals.swapped_out += len(op.blocks)
+                moved += len(op.blocks)
+            elif op.kind is OpKind.SWAP_IN:
+                totals.swapped_in += len(op.blocks)
+                moved += len(op.blocks)
+        rows = [self._row[request] for request in plan.preempted]
+        # A beam search loses its blocks as one.
+        rows = sorted(set(rows)) if self.config.beams > 1 else rows
+        totals.preempted.update(rows)
+        run.recorder.preempted += len(rows)
+        totals.computed_tokens += plan.tokens
+        totals.orphaned_blocks = self.scheduler.orphaned_blocks
+        totals.shared_tokens = self.scheduler.found_late
+        totals.held += self.ledger.owned_blocks
+        totals.unshared += self.ledger.table_entries
+        return transfer(self.config, self.shape, moved) if moved else 0
+
+    def _complete(self, plan: StepPlan) -> None:
+        run = self._run
+        sampled = [self._sequences[c.request] for c in plan.chunks if c.samples]
+        for request in sampled:
+            row = self._row[request.id]
+            if run.arrivals.first_token[row] != run.arrivals.first_token[row]:
+                run.first_token(row)
+        forks: Forks = {}
+        pruned: list[int] = []
+        if self.config.beams > 1:
+            self._move_beams(sampled, forks, pruned)
+        else:
+            for request in sampled:
+                if not request.generated:
+                    more = run.arrivals.samples[self._row[request.id]] - 1
+                    self._fork(request, more, forks)
+        for finish in self.scheduler.complete(plan, (), forks, pruned):
+            self._end(finish.request)
+
+    def _move_beams(self, sampled: Sequence[Request], forks: Forks, pruned: list[int]) -> None:
+        """Draw which beams are continued, for every search that has new tokens."""
+        searches: dict[int, list[Request]] = defaultdict(list)
+        for request in sampled:
+            searches[self._row[request.id]].append(request)
+        for beams in searches.values():
+            first = beams[0]
+            if not first.generated:
+                self._fork(first, self.config.beams - 1, forks)
+                continue
+            if first.generated + 1 == first.max_new_tokens:
+                continue  # all of them end with this token
+            lost = [b for b in beams if self._random.random() < self.config.branching]
+            kept = [b for b in beams if b not in lost] or [lost.pop(0)]
+            pruned += [beam.id for beam in lost]
+            for _ in lost:
+                self._fork(self._random.choice(kept), 1, forks)
+
+    def _fork(self, parent: Request, children: int, forks: Forks) -> None:
+        row = self._row[parent.id]
+        for _ in range(children):
+            child = Request(
+                next(self._ids), parent.prompt_tokens, parent.max_new_tokens, parent.keys,
+                parent.priority,
+            )  # fmt: skip
+            self._enter(child, row)
+            forks.setdefault(parent.id, []).append(child)
+
+    def _end(self, sequence: int) -> None:
+        row = self._row.pop(sequence)
+        del self._sequences[sequence]
+        self._left[row] -= 1
+        if not self._left[row]:
+            del self._left[row]
+            beams = self.config.beams
+            self._run.finish(row, beams if beams > 1 else self._run.arrivals.samples[row])

@@ -1,0 +1,212 @@
+"""Integrals over time while a simulation runs: exact sums, peaks, and a bounded series.
+
+    value   ▁▁▃▃▃▃▇▇▇▇▅▅        every step adds  value x duration  to an integer sum
+    series  |     |     |       now and then the sums so far are kept; a bucket is a difference
+                                of two of them, so merging buckets loses nothing
+
+Sums are integers (slots or requests x attoseconds): no order of adding changes them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import mul
+
+from kvsim.sim.fast.decode_only import Stretch
+
+# Steps that are added up at a time.
+_BATCH = 1024
+# Above this, lengths of the queue are told apart by their leading bits only.
+_EXACT_BITS = 10
+
+
+@dataclass(slots=True)
+class Mark:
+    """All sums at one moment of the series."""
+
+    now: int
+    sums: tuple[int, ...]
+    preempted: int = 0
+
+
+class Spread:
+    """How long a count had each of its values.
+
+    Counts from 1,024 on are rounded down by less than 1 in 512, so that a queue that only ever
+    grows does not take memory for each of its lengths; the largest stays exact.
+    """
+
+    def __init__(self) -> None:
+        self.times: defaultdict[int, int] = defaultdict(int)
+        self.total = 0
+        self.most = 0
+
+    def add(self, counts: Sequence[int], durations: Sequence[int]) -> None:
+        """Each count for its duration."""
+        most = max(counts)
+        self.most = max(self.most, most)
+        self.total += sum(map(mul, counts, durations))
+        times = self.times
+        rounded: Iterable[int] = map(_leading_bits, counts) if most >> _EXACT_BITS else counts
+        for count, duration in zip(rounded, durations, strict=True):
+            times[count] += duration
+
+    def quantile(self, share: float) -> int | None:
+        """The smallest count that is not exceeded for ``share`` of the time; None without any."""
+        whole = sum(self.times.values())
+        if not whole:
+            return None
+        passed, count = 0, 0
+        for count in sorted(self.times):
+            passed += self.times[count]
+            if passed >= share * whole:
+                break
+        return count
+
+
+def _leading_bits(count: int) -> int:
+    low = max(0, count.bit_length() - _EXACT_BITS)
+    return count >> low << low
+
+
+class Recorder:
+    """Sums of levels over time, of what runs and waits, and a series of at most ``points``.
+
+    Args:
+        names: of the levels, in the order in which they are given.
+        points: most marks that the series keeps; at least 2.
+    """
+
+    def __init__(self, names: Sequence[str], points: int = 512) -> None:
+        self.names = tuple(names)
+        self.now = 0
+        self.busy = 0
+        self.steps = 0
+        self.preempted = 0  # so far; who preempts adds
+        self.sums = [0] * len(self.names)
+        self.peaks = [0] * len(self.names)
+        self.lows: list[int | None] = [None] * len(self.names)
+        self.running = Spread()
+        self.waiting = Spread()
+        self.marks: list[Mark] = [Mark(0, (0,) * (len(self.names) + 2))]
+        self.next_mark = 0
+        self._points = max(2, points)
+        self._width = 1
+        # What is not in the sums yet: levels and their durations, and stretches whose integrals are
+        # known; who runs and waits, and for how long.
+        self._levels: list[Sequence[int]] = []
+        self._durations: list[int] = []
+        self._stretches: list[Stretch] = []
+        self._running: list[int] = []
+        self._waiting: list[int] = []
+        self._spans: list[int] = []
+
+    def idle(self, until: int, levels: Sequence[int]) -> None:
+        """Nothing runs and nothing waits until then."""
+        self._hold(levels, 0, 0, until - self.now)
+
+    def step(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
+        """One step, at whose levels the pool stays for its duration.
+
+        A plan that computes nothing and only says who has ended takes no time and is no step.
+        """
+        self.steps += duration > 0
+        self.busy += duration
+        self.now += duration
+        self._levels.append(levels)
+        self._running.append(running)
+        self._waiting.append(waiting)
+        self._durations.append(duration)
+        self._spans.append(duration)
+        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
+            self._pause()
+
+    def run(
+        self,
+        levels: Sequence[int],
+        slopes: Sequence[int],
+        running: int,
+        waiting: int,
+        steps: int,
+        duration: int,
+        moment: int,
+    ) -> None:
+        """Steps between which level ``i`` changes by ``slopes[i]``; see ``DecodeRun.moment``."""
+        self.steps += steps
+        self.busy += duration
+        last = steps - 1
+        sums, peaks, lows = self.sums, self.peaks, self.lows
+        for index, slope in enumerate(slopes):
+            if slope:
+                sums[index] += slope * moment
+                level = levels[index] + slope * last
+                peaks[index] = max(peaks[index], level)
+                lows[index] = level if lows[index] is None else min(lows[index] or 0, level)
+        self._hold(levels, running, waiting, duration)
+
+    def stretch(self, stretch: Stretch, running: int, waiting: int) -> None:
+        """Steps whose integrals are known already."""
+        duration = stretch.duration
+        self.steps += stretch.steps
+        self.busy += duration
+        self.now += duration
+        self._stretches.append(stretch)
+        self._running.append(running)
+        self._waiting.append(waiting)
+        self._spans.append(duration)
+        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
+            self._pause()
+
+    def mark(self) -> None:
+        """Keep the sums of now; where there are too many, every second one goes."""
+        self.add_up()
+        sums = (*self.sums, self.running.total, self.waiting.total)
+        self.marks.append(Mark(self.now, sums, self.preempted))
+        if len(self.marks) > self._points:
+            del self.marks[1:-1:2]
+            self._width = max(2 * self._width, self.now // self._points)
+        self.next_mark = self.now + self._width
+
+    def add_up(self) -> None:
+        """Bring the sums up to now."""
+        durations, spans = self._durations, self._spans
+        if not spans:
+            return
+        for index, values in enumerate(zip(*self._levels, strict=True)):
+            self.sums[index] += sum(map(mul, values, durations))
+            self._widen(index, max(values), min(values))
+        if self._stretches:
+            _, _, sums, highs, lows, _ = zip(*self._stretches, strict=True)
+            columns = (zip(*each, strict=True) for each in (sums, highs, lows))
+            for index, (totals, upper, lower) in enumerate(zip(*columns, strict=True)):
+                self.sums[index] += sum(totals)
+                self._widen(index, max(upper), min(lower))
+        self.running.add(self._running, spans)
+        self.waiting.add(self._waiting, spans)
+        pending = (self._stretches, self._levels, durations, self._running, self._waiting, spans)
+        for each in pending:
+            each.clear()
+
+    def _widen(self, index: int, high: int, low: int) -> None:
+        """A level has been as high and as low as that."""
+        before = self.lows[index]
+        self.peaks[index] = max(self.peaks[index], high)
+        self.lows[index] = low if before is None else min(before, low)
+
+    def _hold(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
+        self.now += duration
+        self._levels.append(levels)
+        self._running.append(running)
+        self._waiting.append(waiting)
+        self._durations.append(duration)
+        self._spans.append(duration)
+        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
+            self._pause()
+
+    def _pause(self) -> None:
+        if self.now >= self.next_mark:
+            self.mark()
+        else:
+            self.add_up()
