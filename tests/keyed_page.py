@@ -26,7 +26,7 @@ from experiment.report.experiment.page import focus_message, foretold_message
 from experiment.report.html_environment import environment_rows
 from experiment.report.html_parts import hidden_stages, readings_summary
 from experiment.report.keyed import WRITERS, document, evaluate, lookup, moment
-from experiment.report.paper import source_words
+from experiment.report.paper_facts import source_words
 from experiment.report.series import all_series
 from experiment.report.sharing import explanations, sampling_message
 from experiment.report.sweep_chart import label_of

@@ -97,7 +97,7 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
 
 def _write(directory: Path, data: dict[str, Any], lang: str) -> list[Path]:
     from experiment.report.index import write_listed
-    from experiment.report.paper import paper_csv, paper_json
+    from experiment.report.paper_facts import paper_csv, paper_json
     from experiment.report.paper_page import PAGE, paper_html, paper_told
     from experiment.report.tables_markdown import summarise
 

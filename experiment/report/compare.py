@@ -9,10 +9,11 @@ from pathlib import Path
 from rich.text import Text
 
 from experiment.compare.gate import Judged, tally
-from experiment.compare.results import Comparison, Difference, Figure, Number, Row, Side, Unit
+from experiment.compare.results import Comparison, Difference, Figure, Row, Side, Unit
 from experiment.report.compare_words import (
     change_text,
     counted,
+    exact,
     moment,
     place_words,
     title,
@@ -173,16 +174,6 @@ class CompareConsole(PartsConsole):
         most = len(found) if self.details else _MOST_REASONS
         for text, n in sorted(found.items(), key=itemgetter(1), reverse=True)[:most]:
             self.console.print("  " + self.t("compare.why", text=text, n=n))
-
-
-def exact(value: Number | None, unit: Unit) -> str:
-    """A value as a limit is written: bytes in full, nothing rounded away that decides."""
-    if value is None:
-        return DASH
-    if float(value).is_integer():
-        return f"{int(value):,}"
-    # Twelve digits tell apart whatever does not count as the same.
-    return f"{value:,}" if unit in ("bytes", "count") else f"{value:,.12g}"
 
 
 def _value(figure: Figure | None, unit: Unit) -> str:

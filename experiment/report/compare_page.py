@@ -22,7 +22,7 @@ from experiment.report.embed import packed, safe_json
 from experiment.report.html import column_heads, page_assets, templates
 from experiment.report.keyed import Paths
 from experiment.report.simulation.writing import written
-from experiment.report.svg import Words
+from experiment.report.texts import Words
 from experiment.text.messages import Message, message
 
 _COLUMNS = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from typing import get_args
 
-from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
+from experiment.compare.results import Comparison, Figure, Number, Row, Side, Unit, Verdict
 from experiment.experiments.found import param
 from experiment.experiments.registry import figure_name
 from experiment.report.experiment.words import cell_label, cell_name
-from experiment.report.svg import Words
+from experiment.report.texts import Words
 from experiment.text import DASH
 from experiment.text.messages import Message, message
 
@@ -69,3 +69,13 @@ def moment(side: Side) -> str:
     zone = timezone(timedelta(seconds=side.utc_offset_s))
     began = datetime.fromtimestamp(side.wall_ns / 1e9, UTC).astimezone(zone)
     return began.strftime("%Y-%m-%d %H:%M")
+
+
+def exact(value: Number | None, unit: Unit) -> str:
+    """A value as a limit is written: bytes in full, nothing rounded away that decides."""
+    if value is None:
+        return DASH
+    if float(value).is_integer():
+        return f"{int(value):,}"
+    # Twelve digits tell apart whatever does not count as the same.
+    return f"{value:,}" if unit in ("bytes", "count") else f"{value:,.12g}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from experiment.compare.gate import Judged, tally
 from experiment.compare.results import Unit
-from experiment.report.compare import exact
+from experiment.report.compare_words import exact
 from experiment.report.markdown import plain
 from experiment.text import Translator
 

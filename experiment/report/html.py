@@ -54,7 +54,8 @@ from experiment.report.series import MARKED_STAGES, Series, all_series, picture
 from experiment.report.sharing import explanations
 from experiment.report.simulator_check import LINES, check_chart, check_rows
 from experiment.report.slotmap import MapOf, map_of, slot_map, states_of
-from experiment.report.svg import Words, patterns, swatch
+from experiment.report.svg import patterns, swatch
+from experiment.report.texts import Words
 from experiment.text import format_bytes, readable
 from experiment.text.messages import Message, arm_message, message
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES

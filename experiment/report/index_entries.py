@@ -29,7 +29,14 @@ from experiment.files.bounded_reading import MAX_JSON_BYTES, parse_json, read_bo
 from experiment.gpucheck import result as gpucheck
 from experiment.record.log import EVENTS_FILE, RUN_FILE
 from experiment.record.simulation import SIM_FILE
-from experiment.report import bench_page, claims_page, compare_words, paper, paper_page, sweep_page
+from experiment.report import (
+    bench_page,
+    claims_page,
+    compare_words,
+    paper_facts,
+    paper_page,
+    sweep_page,
+)
 from experiment.report.bilingual import Bilingual
 from experiment.report.simulation.headline import headline
 from experiment.text import LANGUAGES
@@ -202,7 +209,7 @@ def _claims(name: str, data: Mapping[str, Any]) -> Entry:
 
 
 def _paper(name: str, data: Mapping[str, Any]) -> Entry:
-    return Entry(name, "paper", 0, 0, paper.counted(data))
+    return Entry(name, "paper", 0, 0, paper_facts.counted(data))
 
 
 def _bench(name: str, data: Mapping[str, Any]) -> Entry:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from itertools import groupby
 
 from experiment.report.bench_tables import Cells
-from experiment.report.paper import Data, claim_cells, fitted_lines, paper_document, place_in_paper
+from experiment.report.paper_facts import (
+    Data,
+    claim_cells,
+    fitted_lines,
+    paper_document,
+    place_in_paper,
+)
 from experiment.report.sourced import Teller
 from experiment.report.tables_page import Told, tables_html
 from experiment.text import Translator

@@ -10,11 +10,11 @@ from markupsafe import Markup, escape
 
 from experiment.report.bilingual import Bilingual
 from experiment.report.keyed import Said
+from experiment.report.texts import Words
 from experiment.text.messages import Message
 from kvsim.accounting.ledger import SlotState
 
 # A label is a text that reads the same in every language, a message, or a number with its key.
-Words = str | Message
 Label = Words | Said
 
 

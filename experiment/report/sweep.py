@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,20 +11,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from experiment.report.index import write_listed
 from experiment.report.parts_console import Advance, PartsConsole
 from experiment.report.simulation.figures import rounding_note
 from experiment.report.sweep_chart import setting
+from experiment.report.sweep_files import write_sweep
 from experiment.report.sweep_page import (
-    FILE,
-    PAGE,
-    TABLE,
     Row,
     counted,
     refusal,
-    sweep_csv,
     sweep_data,
-    sweep_html,
     varied,
 )
 from experiment.report.table import Table
@@ -126,18 +120,3 @@ class _Lines:
 
 def _value(value: float | None, digits: int, suffix: str = "") -> str:
     return DASH if value is None else f"{value:,.{digits}f}{suffix}"
-
-
-def write_sweep(directory: Path, rows: Sequence[Row], lang: str) -> list[Path]:
-    """Write all files, and the index beside the directory where that is one of ours.
-
-    Raises:
-        UserError: one cannot be written.
-    """
-    data, table = sweep_data(rows), sweep_csv(rows)
-    texts = {
-        TABLE: table,
-        FILE: json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n",
-        PAGE: sweep_html(data, table, lang),
-    }
-    return write_listed(directory, texts, lang)

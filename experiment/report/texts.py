@@ -7,8 +7,10 @@ from typing import Any, TextIO
 
 from experiment.events import RunStarted
 from experiment.text import Translator, readable
-from experiment.text.messages import arm_message
+from experiment.text.messages import Message, arm_message
 
+# A text, or a message that a reporter renders.
+Words = str | Message
 ASCII = str.maketrans({"—": "-", "·": "-", "×": "x", "→": "->", "…": "...", "÷": "/", "≥": ">=",
                         "≤": "<=",
                         "−": "-", "“": '"', "”": '"', "µ": "u", "⁹": "^9"})  # fmt: skip

@@ -38,7 +38,7 @@ from experiment.report.compare_page import compare_csv, compare_document, compar
 from experiment.report.index import write_index
 from experiment.report.index_entries import entries
 from experiment.report.markdown import plain
-from experiment.report.paper import paper_document
+from experiment.report.paper_facts import paper_document
 from experiment.report.paper_page import paper_html, paper_told
 from experiment.report.sweep_page import sweep_csv, sweep_data, sweep_document, sweep_html
 from experiment.report.tables_markdown import summarise

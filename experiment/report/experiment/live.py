@@ -34,8 +34,7 @@ from experiment.report.experiment.words import (
     title,
     value_label,
 )
-from experiment.report.svg import Words
-from experiment.report.texts import arm_name
+from experiment.report.texts import Words, arm_name
 from experiment.text import format_seconds
 from experiment.text.messages import Message, message
 

@@ -18,7 +18,7 @@ from experiment.analysis.experiment_results import (
 from experiment.experiments.found import listed, param
 from experiment.experiments.lengths import shape_label
 from experiment.report.simulation.writing import written
-from experiment.report.svg import Words
+from experiment.report.texts import Words
 from experiment.text.messages import Message, message
 
 Values = Mapping[str, int | float | str]
