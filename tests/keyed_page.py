@@ -19,19 +19,19 @@ from experiment.analysis.results import ArmResult, EngineResult, Margin, Results
 from experiment.events.sampling import SamplingConfig
 from experiment.files.shipped import program
 from experiment.record.log import RUN_FILE, Record
-from experiment.report import keyed
-from experiment.report.engine_facts import engine_facts, margin_text
-from experiment.report.experiment import words
-from experiment.report.experiment.page import focus_message, foretold_message
-from experiment.report.html_environment import environment_rows
-from experiment.report.html_parts import hidden_stages, readings_summary
-from experiment.report.keyed import WRITERS, document, evaluate, lookup, moment
-from experiment.report.paper_facts import source_words
-from experiment.report.series import all_series
-from experiment.report.sharing import explanations, sampling_message
-from experiment.report.sweep_chart import label_of
-from experiment.report.values import config_text, shell_text
-from experiment.report.watched import watched_figure
+from experiment.report.facts import experiment as words
+from experiment.report.facts import keyed
+from experiment.report.facts.engine import engine_facts, margin_text
+from experiment.report.facts.keyed import WRITERS, document, evaluate, lookup, moment
+from experiment.report.facts.paper import source_words
+from experiment.report.facts.series import all_series
+from experiment.report.facts.sharing import explanations, sampling_message
+from experiment.report.facts.values import config_text, shell_text
+from experiment.report.facts.watched import watched_figure
+from experiment.report.page.environment import environment_rows
+from experiment.report.page.experiment import focus_message, foretold_message
+from experiment.report.page.parts import hidden_stages, readings_summary
+from experiment.report.pages.sweep_chart import label_of
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.messages import Message, message
 

@@ -15,8 +15,8 @@ import kvsim
 from experiment.compare.metrics import METRICS
 from experiment.experiments import figures as experiments
 from experiment.files.shipped import CONFIGS
-from experiment.report.simulation.figures import FIGURES, GROUPS
-from experiment.report.simulation.sweeps import EVICTIONS, PREEMPTIONS
+from experiment.report.facts.simulation_figures import FIGURES, GROUPS
+from experiment.report.facts.simulation_sweeps import EVICTIONS, PREEMPTIONS
 from experiment.text import (
     DASH,
     LANGUAGES,

@@ -13,7 +13,7 @@ from guide_pages import read
 
 from experiment.commands.main import main
 from experiment.commands.paper import parse_seeds
-from experiment.report.paper import PaperConsole
+from experiment.report.console.paper import PaperConsole
 from experiment.text import LANGUAGES, catalogue
 from experiment.text.errors import ExitCode, UserError
 from kvsim.paper import UNCHECKED, Verdict

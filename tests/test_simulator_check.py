@@ -19,8 +19,8 @@ from experiment.events import (
     Step,
 )
 from experiment.record.log import Record
-from experiment.report.console import ConsoleReporter
-from experiment.report.html import report_html
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.page.page import report_html
 from experiment.text import Translator
 from kvsim.accounting.ledger import PoolShape
 from kvsim.core.blocks import BlockPool

@@ -27,8 +27,8 @@ from experiment.events import (
 )
 from experiment.record.log import read_record
 from experiment.replay.arm_events import PREPARATION
-from experiment.report.brief import BriefReporter
-from experiment.report.console import ConsoleReporter
+from experiment.report.console.brief import BriefReporter
+from experiment.report.console.reporter import ConsoleReporter
 from experiment.text.errors import ExitCode
 
 ROOT = Path(__file__).parent.parent

@@ -22,7 +22,7 @@ from experiment.text.errors import ExitCode, user_error
 
 if TYPE_CHECKING:
     from experiment.bench.data import BenchData
-    from experiment.report.bench import BenchConsole
+    from experiment.report.console.bench import BenchConsole
 
 OUT = Path("reports/bench")
 ROUNDS, TINY_ROUNDS, LEAST_ROUNDS, MINUTES = 5, 2, 2, 30.0
@@ -36,13 +36,13 @@ def bench(words: list[str], t: Translator) -> int:
     """
     asked = parse(_parser(t), words, ())
     from experiment.bench.data import read_data
-    from experiment.report.bench import BenchConsole
+    from experiment.report.console.bench import BenchConsole
 
     console = BenchConsole(t.lang, asked.ascii)
     out = Path(asked.out) if asked.out else OUT
     kept = Path(asked.show) if asked.show else out
     if asked.markdown is not None:
-        from experiment.report.bench_markdown import write_page
+        from experiment.report.files.bench_markdown import write_page
 
         data = read_data(kept)
         with evaluating(kept):
@@ -90,8 +90,8 @@ def _pages(directory: Path, data: BenchData, lang: str) -> list[Path]:
     Raises:
         UserError: they cannot be written.
     """
-    from experiment.report.bench_page import PAGE, bench_html
-    from experiment.report.index import write_listed
+    from experiment.report.pages.bench import PAGE, bench_html
+    from experiment.report.pages.index import write_listed
 
     return [] if data.waiting else write_listed(directory, {PAGE: bench_html(data, lang)}, lang)
 

@@ -42,7 +42,7 @@ def calibrate(arguments: list[str], t: Translator) -> int:
     folds = whole("--folds", options.folds, 2) or _FOLDS
     path = Path(options.source)
     data = _of_run(path, options, folds) if is_run(path) else _of_requests(path, options, folds)
-    from experiment.report.simulation.calibration import show_calibration
+    from experiment.report.console.calibration import show_calibration
 
     show_calibration(data, t.lang, options.ascii)
     if options.out:

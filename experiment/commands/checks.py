@@ -15,7 +15,7 @@ from experiment.files.shipped import find_config
 from experiment.text.errors import ExitCode, user_error
 
 if TYPE_CHECKING:
-    from experiment.report.compare import CompareConsole
+    from experiment.report.console.compare import CompareConsole
 
 PAGE, DATA, TABLE = "compare.html", "compare.json", "compare.csv"
 
@@ -61,7 +61,7 @@ def check_run(
 
     Returns ``code`` where the run itself went wrong, else whether the gate holds.
     """
-    from experiment.report.compare import CompareConsole
+    from experiment.report.console.compare import CompareConsole
 
     console = CompareConsole(lang, ascii_only)
     if checks.baseline is not None:
@@ -79,8 +79,8 @@ def judge_gate(checks: Checks, side: Side, console: CompareConsole) -> int:
         UserError: a file of either run was changed after it was written, or the summary of the CI
             job cannot be written.
     """
-    from experiment.report.gate_markdown import gate_markdown
-    from experiment.report.markdown import summarise_job
+    from experiment.report.files.gate_markdown import gate_markdown
+    from experiment.report.files.markdown import summarise_job
 
     for one in (checks.baseline, side):
         if one is not None:
@@ -102,8 +102,8 @@ def write_comparison(directory: Path, comparison: Comparison, lang: str) -> list
     Raises:
         UserError: they cannot be written.
     """
-    from experiment.report.compare_page import compare_csv, compare_html
-    from experiment.report.index import write_listed
+    from experiment.report.pages.compare import compare_csv, compare_html
+    from experiment.report.pages.index import write_listed
 
     table = compare_csv(comparison)
     data = json.dumps(comparison.model_dump(mode="json"), ensure_ascii=False, indent=1)

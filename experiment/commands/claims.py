@@ -43,7 +43,7 @@ from experiment.text.messages import Message, message
 from experiment.text.redaction import cleaned_json, without_names
 
 if TYPE_CHECKING:
-    from experiment.report.claims import ClaimsConsole
+    from experiment.report.console.claims import ClaimsConsole
 
 _Told = TypeVar("_Told", Config, Message)
 
@@ -56,7 +56,7 @@ def claims(words: list[str], t: Translator) -> int:
     """
     options = parse(_parser(t), words, ())
     directory = Path(options.out) if options.out else place_of_now("claims-")
-    from experiment.report.claims import ClaimsConsole
+    from experiment.report.console.claims import ClaimsConsole
 
     console = ClaimsConsole(t.lang, options.ascii)
     configs = {name: _config(name, options) for name in needed()}
@@ -318,9 +318,9 @@ def _write(
     notes: Sequence[Message],
     lang: str,
 ) -> list[Path]:
-    from experiment.report.claims_page import PAGE, claims_html, claims_told
-    from experiment.report.index import write_listed
-    from experiment.report.tables_markdown import summarise
+    from experiment.report.files.tables_markdown import summarise
+    from experiment.report.pages.claims import PAGE, claims_html, claims_told
+    from experiment.report.pages.index import write_listed
 
     data = {"version": __version__, "claims": [claim_row(one, places) for one in judged]}
     runs = {name: run.name for name, run in places.items() if (run / "report.html").exists()}

@@ -12,7 +12,7 @@ from experiment.compare.results import Side
 from experiment.compare.sides import compare_sides
 from experiment.files.bounded_reading import check_replaceable
 from experiment.record.directories import make_run_directory
-from experiment.report.compare import CompareConsole
+from experiment.report.console.compare import CompareConsole
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, UserError, user_error
 from experiment.text.messages import message

@@ -27,8 +27,8 @@ from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
 from experiment.machine.environment import Environment
 from experiment.record.log import EVENTS_FILE, read_record
-from experiment.report.console import ConsoleReporter
-from experiment.report.experiment.live import ExperimentConsole
+from experiment.report.console.experiment_live import ExperimentConsole
+from experiment.report.console.reporter import ConsoleReporter
 from experiment.runner.interleave import Turns
 from experiment.runner.session import PreparedCell, Session
 from experiment.text.messages import Message

@@ -17,7 +17,7 @@ from experiment.text.errors import ExitCode, user_error
 
 if TYPE_CHECKING:
     from experiment.gpucheck.result import GpuCheck
-    from experiment.report.gpucheck_console import GpuCheckConsole
+    from experiment.report.console.gpucheck import GpuCheckConsole
 
 MINUTES = "8"
 _MOST_MINUTES = 60.0
@@ -32,7 +32,7 @@ def gpucheck(words: list[str], t: Translator) -> int:
         UserError: a value that does not fit, or files that cannot be read or written.
     """
     options = parse(_parser(t), words, ())
-    from experiment.report.gpucheck_console import GpuCheckConsole
+    from experiment.report.console.gpucheck import GpuCheckConsole
 
     console = GpuCheckConsole(t.lang, options.ascii)
     if options.markdown is not None:
@@ -74,8 +74,8 @@ def _write(directory: Path, data: GpuCheck, lang: str) -> list[Path]:
     """Write result, page and archive; the paths of page and archive."""
     from experiment.gpucheck.archive import write_archive
     from experiment.gpucheck.result import FILE, PAGE, cleaned, result_json
-    from experiment.report.gpucheck import gpucheck_html
-    from experiment.report.index import write_listed
+    from experiment.report.pages.gpucheck import gpucheck_html
+    from experiment.report.pages.index import write_listed
 
     texts = {FILE: result_json(data), PAGE: gpucheck_html(cleaned(data), lang)}
     write_listed(directory, texts, lang)
@@ -84,7 +84,7 @@ def _write(directory: Path, data: GpuCheck, lang: str) -> list[Path]:
 
 def _list_gpu(options: argparse.Namespace, console: GpuCheckConsole) -> int:
     from experiment.gpucheck.result import read_result
-    from experiment.report.gpucheck_markdown import write_gpus
+    from experiment.report.files.gpucheck_markdown import write_gpus
 
     if options.out is None:
         raise user_error("gpucheck.needs_out")

@@ -15,7 +15,7 @@ from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
 
 if TYPE_CHECKING:
-    from experiment.report.paper import PaperConsole
+    from experiment.report.console.paper import PaperConsole
     from kvsim.paper.claims import Claim
 
 DEFAULT_SEEDS = "5"
@@ -32,7 +32,7 @@ def paper(words: list[str], t: Translator) -> int:
     options = parse(_parser(t), words, ())
     seeds = parse_seeds(options.seeds)
     directory = Path(options.out) if options.out else place_of_now("paper-")
-    from experiment.report.paper import PaperConsole
+    from experiment.report.console.paper import PaperConsole
 
     with shared_directory(directory):
         return _check(seeds, directory, PaperConsole(t.lang, options.ascii))
@@ -96,10 +96,10 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
 
 
 def _write(directory: Path, data: dict[str, Any], lang: str) -> list[Path]:
-    from experiment.report.index import write_listed
-    from experiment.report.paper_facts import paper_csv, paper_json
-    from experiment.report.paper_page import PAGE, paper_html, paper_told
-    from experiment.report.tables_markdown import summarise
+    from experiment.report.facts.paper import paper_csv, paper_json
+    from experiment.report.files.tables_markdown import summarise
+    from experiment.report.pages.index import write_listed
+    from experiment.report.pages.paper import PAGE, paper_html, paper_told
 
     texts = {
         "paper.json": paper_json(data), "paper.csv": paper_csv(data), PAGE: paper_html(data, lang)

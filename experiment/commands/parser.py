@@ -15,7 +15,7 @@ from rich.cells import cell_len
 import experiment
 from experiment.config.schema import config_keys
 from experiment.files.shipped import program
-from experiment.report.wrap import wrap
+from experiment.report.console.wrap import wrap
 from experiment.text import Translator
 from experiment.text.errors import unknown, user_error
 

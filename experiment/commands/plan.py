@@ -57,7 +57,7 @@ def plan(arguments: list[str], t: Translator) -> int:
     data = _data(found, setup, stream) | _load(question, found, rate)
     if memory.dtype is not None and found.vllm_args:
         data["plan"]["vllm_args"] += ["--dtype", memory.dtype]
-    from experiment.report.simulation.plan import show_plan
+    from experiment.report.console.plan import show_plan
 
     show_plan(data, t.lang, options.ascii)
     if options.out:

@@ -20,11 +20,11 @@ from experiment.files.locks import DRAWING_S, held, is_locked
 from experiment.files.os_errors import os_reason
 from experiment.record.checksums import checksums, is_measured, measured_files
 from experiment.record.log import EVENTS_FILE, Record, read_record, remove_parts, write_summary
-from experiment.report.brief import BriefReporter
-from experiment.report.console import ConsoleReporter
-from experiment.report.files import ReportError, write_reports
-from experiment.report.index import write_index
-from experiment.report.markdown import markdown, write_step_summary
+from experiment.report.console.brief import BriefReporter
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.files.markdown import markdown, write_step_summary
+from experiment.report.files.write import ReportError, write_reports
+from experiment.report.pages.index import write_index
 from experiment.text.errors import ExitCode, UserError
 from experiment.text.messages import message
 from experiment.text.redaction import clean_log

@@ -43,8 +43,8 @@ from experiment.record.checksums import LOGS
 from experiment.record.directories import make_run_directory
 from experiment.record.log import EVENTS_FILE, EventLog
 from experiment.replay.arm_events import PREPARATION
-from experiment.report.brief import BriefReporter
-from experiment.report.console import ConsoleReporter
+from experiment.report.console.brief import BriefReporter
+from experiment.report.console.reporter import ConsoleReporter
 from experiment.runner.session import Session
 from experiment.text.errors import ExitCode, UserError
 from experiment.text.messages import message

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from experiment.events import Check
 from experiment.machine.packages import check_installed
-from experiment.report.console_lines import Console
+from experiment.report.console.lines import Console
 from experiment.selfcheck.checks import all_checks, scratch_directory
 from experiment.text.errors import ExitCode
 

@@ -44,7 +44,7 @@ def simulate(arguments: list[str], t: Translator) -> int:
     if words.shows_list(options, t):
         return ExitCode.OK
     question = _question(options)
-    from experiment.report.simulation.console import SimulationConsole
+    from experiment.report.console.simulation import SimulationConsole
 
     console = SimulationConsole(t.lang, options.ascii, options.quiet, options.details)
     head = _head(question, t.lang)
@@ -72,7 +72,7 @@ def render_simulation(directory: Path, lang: str, ascii_only: bool, details: boo
         UserError: there is none of this schema version, it contradicts itself, or its files cannot
             be written.
     """
-    from experiment.report.simulation.console import SimulationConsole
+    from experiment.report.console.simulation import SimulationConsole
 
     console = SimulationConsole(lang, ascii_only, details=details)
     with held(directory, DRAWING_S), evaluating(directory / SIM_FILE):
@@ -221,8 +221,8 @@ def _finish(directory: Path, head: dict[str, Any], found: Found, console: Any) -
 
 def _written(directory: Path, data: dict[str, Any], lang: str) -> list[str]:
     """Write every report; names of all files that are there."""
-    from experiment.report.index import write_index
-    from experiment.report.simulation.files import write_reports
+    from experiment.report.files.simulation import write_reports
+    from experiment.report.pages.index import write_index
 
     with writing(directory, ExitCode.UNWRITABLE):
         files = write_reports(directory, data, lang)

@@ -88,7 +88,7 @@ def shows_list(options: argparse.Namespace, t: Translator) -> bool:
     """
     if options.list is None:
         return False
-    from experiment.report.simulation.console import show_list
+    from experiment.report.console.simulation import show_list
 
     notes = refused_models() if options.list == "models" else []
     show_list(options.list, listing(options.list), notes, t.lang, options.ascii)

@@ -30,7 +30,7 @@ from kvsim.sweep.grid import AXES
 from kvsim.traces import PRESETS
 
 if TYPE_CHECKING:
-    from experiment.report.sweep import SweepConsole
+    from experiment.report.console.sweep import SweepConsole
 
 # How a person writes it: the axis, which has bytes.
 _BUDGET, _BYTES = "kv_budget", "budget_bytes"
@@ -50,7 +50,7 @@ def sweep(words: list[str], t: Translator) -> int:
     workers = _workers(options.workers)
     cells = _expand(_grid(options.config, options.set or ()))
     directory = Path(options.out or f"reports/sweep-{_name(options.config)}")
-    from experiment.report.sweep import SweepConsole
+    from experiment.report.console.sweep import SweepConsole
 
     with shared_directory(directory):
         if any((directory / name).exists() for name in (EVENTS_FILE, SIM_FILE)):

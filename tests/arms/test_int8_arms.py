@@ -10,9 +10,9 @@ from arm_runs import BLOCK_SIZE, Run, make_config, run_arms
 
 from experiment.events import ArmFailed, CacheQuantized, Channel, Reading
 from experiment.machine.environment import Environment
-from experiment.report.bilingual import Bilingual
-from experiment.report.console import ConsoleReporter
-from experiment.report.html import report_html
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES
 from experiment.workload.prepared import Prepared
 from kvsim.sizing.geometry import KVGeometry

@@ -20,7 +20,7 @@ from experiment.events import EnvironmentProbed, ModelPrepared, RunFinished
 from experiment.machine.environment import Environment
 from experiment.model.builtin import model_directory
 from experiment.record.log import read_record
-from experiment.report.bench_markdown import BEGIN, END, write_page
+from experiment.report.files.bench_markdown import BEGIN, END, write_page
 from experiment.text import LANGUAGES, catalogue
 from experiment.text.errors import ExitCode, UserError
 from experiment.workload.prepared import Prepared

@@ -24,8 +24,8 @@ from experiment.events import ModelPrepared
 from experiment.files.code_cache import numba_cache
 from experiment.machine.thread_record import thread_facts
 from experiment.machine.thread_variables import bound_cores, thread_variables
-from experiment.report.bench_facts import facts
-from experiment.report.bench_tables import all_tables
+from experiment.report.facts.bench import facts
+from experiment.report.facts.bench_tables import all_tables
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.messages import message
 

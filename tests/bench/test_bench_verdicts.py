@@ -13,7 +13,7 @@ from experiment.bench.rows import Row
 from experiment.bench.run import Bench
 from experiment.bench.summary import lines
 from experiment.bench.targets import Outcome, outcomes
-from experiment.report.bench_tables import Cells, all_tables
+from experiment.report.facts.bench_tables import Cells, all_tables
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import Message, message
 

@@ -27,9 +27,9 @@ from experiment.bench.vllm_mode import (
 from experiment.bench.vllm_trials import why_not_faster
 from experiment.bench.workloads import FULL, Workload
 from experiment.machine.thread_variables import bound_cores
-from experiment.report.bench_facts import facts
-from experiment.report.bench_page import bench_html
-from experiment.report.bench_tables import all_tables
+from experiment.report.facts.bench import facts
+from experiment.report.facts.bench_tables import all_tables
+from experiment.report.pages.bench import bench_html
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message

@@ -12,7 +12,7 @@ from experiment.compare.metrics import METRICS
 from experiment.compare.sides import compare_sides
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.report.ci_benchmark import benchmark_json
+from experiment.report.files.ci_benchmark import benchmark_json
 
 
 def test_benchmark_actions_see_memory_grow_and_units_that_can_be_read(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from compare_runs import events, write
 
 from experiment.commands.main import main
 from experiment.compare.results import Comparison
-from experiment.report.ci_benchmark import FILES
-from experiment.report.files import write_reports
+from experiment.report.files.ci_benchmark import FILES
+from experiment.report.files.write import write_reports
 from experiment.text.errors import ExitCode
 
 HAN = re.compile(r"[\u4e00-\u9fff]")

@@ -19,7 +19,7 @@ from experiment.events import (
     RunFinished,
     RunStarted,
 )
-from experiment.report.compare_words import counted
+from experiment.report.facts.compare import counted
 from experiment.text import LANGUAGES, Translator
 
 LIMIT = "experiment.options.time_limit_s"

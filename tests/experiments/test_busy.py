@@ -32,9 +32,9 @@ from experiment.experiments.measured import cells_of
 from experiment.machine import background_load as noise
 from experiment.record.log import EVENTS_FILE, Record, read_record
 from experiment.record.merged import joined
-from experiment.report.console import ConsoleReporter
-from experiment.report.console_results import show_results
-from experiment.report.html import report_html
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.console.results import show_results
+from experiment.report.page.page import report_html
 from experiment.runner.interleave import Course, Turns
 from experiment.text import Translator
 from experiment.text.messages import message

@@ -32,7 +32,7 @@ from experiment.commands.parser import parse
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.record.log import EVENTS_FILE, RUN_FILE, Record
-from experiment.report.claims import ClaimsConsole
+from experiment.report.console.claims import ClaimsConsole
 from experiment.text import Translator
 from experiment.text.messages import message
 

@@ -8,8 +8,8 @@ import pytest
 from in_process import Ran, run, tiny_config
 
 from experiment.experiments.base import drawn_lengths
-from experiment.report.html_parts import subject
-from experiment.report.keyed import Keys
+from experiment.report.facts.keyed import Keys
+from experiment.report.page.parts import subject
 from experiment.text.messages import message
 
 FORKS = "transformers_paged"

@@ -9,10 +9,10 @@ from experiment.analysis.experiment_results import ExperimentResult, FigureValue
 from experiment.compare.results import Figure
 from experiment.experiments.evaluate import _problems
 from experiment.experiments.registry import EXPERIMENTS, figure_name
-from experiment.report.bilingual import Bilingual
-from experiment.report.compare_words import title
-from experiment.report.experiment.markdown import experiment_markdown
-from experiment.report.experiment.page import experiment_context
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.compare import title
+from experiment.report.files.experiment_markdown import experiment_markdown
+from experiment.report.page.experiment import experiment_context
 from experiment.text import LANGUAGES, Translator, catalogue
 
 

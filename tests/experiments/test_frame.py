@@ -18,10 +18,10 @@ from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS, find_experiment
 from experiment.record.log import EVENTS_FILE, Record, read_record
-from experiment.report.console import ConsoleReporter
-from experiment.report.experiment import words
-from experiment.report.files import write_reports
-from experiment.report.markdown import markdown
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.facts import experiment as words
+from experiment.report.files.markdown import markdown
+from experiment.report.files.write import write_reports
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.errors import UserError
 

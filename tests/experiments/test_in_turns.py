@@ -27,8 +27,8 @@ from experiment.experiments.registry import EXPERIMENTS, find_experiment
 from experiment.experiments.time_notes import margin_notes, time_notes
 from experiment.files.shipped import CONFIGS
 from experiment.record.log import EVENTS_FILE, read_record
-from experiment.report.console import ConsoleReporter
-from experiment.report.experiment.live import ExperimentConsole
+from experiment.report.console.experiment_live import ExperimentConsole
+from experiment.report.console.reporter import ConsoleReporter
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import message
 

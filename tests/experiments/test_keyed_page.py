@@ -14,10 +14,10 @@ from keyed_page import assert_keys_hold, body_of, facts_of, numbers_without_key
 from experiment.analysis.experiment_results import CellArm, ExperimentResult, FigureValue, Finding
 from experiment.events import Stage, StageEntered
 from experiment.record.log import write_summary
-from experiment.report.experiment import words
-from experiment.report.html import report_html
-from experiment.report.markdown import markdown
-from experiment.report.series import all_series
+from experiment.report.facts import experiment as words
+from experiment.report.facts.series import all_series
+from experiment.report.files.markdown import markdown
+from experiment.report.page.page import report_html
 from experiment.text import Translator
 from experiment.text.messages import message
 

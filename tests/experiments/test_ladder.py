@@ -13,7 +13,7 @@ from experiment.analysis.results import Gain, Results
 from experiment.events import RepeatFinished, TurnStarted, encode
 from experiment.experiments.evaluate import picture
 from experiment.record.log import EVENTS_FILE, read_record
-from experiment.report.html import report_html
+from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 
 

@@ -11,9 +11,9 @@ from experiment.experiments.lookup import LOOKUP
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.serving import SERVING
 from experiment.files.shipped import CONFIGS
-from experiment.report.bilingual import Bilingual
-from experiment.report.experiment import words
-from experiment.report.experiment.page import _chart, experiment_context
+from experiment.report.facts import experiment as words
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.page.experiment import _chart, experiment_context
 from experiment.text import Translator
 
 

@@ -29,9 +29,9 @@ from experiment.experiments.measured import Measured, cells_of, measure
 from experiment.experiments.people import questions
 from experiment.experiments.serving import SERVING, poisson
 from experiment.model.tokenizer import gpt2_tokenizer
-from experiment.report.bilingual import Bilingual
-from experiment.report.experiment import words
-from experiment.report.experiment.page import _chart, experiment_context
+from experiment.report.facts import experiment as words
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.page.experiment import _chart, experiment_context
 from experiment.text.messages import message
 
 # They run where they count something else than before; elsewhere it is said why not.

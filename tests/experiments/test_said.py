@@ -10,9 +10,9 @@ from made_up import Figures, below, cell, findings
 
 from experiment.analysis.experiment_results import CellResult
 from experiment.experiments.holes import HOLES
-from experiment.report.console import ConsoleReporter
-from experiment.report.experiment.console import show_experiment
-from experiment.report.html import report_html
+from experiment.report.console.experiment import show_experiment
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import message
 

@@ -31,8 +31,8 @@ from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.record.cells import cell_at
 from experiment.record.log import Record, read_record
-from experiment.report.console import ConsoleReporter
-from experiment.report.experiment.live import ExperimentConsole
+from experiment.report.console.experiment_live import ExperimentConsole
+from experiment.report.console.reporter import ConsoleReporter
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.errors import ExitCode
 from experiment.text.sizes import parse_bytes

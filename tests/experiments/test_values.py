@@ -15,11 +15,11 @@ from experiment.experiments.base import planned_cells
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.record.log import EVENTS_FILE, Record, read_record
-from experiment.report.console import ConsoleReporter
-from experiment.report.experiment import words
-from experiment.report.experiment.console import show_experiment
-from experiment.report.html import report_html
-from experiment.report.markdown import markdown
+from experiment.report.console.experiment import show_experiment
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.facts import experiment as words
+from experiment.report.files.markdown import markdown
+from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message

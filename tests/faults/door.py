@@ -29,7 +29,7 @@ from experiment.machine import background_load as noise  # noqa: E402
 from experiment.machine.environment import Environment  # noqa: E402
 from experiment.process.interrupts import Interrupts  # noqa: E402
 from experiment.record.log import EventLog  # noqa: E402
-from experiment.report import files  # noqa: E402
+from experiment.report.files import write as files  # noqa: E402
 from experiment.runner import session as runner  # noqa: E402
 from experiment.workload.prepared import Prepared  # noqa: E402
 

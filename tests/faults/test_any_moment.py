@@ -25,7 +25,7 @@ from experiment.events import (
 )
 from experiment.machine.environment import Environment
 from experiment.record.log import EVENTS_FILE, read_record
-from experiment.report import files
+from experiment.report.files import write as files
 from experiment.text.errors import ExitCode
 
 

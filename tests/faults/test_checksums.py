@@ -17,7 +17,7 @@ from experiment.files.locks import lock
 from experiment.record import checksums
 from experiment.record.checksums import changed_files, is_measured, measured_files
 from experiment.record.log import EVENTS_FILE, RUN_FILE, read_record
-from experiment.report import files
+from experiment.report.files import write as files
 from experiment.text.errors import ExitCode
 from kvsim.files import file_sha256
 

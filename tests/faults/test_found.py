@@ -21,7 +21,7 @@ from experiment.commands.main import main
 from experiment.config.schema import Config
 from experiment.machine.environment import Environment
 from experiment.process.interrupts import EndedError, Interrupts
-from experiment.report.simulation.console import SimulationConsole
+from experiment.report.console.simulation import SimulationConsole
 from experiment.text.errors import ExitCode
 from experiment.workload.prepared import Prepared
 from kvsim.paper.memory import closed

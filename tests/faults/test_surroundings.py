@@ -27,7 +27,7 @@ from experiment.model.source import find_model
 from experiment.process.child import Child, ChildStartError
 from experiment.process.child_end import end_reason
 from experiment.record.log import read_record, remove_parts
-from experiment.report.terminal import terminal
+from experiment.report.console.terminal import terminal
 from experiment.runner.session import Session
 from experiment.text import LANGUAGES
 from experiment.text.errors import ExitCode, UserError

@@ -23,10 +23,11 @@ from experiment.commands.main import main
 from experiment.files.locks import held, is_locked, turn
 from experiment.record.directories import make_run_directory
 from experiment.record.log import EVENTS_FILE, EventLog, Record
-from experiment.report import files, index
-from experiment.report.console import ConsoleReporter
-from experiment.report.index import write_index
-from experiment.report.index_entries import Entry
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.files import write as files
+from experiment.report.pages import index
+from experiment.report.pages.index import write_index
+from experiment.report.pages.index_entries import Entry
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode, UserError
 

@@ -28,7 +28,7 @@ from experiment.compare.gate import judge, read_gate
 from experiment.compare.sides import compare_sides
 from experiment.config.reading import load_config, parse_assignment
 from experiment.files.parse_memory import memory_limit
-from experiment.report.compare import CompareConsole
+from experiment.report.console.compare import CompareConsole
 from experiment.simulate.latency_file import read_latency
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode, UserError
@@ -115,7 +115,7 @@ def _nothing_heavy() -> Iterator[None]:
     import experiment.commands.selfcheck
     import experiment.commands.sweep
     import experiment.gpucheck.run
-    import experiment.report.files
+    import experiment.report.files.write
     import experiment.simulate.run
     import kvsim.paper.parts
 
@@ -208,7 +208,7 @@ def _summary(data: bytes, place: Path) -> None:
     _file(reports / "one", b"", "report.html")
     _file(place, data, "run.json")
     from experiment.record.log import read_record
-    from experiment.report.index import entries
+    from experiment.report.pages.index import entries
 
     assert read_record(place).events
     assert len(entries(reports)) == 1

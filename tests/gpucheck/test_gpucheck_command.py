@@ -21,9 +21,9 @@ from experiment.gpucheck import parts, run
 from experiment.gpucheck.archive import ARCHIVE
 from experiment.gpucheck.parts import Part
 from experiment.gpucheck.result import FILE, NEEDS_GPU, PAGE, GpuCheck, PartResult, read_result
-from experiment.report.gpucheck import gpucheck_document, gpucheck_html
-from experiment.report.gpucheck_console import GpuCheckConsole
-from experiment.report.index_entries import entries
+from experiment.report.console.gpucheck import GpuCheckConsole
+from experiment.report.pages.gpucheck import gpucheck_document, gpucheck_html
+from experiment.report.pages.index_entries import entries
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode
 from experiment.text.messages import message

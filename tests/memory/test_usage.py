@@ -31,7 +31,7 @@ from experiment.memory.devices import GpuReader
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import CpuSeconds, ProcessTree
 from experiment.memory.usage import EVERY_S, UsageMeter
-from experiment.report.console import ConsoleReporter
+from experiment.report.console.reporter import ConsoleReporter
 from experiment.text.messages import message
 
 RATES = "nvmlDeviceGetUtilizationRates"

@@ -10,8 +10,8 @@ from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
 from experiment.record.log import Record
-from experiment.report.files import write_reports
-from experiment.report.html import report_html
+from experiment.report.files.write import write_reports
+from experiment.report.page.page import report_html
 
 
 @pytest.fixture(scope="session")

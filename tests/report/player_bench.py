@@ -21,7 +21,7 @@ from pages import CHROMIUM, FLAGS, until
 from playwright.sync_api import sync_playwright
 
 from experiment.analysis.conclusions import evaluate
-from experiment.report.html import report_html
+from experiment.report.page.page import report_html
 
 BLOCKS, BLOCK, LONGEST, STEPS = 4096, 16, 2048, 1000
 WATCH = """() => {

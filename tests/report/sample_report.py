@@ -14,7 +14,7 @@ from typing import Any
 from experiment.analysis.conclusions import evaluate
 from experiment.events import EnvironmentProbed, Event, RunStarted
 from experiment.record.log import Record, read_record, write_atomic
-from experiment.report.html import report_html
+from experiment.report.page.page import report_html
 
 # What names a machine or its place; the page says of each that it was left out.
 WITHHELD = (("cpu", "model"), ("system", "kernel"))

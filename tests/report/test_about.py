@@ -17,7 +17,7 @@ from experiment.analysis.conclusions import evaluate
 from experiment.commands.render import _summary
 from experiment.events import EnvironmentProbed
 from experiment.record.log import Record
-from experiment.report.html import report_html
+from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 
 ASKED: dict[str, Any] = {

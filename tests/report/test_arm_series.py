@@ -19,11 +19,11 @@ from experiment.analysis.experiment_results import (
 from experiment.arms.registry import ARMS
 from experiment.config.arm_order import LADDER, in_order
 from experiment.config.schema import KNOWN_ARMS
-from experiment.report import lines
-from experiment.report.arm_series import SERIES, arm_series
-from experiment.report.bilingual import Bilingual
-from experiment.report.experiment.page import experiment_context
-from experiment.report.experiment.words import ARENAS
+from experiment.report.facts.arm_series import SERIES, arm_series
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.experiment import ARENAS
+from experiment.report.html import lines
+from experiment.report.page.experiment import experiment_context
 
 CSS = (resources.files("experiment.report") / "templates/report.css").read_text("utf-8")
 # Of graphics beside what they lie on, as WCAG 2.2 (1.4.11) asks.

@@ -14,9 +14,9 @@ from test_tables_page import page_of, side
 from experiment.commands.checks import write_comparison
 from experiment.compare.sides import compare_sides
 from experiment.gpucheck.result import NEEDS_GPU, CheckResult, GpuCheck, PartResult
-from experiment.report.gpucheck import gpucheck_html
-from experiment.report.index import index_html
-from experiment.report.index_entries import Entry
+from experiment.report.pages.gpucheck import gpucheck_html
+from experiment.report.pages.index import index_html
+from experiment.report.pages.index_entries import Entry
 from experiment.text.messages import message
 from kvsim.paper.memory import closed
 

@@ -8,8 +8,8 @@ import pytest
 from full_tables import full_bench
 
 from experiment.bench.data import read_data, write_data
-from experiment.report.bench_tables import all_tables
-from experiment.report.texts import arm_name
+from experiment.report.facts.bench_tables import all_tables
+from experiment.report.facts.texts import arm_name
 from experiment.text import DASH, Translator
 from experiment.text.errors import UserError
 

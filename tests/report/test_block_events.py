@@ -16,10 +16,10 @@ from sample import make_record
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import Results
 from experiment.record.log import Record
-from experiment.report.console import ConsoleReporter
-from experiment.report.console_results import show_results
-from experiment.report.html import report_html
-from experiment.report.markdown import markdown
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.console.results import show_results
+from experiment.report.files.markdown import markdown
+from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 
 ARMS = ("contiguous.batch", "paged")

@@ -26,9 +26,9 @@ from experiment.events import (
 )
 from experiment.machine.environment import Package
 from experiment.record.log import Record
-from experiment.report.brief import BriefReporter
-from experiment.report.console import ConsoleReporter
-from experiment.report.texts import AsciiFile
+from experiment.report.console.brief import BriefReporter
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.facts.texts import AsciiFile
 from experiment.text import LANGUAGES
 from experiment.text.messages import message
 

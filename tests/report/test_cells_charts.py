@@ -11,8 +11,8 @@ from full_tables import full_experiment
 from pages import Opened
 
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.report.bilingual import Bilingual
-from experiment.report.experiment.page import experiment_context
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.page.experiment import experiment_context
 from experiment.text import LANGUAGES
 
 CSS = (resources.files("experiment.report") / "templates/report.css").read_text("utf-8")

@@ -22,10 +22,10 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.record.log import Record
-from experiment.report.console import ConsoleReporter
-from experiment.report.console_pool import BLOCKS as SIGNS
-from experiment.report.console_pool import PLAIN, SECONDS, Picture, PoolView
-from experiment.report.texts import translator
+from experiment.report.console.pool import BLOCKS as SIGNS
+from experiment.report.console.pool import PLAIN, SECONDS, Picture, PoolView
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.facts.texts import translator
 from experiment.text import LANGUAGES
 from kvsim.accounting.ledger import Ledger, PoolShape
 from kvsim.core.step import plan_from_json

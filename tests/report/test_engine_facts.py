@@ -13,8 +13,8 @@ from experiment.analysis.conclusions import evaluate, in_ulps
 from experiment.events import EngineReported, EngineStep, RequestFinished, TokenMargin
 from experiment.record.log import Record
 from experiment.replay.arm_events import PREPARATION
-from experiment.report.console import ConsoleReporter
-from experiment.report.html import report_html
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.page.page import report_html
 from experiment.text.messages import message
 
 

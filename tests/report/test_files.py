@@ -9,9 +9,10 @@ import pytest
 from sample import BLOCK, LENGTHS, MAX_LENGTH, NEW, SLOT_BYTES, make_record
 
 from experiment.analysis.conclusions import evaluate
-from experiment.report import files, frames
-from experiment.report.files import ReportError, write_reports
-from experiment.report.series import all_series
+from experiment.report.facts import tables as frames
+from experiment.report.facts.series import all_series
+from experiment.report.files import write as files
+from experiment.report.files.write import ReportError, write_reports
 
 NAMES = {
     "benchmark-bigger-is-better.json",

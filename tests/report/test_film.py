@@ -11,9 +11,9 @@ from busy_run import make_run, paged_plans, slab_plans
 
 from experiment.record.log import Record
 from experiment.replay.arm_events import split_by_arm
+from experiment.report.facts.player_moments import happenings
 from experiment.report.player import film as film_module
 from experiment.report.player.film import film, pack
-from experiment.report.player.moments import happenings
 from kvsim.accounting.ledger import Ledger, PoolShape
 from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan, plan_from_json
 

@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from experiment.process.interrupts import EndedError, Interrupts
-from experiment.report.bench import BenchConsole
-from experiment.report.console import ConsoleReporter
-from experiment.report.display import showing
+from experiment.report.console.bench import BenchConsole
+from experiment.report.console.display import showing
+from experiment.report.console.reporter import ConsoleReporter
 from experiment.text.messages import message
 
 Begin = Callable[[], object]

@@ -29,11 +29,11 @@ from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
 from experiment.events import EnvironmentProbed, decode, encode
 from experiment.record.log import EVENTS_FILE, read_record
-from experiment.report.console import ConsoleReporter
-from experiment.report.csv_text import csv_text
-from experiment.report.frames import to_csv
-from experiment.report.markdown import markdown, plain
-from experiment.report.plots import draw_plots
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.facts.csv_text import csv_text
+from experiment.report.facts.tables import to_csv
+from experiment.report.files.markdown import markdown, plain
+from experiment.report.files.plots import draw_plots
 from experiment.text import LANGUAGES, STEERING, Translator, readable
 from experiment.text.errors import ExitCode
 
@@ -113,7 +113,7 @@ def test_what_is_no_name_makes_a_damaged_line(name: str) -> None:
 def test_nothing_of_a_record_controls_a_terminal(
     hostile: Path, lang: str, terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiment.report.files.draw_plots", lambda *_: ())
+    monkeypatch.setattr("experiment.report.files.write.draw_plots", lambda *_: ())
     monkeypatch.setenv("TERM", "xterm-256color")
 
     def show() -> None:
@@ -187,7 +187,7 @@ def test_a_browser_shows_them_escaped(browser: Any, report: Path) -> None:
 def test_tables_of_the_page_are_the_files(
     hostile: Path, mark: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("experiment.report.files.draw_plots", lambda *_: ())
+    monkeypatch.setattr("experiment.report.files.write.draw_plots", lambda *_: ())
     monkeypatch.setenv("PAGEDKV_CSV_BOM", mark)
     assert main(["render", str(hostile), "--lang", "en"]) == ExitCode.OK
     capsys.readouterr()
@@ -230,7 +230,7 @@ def test_markdown_makes_no_link_and_no_mention(text: str) -> None:
 def test_an_index_of_somebody_else_stays(
     hostile: Path, lang: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("experiment.report.files.draw_plots", lambda *_: ())
+    monkeypatch.setattr("experiment.report.files.write.draw_plots", lambda *_: ())
     index = hostile.parent / "index.html"
     index.write_text("<h1>MINE</h1>", encoding="utf-8")
     words = ["render", str(hostile), "--lang", lang]

@@ -17,8 +17,8 @@ from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import Results
 from experiment.record.log import Record
 from experiment.replay.arm_events import split_by_arm
-from experiment.report.embed import safe_json
-from experiment.report.html import report_html
+from experiment.report.html.embed import safe_json
+from experiment.report.page.page import report_html
 from kvsim.core.step import plan_from_json
 
 HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")

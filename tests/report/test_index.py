@@ -18,14 +18,14 @@ from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import Results
-from experiment.report.index import index_html, write_index
-from experiment.report.index_entries import Entry, entries
-from experiment.report.markdown import (
+from experiment.report.files.markdown import (
     MOST_BYTES,
     MOST_OF_A_STEP,
     markdown,
     write_step_summary,
 )
+from experiment.report.pages.index import index_html, write_index
+from experiment.report.pages.index_entries import Entry, entries
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import message
 

@@ -28,9 +28,9 @@ from experiment.analysis.conclusions import evaluate as conclude
 from experiment.analysis.results import ArmResult, Results
 from experiment.events import WorkloadReady
 from experiment.record.log import Record, read_record, write_summary
-from experiment.report.html import report_html
-from experiment.report.keyed import WRITERS, evaluate, lookup
-from experiment.report.values import excerpt
+from experiment.report.facts.keyed import WRITERS, evaluate, lookup
+from experiment.report.facts.values import excerpt
+from experiment.report.page.page import report_html
 from experiment.text import Translator
 from experiment.text.messages import message
 

@@ -8,10 +8,10 @@ from sample import make_record
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import ArmResult, Results
 from experiment.record.log import Record
-from experiment.report.bilingual import Bilingual
-from experiment.report.html_parts import Cell
-from experiment.report.keyed import Keys, Said
-from experiment.report.latency import curves, latency_rows
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.keyed import Keys, Said
+from experiment.report.page.latency import curves, latency_rows
+from experiment.report.page.parts import Cell
 
 
 @pytest.fixture(scope="module")

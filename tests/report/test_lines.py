@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from experiment.report.bilingual import Bilingual
-from experiment.report.keyed import Said
-from experiment.report.lines import LineChart, line_chart, line_swatch
-from experiment.report.simulation.figures import Unit
-from experiment.report.simulation.writing import written
-from experiment.report.values import percent
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.keyed import Said
+from experiment.report.facts.simulation_figures import Unit
+from experiment.report.facts.simulation_values import written
+from experiment.report.facts.values import percent
+from experiment.report.html.lines import LineChart, line_chart, line_swatch
 from experiment.text import Translator
 from experiment.text.messages import message
 

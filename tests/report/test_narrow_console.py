@@ -14,7 +14,7 @@ from sample import make_record
 
 from experiment.events import EnvironmentProbed
 from experiment.record.log import Record
-from experiment.report.console import ConsoleReporter
+from experiment.report.console.reporter import ConsoleReporter
 from experiment.text import LANGUAGES
 
 LINE = re.compile(r"^  \d\d:\d\d:\d\d  ")

@@ -13,7 +13,7 @@ from pages import Opened
 
 from experiment.analysis.conclusions import evaluate
 from experiment.events import Event, PoolReserved, RunFinished, Step
-from experiment.report.html import report_html
+from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, catalogue
 from kvsim.accounting.ledger import PoolShape
 from kvsim.core.step import BlockOp, StepPlan, plan_from_json

@@ -17,12 +17,12 @@ from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
 from experiment.record.log import Record
-from experiment.report import html
-from experiment.report.bilingual import Bilingual
-from experiment.report.html import report_html
-from experiment.report.series import Picture
-from experiment.report.slotmap import map_of, slot_map
-from experiment.report.sweep_page import sweep_csv, sweep_data, sweep_html
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.series import Picture
+from experiment.report.page import page as html
+from experiment.report.page.page import report_html
+from experiment.report.page.slotmap import map_of, slot_map
+from experiment.report.pages.sweep import sweep_csv, sweep_data, sweep_html
 from experiment.text import LANGUAGES, Translator
 from kvsim.accounting.ledger import Holder, PoolShape
 

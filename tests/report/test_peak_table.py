@@ -11,8 +11,8 @@ from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
 from experiment.record.log import Record
-from experiment.report.html import report_html
-from experiment.report.texts import arm_name
+from experiment.report.facts.texts import arm_name
+from experiment.report.page.page import report_html
 from experiment.text import Translator, catalogue
 
 PARTS = ("state.unwritten", "report.peak.later", "report.peak.never")

@@ -11,7 +11,7 @@ from sample import make_record
 from test_axe import PAGES
 
 from experiment.analysis.conclusions import evaluate
-from experiment.report.html import report_html
+from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 
 TITLES = {kind: f"{kind}.title" for kind in PAGES} | {"sweep": "sweep.name"}

@@ -18,11 +18,11 @@ from experiment.analysis.conclusions import evaluate
 from experiment.record.log import Record
 from experiment.replay.arm_events import split_by_arm
 from experiment.replay.timeline import timeline
-from experiment.report.html import report_html
-from experiment.report.keyed import document
+from experiment.report.facts.keyed import document
+from experiment.report.facts.series import all_series
+from experiment.report.page.page import report_html
 from experiment.report.player import film
 from experiment.report.player.film import KEY_EVERY
-from experiment.report.series import all_series
 from experiment.text import LANGUAGES
 from kvsim.accounting.ledger import Ledger, PoolShape
 from kvsim.core.step import plan_from_json

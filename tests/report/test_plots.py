@@ -11,9 +11,9 @@ import pytest
 from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
-from experiment.report import fonts
-from experiment.report.plots import PAINT, draw_plots
-from experiment.report.series import all_series
+from experiment.report.facts.series import all_series
+from experiment.report.files import fonts
+from experiment.report.files.plots import PAINT, draw_plots
 from kvsim.accounting.ledger import SlotState
 
 HAN = re.compile(r"[\u4e00-\u9fff]")

@@ -7,8 +7,8 @@ from pathlib import Path
 from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
-from experiment.report.html_parts import readings
-from experiment.report.keyed import Keys, Said
+from experiment.report.facts.keyed import Keys, Said
+from experiment.report.page.parts import readings
 
 
 def test_of_a_stage_that_was_read_twice_one_reading_is_shown(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from experiment.analysis.results import Results
 from experiment.events import WorkloadReady
 from experiment.events.sampling import SamplingConfig
 from experiment.record.log import Record
-from experiment.report.console import ConsoleReporter
-from experiment.report.html import report_html
-from experiment.report.sharing import explanations, sampling_message
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.facts.sharing import explanations, sampling_message
+from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 
 PREFIX = {

@@ -11,8 +11,8 @@ from experiment.record.log import Record
 from experiment.replay.arm_events import split_by_arm
 from experiment.replay.step_rows import StepRow
 from experiment.replay.timeline import timeline
-from experiment.report.series import picture
-from experiment.report.slotmap import MapOf, map_of, states_of
+from experiment.report.facts.series import picture
+from experiment.report.page.slotmap import MapOf, map_of, states_of
 
 
 def rows_of(busy: Record, arm: str) -> list[StepRow]:

@@ -10,9 +10,9 @@ import pytest
 from full_tables import full_sweep
 from keyed_page import body_of
 
-from experiment.report.sweep_chart import setting
-from experiment.report.sweep_lines import DRAWN, sweep_lines
-from experiment.report.sweep_page import MOST_CELLS, sweep_csv, sweep_data, sweep_html
+from experiment.report.pages.sweep import MOST_CELLS, sweep_csv, sweep_data, sweep_html
+from experiment.report.pages.sweep_chart import setting
+from experiment.report.pages.sweep_lines import DRAWN, sweep_lines
 from kvsim.sweep import AXES, MEASURES
 
 AT = {"max": 10.0, "paged": 50.0}

@@ -30,14 +30,14 @@ from experiment.commands.selfcheck import show_checks
 from experiment.events import Check, RunFinished
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.record.log import Record
-from experiment.report.bench import BenchConsole
-from experiment.report.claims import ClaimsConsole
-from experiment.report.console import ConsoleReporter
-from experiment.report.console_environment import show_environment
-from experiment.report.paper import PaperConsole
-from experiment.report.sweep import SweepConsole
-from experiment.report.table import Table
-from experiment.report.texts import ASCII, AsciiFile
+from experiment.report.console.bench import BenchConsole
+from experiment.report.console.claims import ClaimsConsole
+from experiment.report.console.environment import show_environment
+from experiment.report.console.paper import PaperConsole
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.console.sweep import SweepConsole
+from experiment.report.console.table import Table
+from experiment.report.facts.texts import ASCII, AsciiFile
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode
 from experiment.text.messages import message

@@ -29,19 +29,19 @@ from experiment.commands.claims import claim_row
 from experiment.compare.results import Comparison, Figure, Side
 from experiment.compare.sides import compare_sides
 from experiment.experiments.claims import CLAIMS, Judged, judge
-from experiment.report import bench_page
-from experiment.report.bench_keys import bench_document
-from experiment.report.bench_page import bench_html
-from experiment.report.bench_tables import all_tables
-from experiment.report.claims_page import claims_html, claims_told, counted
-from experiment.report.compare_page import compare_csv, compare_document, compare_html
-from experiment.report.index import write_index
-from experiment.report.index_entries import entries
-from experiment.report.markdown import plain
-from experiment.report.paper_facts import paper_document
-from experiment.report.paper_page import paper_html, paper_told
-from experiment.report.sweep_page import sweep_csv, sweep_data, sweep_document, sweep_html
-from experiment.report.tables_markdown import summarise
+from experiment.report.facts.bench_keys import bench_document
+from experiment.report.facts.bench_tables import all_tables
+from experiment.report.facts.paper import paper_document
+from experiment.report.files.markdown import plain
+from experiment.report.files.tables_markdown import summarise
+from experiment.report.pages import bench as bench_page
+from experiment.report.pages.bench import bench_html
+from experiment.report.pages.claims import claims_html, claims_told, counted
+from experiment.report.pages.compare import compare_csv, compare_document, compare_html
+from experiment.report.pages.index import write_index
+from experiment.report.pages.index_entries import entries
+from experiment.report.pages.paper import paper_html, paper_told
+from experiment.report.pages.sweep import sweep_csv, sweep_data, sweep_document, sweep_html
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
 from kvsim.paper.memory import closed

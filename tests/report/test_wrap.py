@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from experiment.report.wrap import wrap
+from experiment.report.console.wrap import wrap
 
 TEXT = "分页缓存浪费了 10.9 %（21 KiB）。请求可用 HF_ENDPOINT 指定镜像，或用 --model 给出目录。"
 

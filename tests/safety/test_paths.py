@@ -11,7 +11,7 @@ from written_runs import sample_run
 
 from experiment.commands.main import main
 from experiment.files.bounded_reading import check_inside
-from experiment.report.sweep_files import write_sweep
+from experiment.report.files.sweep import write_sweep
 from experiment.text.errors import ExitCode
 from kvsim.sweep import AXES, Store
 from kvsim.sweep.summary import MEASURES

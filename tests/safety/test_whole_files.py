@@ -29,7 +29,7 @@ ALLOWED = {
     # Appended to: a line is whole or not there, or belongs to someone else's file.
     ("experiment/record/log.py", "_opened", "open"): "the event log",
     ("experiment/process/child.py", "Child._start", "open"): "what a process prints",
-    ("experiment/report/markdown.py", "write_step_summary", "open"): "the CI job's own file",
+    ("experiment/report/files/markdown.py", "write_step_summary", "open"): "the CI job's own file",
     # A directory of a model: written beside its place, renamed when it is whole.
     ("experiment/model/builtin.py", "_work_directory", "tempfile.mkdtemp"): "beside its place",
     ("experiment/files/locks.py", "abandoned", "os.open"): "a directory, to lock it",
@@ -50,7 +50,7 @@ ALLOWED = {
     ("experiment/files/locks.py", "turn", "os.open"): "a directory, to be held",
     ("experiment/memory/process_tree.py", "ProcessTree.reset_high_water", "write_text"): "/proc",
     ("experiment/files/scratch.py", "OwnPackages.__init__", "symlink_to"): "links for one process",
-    ("experiment/report/plots.py", "_render", "savefig"): "into memory",
+    ("experiment/report/files/plots.py", "_render", "savefig"): "into memory",
     ("experiment/files/scratch.py", "make_scratch", "tempfile.mkdtemp"): "files of a child",
     ("experiment/selfcheck/checks.py", "scratch_directory", "tempfile.mkdtemp"): "logs of a check",
     ("experiment/selfcheck/checks.py", "_Examination.run", "tempfile.TemporaryDirectory"): "data",

@@ -14,14 +14,14 @@ from keyed_page import assert_keys_hold, body_of, numbers_without_key
 from pages import wide_tables
 
 from experiment.record.simulation import read_simulation
-from experiment.report.bilingual import Bilingual
-from experiment.report.charts import WIDE
-from experiment.report.simulation.cells import cells_of, spoken
-from experiment.report.simulation.charts import _row
-from experiment.report.simulation.figures import GROUPS
-from experiment.report.simulation.keys import sim_document
-from experiment.report.simulation.writing import written
-from experiment.report.svg import Scale
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.simulation_cells import cells_of, spoken
+from experiment.report.facts.simulation_figures import GROUPS
+from experiment.report.facts.simulation_values import written
+from experiment.report.html.charts import WIDE
+from experiment.report.html.simulation_charts import _row
+from experiment.report.html.svg import Scale
+from experiment.report.pages.simulation_keys import sim_document
 from experiment.text import LANGUAGES, Translator
 
 

@@ -14,11 +14,11 @@ from rich.console import Console
 from sim_runs import MODEL, SMALL, simulated
 
 from experiment.commands.main import main
-from experiment.report.simulation.cells import cells_of, dashes, spoken
-from experiment.report.simulation.console import SimulationConsole
-from experiment.report.simulation.figures import FIGURES, GROUPS, STATES
-from experiment.report.simulation.sweeps import sweeps_of
-from experiment.report.simulation.writing import written
+from experiment.report.console.simulation import SimulationConsole
+from experiment.report.facts.simulation_cells import cells_of, dashes, spoken
+from experiment.report.facts.simulation_figures import FIGURES, GROUPS, STATES
+from experiment.report.facts.simulation_sweeps import sweeps_of
+from experiment.report.facts.simulation_values import written
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode
 from experiment.text.messages import message

@@ -14,8 +14,8 @@ from markupsafe import Markup
 from experiment.events import WorkloadReady
 from experiment.record.log import Record
 from experiment.replay.arm_events import ArmEvents, arms_of
-from experiment.report.bilingual import Bilingual
-from experiment.report.embed import safe_json
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.html.embed import safe_json
 from experiment.report.player.film import MOST_BYTES as MOST_OF_ONE
 from experiment.report.player.film import Film, films
 from experiment.text import LANGUAGES, catalogue

@@ -1,0 +1,1 @@
+"""Consoles: of a run, an experiment, and each other command."""

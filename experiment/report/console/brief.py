@@ -1,0 +1,290 @@
+"""The console of a run: the machine, a line for each arm, one table, the claims, the report.
+
+Every figure that is left out here is printed by :class:`ConsoleReporter` (``--details``), and
+stands in the report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from experiment.analysis.results import ArmResult, Claim, Results
+from experiment.config.schema import expand_arms
+from experiment.events import (
+    ArmFinished,
+    ArmStarted,
+    EnvironmentProbed,
+    ModelPrepared,
+    PoolReserved,
+    Reading,
+    RequestFinished,
+    RunStarted,
+    SecondPartRun,
+    StageEntered,
+    TokenMapping,
+    WorkloadReady,
+)
+from experiment.events import Progress as ProgressEvent
+from experiment.machine.environment import Environment
+from experiment.report.console.experiment import show_ended_badly
+from experiment.report.console.experiment_brief import show_brief
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.console.results import show_missing, show_tokens
+from experiment.report.facts.texts import arm_name
+from experiment.text import DASH, format_bytes
+from experiment.text.messages import Message
+
+_VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
+# Why an ordinary run cannot tell whether paging makes generation faster.
+_NOT_FASTER = {
+    "claim.throughput.busy": "brief.throughput_busy",
+    "claim.throughput.unlike": "brief.throughput_unlike",
+    "claim.throughput.mixed": "brief.throughput_mixed",
+    "claim.throughput.mixed_one": "brief.throughput_mixed",
+    "claim.throughput.untested": "brief.throughput_untested",
+}
+_LONG_S = 75  # of arms that are left: the whole run should take 90 s
+_SILENT = (PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping)
+# Rows of the environment check that another line tells.
+_SAID = ("requirement.quiet", "requirement.quiet_now")
+
+
+class BriefReporter(ConsoleReporter):
+    """Prints a run in forty lines of 80 columns, an experiment in 25; with ``quiet`` in one."""
+
+    brief = True
+
+    def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
+        super().__init__(lang, ascii_only, quiet)
+        self.take_over(_SILENT, {SecondPartRun: self._on_second_part})
+        self._arm: str | None = None
+        self._arm_began = 0
+        self._second: SecondPartRun | None = None
+        self._arms: tuple[str, ...] = ()  # in the order in which they run
+        self._requests = 0
+        self._model = ""
+        self._warned: set[str] = set()
+
+    def section(self, key: str, **params: Any) -> None:
+        """Without headings, what there is is short enough."""
+
+    def announce(self, key: str) -> None:
+        """What comes next and what to look at, before a person is asked to go on."""
+        if self.t.has(key):
+            self.paragraph(self.t("brief.next", text=self.t(key)), "dim")
+
+    def warn(self, text: Message, *, always: bool = False) -> None:
+        """Print a note, once."""
+        # What may happen to the weights is left out: the preparation reports what did.
+        if text.key not in self._warned and text.key != "model.maybe_random":
+            super().warn(text, always=always)
+        self._warned.add(text.key)
+
+    def show_results(self, results: Results, files: list[str]) -> None:
+        """The table, the claims, and where the report is."""
+        self.end_task()
+        if results.status != "complete" and self.t.has(f"console.status_{results.status}"):
+            self.paragraph(self.t(f"console.status_{results.status}"), "bold yellow")
+        if results.experiment is not None and not self.quiet:
+            show_brief(self, results.experiment, files)
+            return
+        if self.quiet and results.experiment is None:
+            show_missing(self, results)
+        elif results.experiment is not None:
+            show_ended_badly(self, results.experiment)
+        elif results.arms:
+            self._show_arms(results.arms)
+        self._show_problems(results)
+        headline = self.t.message(_headline(results.headline))
+        if self.quiet:
+            report = [name for name in files if Path(name).name == "report.html"]
+            self.console.print(Text(" ".join((headline, *report))), soft_wrap=True)
+            return
+        self.line("")
+        self.paragraph(headline, "bold")
+        self._show_claims(results)
+        self.show_report(files)
+
+    def _on_run_started(self, event: RunStarted) -> None:
+        self._memory.started = event
+        arms = event.config.get("run", {}).get("arms")
+        self._arms = expand_arms(arms) if arms else ()
+        self.line(f"{self.t('console.title')}: {self.t('console.goal')}", "bold")
+
+    def _on_environment(self, event: EnvironmentProbed) -> None:
+        found = Environment.model_validate(event.environment)
+        versions = {"Python": found.python.version, "PyTorch": found.torch.version,
+                    "Transformers": found.transformers.version,
+                    # Where it is not called vllm, its version begins with its distribution.
+                    "vLLM": (found.vllm.version or "").rpartition("==")[2]}  # fmt: skip
+        missing = self.t("console.not_found")
+        listed = (f"{name} {version or missing}" for name, version in versions.items())
+        self._facts(
+            machine=self.t("brief.machine", device=found.device_name, cores=found.usable_cores,
+                           memory=found.ram.available_bytes),
+            software=self.t("console.listed").join(listed),
+            memory=self.t("brief.memory", channel=self.t(f"channel.{found.primary.channel.value}")),
+        )  # fmt: skip
+        for row in found.requirements:
+            if row.verdict in ("warn", "missing") and row.key not in _SAID:
+                what = self.t("console.problem", arm=self.t(row.key), text=row.found or DASH)
+                advice = "" if row.advice is None else ". " + self.t.message(row.advice)
+                self.line(self.t("console.note", text=what + advice), "yellow")
+
+    def _on_model(self, event: ModelPrepared) -> None:
+        self._model = self.t("brief.model", name=event.name, parameters=event.parameters,
+                             dtype=event.dtype, slot=event.slot_bytes)  # fmt: skip
+        if not self._warned & {"model.random_text", "model.maybe_random"}:
+            for note in event.notes:
+                self.warn(note)
+
+    def show_model(self, event: ModelPrepared) -> None:
+        """The model in a line of its own."""
+        super().show_model(event)
+        self._facts(model=self._model)
+
+    def _on_workload(self, event: WorkloadReady) -> None:
+        self._requests = len(event.requests)
+        lengths = [len(one.token_ids) for one in event.requests]
+        new = max(one.max_new_tokens for one in event.requests)
+        self._facts(
+            model=self._model,
+            requests=self.t("brief.requests", n=len(lengths), low=min(lengths), high=max(lengths),
+                            new=new, length=event.max_length),
+            budget=self.t("brief.budget", budget=event.budget_bytes, block_size=event.block_size),
+        )  # fmt: skip
+        self.line("")
+        self.line(self.t("brief.arm"), "dim")
+
+    def _on_arm_started(self, event: ArmStarted) -> None:
+        self._arm = event.arm
+        self._arm_began = event.t_ns
+
+    def _on_second_part(self, event: SecondPartRun) -> None:
+        self._second = event
+
+    def _on_arm_finished(self, event: ArmFinished) -> None:
+        done = self.t("brief.arm_done", arm=arm_name(self.t, event.arm), n=self._requests,
+                      time=event.generate_s)  # fmt: skip
+        if (more := self._second) is not None and more.arm == event.arm and more.reason is None:
+            done = self.t("brief.second", text=done, requests=more.requests, running=more.running,
+                          time=more.seconds)  # fmt: skip
+        self.line(done, "green", indent=2)
+        arms = self._arms[1:] if self._arms[:1] == (event.arm,) else ()
+        left_s = len(arms) * (event.t_ns - self._arm_began) / 1e9
+        if left_s > _LONG_S:
+            minutes = math.ceil(left_s / 60)
+            self.line(self.t("brief.slow", n=len(arms), minutes=minutes), "yellow", indent=2)
+
+    def _on_progress(self, event: ProgressEvent) -> None:
+        super()._on_progress(event)
+        if self._progress.now is not None and self._arm is not None:
+            task = self.t.message(event.task)
+            named = self.t("console.problem", arm=arm_name(self.t, self._arm), text=task)
+            self._progress.now.update(self._task, description=named)
+
+    def _facts(self, **texts: str) -> None:
+        if self.quiet:
+            return
+        table = self.table("", "")
+        for name, text in texts.items():
+            table.add_row(Text(self.t(f"brief.{name}_name"), "bold"), text)
+        self.console.print(table)
+
+    def _show_arms(self, arms: list[ArmResult]) -> None:
+        sizes = [[_bytes(arm, name) for name in _SIZES] for arm in arms]
+        unit, scale = _unit(max((size for row in sizes for size in row if size), default=0))
+        heads = [
+            self.t("console.arm"),
+            *(self.t(f"brief.head_{name}", unit=unit) for name in _SIZES),
+        ]
+        heads += [self.t(f"brief.head_{key}") for key in _FIGURES]
+        table = self.table(*heads, right=range(1, len(heads)))
+        for arm, row in zip(arms, sizes, strict=True):
+            written = (_number(size, scale) for size in row)
+            figures = (write(arm) for write in _FIGURES.values())
+            table.add_row(arm_name(self.t, arm.arm), *written, *figures)
+        self.console.print(table)
+        self.line(self.t("brief.terms"), "dim")
+        moved = next((arm.moved_bytes for arm in arms if arm.moved_bytes), None)
+        if moved is not None:
+            self.line(self.t("brief.growing", bytes=moved), "dim")
+
+    def _show_problems(self, results: Results) -> None:
+        """What contradicts itself, and arms whose channels do not agree."""
+        for arm in results.arms:
+            found = [(text, "bold red") for text in arm.problems]
+            if arm.simulator is not None and arm.simulator.agrees is False:
+                found.append((arm.simulator.text, "bold red"))
+            if arm.reconciliation is not None and arm.reconciliation.agree is False:
+                found.append((arm.reconciliation.text, "yellow"))
+            for text, style in found:
+                shown = self.t.message(text)
+                name = arm_name(self.t, arm.arm)
+                self.paragraph(self.t("console.problem", arm=name, text=shown), style)
+
+    def _show_claims(self, results: Results) -> None:
+        table = self.table("", "")
+        compared = results.compared
+        equal = bool(compared) and all(one.equal for one in compared)
+        if equal:
+            same = self.t("brief.same_tokens", arms=len(compared) + 1, n=compared[0].requests)
+            table.add_row(self._verdict("shown"), same)
+        for claim in results.claims:
+            table.add_row(self._verdict(claim.verdict), self.t.message(_line(claim)))
+        self.console.print(table)
+        if not equal:
+            show_tokens(self, results)
+
+    def _verdict(self, verdict: str) -> Text:
+        return Text(self.t(f"brief.verdict_{verdict}"), _VERDICT_STYLES[verdict])
+
+
+def _headline(text: Message) -> Message:
+    """The headline in a line, where there is one."""
+    is_of_run = text.key.startswith("headline.") and text.params
+    return Message(key="headline.line", params=text.params) if is_of_run else text
+
+
+def _line(claim: Claim) -> Message:
+    """A claim and its figures in a line, or why it has none."""
+    key, params = claim.text.key, claim.text.params
+    if "factor" in params or (claim.id == "stability" and params):
+        return Message(key=f"brief.{claim.id}_figures", params=params)
+    if not key.startswith("claim."):
+        return Message(key=f"brief.{claim.id}_reason", params={"reason": claim.text.model_dump()})
+    return Message(key=_NOT_FASTER.get(key, f"brief.{claim.id}_untested"), params={})
+
+
+def _bytes(arm: ArmResult, name: str) -> int | None:
+    return arm.bytes_of(getattr(arm.peak, name)) if arm.peak else None
+
+
+def _number(size: int | None, scale: int) -> str:
+    if size is None:
+        return DASH
+    return f"{size / scale:,.{0 if size % scale == 0 else 1 if size >= 100 * scale else 2}f}"
+
+
+def _unit(largest: int) -> tuple[str, int]:
+    """The unit in which the largest size is best written, and its bytes."""
+    unit = format_bytes(largest).rpartition(" ")[2]
+    return unit, {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}.get(unit, 1)
+
+
+def _share(arm: ArmResult) -> str:
+    share = arm.peak.utilisation if arm.peak else None
+    return DASH if share is None else f"{share * 100:.1f} %"
+
+
+_SIZES = ("reserved", "allocated", "live")
+_FIGURES: dict[str, Callable[[ArmResult], str]] = {
+    "live_share": _share,
+    "fits": lambda arm: DASH if arm.fits is None else f"{arm.fits:,}",
+    "tokens_per_s": lambda arm: DASH if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.1f}",
+}

@@ -1,0 +1,186 @@
+"""Two runs side by side on the console: what differs around them, each figure, and gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from pathlib import Path
+
+from rich.text import Text
+
+from experiment.compare.gate import Judged, tally
+from experiment.compare.results import Comparison, Difference, Figure, Row, Side, Unit
+from experiment.report.console.parts import PartsConsole
+from experiment.report.console.table import Table
+from experiment.report.facts.compare import (
+    change_text,
+    counted,
+    exact,
+    moment,
+    place_words,
+    title,
+    verdict,
+)
+from experiment.report.facts.simulation_values import written
+from experiment.report.facts.texts import arm_name, preview
+from experiment.report.facts.values import setting
+from experiment.text import DASH
+from experiment.text.messages import Message
+
+_STYLES = {"better": "green", "worse": "bold red", "differs": "yellow", "unknown": "yellow",
+           "passed": "green", "failed": "bold red", "not_comparable": "yellow"}  # fmt: skip
+_VALUE_WIDTH = 44
+# What is printed without details: figures by the urgency of their verdict, the most common reasons.
+_SPOKEN = ("worse", "better", "differs")
+_MOST_DIFFERENCES, _MOST_ROWS, _MOST_REASONS = 2, 3, 1
+
+
+class CompareConsole(PartsConsole):
+    """Prints a comparison in fifteen lines; with ``details`` every figure."""
+
+    def __init__(self, lang: str, ascii_only: bool = False, details: bool = False) -> None:
+        super().__init__(lang, ascii_only)
+        self.details = details
+
+    def show(self, comparison: Comparison) -> None:
+        """The outcome, both sides, notes, differences around the runs, and the figures."""
+        t = self.t
+        self.console.print(Text(t.message(counted(comparison)), style="bold"))
+        for name, side in (("left", comparison.left), ("right", comparison.right)):
+            self.console.print(t(f"compare.{name}") + " " + self._side(side), soft_wrap=True)
+        for note in comparison.notes:
+            self.note(note)
+        self._differences(comparison.differences)
+        self._figures(comparison)
+
+    def note(self, note: Message) -> None:
+        """Something that has to be known."""
+        text = self.t("console.note", text=self.t.message(note))
+        self.console.print(Text(text, style="yellow"), soft_wrap=True)
+
+    def gate(self, judged: Sequence[Judged]) -> None:
+        """Each limit with what was found and its verdict."""
+        t = self.t
+        self.console.print()
+        self.console.print(Text(t("compare.gate.title"), style="bold cyan"))
+        names = ("figure", "limit", "allowed", "value", "verdict")
+        table = Table(t, *(t(f"compare.gate.column_{name}") for name in names))
+        for one in judged:
+            unit: Unit = one.figure.unit if one.figure else "count"
+            text = t(f"compare.gate.{one.verdict}")
+            if one.reason is not None:
+                text = t("compare.gate.because", verdict=text, reason=t.message(one.reason))
+            bound = t(f"compare.gate.bound_{one.limit.bound}", value=one.limit.text)
+            table.add_row(
+                one.id, bound,
+                exact(one.allowed, unit), exact(one.figure.value if one.figure else None, unit),
+                Text(text, style=_STYLES[one.verdict]),
+            )  # fmt: skip
+        self.console.print(table)
+        bad, limits = tally(judged)
+        text = (
+            t("compare.gate.broken", n=bad, of=limits) if bad else t("compare.gate.held", n=limits)
+        )
+        self.console.print(Text(text, style="bold red" if bad else "bold green"))
+
+    def written(self, paths: Iterable[Path]) -> None:
+        """Where everything was written."""
+        for path in paths:
+            if self.details or path.suffix == ".html":
+                self.console.print(self.t("compare.written", path=str(path)), soft_wrap=True)
+
+    def baseline_written(self, path: Path, figures: int) -> None:
+        """A baseline was made."""
+        text = self.t("compare.baseline_written", path=str(path), n=figures)
+        self.console.print(text, soft_wrap=True)
+
+    def _side(self, side: Side) -> str:
+        return self.t(f"compare.side_{side.kind}", name=side.name, when=moment(side),
+                      version=side.version)  # fmt: skip
+
+    def _differences(self, differences: Sequence[Difference]) -> None:
+        if not differences:
+            self.console.print(self.t("compare.no_differences"))
+            return
+        if not self.details:
+            for one in differences[:_MOST_DIFFERENCES]:
+                label, *values = self._difference(one)
+                line = self.t("compare.changed", label=label, left=values[0], right=values[1])
+                self.console.print(line)
+            return
+        heads = (self.t(f"compare.{name}") for name in ("difference", "left", "right"))
+        table = Table(self.t, *heads)
+        for one in differences:
+            table.add_row(*self._difference(one))
+        self.console.print(table)
+
+    def _difference(self, one: Difference) -> list[str]:
+        label = f"{self.t(f'compare.group.{one.group}')} {one.name}"
+        return [label, *(preview(setting(each), _VALUE_WIDTH) for each in (one.left, one.right))]
+
+    def _figures(self, comparison: Comparison) -> None:
+        found, differences = comparison.rows, len(comparison.differences)
+        if self.details:
+            if found:
+                self._table(found)
+            self._why(found)
+            return
+        spoken = [row for row in found if row.verdict in _SPOKEN]
+        rows = sorted(spoken, key=lambda row: _SPOKEN.index(row.verdict))[:_MOST_ROWS]
+        if rows:
+            self._table(rows)
+        else:
+            self._why(found)
+        if left := len(found) - len(rows) + max(0, differences - _MOST_DIFFERENCES):
+            self.console.print(Text(self.t("compare.left_out", n=left), style="dim"))
+
+    def _table(self, rows: Sequence[Row]) -> None:
+        heads = ("figure", "left", "right", "change", "verdict_column")
+        table = Table(self.t, *(self.t(f"compare.{head}") for head in heads), right=(1, 2, 3))
+        before: tuple[str, str] | None = None
+        for row in rows:
+            where = (row.figure.place, row.figure.arm)
+            name, unit = self.t.message(title(row.figure)), row.figure.unit
+            if not self.details:
+                name = self.t("console.problem", arm=self._where(row.figure), text=name)
+            elif where != before:
+                before = where
+                table.add_row(self._where(row.figure), style="bold")
+            table.add_row(
+                name, _value(row.left, unit),
+                _value(row.right, unit), change_text(row),
+                Text(self.t.message(verdict(row)), _STYLES.get(row.verdict, "dim")),
+            )  # fmt: skip
+        self.console.print(table)
+
+    def _where(self, figure: Figure) -> str:
+        arm = arm_name(self.t, figure.arm)
+        if not figure.place:
+            return arm
+        words = place_words(figure)
+        place = words if isinstance(words, str) else self.t.message(words)
+        return f"{place} · {arm}"
+
+    def _why(self, rows: Sequence[Row]) -> None:
+        """Each reason once, with how many figures it stands for."""
+        found: dict[str, int] = {}
+        for row in rows:
+            if row.reason is not None:
+                kind = self.t(f"compare.verdict.{row.verdict}")
+                text = self.t(
+                    "compare.gate.because", verdict=kind, reason=self.t.message(row.reason)
+                )
+                found[text] = found.get(text, 0) + 1
+        most = len(found) if self.details else _MOST_REASONS
+        for text, n in sorted(found.items(), key=itemgetter(1), reverse=True)[:most]:
+            self.console.print("  " + self.t("compare.why", text=text, n=n))
+
+
+def _value(figure: Figure | None, unit: Unit) -> str:
+    if figure is None:
+        return DASH
+    text = written(figure.value, unit)
+    if figure.span is None or figure.kind == "count":
+        return text
+    low, high = (written(value, unit) for value in figure.span)
+    return f"{text}\n{low} … {high}"

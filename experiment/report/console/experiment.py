@@ -1,0 +1,146 @@
+"""The result of an experiment on the console: a table, what it shows, what does not agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from experiment.analysis.experiment_results import BUSY_NOTE, ExperimentResult, Finding
+from experiment.analysis.gains import cores_before
+from experiment.analysis.results import Results
+from experiment.experiments.registry import figure_name
+from experiment.machine.background_load import is_busy
+from experiment.report.console.lines import Console
+from experiment.report.facts.experiment import (
+    Entry,
+    cell_axis,
+    cell_label,
+    ended_badly,
+    finding_title,
+    groups,
+    left_out,
+    missing,
+    table_note,
+    title,
+    unforetold,
+)
+from experiment.report.facts.texts import arm_name
+from experiment.text import DASH
+from experiment.text.messages import Message
+
+VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
+
+
+def show_experiment(
+    out: Console, results: Results, result: ExperimentResult, files: list[str]
+) -> None:
+    """Everything that follows the last arm."""
+    out.section("section.experiment_result", title=out.t.message(title(result.name)))
+    _show_table(out, result)
+    _show_missing(out, result)
+    show_checked(out, result)
+    said = is_busy(cores_before(results.environment))  # as the command began
+    for note in result.notes:
+        if said and note.key == BUSY_NOTE:
+            continue
+        out.paragraph(out.t("console.note", text=out.t.message(note)), "yellow")
+    for text in results.differences:
+        out.paragraph(out.t.message(text), "dim")
+    out.section("section.seen")
+    for finding in result.findings:
+        _show_finding(out, result, finding)
+    out.section("section.files")
+    for name in files:
+        out.path(name)
+
+
+def _show_table(out: Console, result: ExperimentResult) -> None:
+    """A section for each figure, a row for each cell, a column for each arm."""
+    if not result.cells:
+        return
+    t = out.t
+    rows: list[tuple[Text, Sequence[Text]]] = []
+    for group in groups(result):
+        name = figure_name(result.name, group.info.figure)
+        rows.append((Text(t.message(name), style="bold"), ()))
+        for label, entries in group.rows:
+            shown = t.message(label) if isinstance(label, Message) else label
+            cells = [_entry(out, one) for one in entries]
+            rows.append((Text(shown, justify="right"), cells))
+    names = [arm_name(t, arm) for arm in result.arms]
+    out.figures(t.message(cell_axis(result.cells[0].values)), names, rows)
+    out.line(t.message(table_note(result)), "dim")
+
+
+def _entry(out: Console, one: Entry) -> Text:
+    if one.main is None:
+        return Text(DASH)
+    below = "" if one.below is None else f"\n{out.t.message(one.below)}"
+    return Text(one.main + below, style="bold red" if one.wrong else "")
+
+
+def _show_missing(out: Console, result: ExperimentResult) -> None:
+    """Arms that did not end well, figures that are missing, predictions that there are none of.
+
+    What explains a dash of the table is printed where only results are.
+    """
+    show_ended_badly(out, result)
+    t = out.t
+    for arms, reason in left_out(result):
+        text = t("experiments.left_out", arms=_arms(out, arms), reason=t.message(reason))
+        out.paragraph(text, "dim")
+    for arms, figures, reason in missing(result):
+        labels, names = _figures(out, result.name, figures), _arms(out, arms)
+        text = t("experiments.missing", figures=labels, arms=names, reason=t.message(reason))
+        out.paragraph(text, "dim")
+    for arms, figures, reason in unforetold(result):
+        labels, names = _figures(out, result.name, figures), _arms(out, arms)
+        out.line(
+            t("experiments.not_foretold", figures=labels, arms=names, reason=t.message(reason)),
+            "dim",
+        )
+
+
+def show_checked(out: Console, result: ExperimentResult) -> None:
+    """How many counts equal their predictions, and what contradicts itself."""
+    exact, foretold = result.foretold
+    if foretold:
+        style = "green" if exact == foretold else "bold red"
+        out.paragraph(out.t("experiments.foretold", exact=exact, of=foretold), style)
+    for problem in result.problems:
+        out.paragraph(out.t.message(problem), "bold red")
+
+
+def show_ended_badly(out: Console, result: ExperimentResult) -> None:
+    """Arms that did not end well, in which cells and why."""
+    t = out.t
+    for cells, arm, reason in ended_badly(result):
+        key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
+        text = t(key, arm=arm_name(t, arm.arm), reason=t.message(reason))
+        named = [cell_label(result.cells[place].values) for place in cells]
+        said = [t.message(one) if isinstance(one, Message) else one for one in named]
+        where = {"axis": t.message(cell_axis(result.cells[0].values)),
+                 "cells": t("console.listed").join(said)}  # fmt: skip
+        out.paragraph(t("experiments.in_cells", text=text, **where), "yellow")
+
+
+def _arms(out: Console, arms: list[str]) -> str:
+    return out.t("console.listed").join(arm_name(out.t, arm) for arm in arms)
+
+
+def _figures(out: Console, name: str, figures: list[str]) -> str:
+    return out.t("console.listed").join(out.t.message(figure_name(name, one)) for one in figures)
+
+
+def _show_finding(out: Console, result: ExperimentResult, finding: Finding) -> None:
+    line = Text()
+    line.append(out.t.message(finding_title(result.name, finding)), style="bold")
+    if finding.verdict is not None:
+        line.append("  ")
+        line.append(out.t(f"verdict.{finding.verdict}"), style=VERDICT_STYLES[finding.verdict])
+    out.console.print()
+    out.console.print(line)
+    out.paragraph(out.t.message(finding.text), indent=2)
+    if finding.more is not None:
+        out.paragraph(out.t.message(finding.more), "dim", indent=2)

@@ -1,0 +1,184 @@
+"""An experiment on the console while it runs: a line for each arm of each cell."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from experiment.events import (
+    ArmFailed,
+    ArmFinished,
+    ArmSkipped,
+    ArmStarted,
+    CellStarted,
+    ModelPrepared,
+    PoolReserved,
+    Reading,
+    RepeatFinished,
+    RequestFinished,
+    StageEntered,
+    TokenMapping,
+    TurnStarted,
+    WorkloadReady,
+)
+from experiment.report.facts.experiment import (
+    Values,
+    about,
+    axis_label,
+    cell_label,
+    cell_name,
+    question,
+    reading,
+    title,
+    value_label,
+)
+from experiment.report.facts.texts import Words, arm_name
+from experiment.text import format_seconds
+from experiment.text.messages import Message, message
+
+if TYPE_CHECKING:
+    from experiment.config.schema import Config
+    from experiment.report.console.reporter import ConsoleReporter
+    from experiment.runner.interleave import Turn
+
+# What a single run tells in many lines; the report has it for one cell.
+_SILENT = (ArmStarted, PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping,
+           WorkloadReady)  # fmt: skip
+
+
+def _repeated(repeats: Sequence[int]) -> Message:
+    """How often every cell is measured; those that only count are measured once."""
+    most = max(repeats)
+    once = repeats.count(1)
+    if most > 1 and once:
+        return message("experiments.repeats_fewer", n=most, cells=once, of=len(repeats))
+    return (
+        message("experiments.repeats_single")
+        if most == 1
+        else message("experiments.repeats", n=most)
+    )
+
+
+class ExperimentConsole:
+    """Takes over a console that has shown the environment."""
+
+    def __init__(self, console: ConsoleReporter) -> None:
+        self.console = console
+        self.t = console.t
+        self._times: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+        self._cells: dict[int, CellStarted] = {}
+        self._named: int | None = None
+        self._here = 0
+        self._began = False
+        before = console.take_over(
+            _SILENT,
+            {
+                ArmFailed: self._on_failed,
+                ArmSkipped: self._on_skipped,
+                CellStarted: self._on_cell,
+                TurnStarted: self._on_turn,
+                RepeatFinished: self._on_repeat,
+                ArmFinished: self._on_arm,
+                ModelPrepared: self._on_model,
+            },
+        )
+        self._show_model = console.show_model
+        self._show_failed, self._show_skipped = before[ArmFailed], before[ArmSkipped]
+        self._known: str | None = None
+
+    def introduce(self, name: str, cells: Sequence[Values], repeats: Sequence[int]) -> None:
+        """What the experiment asks, what varies in it and how often it repeats each cell."""
+        out, t = self.console, self.t
+        if out.brief:
+            out.line(t.message(question(name)), "bold")
+            return
+        out.section("section.experiment", title=t.message(title(name)))
+        out.line(t.message(about(name)))
+        out.line(t.message(reading(name)), "dim")
+        for axis in cells[0]:
+            shown = dict.fromkeys(self.text(value_label(axis, cell[axis])) for cell in cells)
+            listed = t("console.listed").join(shown)
+            out.line(t("experiments.varies", name=t.message(axis_label(axis)), values=listed))
+        out.line(t.message(_repeated(repeats)))
+
+    def begin(self, started: CellStarted, arm: str) -> None:
+        """An arm is about to start."""
+        self._began = True
+        self._begin_task("progress.cell_arm", started.index, started.of, arm)
+
+    def begin_turn(self, configs: Sequence[Config], turn: Turn, repeat: int) -> None:
+        """An arm of a cell, whose configs these are, goes on with a measured repeat."""
+        cell, arm = turn.place
+        if self._began and turn.of > 1 and not self.console.brief:
+            self.console.line(self.t("experiments.turns", n=turn.of), "dim")
+        self._began = False
+        repeats = configs[cell].experiment.repeats
+        self._begin_task("progress.cell_turn", cell, len(configs), arm, n=repeat, repeats=repeats)
+
+    def _begin_task(self, key: str, cell: int, of: int, arm: str, **numbers: int) -> None:
+        self.console.begin_task(key, cell=cell + 1, of=of, arm=arm_name(self.t, arm), **numbers)
+
+    def end(self) -> None:
+        """It has ended."""
+        self.console.end_task()
+
+    def text(self, label: Words) -> str:
+        """A label in the language of the console."""
+        return self.t.message(label) if isinstance(label, Message) else label
+
+    def _on_cell(self, event: CellStarted) -> None:
+        """It is named where the first line of it is printed."""
+        self._cells[event.index] = event
+        self._here = event.index
+
+    def _on_failed(self, event: ArmFailed) -> None:
+        self._name_cell(self._here)
+        self._show_failed(event)
+
+    def _on_skipped(self, event: ArmSkipped) -> None:
+        self._name_cell(self._here)
+        self._show_skipped(event)
+
+    def _name_cell(self, index: int) -> None:
+        """Say what cell the next lines are of, unless those before them were of the same.
+
+        What fails before any cell begins is of none.
+        """
+        if index == self._named or index not in self._cells:
+            return
+        self._named = index
+        event = self._cells[index]
+        name, value = self.t.message(cell_name(event.values)), self.text(cell_label(event.values))
+        self.console.line("")
+        self.console.line(
+            self.t("experiments.cell", n=index + 1, of=event.of, name=name, value=value), "bold"
+        )
+
+    def _on_turn(self, event: TurnStarted) -> None:
+        self._here = event.cell
+
+    def _on_repeat(self, event: RepeatFinished) -> None:
+        if not event.warm_up:
+            self._times[self._here, event.arm].append(event.generate_s)
+
+    def _on_arm(self, event: ArmFinished) -> None:
+        seconds = self._times[self._here, event.arm]
+        if not seconds or self.console.brief:
+            return
+        times = {
+            "median": format_seconds(median(seconds)),
+            "low": format_seconds(min(seconds)),
+            "high": format_seconds(max(seconds)),
+        }
+        name = arm_name(self.t, event.arm)
+        self._name_cell(self._here)
+        self.console.line(
+            self.t("experiments.arm_done", arm=name, n=len(seconds), **times), indent=2
+        )
+
+    def _on_model(self, event: ModelPrepared) -> None:
+        if event.weights_sha256 != self._known:
+            self._known = event.weights_sha256
+            self._show_model(event)

@@ -1,0 +1,90 @@
+"""The console of ``gpucheck``: a line for each part when it ends, then where the files are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from experiment.gpucheck.parts import Part
+from experiment.gpucheck.result import GpuCheck, PartResult
+from experiment.report.console.parts import PartsConsole
+from experiment.report.console.wrap import fold
+from experiment.report.facts.texts import ASCII
+from experiment.report.pages.gpucheck import verdict_text
+from experiment.text import DASH, format_seconds
+
+_STYLES = {"pass": "green", "fail": "bold red", "skipped": "dim"}
+_GAP = "  "
+_SECONDS = 7
+_NARROWEST = 20  # cells of a reason
+
+
+class GpuCheckConsole(PartsConsole):
+    """Prints the parts in columns: name, verdict, seconds, reason."""
+
+    @contextmanager
+    def progress(
+        self, parts: Sequence[Part], minutes: float
+    ) -> Iterator[Callable[[PartResult], None]]:
+        """Print each part that is handed in; on a terminal also how many have ended."""
+        self.console.print(Text(self.t("gpucheck.title"), style="bold cyan"))
+        self._paragraph(self.t("gpucheck.about_limit", minutes=minutes), "dim")
+        name = self._widest(self.t(f"gpucheck.part_{part.name}") for part in parts)
+        if not self.console.is_terminal:
+            yield lambda part: self._line(part, name)
+            return
+        with self.bar(self.t("gpucheck.running"), len(parts)) as advance:
+
+            def ended(part: PartResult) -> None:
+                self._line(part, name)
+                advance()
+
+            yield ended
+
+    def show_end(self, data: GpuCheck, files: Sequence[Path]) -> None:
+        """The verdict over all parts, and the files."""
+        style = "bold green" if data.is_complete else "bold yellow"
+        failed = any(part.verdict == "fail" for part in data.parts)
+        self.console.print()
+        headline = self.t.message(data.headline)
+        self._paragraph(headline, "bold red" if failed else style)
+        page, archive = files
+        self.written(page)
+        self.console.print(self.t("gpucheck.archive", path=str(archive)), soft_wrap=True)
+
+    def written(self, path: Path) -> None:
+        """Where a file is."""
+        self.console.print(self.t("gpucheck.written", path=str(path)), soft_wrap=True)
+
+    def _paragraph(self, text: str, style: str) -> None:
+        for line in fold(Text(text, style), self.console.width):
+            self.console.print(line)
+
+    def _line(self, part: PartResult, name_cells: int) -> None:
+        t = self.t
+        words = [t(f"gpucheck.verdict_{verdict}") for verdict in _STYLES]
+        ran = [t("gpucheck.verdict_interpreted", verdict=word) for word in words[:2]]
+        verdict_cells = self._widest([*words, *ran])
+        seconds = DASH if part.seconds is None else format_seconds(part.seconds)
+        head = Text.assemble(
+            set_cell_size(t(f"gpucheck.part_{part.part}"), name_cells), _GAP,
+            (set_cell_size(verdict_text(t, part), verdict_cells), _STYLES[part.verdict]), _GAP,
+            _plain(self.console.options.ascii_only, seconds).rjust(_SECONDS), _GAP,
+        )  # fmt: skip
+        room = max(_NARROWEST, self.console.width - cell_len(head.plain))
+        first, *others = fold(Text(t.message(part.reason)), room)
+        self.console.print(Text.assemble(head, first), soft_wrap=True)
+        for line in others:
+            self.console.print(Text(" " * cell_len(head.plain)) + line, soft_wrap=True)
+
+    @staticmethod
+    def _widest(texts: Iterator[str] | Sequence[str]) -> int:
+        return max(map(cell_len, texts))
+
+
+def _plain(ascii_only: bool, text: str) -> str:
+    return text.translate(ASCII) if ascii_only else text

@@ -1,0 +1,81 @@
+"""What every console prints: headings, lines, tables and notes, in one language."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from experiment.report.console.table import Table
+from experiment.report.console.terminal import terminal
+from experiment.report.console.wrap import fold
+from experiment.report.facts.texts import translator
+from experiment.text import Translator
+from experiment.text.messages import Message
+
+
+class Console:
+    """Prints to the terminal.
+
+    Args:
+        lang: language of everything printed.
+        ascii_only: no box drawing and no signs outside ASCII.
+        quiet: only what is asked for.
+    """
+
+    def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
+        self.t: Translator = translator(lang, ascii_only)
+        self.console = terminal(ascii_only)
+        self.quiet = quiet
+        self._rule = "-" if ascii_only else "─"
+
+    def section(self, key: str, **params: Any) -> None:
+        """Print a heading."""
+        if self.quiet:
+            return
+        title = Text(self.t(key, **params), style="bold cyan")
+        self.console.print()
+        self.console.rule(title, characters=self._rule, align="left", style="cyan")
+        if self.t.has(key + "_about"):
+            self.paragraph(self.t(key + "_about", **params), "dim")
+
+    def line(self, text: str | Text, style: str = "", indent: int = 0) -> None:
+        """Print a line unless quiet."""
+        if not self.quiet:
+            self.paragraph(text, style, indent)
+
+    def paragraph(self, text: str | Text, style: str = "", indent: int = 0) -> None:
+        """Print text, broken where its language breaks lines."""
+        text = Text(text, style) if isinstance(text, str) else text
+        lines = fold(text, self.console.width - indent)
+        self.console.print(Text("\n").join(Text(" " * indent) + line for line in lines))
+
+    def path(self, name: str) -> None:
+        """Print a path whole, whatever the width: a terminal that folds it lets it be copied."""
+        self.console.print(Text(f"  {name}"), soft_wrap=True)
+
+    def table(self, *headers: str, right: Container[int] = ()) -> Table:
+        """An empty table; columns in ``right`` hold numbers."""
+        return Table(self.t, *headers, right=right)
+
+    def figures(
+        self,
+        title: str,
+        heads: Sequence[str],
+        rows: Iterable[tuple[str | Text, Sequence[str | Text]]],
+    ) -> None:
+        """Print a table of labels and figures; without figures, a label is a heading."""
+        table = self.table(title, *heads, right=range(1, len(heads) + 1))
+        for label, cells in rows:
+            table.add_row(label, *cells)
+        self.console.print(table)
+
+    def warn(self, text: Message, *, always: bool = False) -> None:
+        """Print a note that a person should not miss; ``always``: also where only results are."""
+        if always or not self.quiet:
+            self.paragraph(self.t("console.note", text=self.t.message(text)), "yellow")
+
+    def ask(self, question: Message) -> None:
+        """Print a question; the answer is typed behind it."""
+        self.console.print(self.t.message(question), end=" ")

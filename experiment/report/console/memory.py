@@ -1,0 +1,103 @@
+"""The memory lines of the live console: one for each stage of an arm, and one for its peaks.
+
+StageEntered ─ Reading ─ Reading ─ … ─ anything else: the line is complete, and is printed
+"""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from experiment.events import Channel, Reading, RunStarted, StageEntered
+from experiment.machine.environment import Environment
+from experiment.report.console.lines import Console
+from experiment.report.facts.texts import clock
+from experiment.text import DASH, format_bytes
+
+_DEVICE_CHANNELS = (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO, Channel.SYSTEM)
+_HEADS = ("time", "moment", "kv", "process", "device")
+_WIDTHS = (8, 22, 10, 10, 10)
+
+
+class MemoryLines:
+    """Gathers the readings of a stage and prints them as one line; nothing where quiet.
+
+    ``started`` and ``environment`` are the run's, as soon as they are known: the clock, and which
+    channel is the main one.
+    """
+
+    def __init__(self, out: Console) -> None:
+        self.started: RunStarted | None = None
+        self.environment: Environment | None = None
+        self._out = out
+        self._stage: tuple[StageEntered, dict[Channel, Reading]] | None = None
+        self._own: dict[Channel, Reading] = {}  # of the arm itself, sent before its stage
+        self._largest: dict[Channel, Reading] = {}
+
+    def begin_arm(self) -> None:
+        """Forget the arm before."""
+        self._own, self._largest = {}, {}
+
+    def heads(self) -> None:
+        """Print what stands in the columns."""
+        self._line(*(self._out.t(f"console.head_{head}") for head in _HEADS), style="bold")
+
+    def enter(self, stage: StageEntered) -> None:
+        """Take note of a stage; its line is printed by :meth:`flush`."""
+        self._stage = (stage, self._own)
+        self._own = {}
+
+    def read(self, reading: Reading) -> None:
+        """Take note of a reading of a stage, or of a sample between stages."""
+        largest = self._largest.get(reading.channel)
+        if reading.bytes is not None and reading.bytes > ((largest and largest.bytes) or -1):
+            self._largest[reading.channel] = reading
+        if reading.stage is None:
+            return
+        if self._stage and self._stage[0].stage is reading.stage:
+            self._stage[1][reading.channel] = reading
+        else:
+            self.flush()
+            self._own[reading.channel] = reading
+
+    def flush(self) -> None:
+        """Print the line of a stage whose readings are complete."""
+        if self._stage is None:
+            return
+        stage, readings = self._stage
+        self._stage = None
+        if self.started is None:
+            return
+        name = self._out.t(f"stage.{stage.stage.value}", request=stage.request)
+        self._line(clock(self.started, stage.t_ns), name, *self._sizes(readings))
+
+    def largest(self) -> None:
+        """Print the arm's peaks: for each channel the largest of all samples and readings."""
+        self._line("", self._out.t("stage.maximum"), *self._sizes(self._largest))
+
+    def _sizes(self, readings: dict[Channel, Reading]) -> tuple[str, str, str]:
+        """Keys and values, the processes by the main channel, the device."""
+        primary = self.environment.primary.channel if self.environment else Channel.RSS
+        device = (readings.get(channel) for channel in _DEVICE_CHANNELS)
+        known = (one.bytes for one in device if one is not None and one.bytes is not None)
+        size = next(known, None)
+        return (
+            _size(readings.get(Channel.TENSORS)),
+            _size(readings.get(primary)),
+            DASH if size is None else format_bytes(size),
+        )
+
+    def _line(self, *cells: str, style: str = "") -> None:
+        if self._out.quiet:
+            return
+        parts = [
+            Text(cell + " " * room if index < 2 else " " * room + cell)
+            for index, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+            for room in [max(0, width - cell_len(cell))]
+        ]
+        # Where it is too narrow, the line goes on below; a size is never cut off.
+        self._out.paragraph(Text.assemble(Text("  ").join([Text(), *parts]), style=style))
+
+
+def _size(reading: Reading | None) -> str:
+    return format_bytes(reading.bytes if reading else None)

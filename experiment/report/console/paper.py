@@ -1,0 +1,79 @@
+"""Claims of the PagedAttention paper on the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.text import Text
+
+from experiment.report.console.parts import Advance, PartsConsole
+from experiment.report.console.table import Table
+from experiment.report.facts.paper import (
+    Data,
+    claim_cells,
+    counted,
+    fitted_lines,
+    paper_document,
+    place_in_paper,
+)
+from experiment.report.facts.sourced import Teller
+
+_STYLES = {"holds": "green", "fails": "bold red", "not_judged": "dim"}
+
+
+class PaperConsole(PartsConsole):
+    """Prints the comparison."""
+
+    @contextmanager
+    def progress(self, parts: int) -> Iterator[Advance]:
+        """Show how many parts are done while the block runs; nothing without a terminal."""
+        if not self.console.is_terminal:
+            yield lambda: None
+            return
+        with self.bar(self.t("paper.running"), parts) as advance:
+            yield advance
+
+    def show(self, data: Data) -> None:
+        """The table of claims, what was fitted, and what cannot be checked."""
+        t, k = self.t, Teller(self.t, paper_document(data))
+        seeds = data["seeds"]
+        self.console.print(Text(t("paper.title"), style="bold cyan"))
+        self.console.print(Text(t("paper.about", n=len(seeds)), style="dim"))
+        names = ("claim", "paper", "ours", "tolerance", "verdict")
+        table = Table(t, *(t(f"paper.column_{name}") for name in names), right=(1, 2, 3))
+        source = None
+        for claim in data["claims"]:
+            if claim["source"] != source:
+                source = claim["source"]
+                table.add_row(place_in_paper(k, claim), style="bold")
+            *cells, verdict = claim_cells(k, claim)
+            table.add_row(*cells, Text(verdict, _STYLES[claim["verdict"]]))
+        self.console.print(table)
+        self.console.print(Text(t("paper.marks"), style="dim"))
+        self._lists(k, data)
+        self._count(data)
+
+    def show_files(self, paths: list[Path]) -> None:
+        """Where everything was written."""
+        for path in paths:
+            self.console.print(self.t("paper.written", path=str(path)), soft_wrap=True)
+
+    def _lists(self, k: Teller, data: Data) -> None:
+        t = self.t
+        self.console.print()
+        self.console.print(Text(t("paper.fitted_title"), style="bold cyan"))
+        for line in fitted_lines(k, data):
+            self.console.print(f"  · {line}")
+        self.console.print()
+        self.console.print(Text(t("paper.unchecked_title"), style="bold cyan"))
+        for key in data["unchecked"]:
+            self.console.print(f"  · {t('paper.unchecked_' + key)}")
+        self.console.print()
+
+    def _count(self, data: Data) -> None:
+        found = counted(data)
+        style = "bold yellow" if data.get("interrupted") else "bold green"
+        style = "bold red" if found.params["fails"] else style
+        self.console.print(Text(self.t.message(found), style=style))

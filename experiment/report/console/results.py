@@ -1,0 +1,364 @@
+"""The end of the walkthrough on the console: comparison, verdicts, explanations, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from experiment.analysis.reconcile import ALLOWED
+from experiment.analysis.results import (
+    ArmResult,
+    ChannelFigure,
+    Claim,
+    Gain,
+    Reconciliation,
+    Results,
+    TokenComparison,
+)
+from experiment.report.console.lines import Console
+from experiment.report.facts.block_events import counted, happened, has_blocks
+from experiment.report.facts.engine import engine_facts, margin_text
+from experiment.report.facts.sharing import explanations
+from experiment.report.facts.texts import arm_name
+from experiment.report.facts.watched import WATCHED, Figure, watched_figure
+from experiment.text import DASH, format_bytes
+from experiment.text.messages import Message
+from kvsim.core.prefix import PrefixStats
+
+_Row = tuple[str | Text, Sequence[str | Text]]
+_VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
+_NOT_WHOLE = ("left", "interrupted", "incomplete", "failed")
+
+
+def show_results(out: Console, results: Results, files: list[str]) -> None:
+    """Print everything that follows the last arm."""
+    if results.status in _NOT_WHOLE:
+        style = "bold yellow"
+        out.paragraph(out.t(f"console.status_{results.status}"), style)
+    out.section("section.comparison")
+    if out.quiet:  # else each reason was printed when the arm ended
+        show_missing(out, results)
+    if results.arms:
+        _show_comparison(out, results)
+        if results.equal_reserved:
+            out.line(out.t("console.reserved_equal", n=results.equal_reserved), "dim")
+    _show_gains(out, results)
+    show_tokens(out, results)
+    for text in (*results.quantized, *results.kernels, *results.differences):
+        out.paragraph(out.t.message(text))
+    _show_prefix_cache(out, results)
+    _show_engines(out, results)
+    _show_simulator(out, results)
+    _show_reconciliation(out, results)
+    for arm in results.arms:
+        for problem in arm.problems:
+            out.line(out.t("console.problem", arm=arm_name(out.t, arm.arm),
+                           text=out.t.message(problem)), "bold red")  # fmt: skip
+    out.section("section.seen")
+    out.paragraph(out.t.message(results.headline), "bold")
+    for claim in results.claims:
+        _show_claim(out, claim)
+    if not out.quiet and results.status not in _NOT_WHOLE:
+        _explain(out, results)
+    out.section("section.files")
+    for name in files:
+        out.path(name)
+
+
+def show_missing(out: Console, results: Results) -> None:
+    """Print why arms did not finish."""
+    for arm in results.arms:
+        if arm.status != "finished" and arm.reason is not None:
+            key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
+            name, reason = arm_name(out.t, arm.arm), out.t.message(arm.reason)
+            out.line(out.t(key, arm=name, reason=reason), "yellow")
+
+
+def _show_comparison(out: Console, results: Results) -> None:
+    """A column for each arm, a row for each figure; slots at the peak of live slots."""
+    lines = [
+        _row(out.t(f"console.{key}"), *(write(arm) for arm in results.arms))
+        for key, write in _FIGURES.items()
+    ]
+    events = happened(results)
+    for key in events:
+        counts = [counted(arm, key) for arm in results.arms]
+        lines.append(_row(out.t(f"console.{key}"), *map(_count, counts)))
+    out.figures(out.t("console.figure"), _names(out, results.arms), lines)
+    if events and not all(has_blocks(arm.arm) for arm in results.arms):
+        out.line(out.t("report.no_blocks"), "dim")
+
+
+def _row(label: str, *cells: str) -> _Row:
+    return label, cells
+
+
+def _names(out: Console, arms: list[ArmResult]) -> list[str]:
+    return [arm_name(out.t, arm.arm) for arm in arms]
+
+
+def _show_gains(out: Console, results: Results) -> None:
+    """The arms as rungs: each against the one below, and what differs between the two."""
+    if not results.gains or out.quiet:
+        return
+    heads = ("arm", "tokens_per_s", "running", "factor", "step")
+    table = out.table(*(out.t(f"gains.{head}") for head in heads), right=(1, 2, 3))
+    for gain in results.gains:
+        table.add_row(arm_name(out.t, gain.arm), *_gain_cells(out, gain))
+    out.console.print(table)
+    # What to know of the factors, and once why some are missing.
+    reasons = {gain.reason.key: gain.reason for gain in results.gains if gain.reason is not None}
+    for reason in reasons.values():
+        out.line(out.t("console.note", text=out.t.message(reason)), "yellow")
+    if any(gain.products_unseparated for gain in results.gains):
+        out.line(out.t("gains.not_separated"), "dim")
+    out.line(out.t("gains.repeated" if results.repeated else "gains.once"), "dim")
+
+
+def _gain_cells(out: Console, gain: Gain) -> list[str]:
+    return [
+        f"{gain.tokens_per_s:,.1f}",
+        DASH if gain.mean_running is None else f"{gain.mean_running:.2f}",
+        _factor(gain),
+        out.t("gains.listed").join(map(out.t, gain.differing)),
+    ]
+
+
+def _factor(gain: Gain) -> str:
+    """Of the lowest rung there is none; a dash where there is a reason."""
+    if gain.factor is None:
+        return DASH if gain.reason else ""
+    return f"{gain.factor:.2f} ×"
+
+
+def _show_prefix_cache(out: Console, results: Results) -> None:
+    for arm in results.arms:
+        found = arm.prefix_cache
+        if found is None:
+            continue
+        stats = PrefixStats(**found)
+        hits, share = stats.hit_cross + stats.hit_batch, stats.hit_share
+        name = arm_name(out.t, arm.arm)
+        out.line(out.t("console.prefix_cache", arm=name, hits=hits, share=share, **found))
+
+
+def _show_engines(out: Console, results: Results) -> None:
+    """What engines that are not ours say of themselves."""
+    for arm in results.arms:
+        if arm.engine is None or out.quiet:
+            continue
+        table = out.table(out.t("console.engine_head", arm=arm_name(out.t, arm.arm)), "", right=())
+        for fact in engine_facts(arm.engine):
+            note = "" if fact.note is None else f"\n({out.t.message(fact.note)})"
+            table.add_row(out.t.message(fact.label), fact.value + note)
+        out.console.print(table)
+
+
+def _show_simulator(out: Console, results: Results) -> None:
+    """How far the simulator is from what each engine did."""
+    checks = [(arm.arm, arm.simulator) for arm in results.arms if arm.simulator is not None]
+    if not checks:
+        return
+    out.line(out.t("simulator.title"), "bold")
+    for arm, check in checks:
+        style = {True: "green", False: "bold red", None: "dim"}[check.agrees]
+        text = out.t("simulator.line", arm=arm_name(out.t, arm), text=out.t.message(check.text))
+        out.paragraph(text, style, indent=2)
+
+
+def _show_reconciliation(out: Console, results: Results) -> None:
+    """The same KV bytes by every channel, then the parts of the process's memory."""
+    arms = [arm for arm in results.arms if arm.reconciliation is not None]
+    if not arms or out.quiet:
+        return
+    found = [arm.reconciliation for arm in arms if arm.reconciliation is not None]
+    lines: list[_Row] = [_row(out.t("channel.formula"), *(_expected_cell(out, r) for r in found))]
+    for channel in dict.fromkeys(row.channel for r in found for row in r.rows):
+        figures = [next((row for row in r.rows if row.channel == channel), None) for r in found]
+        if any(figure is not None and figure.bytes is not None for figure in figures):
+            cells = (_channel_cell(out, figure) for figure in figures)
+            lines.append(_row(out.t(f"channel.{channel}"), *cells))
+    lines.append((Text(out.t("reconcile.parts"), style="bold"), ()))
+    for part in dict.fromkeys(part.part for r in found for part in r.parts):
+        sizes = [next((p.bytes for p in r.parts if p.part == part), None) for r in found]
+        lines.append(_row(out.t(f"reconcile.{part}"), *(format_bytes(size) for size in sizes)))
+    out.figures(out.t("reconcile.title"), _names(out, arms), lines)
+    out.line(out.t.message(ALLOWED), "dim")
+    silent = [(out.t(f"channel.{row.channel}"), row.reason) for one in found for row in one.rows
+              if row.bytes is None]  # fmt: skip
+    silent += [(out.t("reconcile.part", part=out.t(f"reconcile.{part.part}")), part.reason)
+               for one in found for part in one.parts if part.bytes is None]  # fmt: skip
+    _show_reasons(out, silent)
+    for arm, reconciliation in zip(arms, found, strict=True):
+        style = "green" if reconciliation.agree else "yellow"
+        text = out.t.message(reconciliation.text)
+        out.line(out.t("console.problem", arm=arm_name(out.t, arm.arm), text=text), style)
+    _show_watched(out, arms)
+
+
+def _show_watched(out: Console, arms: list[ArmResult]) -> None:
+    """How steady memory was, how busy the machine, what looking cost."""
+    lines: list[_Row] = []
+    unknown: list[tuple[str, Message | None]] = []
+    for key in WATCHED:
+        figures = [watched_figure(key, arm) for arm in arms]
+        label = out.t(f"watch.{key}")
+        unknown += [(label, figure.reason) for figure in figures if figure.value is None]
+        if any(figure.value is not None for figure in figures):
+            lines.append(_row(*_watched_row(out, label, figures)))
+    out.figures(out.t("watch.title"), _names(out, arms), lines)
+    _show_reasons(out, unknown)
+
+
+def _watched_row(out: Console, label: str, figures: list[Figure]) -> list[str]:
+    """Label and cells; a note that all cells share stands at the label."""
+    notes = [out.t.message(figure.note) if figure.note else "" for figure in figures]
+    values = [_watched_value(out, figure) for figure in figures]
+    told = {note for note, figure in zip(notes, figures, strict=True) if figure.value is not None}
+    if len(told) == 1:
+        return [_noted(out, label, told.pop()), *values]
+    return [label, *(_noted(out, value, note) for value, note in zip(values, notes, strict=True))]
+
+
+def _noted(out: Console, text: str, note: str) -> str:
+    return out.t("console.with_note", text=text, note=note) if note and text != DASH else text
+
+
+def _watched_value(out: Console, figure: Figure) -> str:
+    if figure.value is None:
+        return DASH
+    return out.t(figure.value) if figure.is_key else figure.value
+
+
+def _show_reasons(out: Console, unknown: list[tuple[str, Message | None]]) -> None:
+    """Why figures are missing: a line for each reason, with the names of what has none."""
+    names: dict[str, dict[str, None]] = {}
+    for name, reason in unknown:
+        text = out.t.message(reason) if reason else out.t("console.not_recorded")
+        names.setdefault(text, {})[name] = None
+    for text, listed in names.items():
+        joined = out.t("console.listed").join(listed)
+        out.line(out.t("console.no_figure", names=joined, reason=text), "dim")
+
+
+def _expected_cell(out: Console, found: Reconciliation) -> str:
+    size = format_bytes(found.expected_bytes)
+    return size if found.reserved else f"{size}\n({out.t('reconcile.at_largest')})"
+
+
+def _channel_cell(out: Console, figure: ChannelFigure | None) -> str:
+    if figure is None or figure.bytes is None:
+        return DASH
+    if figure.difference is None:
+        return format_bytes(figure.bytes)
+    off = f"{figure.difference * 100:+.2f} %"
+    if figure.agrees is None:
+        off = out.t("reconcile.off_not_judged", off=figure.difference)
+    return f"{format_bytes(figure.bytes)}\n({off})"
+
+
+def show_tokens(out: Console, results: Results) -> None:
+    """Print whether the arms generated the same tokens."""
+    comparisons = results.compared
+    if comparisons and all(comparison.equal for comparison in comparisons):
+        requests = comparisons[0].requests
+        key = "console.tokens_equal_some" if results.not_compared else "console.tokens_equal"
+        out.paragraph(out.t(key, arms=len(comparisons) + 1, requests=requests), "green")
+    else:
+        _show_differences(out, comparisons)
+    if results.not_compared:
+        names = [arm_name(out.t, one.arm) for one in results.not_compared]
+        text = results.not_compared[0].reason
+        if text is not None:
+            arms = out.t("console.listed").join(names)
+            reason = out.t.message(text)
+            out.paragraph(out.t("console.tokens_not_compared", arms=arms, reason=reason))
+
+
+def _show_differences(out: Console, comparisons: list[TokenComparison]) -> None:
+    for comparison in comparisons:
+        if comparison.equal:
+            continue
+        params: dict[str, Any] = {
+            "arm": arm_name(out.t, comparison.arm),
+            "reference": arm_name(out.t, comparison.reference),
+            "equal": comparison.equal_requests,
+            "requests": comparison.requests,
+        }
+        if comparison.first_difference is None:  # what is there is equal, the rest is missing
+            out.paragraph(out.t("console.tokens_missing", **params), "bold red")
+            continue
+        request, index = comparison.first_difference
+        params |= {"request": request, "index": index + 1}  # people count from one
+        if comparison.same_cache:
+            out.paragraph(out.t("console.tokens_differ", **params), "bold red")
+        else:
+            share = comparison.equal_token_share
+            out.paragraph(out.t("console.tokens_other_cache", share=share, **params), "yellow")
+        if comparison.margin is not None:
+            out.paragraph(out.t.message(margin_text(comparison.margin)), indent=2)
+
+
+def _show_claim(out: Console, claim: Claim) -> None:
+    line = Text()
+    line.append(out.t(f"claim.{claim.id}.title"), style="bold")
+    line.append("  ")
+    line.append(out.t(f"verdict.{claim.verdict}"), style=_VERDICT_STYLES[claim.verdict])
+    out.console.print()
+    out.console.print(line)
+    out.paragraph(out.t.message(claim.text), indent=2)
+
+
+def _explain(out: Console, results: Results) -> None:
+    for name, seen in explanations(results).items():
+        out.console.print()
+        out.line(out.t(f"explain.{name}.title"), "bold")
+        out.line(out.t(f"explain.{name}.text"), indent=2)
+        for text in seen:
+            out.line(out.t.message(text), indent=2)
+
+
+def _slots(name: str) -> Callable[[ArmResult], str]:
+    """Writer of a slot figure: bytes, and the slots that they are."""
+
+    def write(arm: ArmResult) -> str:
+        if arm.peak is None:
+            return DASH
+        slots = getattr(arm.peak, name)
+        return f"{format_bytes(arm.bytes_of(slots))}\n({slots:,.0f})"
+
+    return write
+
+
+def _live_share(arm: ArmResult) -> str:
+    return _percent(arm.peak.utilisation if arm.peak else None)
+
+
+def _percent(share: float | None) -> str:
+    return DASH if share is None else f"{share * 100:.1f} %"
+
+
+def _count(value: float | None) -> str:
+    return DASH if value is None else f"{value:,.0f}"
+
+
+def _seconds(value: float | None) -> str:
+    return DASH if value is None else f"{value:.2f} s"
+
+
+_FIGURES: dict[str, Callable[[ArmResult], str]] = {
+    "reserved": _slots("reserved"),
+    "allocated": _slots("allocated"),
+    "live": _slots("live"),
+    "wasted": _slots("wasted"),
+    "live_share": _live_share,
+    "fits": lambda arm: _count(arm.fits),
+    "tensor_bytes": lambda arm: format_bytes(arm.tensor_bytes),
+    "process_peak": lambda arm: format_bytes(arm.process_peak),
+    "load_time": lambda arm: _seconds(arm.load_s),
+    "generate_time": lambda arm: _seconds(arm.generate_s),
+    "mean_time": lambda arm: _seconds(arm.mean_request_s),
+    "tokens_per_s": lambda arm: DASH if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.1f}",
+}

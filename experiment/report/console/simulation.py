@@ -1,0 +1,241 @@
+"""Simulations on the console: what was asked, how far it is, what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from experiment.report.console.display import showing
+from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.facts.simulation import (
+    Fact,
+    limit_facts,
+    memory_facts,
+    refusals,
+    trace_facts,
+)
+from experiment.report.facts.simulation_cells import Cell, Dash, cells_of, dashes, spoken
+from experiment.report.facts.simulation_figures import GROUPS, Figure, rounding_note
+from experiment.report.facts.simulation_headline import headline
+from experiment.report.facts.simulation_sweeps import Sweep, sweeps_of
+from experiment.report.facts.simulation_values import written
+from experiment.text import DASH, Translator
+from experiment.text.messages import Message
+
+Data = Mapping[str, Any]
+Tick = Callable[[int], None]
+# The terminal is told of progress after so many requests.
+_EVERY = 64
+# What is printed without ``--details``: facts by their keys, figures by their names.
+_FACTS = ("rows", "arrivals", "unit_doubt", "edit", "rejected", "ignored", "tokens", "blocks",
+          "max_length")  # fmt: skip
+_FIGURES = ("running_mean", "waste_of_allocated", "preemptions", "hits_first", "first_token_p50",
+            "per_output_token_p50", "throughput_tokens")  # fmt: skip
+
+
+class SimulationConsole(ConsoleReporter):
+    """Prints simulations; see :class:`experiment.report.console.reporter.ConsoleReporter`.
+
+    Args:
+        details: every fact and figure; else the most important ones.
+    """
+
+    def __init__(
+        self, lang: str, ascii_only: bool = False, quiet: bool = False, details: bool = True
+    ) -> None:
+        super().__init__(lang, ascii_only, quiet)
+        self.details = details
+
+    def show_question(self, data: Data) -> None:
+        """The trace, the arithmetic of memory and the limits."""
+        if self.quiet:
+            return
+        if not self.details:
+            facts = [*trace_facts(data), *memory_facts(data)]
+            self.facts([each for each in facts if each[0].key.rpartition(".")[2] in _FACTS])
+            return
+        for key, facts in (
+            ("section.sim_trace", trace_facts(data)),
+            ("section.sim_memory", memory_facts(data)),
+            ("section.sim_limits", limit_facts(data)),
+        ):
+            self.section(key)
+            self.facts(facts)
+
+    def facts(self, facts: Sequence[Fact]) -> None:
+        """Labels and values in two columns; long values are broken."""
+        table = self.table("", "")
+        for label, value in facts:
+            shown = value if isinstance(value, str) else self.t.message(value)
+            table.add_row(Text(self.t.message(label), style="dim"), shown)
+        self.console.print(table)
+
+    def show_simulation(self, data: Data, files: Sequence[str]) -> None:
+        """What every policy came to, and where it was written."""
+        cells = cells_of(data)
+        if self.details:
+            self.section("section.sim_results")
+        self.paragraph(self.t.message(headline(data)), "bold")
+        for cell in cells:
+            if cell.error is not None:
+                self.line_of(cell.policy, cell.error, "bold red")
+        for policy, text in refusals(data):
+            self.line_of(policy, text, "yellow")
+        for note in data["notes"]:
+            self.warn(Message.model_validate(note))
+        if data["interrupted"]:
+            self.paragraph(self.t("sim.interrupted"), "bold yellow")
+        if not self.details:
+            self._show_brief(cells, files)
+            return
+        for name, figures in GROUPS.items():
+            self._group(name, figures, cells)
+        for sweep in sweeps_of(data):
+            self._sweep(sweep)
+        if note := rounding_note(cell.policy for cell in cells):
+            self.line(self.t.message(note), "dim")
+        self.speed(data)
+        self.section("section.files")
+        for file in files:
+            self.path(file)
+
+    def _show_brief(self, cells: Sequence[Cell], files: Sequence[str]) -> None:
+        """A row for each policy, and the page that has the rest."""
+        if self.quiet:
+            return
+        every = {each.name: each for group in GROUPS.values() for each in group}
+        figures = spoken(tuple(every[name] for name in _FIGURES), list(cells))
+        heads = (self.t.message(each.label) for each in figures)
+        table = self.table(self.t("sim.page.policy"), *heads, right=range(1, len(figures) + 1))
+        for cell in cells:
+            table.add_row(cell.policy, *(written(cell.value(f), f.unit) for f in figures))
+        self.console.print(table)
+        if note := rounding_note(cell.policy for cell in cells):
+            self.line(self.t.message(note), "dim")
+        self.show_report(files)
+
+    def line_of(self, policy: str, text: Message, style: str) -> None:
+        """A line about one policy, quiet or not."""
+        self.paragraph(self.t("console.problem", arm=policy, text=self.t.message(text)), style)
+
+    def speed(self, data: Data) -> None:
+        """What the simulations themselves took."""
+        for cell in data["cells"]:
+            if cell["speed"]:
+                self.line(self.t("sim.speed", policy=cell["policy"], time=cell["speed"]["seconds"],
+                                 rate=cell["speed"]["requests_per_second"]), "dim")  # fmt: skip
+
+    def _group(self, name: str, figures: tuple[Figure, ...], cells: list[Cell]) -> None:
+        shown = spoken(figures, cells)
+        rows = [
+            (self.t.message(f.label), [written(cell.value(f), f.unit) for cell in cells])
+            for f in shown
+        ]
+        heads = [cell.policy for cell in cells]
+        self.figures(self.t(f"sim.group.{name}"), heads, rows)
+        about = f"sim.group.{name}_about"
+        if self.t.has(about):
+            self.line(self.t(about), "dim")
+        if not self.quiet:
+            for dash in dashes(figures, cells):
+                self._dash(dash, len(shown))
+
+    def _dash(self, dash: Dash, rows: int) -> None:
+        """Every dash of a table has its reason below it."""
+        names = self.t("sim.listed").join(self.t.message(each.label) for each in dash.figures)
+        if len(dash.figures) >= rows:
+            names = self.t("sim.all_figures")
+        self.line(self.t("sim.dash", policy=", ".join(dash.policies), names=names,
+                         reason=self.t.message(dash.reason)), "dim")  # fmt: skip
+
+    def _sweep(self, sweep: Sweep) -> None:
+        title = self.t(f"sim.sweep.{sweep.name}.title")
+        self.console.print()
+        self.paragraph(title, "bold")
+        labels = [sweep.label(name) for name in sweep.lines]
+        names = [each if isinstance(each, str) else self.t.message(each) for each in labels]
+        rows = [
+            (
+                written(x, sweep.axis_unit) + (" *" if x == sweep.mark else ""),
+                [written(values[index], sweep.unit) for values in sweep.lines.values()],
+            )
+            for index, x in enumerate(sweep.axis)
+        ]
+        self.figures(self.t(f"sim.sweep.{sweep.name}.axis"), names, rows)
+        self.line(self.t(f"sim.sweep.{sweep.name}.about"), "dim")
+        if sweep.mark is not None:
+            self.line(self.t("sim.sweep.own"), "dim")
+        for name, x, error in sweep.errors:
+            at = f"{name}, {written(x, sweep.axis_unit)}"
+            self.line_of(at, error, "yellow")
+
+    @contextmanager
+    def progress(self, total: int) -> Iterator[Bar]:
+        """Shows how far things are and how long they will take; nothing without a terminal."""
+        shown = self.console.is_terminal and not self.quiet
+        bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[ended]}"),
+            TextColumn(self.t("sim.time_left")),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+            transient=True,
+            refresh_per_second=4,
+            disable=not shown,
+        )
+        with showing(bar):
+            yield Bar(bar, total, self.t)
+
+
+class Bar:
+    """One bar over all simulations of a run; of the one that runs, how many requests have ended."""
+
+    def __init__(self, bar: Progress, total: int, t: Translator) -> None:
+        self._bar, self._t = bar, t
+        self._task = bar.add_task("", total=total, ended="")
+        self._done = self._part = 0
+
+    def begin(self, what: Message, weight: int, requests: bool = True) -> Tick:
+        """A part begins, what was before it is done; ``requests``: so many are in it."""
+        self._done += self._part
+        self._part = weight
+        done = self._done
+        shown = -1
+
+        def tick(ended: int) -> None:
+            nonlocal shown
+            if ended // _EVERY != shown:
+                shown = ended // _EVERY
+                text = self._t("sim.ended", n=ended, of=weight) if requests else ""
+                self._bar.update(self._task, completed=done + ended, ended=text)
+
+        self._bar.update(self._task, description=self._t.message(what))
+        tick(0)
+        return tick
+
+
+def show_list(
+    what: str,
+    rows: Iterable[Sequence[str | Message]],
+    notes: Iterable[Message],
+    lang: str,
+    ascii_only: bool,
+) -> None:
+    """Print names that the command takes, one a line, with their facts; then the notes."""
+    out = ConsoleReporter(lang, ascii_only)
+    t = out.t
+    heads = t(f"sim.list.{what}").split("|")
+    table = out.table(
+        *heads, right=() if what in ("policies", "formats") else tuple(range(1, len(heads)))
+    )
+    for row in rows:
+        texts = (value if isinstance(value, str) else t.message(value) for value in row)
+        table.add_row(*(text or DASH for text in texts))
+    out.console.print(table)
+    for note in notes:
+        out.line(t.message(note), "dim")

@@ -1,0 +1,116 @@
+"""Cells of a sweep: progress with time left, a table on the console, and the files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from experiment.report.console.parts import Advance, PartsConsole
+from experiment.report.console.table import Table
+from experiment.report.facts.simulation_figures import rounding_note
+from experiment.report.files.sweep import write_sweep
+from experiment.report.pages.sweep import Row, counted, refusal, sweep_data, varied
+from experiment.report.pages.sweep_chart import setting
+from experiment.text import DASH
+
+# Of a large grid the console shows the beginning.
+_MOST_ROWS = 40
+# Without a terminal, seconds between two lines of progress.
+_LINE_EVERY_S = 30.0
+
+
+class SweepConsole(PartsConsole):
+    """Prints what a sweep does and what it came to."""
+
+    def begin(self, cells: int, missing: int, workers: int, address: str | None) -> None:
+        """How many cells there are, and who computes those that are missing."""
+        t, finished = self.t, cells - missing
+        self.console.print(Text(t("sweep.title", cells=cells), style="bold cyan"))
+        if address:
+            text = t("sweep.found_ray", finished=finished, missing=missing, address=address)
+        else:
+            text = t("sweep.found", finished=finished, missing=missing, workers=workers)
+        self.console.print(Text(text, style="dim"))
+
+    @contextmanager
+    def progress(self, total: int) -> Iterator[Advance]:
+        """A bar on a terminal, else a line now and then; both with the time left."""
+        if not self.console.is_terminal:
+            yield _Lines(self.console, self.t, total).advance
+            return
+        with self.bar(self.t("sweep.running"), total) as advance:
+            yield advance
+
+    def interrupted(self, finished: int, cells: int, directory: Path) -> None:
+        """What is finished is kept for the next time."""
+        text = self.t("sweep.interrupted", finished=finished, cells=cells, path=str(directory))
+        self.console.print(Text(text, style="yellow"), soft_wrap=True)
+
+    def show(self, rows: Sequence[Row], directory: Path) -> None:
+        """The table, and the files with everything.
+
+        Raises:
+            UserError: they cannot be written.
+        """
+        t = self.t
+        paths = write_sweep(directory, rows, t.lang)
+        self.console.print(self._table(rows[:_MOST_ROWS]))
+        if len(rows) > _MOST_ROWS:
+            self.console.print(t("sweep.more", n=len(rows) - _MOST_ROWS, path=str(paths[0])))
+        if note := rounding_note(dict.fromkeys(row["policy"] for row in rows)):
+            self.console.print(Text(t.message(note), style="dim"))
+        self.console.print(Text(t.message(counted(sweep_data(rows))), style="bold"))
+        for path in paths:
+            self.console.print(t("sweep.written", path=str(path)), soft_wrap=True)
+
+    def _table(self, rows: Sequence[Row]) -> Table:
+        differ = varied(rows)
+        names = ("settings", "live", "running", "preemptions", "latency", "rate")
+        heads = (self.t(f"sweep.column_{name}") for name in names)
+        table = Table(self.t, *heads, right=range(1, len(names)))
+        for row in rows:
+            given = [
+                f"{name} {setting(name, row[name])}" for name in differ if row[name] is not None
+            ]
+            what = ", ".join(given) or row["id"]
+            if row["error"] is not None:
+                table.add_row(what, Text(self.t.message(refusal(row)), style="yellow"))
+                continue
+            table.add_row(
+                what,
+                _value(row["live_percent"], 1, " %"),
+                _value(row["running_busy_mean"], 2),
+                _value(row["preemptions"], 0),
+                _value(row["latency_p50_s"], 2, " s"),
+                _value(row["requests_per_s"], 2),
+            )
+        return table
+
+
+class _Lines:
+    """Progress where nobody can draw a bar."""
+
+    def __init__(self, console: Console, t: Any, total: int) -> None:
+        self._console, self._t, self._total = console, t, total
+        self._began = self._spoke = time.monotonic()
+        self._done = 0
+
+    def advance(self) -> None:
+        """One more cell has ended."""
+        self._done += 1
+        now = time.monotonic()
+        if now - self._spoke < _LINE_EVERY_S:
+            return
+        self._spoke = now
+        left = (now - self._began) / self._done * (self._total - self._done)
+        self._console.print(self._t("sweep.line", done=self._done, total=self._total, time=left))
+
+
+def _value(value: float | None, digits: int, suffix: str = "") -> str:
+    return DASH if value is None else f"{value:,.{digits}f}{suffix}"

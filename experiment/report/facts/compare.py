@@ -1,0 +1,81 @@
+"""Names and values of a comparison as messages, the same on the console and in the page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import get_args
+
+from experiment.compare.results import Comparison, Figure, Number, Row, Side, Unit, Verdict
+from experiment.experiments.found import param
+from experiment.experiments.registry import figure_name
+from experiment.report.facts.experiment import cell_label, cell_name
+from experiment.report.facts.texts import Words
+from experiment.text import DASH
+from experiment.text.messages import Message, message
+
+
+def title(figure: Figure) -> Message:
+    """Name of a figure."""
+    if figure.place:
+        return figure_name(figure.place.partition("/")[0], figure.metric)
+    return message(f"compare.metric.{figure.metric}")
+
+
+def place_words(figure: Figure) -> Words:
+    """The cell that a figure is of."""
+    if not figure.cell:
+        return figure.place
+    value = param(cell_label(figure.cell))
+    return message("compare.place", axis=cell_name(figure.cell).model_dump(), value=value)
+
+
+def verdict(row: Row) -> Message:
+    """A row's verdict, by how much where a direction is better."""
+    if row.verdict in ("better", "worse") and row.improvement is not None:
+        return message(f"compare.verdict.{row.verdict}_by", share=abs(row.improvement))
+    return message(f"compare.verdict.{row.verdict}")
+
+
+def counted(comparison: Comparison) -> Message:
+    """How many figures came out how; kinds of outcome that there are none of are not named."""
+    parts = [
+        message(f"compare.part.{name}", n=n)
+        for name in get_args(Verdict)
+        if (n := comparison.count(name))
+    ]
+    if not parts:
+        return message("compare.nothing")
+    if comparison.count("same") == len(comparison.rows):
+        return message("compare.counted_same", n=len(comparison.rows))
+    text = parts[0]
+    for part in parts[1:]:
+        text = message("compare.listed", one=text.model_dump(), other=part.model_dump())
+    return message("compare.counted", n=len(comparison.rows), text=text.model_dump())
+
+
+def change_text(row: Row) -> str:
+    """The change of the value itself, whichever direction is better."""
+    if row.difference is None:
+        return DASH
+    if row.difference == 0:
+        return "0"
+    if row.change is None:
+        return f"{row.difference:+,.6g}"
+    return f"{row.change * 100:+,.1f} %"
+
+
+def moment(side: Side) -> str:
+    """Date and time where a run was made."""
+    zone = timezone(timedelta(seconds=side.utc_offset_s))
+    began = datetime.fromtimestamp(side.wall_ns / 1e9, UTC).astimezone(zone)
+    return began.strftime("%Y-%m-%d %H:%M")
+
+
+def exact(value: Number | None, unit: Unit) -> str:
+    """A value as a limit is written: bytes in full, nothing rounded away that decides."""
+    if value is None:
+        return DASH
+    if float(value).is_integer():
+        return f"{int(value):,}"
+    # Twelve digits tell apart whatever does not count as the same.
+    return f"{value:,}" if unit in ("bytes", "count") else f"{value:,.12g}"

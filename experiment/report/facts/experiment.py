@@ -1,0 +1,278 @@
+"""Names and values of an experiment as messages, the same on the console and in the page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from experiment.analysis.experiment_results import (
+    GIVEN,
+    CellArm,
+    CellResult,
+    ExperimentResult,
+    FigureInfo,
+    FigureValue,
+    Finding,
+)
+from experiment.experiments.found import listed, param
+from experiment.experiments.lengths import shape_label
+from experiment.report.facts.simulation_values import written
+from experiment.report.facts.texts import Words
+from experiment.text.messages import Message, message
+
+Values = Mapping[str, int | float | str]
+# What names of figures begin with that are of an arena beside the paged arm.
+ARENAS = ("first_fit", "buddy")
+# Counts that are not the same in every repeat.
+_APART = frozenset(f"experiments.problem.{name}" for name in ("repeats", "step", "moved", "prefix"))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A figure as it is written: the value, what stands below it, or why there is none.
+
+    ``wrong``: it is a count, and not the one that was foretold.
+    """
+
+    main: str | None
+    below: Message | None = None
+    reason: Message | None = None
+    wrong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A figure over all cells: a row for each cell, an entry for each arm of ``result.arms``.
+
+    ``cells``: places of the rows' cells. A cell has no row where none of its arms has a value and
+    why is said elsewhere (:func:`missing`; of arms that did not end well :func:`ended_badly`).
+    """
+
+    info: FigureInfo
+    rows: list[tuple[Words, list[Entry]]]
+    cells: list[int]
+
+
+def question(name: str) -> Message:
+    """What an experiment asks, in a line."""
+    return message(f"experiments.{table(name)}.question")
+
+
+def title(name: str) -> Message:
+    """Title of an experiment."""
+    return message(f"experiments.{table(name)}.title")
+
+
+def about(name: str) -> Message:
+    """What an experiment asks, in a line."""
+    return message(f"experiments.{table(name)}.about")
+
+
+def reading(name: str) -> Message:
+    """How to read an experiment."""
+    return message(f"experiments.{table(name)}.reading")
+
+
+def varied(result: ExperimentResult) -> dict[str, Message]:
+    """What the cells that were run are called by, by the axis: each value once."""
+    found = {}
+    for axis in result.cells[0].values if result.cells else ():
+        values = dict.fromkeys(cell.values[axis] for cell in result.cells)
+        said = listed(param(value_label(axis, value)) for value in values)
+        name = axis_label(axis).model_dump()
+        found[axis] = message("experiments.varies", name=name, values=said)
+    return found
+
+
+def finding_title(name: str, finding: Finding) -> Message:
+    """What a finding is called."""
+    return finding.title or message(f"experiments.{table(name)}.{finding.id}")
+
+
+def anchors(findings: Sequence[Finding]) -> list[str]:
+    """A name for each within the page; an id that comes again has its number behind it."""
+    seen: Counter[str] = Counter()
+    names = []
+    for each in findings:
+        seen[each.id] += 1
+        again = seen[each.id]
+        names.append(f"finding-{each.id}" + (f"-{again}" if again > 1 else ""))
+    return names
+
+
+def table(name: str) -> str:
+    """The table of an experiment's texts: TOML wants no hyphen to be quoted."""
+    return name.replace("-", "_")
+
+
+def arena_of(figure: str) -> str | None:
+    """Of a figure of an arena that was tried beside an arm: the arena; None of any other."""
+    return next((arena for arena in ARENAS if figure.startswith(f"{arena}_")), None)
+
+
+def arena_name(arena: str) -> Message:
+    """Name of an arena, where an arm's would stand."""
+    return message(f"experiments.arena.{arena}")
+
+
+def axis_label(name: str) -> Message:
+    """Name of what a cell is called by."""
+    return message(f"experiments.axis.{name}")
+
+
+def table_note(result: ExperimentResult) -> Message:
+    """What stands on the table of all figures; where a run contradicts itself, that it does."""
+    arms = (arm for cell in result.cells for arm in cell.arms)
+    apart = any(problem.key in _APART for arm in arms for problem in arm.problems)
+    return message(f"experiments.table_note{'_apart' if apart else ''}")
+
+
+def counted_once(result: ExperimentResult) -> bool:
+    """Whether cells on a clock of steps were measured less often than the others."""
+    steps = (cell for cell in result.cells if cell.values.get("clock") == "steps")
+    return any(
+        arm.status == "finished" and arm.repeats < result.repeats
+        for cell in steps
+        for arm in cell.arms
+    )
+
+
+def value_label(axis: str, value: int | float | str) -> Words:
+    """A value that a cell is called by: a number, a word, or a name of its user's."""
+    if axis == "shape":
+        return shape_label(str(value))
+    if isinstance(value, str):
+        return message(f"experiments.value.{value.replace('-', '_')}")
+    return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+
+
+def cell_label(values: Values) -> Words:
+    """All that a cell is called by, in one."""
+    labels = [value_label(axis, value) for axis, value in values.items()]
+    if len(labels) == 1:
+        return labels[0]
+    first, *others = labels
+    label: Words = first
+    for other in others:
+        label = message("experiments.pair", one=param(label), other=param(other))
+    return label
+
+
+def cell_axis(values: Values) -> Message:
+    """The name of what :func:`cell_label` writes."""
+    first, *others = (axis_label(name) for name in values)
+    label = first
+    for other in others:
+        label = message("experiments.pair", one=param(label), other=param(other))
+    return label
+
+
+def cell_name(values: Values) -> Message:
+    """What stands before a :func:`cell_label`: words behind the first value name themselves."""
+    first, *others = values
+    named = all(isinstance(values[name], str) for name in others)
+    return axis_label(first) if named else cell_axis(values)
+
+
+def groups(result: ExperimentResult) -> list[Group]:
+    """Every figure that any arm has."""
+    made = [_group(result, info) for info in result.figures]
+    return [group for group in made if any(e.main for _, row in group.rows for e in row)]
+
+
+def _group(result: ExperimentResult, info: FigureInfo) -> Group:
+    told = {one.key for _, _, one in missing(result)}
+    rows = {
+        place: (cell_label(cell.values), [_of_arm(cell, arm, info) for arm in result.arms])
+        for place, cell in enumerate(result.cells)
+    }
+    kept = {
+        place: row
+        for place, row in rows.items()
+        if any(e.main for e in row[1])
+        or not any(e.reason is not None and e.reason.key in told for e in row[1])
+    }
+    return Group(info, list(kept.values()), list(kept))
+
+
+def _of_arm(cell: CellResult, name: str, info: FigureInfo) -> Entry:
+    arm = next((arm for arm in cell.arms if arm.arm == name), None)
+    if arm is None:
+        return Entry(None, reason=message("experiments.reason.not_here"))
+    return entry(info, arm.figures.get(info.figure))
+
+
+def entry(info: FigureInfo, value: FigureValue | None) -> Entry:
+    """A figure as it is written."""
+    if value is None or value.value is None:
+        return Entry(None, reason=value.reason if value else None)
+    main = written(value.value, info.unit)
+    if info.kind == "time":
+        if value.low is None or value.high is None:
+            return Entry(main)
+        span = {"low": written(value.low, info.unit), "high": written(value.high, info.unit)}
+        return Entry(main, message("experiments.span", **span))
+    if value.foretold is None:
+        return Entry(main)
+    said = message("experiments.kvsim", value=written(value.foretold, info.unit))
+    return Entry(main, said, wrong=value.exact is False)
+
+
+def ended_badly(result: ExperimentResult) -> list[tuple[list[int], CellArm, Message]]:
+    """Arms that were skipped or failed: at which places of ``cells``, and why; a reason once."""
+    found: dict[tuple[str, str], tuple[list[int], CellArm, Message]] = {}
+    for place, cell in enumerate(result.cells):
+        for arm in cell.arms:
+            if arm.reason is not None:
+                same = (arm.arm, arm.reason.model_dump_json())
+                cells, _, _ = found.setdefault(same, ([], arm, arm.reason))
+                cells.append(place)
+    return list(found.values())
+
+
+def left_out(result: ExperimentResult) -> list[tuple[list[str], Message]]:
+    """Arms that no cell has, by the reason."""
+    found: dict[str, tuple[list[str], Message]] = {}
+    for each in result.without:
+        found.setdefault(each.reason.key, ([], each.reason))[0].append(each.arm)
+    return list(found.values())
+
+
+def missing(result: ExperimentResult) -> list[tuple[list[str], list[str], Message]]:
+    """Why figures of arms that ended well are missing: (arms, figures, reason), a reason once."""
+    found: dict[tuple[str, ...], tuple[list[str], list[str], Message]] = {}
+    for (figure, key), (arms, reason) in _by_reason(result, forecasts=False).items():
+        found.setdefault((key, *arms), (arms, [], reason))[1].append(figure)
+    return list(found.values())
+
+
+def unforetold(result: ExperimentResult) -> list[tuple[list[str], list[str], Message]]:
+    """Why kvsim says nothing of counts: (arms, figures, reason).
+
+    Of what restates the config nothing is to be foretold, so it is not named.
+    """
+    found: dict[str, tuple[list[str], list[str], Message]] = {}
+    for (figure, key), (arms, reason) in _by_reason(result, forecasts=True).items():
+        names, figures, _ = found.setdefault(key, ([], [], reason))
+        names += [arm for arm in arms if arm not in names]
+        figures.append(figure)
+    return list(found.values())
+
+
+def _by_reason(
+    result: ExperimentResult, forecasts: bool
+) -> dict[tuple[str, str], tuple[list[str], Message]]:
+    found: dict[tuple[str, str], tuple[list[str], Message]] = {}
+    for arm in (arm for cell in result.cells for arm in cell.arms if arm.status == "finished"):
+        for name, value in arm.figures.items():
+            if forecasts:
+                said = value.value is None or name in GIVEN
+                why = None if said else value.unforetold
+            else:
+                why = value.reason if value.value is None else None
+            if why is not None:
+                arms, _ = found.setdefault((name, why.key), ([], why))
+                if arm.arm not in arms:
+                    arms.append(arm.arm)
+    return found

@@ -1,0 +1,126 @@
+"""Sweeps of a simulation as tables: a row a point, ready for console, page and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiment.report.facts.simulation_figures import Result, Unit, Value, waste_share
+from experiment.text.messages import Message, message
+
+Data = Mapping[str, Any]
+EVICTIONS = ("optimal", "lru", "fifo")
+PREEMPTIONS = ("recompute", "swap")
+
+
+# Sweeps whose lines are no policies, and where the names of their lines are.
+_NAMED = {"prefixes": "sim.eviction", "preemption": "sim.preemption"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One value for each line and each point of an axis.
+
+    Attributes:
+        name: ``block_sizes``, ``preemption``, ``budgets``, ``samples`` or ``prefixes``; its texts
+            are under ``sim.sweep.<name>``.
+        axis: the points, rising; their unit is ``axis_unit``.
+        lines: by name (a policy, an order of eviction or a kind of preemption), a value a point;
+            None: unknown.
+        mark: a point of the axis that is the run's own.
+        errors: (line, point) without a result, and why.
+    """
+
+    name: str
+    axis: tuple[int, ...]
+    axis_unit: Unit
+    unit: Unit
+    lines: Mapping[str, tuple[Value, ...]]
+    mark: int | None = None
+    errors: tuple[tuple[str, int, Message], ...] = ()
+
+    def label(self, line: str) -> str | Message:
+        """What a line is called: a policy by its own name, others in words."""
+        words = _NAMED.get(self.name)
+        return line if words is None else message(f"{words}.{line}")
+
+
+def sweeps_of(data: Data) -> list[Sweep]:
+    """Those that the run has."""
+    found = [
+        _sweep(data, "block_sizes", "block_size", waste_share, ("count", "share")),
+        _preemption(data),
+        _sweep(data, "budgets", "budget_bytes", _running, ("bytes", "mean")),
+        _sweep(data, "samples", "samples", _saved, ("count", "share")),
+        _prefixes(data),
+    ]
+    return [sweep for sweep in found if sweep is not None]
+
+
+def _running(result: Result) -> Value:
+    value = result["running"]["mean"]
+    return None if value is None else float(value)
+
+
+def _saved(result: Result) -> Value:
+    sharing = result["sharing"]
+    return sharing["share"] if sharing else None
+
+
+def _sweep(
+    data: Data, name: str, key: str, value: Callable[[Result], Value], units: tuple[Unit, Unit]
+) -> Sweep | None:
+    points = data[name]
+    if not points:
+        return None
+    axis = tuple(sorted({point[key] for point in points}))
+    at = {(point["policy"], point[key]): point for point in points}
+    lines = {}
+    errors = []
+    for policy in dict.fromkeys(point["policy"] for point in points):
+        results = [at.get((policy, x), {}).get("result") for x in axis]
+        lines[policy] = tuple(value(result) if result else None for result in results)
+        for x in axis:
+            error = at.get((policy, x), {}).get("error")
+            if error:
+                errors.append((policy, x, Message.model_validate(error)))
+    own = {"block_sizes": data["setup"]["block_size"], "budgets": data["setup"]["budget"]["kv"]}
+    mark = own.get(name)
+    return Sweep(name, axis, *units, lines, mark if mark in axis else None, tuple(errors))
+
+
+def _preemption(data: Data) -> Sweep | None:
+    """What the mean preemption costs either way, by block size; none where nobody lost a block."""
+    points = {point["block_size"]: point for point in data.get("preemption", ())}
+    axis = tuple(sorted(points))
+    lines: dict[str, tuple[Value, ...]] = {
+        kind: tuple(points[size].get(f"{kind}_s") for size in axis) for kind in PREEMPTIONS
+    }
+    if not any(value is not None for values in lines.values() for value in values):
+        return None
+    errors = tuple(
+        (point["policy"], size, Message.model_validate(point["error"]))
+        for size, point in sorted(points.items())
+        if point["error"]
+    )
+    mark = data["setup"]["block_size"]
+    marked = mark if mark in axis else None
+    return Sweep("preemption", axis, "count", "seconds", lines, marked, errors)
+
+
+def _prefixes(data: Data) -> Sweep | None:
+    found = data["prefixes"]
+    if not found:
+        return None
+    points = found["points"]
+    axis = tuple(sorted({point["capacity"] for point in points}))
+    at = {(point["eviction"], point["capacity"]): point for point in points}
+    lines: dict[str, tuple[Value, ...]] = {
+        name: tuple(at[name, x]["hit_share_blocks"] for x in axis) for name in EVICTIONS
+    }
+    lines = {"bound": tuple(at["optimal", x]["bound_share_blocks"] for x in axis)} | lines
+    if lines["bound"] == lines["optimal"]:
+        del lines["bound"]
+    mark = found["pool_blocks"]
+    return Sweep("prefixes", axis, "count", "share", lines, mark if mark in axis else None)

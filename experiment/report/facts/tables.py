@@ -1,0 +1,203 @@
+"""The run as plain tables: one row an arm, one row a step, one row a memory reading.
+
+Names of columns end with their unit. What is unknown is an empty cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, get_args
+
+from experiment.analysis.results import ArmResult, PartName, Results
+from experiment.events import RunStarted
+from experiment.record.log import Record
+from experiment.replay.step_rows import SlotFigures, StepRow
+from experiment.report.facts.csv_text import csv_text
+from experiment.report.facts.series import Series
+from experiment.text.messages import message
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SLOT_FIELDS = tuple(SlotFigures.model_fields)
+_SUMMARY_BYTES = ("reserved", "allocated", "live", "wasted")
+_NOT_SLOTS = {
+    "step", "t_ns", "started_ns", "tokens", "running", "waiting", "preempted", "witness",
+    "written", "never_written",
+}  # fmt: skip
+_RENAMED = {"witness": "witnessed_slots", "t_ns": "ended_ns"}
+
+
+def summary_frame(results: Results) -> pd.DataFrame:
+    """One row per arm."""
+    return _frame([_summary(arm) for arm in results.arms])
+
+
+def timeline_frame(arms: Sequence[Series]) -> pd.DataFrame:
+    """One row per arm and step, in slots."""
+    rows = [{"arm": series.arm, **_step(row)} for series in arms for row in series.rows]
+    return _frame(rows)
+
+
+def readings_frame(record: Record, results: Results) -> pd.DataFrame:
+    """One row per arm, stage and memory channel."""
+    rows = [
+        {
+            "arm": arm.arm,
+            "stage": row.stage,
+            "request": row.request,
+            "channel": row.channel,
+            "scope": row.scope,
+            "value_bytes": row.bytes,
+            "total_bytes": row.total_bytes,
+            "unknown_because": row.reason.key if row.reason else None,
+            "monotonic_ns": row.t_ns,
+            "wall_clock": wall_clock(record.started, row.t_ns).isoformat(timespec="milliseconds"),
+        }
+        for arm in results.arms
+        for row in arm.memory
+    ]
+    return _frame(rows)
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    """Text of a CSV file, without a byte order mark."""
+    import pandas as pd  # late, as below
+
+    rows = frame.itertuples(index=False, name=None)  # one after another: a log may be long
+    known = ([None if cell is pd.NA or cell != cell else cell for cell in row] for row in rows)
+    return csv_text(list(frame.columns), known)
+
+
+def wall_clock(started: RunStarted, t_ns: int) -> datetime:
+    """The wall clock of the run's place at a monotonic moment."""
+    zone = timezone(timedelta(seconds=started.utc_offset_s))
+    micros = (started.wall_ns + t_ns - started.t_ns) // 1000
+    return datetime.fromtimestamp(0, zone) + timedelta(microseconds=micros)
+
+
+def _summary(arm: ArmResult) -> dict[str, Any]:
+    peak, mean = arm.peak, arm.mean
+    row: dict[str, Any] = {
+        "arm": arm.arm,
+        "status": arm.status,
+        "reason": arm.reason.key if arm.reason else None,
+        "problems": len(arm.problems),
+    }
+    for name in _SUMMARY_BYTES:
+        row[f"peak_{name}_bytes"] = arm.bytes_of(getattr(peak, name)) if peak else None
+    for name in _SLOT_FIELDS:
+        row[f"peak_{name}_slots"] = round(getattr(peak, name)) if peak else None
+    row["peak_live_share"] = peak.utilisation if peak else None
+    for name in _SUMMARY_BYTES:
+        row[f"mean_{name}_slots"] = getattr(mean, name) if mean else None
+    fields = arm.model_dump(include=set(_SUMMARY_FIELDS))
+    row |= {column: fields[name] for name, column in _SUMMARY_FIELDS.items()}
+    return row | _memory(arm)
+
+
+def _memory(arm: ArmResult) -> dict[str, Any]:
+    """Reconciliation, parts of the process and how the arm was watched."""
+    found, watch = arm.reconciliation, arm.watch
+    parts = {part.part: part.bytes for part in found.parts} if found else {}
+    return {
+        "kv_formula_bytes": found.expected_bytes if found else None,
+        "kv_channels_agree": found.agree if found else None,
+        "kv_channels_judged": sum(r.agrees is not None for r in found.rows) if found else None,
+        "process_peak_bytes": arm.process_peak,
+        "process_peak_loading_bytes": arm.process_peak_loading,
+        "process_peak_channel": arm.process_peak_channel,
+        **{f"process_{part}_bytes": parts.get(part) for part in get_args(PartName)},
+        **{column: getattr(watch, name) for name, column in _WATCH_FIELDS.items()},
+        "unknown_because": _reasons(arm),
+    }
+
+
+def _reasons(arm: ArmResult) -> str | None:
+    """``column=key of the reason`` for empty cells of the row, one after another."""
+    watch, found = arm.watch, arm.reconciliation
+    known = [(f"process_{p.part}_bytes", p.reason) for p in found.parts] if found else []
+    known += [
+        ("device_most_above_bytes", watch.device_reason),
+        ("gpu_processes_of_others_before", watch.foreign_reason),
+        ("gpu_processes_of_others_after", watch.foreign_reason),
+        ("cpu_cores_busy", watch.cpu_reason if watch.cpu_cores is None else None),
+        ("cpu_cores_of_others", watch.others_reason if watch.others_cores is None else None),
+        ("gpu_busy_share", watch.gpu_reason),
+        ("gpu_memory_busy_share", watch.gpu_reason),
+    ]
+    if arm.moved_bytes is None and not arm.elastic:
+        known.append(("moved_bytes", message("report.unknown.does_not_grow")))
+    return "; ".join(f"{column}={reason.key}" for column, reason in known if reason) or None
+
+
+_WATCH_FIELDS = {
+    "settled": "device_settled_before",
+    "device_channel": "device_channel",
+    "baseline_bytes": "device_before_bytes",
+    "device_delta_bytes": "device_most_above_bytes",
+    "foreign_before": "gpu_processes_of_others_before",
+    "foreign_after": "gpu_processes_of_others_after",
+    "cpu_cores": "cpu_cores_busy",
+    "others_cores": "cpu_cores_of_others",
+    "usable_cores": "cpu_cores_usable",
+    "gpu_share": "gpu_busy_share",
+    "gpu_memory_share": "gpu_memory_busy_share",
+    "sampler_share": "watching_share_of_usable_cores",
+}
+
+
+_SUMMARY_FIELDS = {
+    "kv_dtype": "kv_dtype",
+    "slot_bytes": "slot_bytes",
+    "scale_bytes": "block_scale_bytes",
+    "block_size": "block_slots",
+    "blocks": "blocks",
+    "tensor_bytes": "kv_tensor_bytes",
+    "budget_bytes": "budget_bytes",
+    "fits": "requests_that_fit_in_budget",
+    "reserved_variation": "reserved_variation_share",
+    "allocated_variation": "allocated_variation_share",
+    "process_variation": "process_variation_share",
+    "process_variation_channel": "process_variation_channel",
+    "new_tokens": "new_tokens",
+    "import_s": "import_s",
+    "load_s": "load_s",
+    "generate_s": "generate_s",
+    "tokens_per_s": "tokens_per_s",
+    "mean_request_s": "mean_request_s",
+    "moved_bytes": "moved_bytes",
+    "preemptions": "preemptions",
+    "swapped_blocks": "swapped_blocks",
+    "copied_blocks": "copied_blocks",
+    "shared_peak": "shared_blocks_peak",
+    "steps": "steps",
+    "witnessed_steps": "witnessed_steps",
+    "threads": "threads",
+    "device_name": "device_name",
+}
+
+
+def _step(row: StepRow) -> dict[str, Any]:
+    """A step with slots as whole numbers, the clock last."""
+    data = row.model_dump()
+    slots = {f"{name}_slots": round(data[name]) for name in _SLOT_FIELDS}
+    rest = {
+        _RENAMED.get(name, f"{name}_slots" if name.endswith("written") else name): data[name]
+        for name in StepRow.model_fields
+        if name in _NOT_SLOTS
+    }
+    return {"step": rest.pop("step"), **slots, **rest}
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Whole numbers stay whole beside empty cells."""
+    import pandas as pd  # late: a run begins before anything is written
+
+    frame = pd.DataFrame(rows)
+    for name in frame.columns:
+        known = [row[name] for row in rows if row[name] is not None]
+        if known and all(isinstance(value, int) for value in known):
+            frame[name] = frame[name].astype("Int64")
+    return frame

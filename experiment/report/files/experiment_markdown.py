@@ -1,0 +1,92 @@
+"""The section of an experiment in the Markdown summary: findings, predictions, arms left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from experiment.analysis.experiment_results import ExperimentResult
+from experiment.experiments.registry import figure_name
+from experiment.report.facts import experiment as words
+from experiment.report.facts.texts import arm_name
+from experiment.text import DASH, Translator
+from experiment.text.messages import Message
+
+Plain = Callable[[str], str]
+
+
+def experiment_markdown(t: Translator, result: ExperimentResult, plain: Plain) -> list[str]:
+    """Paragraphs: what was asked, what was found, counts beside kvsim's, what did not agree."""
+    exact, foretold = result.foretold
+    told = plain(t("experiments.foretold", exact=exact, of=foretold)) if foretold else ""
+    lists = [
+        [plain(t.message(problem)) for problem in result.problems],
+        [plain(t.message(note)) for note in result.notes],
+        _not_run(t, result, plain),
+    ]
+    return [
+        plain(t.message(words.about(result.name))),
+        "\n".join(f"- {plain(t.message(line))}" for line in words.varied(result).values()),
+        _findings(t, result, plain),
+        told,
+        _counts(t, result, plain),
+        *("\n".join(f"- {line}" for line in lines) for lines in lists),
+    ]
+
+
+def _findings(t: Translator, result: ExperimentResult, plain: Plain) -> str:
+    rows = [[t("experiments.column_finding"), t("experiments.column_verdict"),
+             t("experiments.column_measured")]]  # fmt: skip
+    rows += [
+        [
+            t.message(words.finding_title(result.name, each)),
+            t(f"verdict.{each.verdict}") if each.verdict else DASH,
+            t.message(each.whole),
+        ]
+        for each in result.findings
+    ]
+    return _table(rows, plain)
+
+
+def _counts(t: Translator, result: ExperimentResult, plain: Plain) -> str:
+    """The figures that are drawn, each arm's beside what kvsim says of it."""
+    if not result.cells:
+        return ""
+    names = [arm_name(t, arm) for arm in result.arms]
+    rows = [[t.message(words.cell_axis(result.cells[0].values)), *names]]
+    for group in words.groups(result):
+        if group.info.figure not in result.charts:
+            continue
+        label = t.message(figure_name(result.name, group.info.figure))
+        for where, entries in group.rows:
+            if any(each.main for each in entries):
+                rows.append([f"{label}: {_said(t, where)}", *(_entry(t, e) for e in entries)])
+    return _table(rows, plain) if len(rows) > 1 else ""
+
+
+def _entry(t: Translator, one: words.Entry) -> str:
+    if one.main is None:
+        return DASH
+    return one.main if one.below is None else f"{one.main} ({t.message(one.below)})"
+
+
+def _not_run(t: Translator, result: ExperimentResult, plain: Plain) -> list[str]:
+    """Arms that were left out, skipped or failed, and why."""
+    lines = []
+    for arms, reason in words.left_out(result):
+        names = t("console.listed").join(arm_name(t, arm) for arm in arms)
+        lines.append(t("experiments.left_out", arms=names, reason=t.message(reason)))
+    for cells, arm, reason in words.ended_badly(result):
+        named = [words.cell_label(result.cells[place].values) for place in cells]
+        where = t("console.listed").join(_said(t, one) for one in named)
+        place = f"{where}, {arm_name(t, arm.arm)}"
+        lines.append(place + t("reconcile.colon") + t.message(reason))
+    return [plain(line) for line in lines]
+
+
+def _said(t: Translator, label: str | Message) -> str:
+    return t.message(label) if isinstance(label, Message) else label
+
+
+def _table(rows: list[list[str]], plain: Plain) -> str:
+    lines = ["| " + " | ".join(plain(cell) for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "| --- " * len(rows[0]) + "|", *lines[1:]])

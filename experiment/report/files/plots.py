@@ -1,0 +1,208 @@
+"""The same figures as files, drawn with matplotlib in the language of the run."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from experiment.analysis.results import ArmResult, Results, common_bytes
+from experiment.report.facts.series import Series
+from experiment.report.facts.texts import arm_name
+from experiment.report.files.fonts import plot_language
+from experiment.report.html.svg import binary_ticks
+from experiment.text import Translator, format_bytes, readable
+from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart, and hatches for
+# print without colour.
+PAINT: dict[str, tuple[str, str]] = {
+    SlotState.LIVE: ("#0072B2", ""),
+    SlotState.PADDING: ("#CC79A7", ".."),
+    SlotState.FINISHED: ("#D55E00", "xx"),
+    SlotState.UNWRITTEN: ("#E69F00", "//"),
+    SlotState.ROUNDING: ("#F0E442", "--"),
+    SlotState.CACHED: ("#009E73", "||"),
+    SlotState.HOLE: ("#56B4E9", "++"),
+    SlotState.ENGINE: ("#999999", "xx"),
+    SlotState.WATERMARK: ("#DDDDDD", "\\\\"),
+    SlotState.FREE: ("#FFFFFF", ""),
+}
+_INK = "#22252a"
+_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pagedkv-lab",
+    "text.parse_math": False,
+    "axes.unicode_minus": False,
+    "axes.edgecolor": "#8a8d92",
+    "axes.labelcolor": _INK,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.6,
+    "font.size": 9.5,
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.frameon": False,
+}
+_MOST_ROWS = 2000
+_MOST_MOMENTS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Pen:
+    """How a plot writes: its language, its fonts, and whether it is not the language asked for."""
+
+    t: Translator
+    fonts: list[str]
+    fallback: bool
+
+
+def draw_plots(
+    series: Callable[[], Sequence[Series]], results: Results, lang: str
+) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Name of each file and the function that draws it; ``series`` is only called to draw."""
+    for name, draw in (
+        ("slots-over-time", lambda pen: _over_time(pen, series())),
+        ("slots-at-peak", lambda pen: _at_peak(pen, results.arms)),
+    ):
+        for suffix in ("svg", "png"):
+            yield f"{name}.{suffix}", _file(draw, lang, suffix)
+
+
+def _file(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> Callable[[], bytes]:
+    return lambda: _render(draw, lang, suffix)
+
+
+def _render(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> bytes:
+    import matplotlib as mpl  # half a second that nobody need wait for before a run begins
+
+    language, fonts, fallback = plot_language(lang)
+    # Few Chinese fonts have a bold face, and a title with two weights in it looks wrong.
+    weight = "bold" if len(fonts) == 1 else "normal"
+    weights = {"axes.titleweight": weight, "figure.titleweight": weight}
+    with mpl.rc_context({**_STYLE, **weights, "font.family": fonts}):
+        figure = draw(Pen(Translator(language), fonts, fallback))
+        if fallback:
+            note = Translator("en")("plot.no_chinese_font")
+            figure.text(0.99, 0.005, note, ha="right", va="bottom", fontsize=7.5)
+        out = io.BytesIO()
+        # No date and no version: the same run gives the same file.
+        blank = {"Date": None, "Creator": None} if suffix == "svg" else {"Software": None}
+        figure.savefig(out, format=suffix, dpi=160, metadata=blank)
+        data = out.getvalue()
+        return readable(data.decode()).encode() if suffix == "svg" else data
+
+
+def _over_time(pen: Pen, series: Sequence[Series]) -> Figure:
+    count = max(1, len(series))
+    figure = _figure(figsize=(9.2, 1.1 + 1.75 * count))
+    figure.suptitle(pen.t("plot.time.title"), x=0.01, ha="left")
+    axes = figure.subplots(count, 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    if not series:
+        axes[0].text(0.5, 0.5, pen.t("plot.nothing"), ha="center", transform=axes[0].transAxes)
+    top = max((row.reserved for one in series for row in one.rows), default=1)
+    for axis, one in zip(axes, series, strict=False):
+        _panel(pen, axis, one.thinned(_MOST_ROWS), top)
+    marked = any(one.marks for one in series)
+    axes[-1].set_xlabel(pen.t("plot.time.axis" if marked else "chart.life.axis"))
+    if series:
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=4)
+    return figure
+
+
+def _figure(figsize: tuple[float, float]) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=figsize, layout="constrained")
+
+
+def _panel(pen: Pen, axis: Any, one: Series, top: float) -> None:
+    t = pen.t
+    live = [row.live for row in one.rows]
+    allocated = [row.allocated for row in one.rows]
+    reserved = [row.reserved for row in one.rows]
+    colour, _ = PAINT[SlotState.LIVE]
+    waste, hatch = PAINT[SlotState.UNWRITTEN]
+    axis.stairs(live, one.edges, fill=True, color=colour, label=t("term.live.name"))
+    axis.stairs(
+        allocated, one.edges, baseline=live, fill=True, facecolor=waste, edgecolor=_INK,
+        hatch=hatch, linewidth=0, label=t("term.wasted.name"),
+    )  # fmt: skip
+    axis.stairs(allocated, one.edges, color=_INK, linewidth=0.9, label=t("term.allocated.name"))
+    axis.stairs(
+        reserved, one.edges, color=_INK, linewidth=1.2, linestyle=(0, (4, 2)),
+        label=t("term.reserved.name"),
+    )  # fmt: skip
+    for mark in one.marks[:_MOST_MOMENTS]:
+        axis.axvline(mark.seconds, color="#8a8d92", linewidth=0.5, linestyle=":")
+    axis.set_title(arm_name(t, one.arm))
+    axis.set_ylim(0, top * 1.06)
+    axis.set_yticks(binary_ticks(top, 4))
+    axis.set_ylabel(t("plot.slots"))
+    _bytes_axis(axis, one.slot_bytes, vertical=True)
+
+
+def _bytes_axis(axis: Any, slot_bytes: float, vertical: bool) -> None:
+    """The same ticks once more, in bytes, on the other side."""
+    side = axis.secondary_yaxis("right") if vertical else axis.secondary_xaxis("top")
+    ticks = axis.get_yticks() if vertical else axis.get_xticks()
+    side.set_ticks(ticks, [format_bytes(tick * slot_bytes) for tick in ticks])
+    side.tick_params(labelsize=8.5)
+
+
+def _at_peak(pen: Pen, arms: Sequence[ArmResult]) -> Figure:
+    shown = [arm for arm in arms if arm.peak]
+    figure = _figure(figsize=(9.2, 1.9 + 0.62 * max(1, len(shown))))
+    figure.suptitle(pen.t("plot.peak.title"), x=0.01, ha="left")
+    axis = figure.subplots()
+    if not shown:
+        axis.text(0.5, 0.5, pen.t("plot.nothing"), ha="center", transform=axis.transAxes)
+        return figure
+    states = [s for s in (*ALLOCATED_STATES, *OTHER_STATES) if _largest(shown, s)]
+    starts = [0.0] * len(shown)
+    for state in states:
+        widths = [getattr(arm.peak, state.value) for arm in shown]
+        colour, hatch = PAINT[state]
+        axis.barh(
+            range(len(shown)), widths, left=starts, height=0.58, color=colour, hatch=hatch,
+            edgecolor=_INK, linewidth=0.5, label=pen.t(f"state.{state.value}"),
+        )  # fmt: skip
+        starts = [start + width for start, width in zip(starts, widths, strict=True)]
+    _brackets(pen.t, axis, shown)
+    _finish_peak(pen, figure, axis, shown)
+    return figure
+
+
+def _finish_peak(pen: Pen, figure: Figure, axis: Any, shown: Sequence[ArmResult]) -> None:
+    top = max(arm.peak.reserved for arm in shown if arm.peak)
+    axis.set_yticks(range(len(shown)), [arm_name(pen.t, arm.arm) for arm in shown])
+    axis.invert_yaxis()
+    axis.set_xlim(0, top * 1.02)
+    axis.set_xticks(binary_ticks(top, 4))
+    axis.set_xlabel(pen.t("plot.slots"))
+    slot_bytes = common_bytes(shown)
+    if slot_bytes:
+        _bytes_axis(axis, slot_bytes, vertical=False)
+    figure.legend(loc="outside lower left", ncols=5)
+
+
+def _largest(arms: Sequence[ArmResult], state: SlotState) -> float:
+    return max((getattr(arm.peak, state.value) for arm in arms), default=0.0)
+
+
+def _brackets(t: Translator, axis: Any, arms: Sequence[ArmResult]) -> None:
+    """A thick line under each bar: how much of it is allocated."""
+    for index, arm in enumerate(arms):
+        if arm.peak and arm.peak.allocated:
+            axis.plot(
+                [0, arm.peak.allocated], [index + 0.37] * 2, color=_INK, linewidth=2.2,
+                solid_capstyle="butt", label=None if index else t("term.allocated.name"),
+            )  # fmt: skip

@@ -1,0 +1,337 @@
+"""The charts of the HTML report: the peak of each arm on one axis, and slots over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from markupsafe import Markup
+
+from experiment.analysis.results import ArmResult, common_bytes
+from experiment.replay.step_rows import StepRow
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.key_paths import bytes_path, of_arm
+from experiment.report.facts.keyed import Keys, Said
+from experiment.report.facts.series import Series
+from experiment.report.html.svg import (
+    Scale,
+    binary_ticks,
+    decimal_ticks,
+    drawing,
+    fill,
+    line,
+    path,
+    rect,
+    tag,
+    text,
+)
+from experiment.text import DASH, format_bytes
+from experiment.text.messages import Message, arm_message, message
+from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
+
+_MOST_ROWS = 480  # on the narrow drawing half of them, which is more than it has pixels
+_MOST_MOMENTS = 24  # more lines than that would hide what they mark
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """One of the two widths in which every chart is drawn, so that text keeps its size."""
+
+    name: str
+    pixels: int
+    labels: int
+    values: int
+
+    @property
+    def narrow(self) -> bool:
+        """For a telephone."""
+        return self.name == "narrow"
+
+
+WIDE = Width("wide", 920, 92, 148)
+NARROW = Width("narrow", 350, 74, 68)
+
+
+def both_widths(draw: Callable[[Width], Markup]) -> Markup:
+    """The drawing in both widths; the style sheet shows one of them."""
+    return draw(WIDE) + draw(NARROW)
+
+
+def slots(value: float) -> str:
+    """A number of slots."""
+    return f"{value:,.0f}"
+
+
+def peak_chart(b: Bilingual, keys: Keys, arms: Sequence[ArmResult]) -> Markup:
+    """Reserved, allocated and live of each arm at its peak, on one axis."""
+    return both_widths(lambda width: _peak_chart(b, keys, arms, width))
+
+
+def _peak_chart(b: Bilingual, keys: Keys, arms: Sequence[ArmResult], width: Width) -> Markup:
+    shown = [(arm, arm.peak) for arm in arms if arm.peak]
+    top = max((peak.reserved for _, peak in shown), default=1)
+    scale = Scale(top, width.labels, width.pixels - width.values)
+    parts: list[Markup] = []
+    y = 16.0
+    for arm, peak in shown:
+        parts.append(text(b, 0, y, arm_message(arm.arm), class_="t strong"))
+        y += 12
+        for name, segments in _bars(peak):
+            parts.append(_bar(b, keys, (name, segments), y, scale, arm, width))
+            y += 25
+        y += 26
+    height = y + 22
+    axis = _slot_axis(b, scale, y - 12, common_bytes(arms), width)
+    lines = [line(scale(t), 22, scale(t), y - 12, class_="grid") for t in binary_ticks(top, 4)]
+    return drawing(
+        b, f"peak-{width.name}", (width.pixels, height), message("chart.peak.title"),
+        message("chart.peak.desc"), [*lines, *parts, axis], table="peak-data",
+        class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+Segments = list[tuple[str, float]]
+
+
+def _bars(peak: StepRow) -> list[tuple[str, Segments]]:
+    allocated = [(state.value, getattr(peak, state.value)) for state in ALLOCATED_STATES]
+    others = [(state.value, getattr(peak, state.value)) for state in OTHER_STATES]
+    return [
+        ("reserved", [("allocated", peak.allocated), *others]),
+        ("allocated", allocated),
+        ("live", [("live", peak.live)]),
+    ]
+
+
+def _bar(
+    b: Bilingual,
+    keys: Keys,
+    bar: tuple[str, Segments],
+    y: float,
+    scale: Scale,
+    arm: ArmResult,
+    width: Width,
+) -> Markup:
+    name, segments = bar
+    parts = [text(b, width.labels - 8, y + 13.5, message(f"term.{name}.name"), class_="t end")]
+    start = 0.0
+    for state, value in segments:
+        if value:
+            x, span = scale(start), scale(start + value) - scale(start)
+            parts.append(rect(x, y, span, 19, fill=fill(state), class_="edge"))
+            if name == "allocated" and span > 84 and state != "live":
+                path = of_arm(arm, f"@.peak.{state}")
+                label = keys.said("chart.part", state=f"@state.{state}", n=path)
+                parts.append(text(b, x + span / 2, y + 13.5, label, class_="t halo middle"))
+            start += value
+    x = width.pixels - width.values + 12
+    total = keys.number(of_arm(arm, f"@.peak.{name}"), "count") or DASH
+    parts.append(text(b, x + 42, y + 13.5, total, class_="t num end strong"))
+    if not width.narrow:
+        size = keys.number(bytes_path(arm, f"@.peak.{name}"), "bytes") or DASH
+        parts.append(text(b, x + 56, y + 13.5, size, class_="t num soft"))
+    return Markup("").join(parts)
+
+
+def _slot_axis(
+    b: Bilingual, scale: Scale, y: float, slot_bytes: float | None, width: Width
+) -> Markup:
+    parts = [line(scale.start, y, scale.end, y, class_="axis")]
+    for place, tick in enumerate(binary_ticks(scale.top, 4)):
+        parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
+        parts.append(text(b, scale(tick), y + 17, slots(tick), class_="t small middle num tick"))
+        # Sizes are longer than numbers of slots.
+        if slot_bytes and tick and not (width.narrow and place % 2):
+            size = format_bytes(tick * slot_bytes)
+            parts.append(text(b, scale(tick), y + 31, size, class_="t small middle soft tick"))
+    parts.append(text(b, scale.start - 8, y + 17, message("chart.slots"), class_="t small end"))
+    return Markup("").join(parts)
+
+
+def time_chart(
+    b: Bilingual, series: Sequence[Series], prefill: Mapping[str, Sequence[bool]], by_step: bool
+) -> Markup:
+    """Slots over time, a panel an arm, both axes shared.
+
+    ``prefill``: of each arm and step, whether it computed some of a prompt; it is shaded.
+    """
+    chosen = [s.by_step() if by_step else s for s in series]
+    shaded = {s.arm: _spans(s, prefill.get(s.arm, ())) for s in chosen}
+
+    def draw(width: Width) -> Markup:
+        most = _MOST_ROWS // 2 if width.narrow else _MOST_ROWS
+        return _time_chart(b, [s.thinned(most) for s in chosen], shaded, by_step, width)
+
+    return both_widths(draw)
+
+
+def thinned(series: Sequence[Series]) -> str | None:
+    """The arm with most steps, where they are too many to be drawn one by one."""
+    longest = max(series, key=lambda one: len(one.rows), default=None)
+    return longest.arm if longest and len(longest.rows) > _MOST_ROWS else None
+
+
+_PANEL = 112
+_GAP = 50
+
+
+Spans = list[tuple[float, float]]
+
+
+def _spans(one: Series, chosen: Sequence[bool]) -> Spans:
+    """From edge to edge of the chosen steps, neighbours in one piece."""
+    spans: Spans = []
+    for (start, end), wanted in zip(pairwise(one.edges), chosen, strict=False):
+        if wanted and spans and spans[-1][1] == start:
+            spans[-1] = (spans[-1][0], end)
+        elif wanted:
+            spans.append((start, end))
+    return spans
+
+
+def _time_chart(
+    b: Bilingual, series: Sequence[Series], shaded: Mapping[str, Spans], by_step: bool, width: Width
+) -> Markup:
+    left, right = (52, 4) if width.narrow else (56, 84)
+    x = Scale(max((s.end for s in series), default=1), left, width.pixels - right)
+    top = max((row.reserved for s in series for row in s.rows), default=1)
+    parts: list[Markup] = []
+    y = 14.0
+    for one in series:
+        parts.append(text(b, left, y, arm_message(one.arm), class_="t strong"))
+        if one is series[0]:
+            parts.append(text(b, left - 8, y, message("chart.slots"), class_="t small soft end"))
+        scale = Scale(top, y + 12 + _PANEL, y + 12)
+        parts += _panel(b, one, shaded[one.arm], (x, scale), width)
+        y += _PANEL + _GAP
+    bottom = y - _GAP + 18
+    # Without readings, time begins with the first step, as on the time line of requests.
+    marked = any(one.marks for one in series)
+    parts += _time_axis(b, x, bottom, "steps" if by_step else "time" if marked else "life")
+    unit = "steps" if by_step else "time"
+    return drawing(
+        b, f"over-{unit}-{width.name}", (width.pixels, bottom + 44),
+        message(f"chart.{unit}.title"), message(f"chart.{unit}.desc"), parts, table="time-data",
+        class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+def _panel(
+    b: Bilingual, one: Series, shaded: Spans, scales: tuple[Scale, Scale], width: Width
+) -> list[Markup]:
+    x, y = scales
+    parts: list[Markup] = []
+    for tick in binary_ticks(y.top, 3):
+        parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
+        parts.append(text(b, x.start - 8, y(tick) + 4, slots(tick), class_="t small end num tick"))
+        if not width.narrow:
+            size = format_bytes(tick * one.slot_bytes) if tick else "0"
+            parts.append(text(b, x.end + 8, y(tick) + 4, size, class_="t small soft num tick"))
+    live = _steps(one, lambda row: row.live)
+    allocated = _steps(one, lambda row: row.allocated)
+    reserved = _steps(one, lambda row: row.reserved)
+    # What is live is painted over what is allocated: the rest that is seen is wasted.
+    parts.append(_area(allocated, (x, y), "wasted"))
+    parts.append(_area(live, (x, y), "live"))
+    parts.append(_shade(shaded, (x, y)))
+    parts.append(_trace(allocated, (x, y), "trace allocated"))
+    parts.append(_trace(reserved, (x, y), "trace reserved"))
+    few = len(one.marks) <= _MOST_MOMENTS
+    parts += [_mark(mark.stage, x(mark.seconds), y.start, few) for mark in one.marks]
+    return parts
+
+
+Points = list[tuple[float, float]]
+
+
+def _steps(one: Series, value: Callable[[StepRow], float]) -> Points:
+    """Corners of a staircase; runs of equal values are one piece."""
+    points: Points = []
+    for (start, end), row in zip(pairwise(one.edges), one.rows, strict=True):
+        height = value(row)
+        if points and points[-1][1] == height:
+            points[-1] = (end, height)
+        else:
+            points += [(start, height), (end, height)]
+    return points
+
+
+def _area(upper: Points, scales: tuple[Scale, Scale], paint: str) -> Markup:
+    """From the axis up to the points."""
+    x, y = scales
+    outline = [(upper[0][0], 0.0), *upper, (upper[-1][0], 0.0)]
+    return path([(x(px), y(py)) for px, py in outline], closed=True, fill=fill(paint))
+
+
+def _shade(spans: Spans, scales: tuple[Scale, Scale]) -> Markup:
+    """The whole height of a panel for these spans, each at least a pixel wide, as one path."""
+    x, y = scales
+    pieces: Spans = []
+    for start, end in spans:
+        left, right = x(start), max(x(end), x(start) + 1)
+        if pieces and left - pieces[-1][1] < 1:
+            left = pieces.pop()[0]
+        pieces.append((left, right))
+    height = f"V{y(y.top):.1f}", f"V{y(0):.1f}"
+    drawn = [f"M{a:.1f} {y(0):.1f}{height[0]}H{z:.1f}{height[1]}Z" for a, z in pieces]
+    return tag("path", d="".join(drawn), class_="shaded") if drawn else Markup("")
+
+
+def _trace(points: Points, scales: tuple[Scale, Scale], style: str) -> Markup:
+    x, y = scales
+    return path([(x(px), y(py)) for px, py in points], class_=style)
+
+
+_MARKS = {
+    "cache_ready": "M-4 0L4 0L0 7Z",
+    "request_done": "M0 0L3.5 3.5L0 7L-3.5 3.5Z",
+    "last_step": "M-4 7L4 7L0 0Z",
+    "released": "M-3 0.5H3V6.5H-3Z",
+}
+
+
+def _mark(stage: str, x: float, y: float, with_line: bool) -> Markup:
+    shape = tag(
+        "path", d=_MARKS[stage], class_=f"mark-{stage}", transform=f"translate({x:.1f} {y + 3:.1f})"
+    )
+    return line(x, y - _PANEL, x, y + 2, class_="moment") + shape if with_line else shape
+
+
+def mark_swatch(stage: str) -> Markup:
+    """The sign of a stage, for the legend."""
+    shape = tag("path", d=_MARKS[stage], class_=f"mark-{stage}", transform="translate(11 3.5)")
+    return tag("svg", shape, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
+
+
+def _time_axis(b: Bilingual, x: Scale, y: float, axis: str) -> Iterable[Markup]:
+    yield line(x.start, y, x.end, y, class_="axis")
+    ticks = decimal_ticks(x.top, 5)
+    for tick in ticks:
+        yield line(x(tick), y, x(tick), y + 4, class_="axis")
+        shown = f"{tick:,.0f}" if axis == "steps" else f"{tick:g}"
+        yield text(b, x(tick), y + 17, shown, class_="t small middle num tick")
+    unit: Message = message(f"chart.{axis}.axis")
+    yield text(b, (x.start + x.end) / 2, y + 36, unit, class_="t small soft middle")
+
+
+Bar = tuple[Message, float | None, str | Message | Said]
+
+
+def small_bars(b: Bilingual, claim: str, rows: Sequence[Bar], paint: str) -> Markup:
+    """A few bars with their values: label, length, text of the value. Unknown has no bar."""
+    top = max((value for _, value, _ in rows if value), default=1.0) or 1.0
+    scale = Scale(top, 0, 236)
+    parts: list[Markup] = []
+    for index, (label, value, shown) in enumerate(rows):
+        y = index * 42
+        parts.append(text(b, 0, y + 14, label, class_="t small"))
+        parts.append(rect(0, y + 20, 236, 12, class_="track"))
+        if value:
+            parts.append(rect(0, y + 20, scale(value), 12, fill=fill(paint)))
+        parts.append(text(b, 300, y + 30.5, shown, class_="t num strong end"))
+    return drawing(
+        b, f"claim-{claim}", (300, len(rows) * 42), message(f"claim.{claim}.title"),
+        message(f"report.claims.{claim}_caption"), parts, table=f"claim-{claim}-data",
+        class_="bars",
+    )  # fmt: skip

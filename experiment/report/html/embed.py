@@ -1,0 +1,29 @@
+"""Data inside a page: JSON that no text in it can break out of, and small tables."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from typing import Any
+
+from markupsafe import Markup
+
+from experiment.report.facts.csv_text import csv_encoding
+from experiment.text import STEERING
+
+# Signs that mean something in HTML or script, and those that no page shows as they are.
+_UNSAFE = re.compile(f"[<>&]|{STEERING.pattern}")
+
+
+def safe_json(data: Any) -> Markup:
+    """JSON that cannot end the element around it, nor a line of script."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return Markup(text)  # noqa: S704 - every sign with a meaning in HTML is escaped above
+
+
+def packed(text: str) -> str:
+    """A table as the script of the page unpacks it: gzip in base64, a fifth of the text or less."""
+    return base64.b64encode(gzip.compress(text.encode(csv_encoding()), mtime=0)).decode()

@@ -1,0 +1,200 @@
+"""Lines over evenly spaced points: the points of a sweep or the cells of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.keyed import Said
+from experiment.report.facts.simulation_figures import Unit, Value
+from experiment.report.facts.simulation_values import written
+from experiment.report.html.charts import NARROW, WIDE, Width
+from experiment.report.html.line_labels import HEIGHT, point_labels, text_pixels
+from experiment.report.html.svg import Scale, decimal_ticks, drawing, line, path, tag, text
+from experiment.text.messages import Message
+
+_BESIDE = 14  # pixels between marks of one column
+_ASIDE = 4  # between upright strokes of lines
+# Lines are told apart without colour by their marks.
+_MARKS = (
+    "M-4 -4H4V4H-4Z", "M0 -5L5 4H-5Z", "M0 -5L5 0L0 5L-5 0Z", "M-5 -4H5L0 5Z",
+    "M-4.5 0A4.5 4.5 0 1 0 4.5 0A4.5 4.5 0 1 0 -4.5 0Z", "M-5 -1H-1V-5H1V-1H5V1H1V5H-1V1H-5Z",
+    "M-4 -4L4 4M4 -4L-4 4", "M-4 -5L5 0L-4 5Z", "M4 -5L-5 0L4 5Z", "M-2 -5H2V5H-2Z",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    """Lines over points.
+
+    Attributes:
+        name: of the drawing, unlike every other one of the page.
+        table: id of what holds the same values in words.
+        points: names of the settings on the axis.
+        lines: a value a point; None is a gap.
+        spans: of each line, (least, most) a point, drawn as an upright stroke; None: none.
+        mark: place of a point to be set apart.
+        joined: whether neighbours are points of one quantity, with something between them; of
+            words there are marks alone.
+        series: number of each line, which its colour and mark go by; empty: its place.
+        top: place of the line that is drawn last, dashed and with open marks, so that equal ones
+            below it are seen; None: no line is.
+    """
+
+    name: str
+    table: str
+    title: Message
+    about: Message
+    axis: Message
+    points: Sequence[Said]
+    lines: Sequence[Sequence[Value]]
+    unit: Unit
+    spans: Sequence[Sequence[tuple[float, float] | None]] = ()
+    mark: int | None = None
+    joined: bool = True
+    top: int | None = None
+    series: Sequence[int] = ()
+
+
+def line_chart(b: Bilingual, chart: LineChart, wide: Width = WIDE) -> Markup:
+    """All lines in one drawing, in both widths; ``wide`` is that of a large screen."""
+    return _chart(b, chart, wide) + _chart(b, chart, NARROW)
+
+
+def line_swatch(index: int, on_top: bool = False) -> Markup:
+    """A small sample of a line by its number; ``on_top``: it is ``LineChart.top``."""
+    stroke = tag("path", d="M0 7H22", class_=_series(index, on_top))
+    shape = _mark(index, 11, 7, on_top)
+    return tag("svg", stroke, shape, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
+
+
+def _series(index: int, on_top: bool) -> str:
+    return f"series over s{index}" if on_top else f"series s{index}"
+
+
+def _mark(index: int, x: float, y: float, on_top: bool) -> Markup:
+    """On top it is larger than what it may lie on, and open."""
+    place, shape = f"translate({x:g} {y:g})", _MARKS[index % len(_MARKS)]
+    if not on_top:
+        return tag("path", d=shape, class_=f"point s{index}", transform=place)
+    return tag("path", d=shape, class_=f"point open s{index}", transform=f"{place} scale(1.6)")
+
+
+def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
+    y = _scale(chart)
+    least, right = (56, 16) if width.narrow else (70, 30)
+    left = max(least, 10 + max(text_pixels(_tick(tick, chart)) for tick in _ticks(y)))
+    places = _places(len(chart.points), left + 14, width.pixels - right - 14, chart.joined)
+    parts = _frame(b, chart, y, (left, width.pixels - right))
+    labels, below = point_labels(b, chart, places, width.pixels)
+    parts += _axis(b, chart, places, below) + labels
+    for index in sorted(range(len(chart.lines)), key=lambda place: place == chart.top):
+        values = chart.lines[index]
+        spans = chart.spans[index] if chart.spans else (None,) * len(values)
+        own = [place + _aside(chart, index, places) for place in places]
+        parts += _spans(spans, own, y, _number(chart, index))
+        parts += _line(chart, own, y, index)
+    return drawing(
+        b, f"{chart.name}-{width.name}", (width.pixels, below + 27), chart.title, chart.about,
+        parts, table=chart.table, class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+def _number(chart: LineChart, index: int) -> int:
+    return chart.series[index] if chart.series else index
+
+
+def _scale(chart: LineChart) -> Scale:
+    known = [value for values in chart.lines for value in values if value is not None]
+    known += [end for spans in chart.spans for span in spans if span is not None for end in span]
+    bottom, top = min([0.0, *known]), max([0.0, *known])
+    if chart.unit == "share" and 0 < top <= 1:
+        top = min(1.0, top * 1.08)
+    return Scale(top if top > bottom else 1, HEIGHT, 14, bottom)
+
+
+def _places(count: int, start: float, end: float, joined: bool) -> list[float]:
+    """From edge to edge; words stand in the middle of a column each."""
+    if not joined:
+        return [start + (end - start) * (index + 0.5) / count for index in range(count)]
+    if count == 1:
+        return [(start + end) / 2]
+    return [start + (end - start) * index / (count - 1) for index in range(count)]
+
+
+def _aside(chart: LineChart, index: int, places: Sequence[float]) -> float:
+    """Marks that nothing joins stand side by side, so that none hides an equal one.
+
+    So do upright strokes, a little. None of them leaves its column.
+    """
+    if chart.joined and not any(any(spans) for spans in chart.spans):
+        return 0.0
+    known = [at for at, line in enumerate(chart.lines) if any(v is not None for v in line)]
+    step: float = _ASIDE if chart.joined else _BESIDE
+    if len(places) > 1 and known:
+        step = min(step, (places[1] - places[0]) / (len(known) + 0.5))
+    return (known.index(index) - (len(known) - 1) / 2) * step if index in known else 0.0
+
+
+def _frame(b: Bilingual, chart: LineChart, y: Scale, span: tuple[float, float]) -> list[Markup]:
+    parts = []
+    for tick in _ticks(y):
+        parts.append(line(span[0], y(tick), span[1], y(tick), class_="grid"))
+        parts.append(
+            text(b, span[0] - 8, y(tick) + 4, _tick(tick, chart), class_="t small end num tick")
+        )
+    parts.append(line(span[0], y(0), span[1], y(0), class_="axis"))
+    return parts
+
+
+def _ticks(y: Scale) -> list[float]:
+    """Round numbers over the whole of the axis, nothing among them."""
+    step = decimal_ticks(y.top - y.bottom, 5)[1]
+    return [step * n for n in range(-int(-y.bottom / step + 1e-9), int(y.top / step + 1e-9) + 1)]
+
+
+def _tick(tick: float, chart: LineChart) -> str:
+    if chart.unit == "share":
+        return f"{tick * 100:,g} %"
+    if chart.unit == "seconds" and tick:  # a tick is round: 50 ms, where a figure is 50.0 ms
+        return f"{tick:,g} s" if abs(tick) >= 1 else f"{tick * 1000:g} ms"
+    return written(tick, chart.unit) if chart.unit in ("seconds", "bytes") else f"{tick:,g}"
+
+
+def _axis(b: Bilingual, chart: LineChart, places: Sequence[float], below: float) -> list[Markup]:
+    """Ticks, and the name of the axis, ``below`` the labels of its points."""
+    parts = [line(x, HEIGHT, x, HEIGHT + 4, class_="axis") for x in places]
+    if chart.mark is not None:
+        x = places[chart.mark]
+        parts.append(line(x, 14, x, HEIGHT, class_="moment"))
+    label_at = (places[0] + places[-1]) / 2
+    parts.append(text(b, label_at, below + 5, chart.axis, class_="t small soft middle"))
+    return parts
+
+
+def _spans(
+    spans: Sequence[tuple[float, float] | None], places: Sequence[float], y: Scale, number: int
+) -> list[Markup]:
+    pairs = ((x, span) for x, span in zip(places, spans, strict=True) if span is not None)
+    style = f"series span s{number}"
+    return [line(x, y(low), x, y(high), class_=style) for x, (low, high) in pairs]
+
+
+def _line(chart: LineChart, places: Sequence[float], y: Scale, index: int) -> list[Markup]:
+    """A gap where nothing is known."""
+    parts: list[Markup] = []
+    piece: list[tuple[float, float]] = []
+    values, on_top, number = chart.lines[index], index == chart.top, _number(chart, index)
+    for x, value in [*zip(places, values, strict=True), (0.0, None)]:
+        if value is not None:
+            piece.append((x, y(value)))
+            continue
+        if chart.joined and len(piece) > 1:
+            parts.append(path(piece, class_=_series(number, on_top)))
+        piece = []
+    known = ((x, value) for x, value in zip(places, values, strict=True) if value is not None)
+    parts += [_mark(number, round(x, 1), round(y(value), 1), on_top) for x, value in known]
+    return parts

@@ -1,0 +1,294 @@
+"""The charts of a simulation: the ledger over time, its means, and who ran, waited, lost blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from markupsafe import Markup
+
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.keyed import Paths
+from experiment.report.facts.simulation_figures import ALLOCATED, OTHER, Result, policy_of
+from experiment.report.html.charts import Width, both_widths, slots
+from experiment.report.html.svg import (
+    Scale,
+    binary_ticks,
+    decimal_ticks,
+    drawing,
+    fill,
+    line,
+    path,
+    rect,
+    text,
+)
+from experiment.text import DASH, format_bytes
+from experiment.text.messages import Message, message
+from kvsim.contiguous.reservation import POLICIES
+
+# From the bottom of a stack: in use, handed out in vain, kept, free.
+STACK = (*ALLOCATED, *OTHER)
+PARTS = (
+    "live", "written_later", "never_written", "unwritten", "padding", "finished", "rounding",
+    *OTHER,
+)  # fmt: skip
+_PANEL, _GAP = 96, 44
+# Narrower pieces would not be seen.
+_MOST_COLUMNS = 260
+_MOST_MOMENTS = 12
+
+
+def states_of(results: Sequence[Result]) -> list[str]:
+    """States that some slot of some policy was in, in the order of the stack."""
+    return [
+        name
+        for name in STACK
+        if any(each["states"].get(name, {"peak_slots": 0})["peak_slots"] for each in results)
+    ]
+
+
+def ledger_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
+    """Slots by state over time, a panel a policy, both axes shared."""
+    return both_widths(lambda width: _ledger(b, results, width))
+
+
+def _ledger(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
+    left, right = (50, 4) if width.narrow else (64, 84)
+    x = Scale(max(each["span_s"] for each in results) or 1, left, width.pixels - right)
+    top = max(each["pool_slots"] for each in results)
+    parts: list[Markup] = []
+    y = 14.0
+    for each in results:
+        parts.append(text(b, left, y, policy_of(each), class_="t strong"))
+        if each is results[0]:
+            parts.append(text(b, left - 8, y, message("chart.slots"), class_="t small soft end"))
+        scale = Scale(top, y + 10 + _PANEL, y + 10)
+        parts += _panel(b, each, (x, scale), width)
+        y += _PANEL + _GAP
+    bottom = y - _GAP + 16
+    parts += time_axis(b, x, bottom)
+    return drawing(
+        b, f"ledger-{width.name}", (width.pixels, bottom + 44), message("sim.chart.ledger.title"),
+        message("sim.chart.ledger.desc"), parts, table="ledger-data", class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+def _panel(b: Bilingual, one: Result, scales: tuple[Scale, Scale], width: Width) -> list[Markup]:
+    x, y = scales
+    parts: list[Markup] = []
+    slot_bytes = one["pool_bytes"] / one["pool_slots"]
+    edges, levels = columns(one)
+    below = [0.0] * (len(edges) - 1)
+    for name in STACK:
+        if name not in levels or name == "free":
+            continue
+        above = [low + more for low, more in zip(below, levels[name], strict=True)]
+        if any(levels[name]):
+            parts.append(_band(edges, below, above, (x, y), name))
+        below = above
+    for tick in binary_ticks(y.top, 3):
+        parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
+        parts.append(text(b, x.start - 8, y(tick) + 4, slots(tick), class_="t small end num tick"))
+        if not width.narrow:
+            size = format_bytes(tick * slot_bytes) if tick else "0"
+            parts.append(text(b, x.end + 8, y(tick) + 4, size, class_="t small soft num tick"))
+    pool = [(x(0), y(one["pool_slots"])), (x(edges[-1]), y(one["pool_slots"]))]
+    parts.append(path(pool, class_="trace reserved"))
+    return parts
+
+
+def columns(one: Result) -> tuple[list[float], Mapping[str, list[float]]]:
+    """Edges in seconds and levels between them, in at most so many pieces as can be seen."""
+    series = one["series"]
+    ends = [0.0, *series["ends_s"]]
+    each = -(-(len(ends) - 1) // _MOST_COLUMNS) or 1
+    cuts = [*range(0, len(ends) - 1, each), len(ends) - 1]
+    levels = {
+        name: [_mean(ends, values, a, z) for a, z in pairwise(cuts)]
+        for name, values in series["levels"].items()
+    }
+    return [ends[cut] for cut in cuts], levels
+
+
+def _mean(ends: Sequence[float], values: Sequence[float], a: int, z: int) -> float:
+    whole = ends[z] - ends[a]
+    return sum(values[i] * (ends[i + 1] - ends[i]) for i in range(a, z)) / whole if whole else 0.0
+
+
+def moments_of(result: Result) -> list[int]:
+    """Places in the series that the tables say: evenly spread over its pieces, the last as well."""
+    last = len(result["series"]["ends_s"]) - 1
+    return sorted({round(last * row / (_MOST_MOMENTS - 1)) for row in range(_MOST_MOMENTS)})
+
+
+def _band(
+    edges: Sequence[float],
+    below: Sequence[float],
+    above: Sequence[float],
+    scales: tuple[Scale, Scale],
+    state: str,
+) -> Markup:
+    x, y = scales
+    upper = stairs(edges, above)
+    lower = stairs(edges, below)
+    outline = [(x(px), y(py)) for px, py in [*upper, *reversed(lower)]]
+    return path(outline, closed=True, fill=fill(state))
+
+
+def stairs(edges: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
+    """Corners of a staircase."""
+    steps = zip(pairwise(edges), values, strict=True)
+    return [point for (start, end), value in steps for point in ((start, value), (end, value))]
+
+
+def means_chart(b: Bilingual, keys: Paths, results: Sequence[Result]) -> Markup:
+    """One bar a policy: the pool's mean over time, split as Fig. 2 of the paper splits it."""
+    return both_widths(lambda width: _means(b, keys, results, width))
+
+
+def parts_of(result: Result) -> dict[str, float]:
+    """Shares of the pool; a reservation is split into what it is for and what it is in vain."""
+    shares = {name: use["mean_percent"] / 100 for name, use in result["states"].items()}
+    if policy_of(result) in POLICIES and result["unwritten"]:
+        del shares["unwritten"]
+        shares |= {n: use["mean_percent"] / 100 for n, use in result["unwritten"].items()}
+    return {name: shares[name] for name in PARTS if shares.get(name)}
+
+
+def _means(b: Bilingual, keys: Paths, results: Sequence[Result], width: Width) -> Markup:
+    left = 8 if width.narrow else 110
+    scale = Scale(1, left, width.pixels - 12)
+    parts: list[Markup] = []
+    step = 52 if width.narrow else 40
+    y = 6.0
+    for each in results:
+        if width.narrow:
+            parts.append(text(b, left, y + 12, policy_of(each), class_="t strong"))
+        else:
+            parts.append(text(b, left - 10, y + 17, policy_of(each), class_="t strong end"))
+        parts += _bar(b, keys, each, y + (18 if width.narrow else 0), scale)
+        y += step
+    for tick in (0, 0.25, 0.5, 0.75, 1):
+        parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
+        shown = f"{tick * 100:.0f}\u00a0%"
+        anchor = "end" if tick == 1 else "start" if width.narrow and not tick else "middle"
+        parts.append(text(b, scale(tick), y + 18, shown, class_=f"t small num tick {anchor}"))
+    parts.append(line(scale.start, y, scale.end, y, class_="axis"))
+    return drawing(
+        b, f"means-{width.name}", (width.pixels, y + 26), message("sim.chart.means.title"),
+        message("sim.chart.means.desc"), parts, table="means-data", class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+def _bar(b: Bilingual, keys: Paths, result: Result, y: float, scale: Scale) -> list[Markup]:
+    parts: list[Markup] = []
+    start = 0.0
+    for name, share in parts_of(result).items():
+        x, span = scale(start), scale(start + share) - scale(start)
+        parts.append(rect(x, y, span, 26, fill=fill(name), class_="edge"))
+        if span > 44:
+            path = f"figures[{policy_of(result)}].{name}_mean"
+            shown = keys.number(path, "unit.share") or DASH
+            parts.append(text(b, x + span / 2, y + 17.5, shown, class_="t small halo middle num"))
+        start += share
+    return parts
+
+
+def load_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
+    """Running and waiting requests and preemptions over time: a row a policy, scales shared."""
+    return both_widths(lambda width: _load(b, results, width))
+
+
+_KINDS = ("running", "waiting", "preempted")
+
+
+def preempted(results: Sequence[Result]) -> bool:
+    """Whether any request lost its blocks under any policy."""
+    return any(any(each["series"]["preempted"]) for each in results)
+
+
+_ROW = 58
+
+
+def _load(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
+    span = max(each["span_s"] for each in results) or 1
+    parts: list[Markup] = []
+    left, gap = (8, 40) if width.narrow else (110, 62)
+    kinds = [kind for kind in _KINDS if kind != "preempted" or preempted(results)]
+    across = 1 if width.narrow else len(kinds)
+    room = (width.pixels - left - gap * across) / across
+    bottom = 0.0
+    for index, kind in enumerate(kinds):
+        x0 = left + (0 if width.narrow else index * (room + gap)) + gap - 8
+        y = bottom + 14 if width.narrow else 14.0
+        x = Scale(span, x0, x0 + room)
+        parts.append(text(b, x0, y, message(f"sim.chart.load.{kind}"), class_="t strong"))
+        top = max((value for each in results for value in _values(each, kind)), default=0) or 1
+        for each in results:
+            parts += _row(b, each, kind, (x, Scale(top, y + 22 + _ROW, y + 22)), width, index)
+            y += _ROW + 28
+        parts += time_axis(b, x, y + 2, 3)
+        bottom = y + 54
+    return drawing(
+        b, f"load-{width.name}", (width.pixels, bottom), message("sim.chart.load.title"),
+        message("sim.chart.load.desc"), parts, table="load-data", class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+def _values(result: Result, kind: str) -> list[float]:
+    if kind == "preempted":
+        return list(_lost(result)[1])
+    return list(columns(result)[1][kind])
+
+
+def _lost(result: Result) -> tuple[list[float], list[float]]:
+    """Preemptions, in pieces of the whole run that are equally long in marks."""
+    series = result["series"]
+    ends = [0.0, *series["ends_s"]]
+    each = -(-(len(ends) - 1) // 60) or 1
+    cuts = [*range(0, len(ends) - 1, each), len(ends) - 1]
+    counts = series["preempted"]
+    return [ends[cut] for cut in cuts], [float(sum(counts[a:z])) for a, z in pairwise(cuts)]
+
+
+def _row(
+    b: Bilingual,
+    one: Result,
+    kind: str,
+    scales: tuple[Scale, Scale],
+    width: Width,
+    column: int,
+) -> list[Markup]:
+    x, y = scales
+    parts = [line(x.start, y(0), x.end, y(0), class_="axis")]
+    if width.narrow:
+        parts.append(text(b, x.start, y.end - 4, policy_of(one), class_="t small"))
+    elif column == 0:
+        parts.append(text(b, 0, y(0) - 22, policy_of(one), class_="t strong"))
+    # Three: of two at most, none may lie between 0 and the top.
+    tick = decimal_ticks(y.top, 3)[-1]
+    parts.append(text(b, x.start - 6, y(tick) + 4, f"{tick:,g}", class_="t small end num tick"))
+    parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
+    if kind == "preempted":
+        edges, values = _lost(one)
+    else:
+        found, levels = columns(one)
+        edges, values = found, list(levels[kind])
+    flat = [0.0] * len(values)
+    parts.append(_band(edges, flat, values, scales, _PAINT[kind]))
+    return parts
+
+
+_PAINT = {"running": "live", "waiting": "wasted", "preempted": "finished"}
+
+
+def time_axis(b: Bilingual, x: Scale, y: float, most: int = 5) -> list[Markup]:
+    """Seconds since the first request came."""
+    parts = [line(x.start, y, x.end, y, class_="axis")]
+    for tick in decimal_ticks(x.top, most):
+        parts.append(line(x(tick), y, x(tick), y + 4, class_="axis"))
+        parts.append(text(b, x(tick), y + 17, f"{tick:,g}", class_="t small middle num tick"))
+    unit: Message = message("sim.chart.seconds")
+    middle = (x.start + x.end) / 2
+    parts.append(text(b, middle, y + 36, unit, class_="t small soft middle"))
+    return parts

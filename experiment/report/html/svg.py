@@ -1,0 +1,265 @@
+"""Inline SVG by hand: elements, text in both languages, scales, and patterns besides colours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.keyed import Said
+from experiment.report.facts.texts import Words
+from experiment.text.messages import Message
+from kvsim.accounting.ledger import SlotState
+
+# A label is a text that reads the same in every language, a message, or a number with its key.
+Label = Words | Said
+
+
+def tag(name: str, *children: object, **attributes: object) -> Markup:
+    """One element. ``class_`` is class, other underscores are hyphens, None leaves out."""
+    parts = [Markup("<{}").format(name)]
+    for key, value in attributes.items():
+        if value is None:
+            continue
+        shown = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
+        parts.append(Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), shown))
+    inner = Markup("").join(escape(child) for child in children)
+    return Markup("").join(parts) + Markup(">{}</{}>").format(inner, name)
+
+
+def text(b: Bilingual, x: float, y: float, label: Label, **attributes: object) -> Markup:
+    """A text; a message becomes one element per language."""
+    if isinstance(label, Said):
+        keyed = {"data_key": label.key, "data_as": label.kind}
+        return text(b, x, y, label.text, **keyed, **attributes)
+    if isinstance(label, str):
+        return tag("text", label, x=float(x), y=float(y), **attributes)
+    return Markup("").join(
+        tag("text", b.plain(lang, label), lang=lang, x=float(x), y=float(y), **attributes)
+        for lang in b.order
+    )
+
+
+def rect(x: float, y: float, width: float, height: float, **attributes: object) -> Markup:
+    """A rectangle, never narrower than nothing."""
+    return tag(
+        "rect", x=float(x), y=float(y), width=max(float(width), 0.0), height=float(height),
+        **attributes,
+    )  # fmt: skip
+
+
+def line(x1: float, y1: float, x2: float, y2: float, **attributes: object) -> Markup:
+    """A straight line."""
+    return tag("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), **attributes)
+
+
+def path(
+    points: Iterable[tuple[float, float]], closed: bool = False, **attributes: object
+) -> Markup:
+    """A polyline through ``points`` in tenths of a pixel, each written as the way from the last."""
+    steps: list[str] = []
+    last: tuple[int, int] | None = None
+    for point in points:
+        x, y = round(point[0] * 10), round(point[1] * 10)
+        if last is None:
+            steps.append(f"M{_tenths(x)} {_tenths(y)}")
+        elif (x, y) != last:
+            steps.append(_way(x - last[0], y - last[1]))
+        last = (x, y)
+    return tag("path", d="".join(steps) + ("Z" if closed else ""), **attributes)
+
+
+def boxes(corners: Iterable[tuple[float, float, float, float]], **attributes: object) -> Markup:
+    """Rectangles of one paint as one path, in tenths of a pixel: (left, top, width, height) each.
+
+    Thousands of elements would take four times the bytes.
+    """
+    drawn = []
+    for left, top, width, height in corners:
+        x, y = round(left * 10), round(top * 10)
+        across, down = round((left + width) * 10) - x, round((top + height) * 10) - y
+        start = f"M{_tenths(x)} {_tenths(y)}"
+        drawn.append(f"{start}h{_tenths(across)}v{_tenths(down)}h{_tenths(-across)}z")
+    return tag("path", d="".join(drawn), **attributes) if drawn else Markup("")
+
+
+def _way(x: int, y: int) -> str:
+    if x and y:
+        return f"l{_tenths(x)} {_tenths(y)}"
+    return f"h{_tenths(x)}" if x else f"v{_tenths(y)}"
+
+
+def _tenths(value: int) -> str:
+    return f"{value / 10:g}"
+
+
+def drawing(
+    b: Bilingual,
+    name: str,
+    size: tuple[float, float],
+    title: Message,
+    description: Message | Said,
+    children: Iterable[Markup],
+    *,
+    table: str,
+    **attributes: object,
+) -> Markup:
+    """An image with its name and description in both languages, and the table of its data.
+
+    ``aria-labelledby`` names those of the run's language; the page's script follows the switch.
+    ``table`` is the id of an element of the page that holds the same figures in words. A
+    description that has numbers names their keys.
+    """
+    return tag(
+        "svg",
+        *_head(b, name, "title", title),
+        *_head(b, name, "desc", description),
+        *children,
+        id=name,
+        viewBox=f"0 0 {size[0]:g} {size[1]:g}",
+        role="img",
+        aria_labelledby=f"{name}-title-{b.lang}",
+        aria_describedby=f"{name}-desc-{b.lang}",
+        aria_details=table,
+        **attributes,
+    )
+
+
+def _head(b: Bilingual, name: str, element: str, label: Message | Said) -> list[Markup]:
+    """A name or a description in both languages, with the key of its numbers."""
+    keyed: dict[str, str] = {}
+    words: Words = label.text if isinstance(label, Said) else label
+    if isinstance(label, Said):
+        keyed = {"data_key": label.key, "data_as": label.kind}
+    return [
+        tag(
+            element, words if isinstance(words, str) else b.plain(lang, words),
+            id=f"{name}-{element}-{lang}", lang=lang, **keyed,
+        )
+        for lang in b.order
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps ``bottom`` to ``top`` onto ``start`` to ``end``."""
+
+    top: float
+    start: float
+    end: float
+    bottom: float = 0.0
+
+    def __call__(self, value: float) -> float:
+        """The place of ``value``."""
+        span = self.top - self.bottom
+        share = (value - self.bottom) / span if span else 0.0
+        return self.start + (self.end - self.start) * share
+
+
+def binary_ticks(top: float, most: int = 5) -> list[int]:
+    """Round numbers of slots: multiples of a power of two from 0 to ``top``."""
+    step = 1
+    while top / step > most:
+        step *= 2
+    return list(range(0, int(top) + 1, step))
+
+
+def decimal_ticks(top: float, most: int = 6) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten from 0 to ``top``."""
+    if top <= 0:
+        return [0.0]
+    unit = 10.0 ** math.floor(math.log10(top / most))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= top / most * 0.999)
+    return [index * step for index in range(int(top / step + 1e-9) + 1)]
+
+
+def fill(state: SlotState | str) -> str:
+    """The paint of a state: a pattern that :func:`patterns` defines, or a plain colour.
+
+    A pattern of nothing but ground would be drawn, and printed, as a picture all the same.
+    """
+    return f"var(--{_PLAIN[state]})" if state in _PLAIN else f"url(#p-{state})"
+
+
+def swatch(state: SlotState | str) -> Markup:
+    """A small sample of a state's paint, for legends."""
+    inner = rect(0.5, 0.5, 21, 13, fill=fill(state), class_="edge")
+    return tag("svg", inner, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
+
+
+_OTHERS = (
+    "allocated", "wasted", "written_later", "never_written",
+    "queued", "prefill", "decode", "preempted", "held",
+)  # fmt: skip
+
+_PLAIN = {"live": "live", "free": "free", "allocated": "allocated", "decode": "live"}
+
+# Marks that are told apart without colour, drawn in a tile of 8 x 8 in the ink of the state.
+_TILES: dict[str, Markup] = {
+    "padding": Markup('<circle cx="2" cy="2" r="1.1"/><circle cx="6" cy="6" r="1.1"/>'),
+    "finished": Markup('<path d="M0 0L8 8M8 0L0 8"/>'),
+    "unwritten": Markup('<path d="M-2 2L2 -2M0 8L8 0M6 10L10 6"/>'),
+    "rounding": Markup('<path d="M0 4H8"/>'),
+    "never_written": Markup('<path d="M0 0L8 8M-2 6L2 10M6 -2L10 2"/>'),
+    "written_later": Markup('<path d="M2 0V3M6 4V7"/>'),
+    "cached": Markup('<path d="M4 0V8"/>'),
+    "hole": Markup('<path d="M0 4H8M4 0V8"/>'),
+    "engine": Markup('<path d="M0 0L8 8M-2 6L2 10M6 -2L10 2"/>'),
+    "watermark": Markup('<path d="M0 6L4 2L8 6"/>'),
+    "queued": Markup('<path d="M1 4H3M5 4H7"/>'),
+    "prefill": Markup('<path d="M-2 6L2 10M0 0L8 8M6 -2L10 2"/>'),
+    "preempted": Markup('<path d="M0 0L8 8M8 0L0 8"/>'),
+    "held": Markup('<circle cx="2" cy="2" r="1.1"/><circle cx="6" cy="6" r="1.1"/>'),
+}
+
+
+# On paper: how far it is from stripe to stripe, as a vector across them, and the stripe's share.
+_STRIPES: dict[str, tuple[float, float, float]] = {
+    "padding": (3, 0, 0.3), "finished": (0, 3, 0.4), "unwritten": (3, 3, 0.2),
+    "wasted": (3, 3, 0.2), "rounding": (0, 8, 0.15), "never_written": (2, -2, 0.35),
+    "written_later": (7, 0, 0.15), "cached": (8, 0, 0.2), "hole": (0, 5, 0.3),
+    "engine": (2, 2, 0.4), "watermark": (0, 6, 0.15), "queued": (0, 4, 0.2),
+    "prefill": (3, -3, 0.2), "preempted": (0, 3, 0.4), "held": (3, 0, 0.3),
+}  # fmt: skip
+
+
+def patterns() -> Markup:
+    """The definitions that every drawing of a page refers to; put once into the page.
+
+    A pattern goes to paper as a picture as large as what it fills. Stripes by a repeated gradient
+    stay lines there, so the style sheet puts these in the place of the patterns.
+    """
+    made = [_pattern(state.value) for state in SlotState]
+    made += [_pattern(name) for name in _OTHERS]
+    made += [_stripes(name) for name in _STRIPES]
+    return tag(
+        "svg", tag("defs", *made), class_="definitions", width=0, height=0, aria_hidden="true",
+        focusable="false",
+    )  # fmt: skip
+
+
+def _stripes(state: str) -> Markup:
+    x, y, ink = _STRIPES[state]
+    stops = [(0.0, f"g-{state}"), (1 - ink, f"g-{state}"), (1 - ink, "ink"), (1.0, "ink")]
+    return tag(
+        "linearGradient",
+        *(tag("stop", offset=offset, class_=f"stop {kind}") for offset, kind in stops),
+        id=f"h-{state}", gradientUnits="userSpaceOnUse", x1=0, y1=0, x2=x, y2=y,
+        spreadMethod="repeat",
+    )  # fmt: skip
+
+
+def _pattern(state: str) -> Markup:
+    tile = _TILES.get("unwritten" if state == "wasted" else state, Markup(""))
+    return tag(
+        "pattern",
+        rect(0, 0, 8, 8, class_=f"ground g-{state}"),
+        tag("g", tile, class_=f"mark m-{state}"),
+        id=f"p-{state}",
+        width=8,
+        height=8,
+        patternUnits="userSpaceOnUse",
+    )

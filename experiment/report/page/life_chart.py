@@ -1,0 +1,77 @@
+"""The time line of requests: a row each, painted by what it was doing; all arms on one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.keyed import Said
+from experiment.report.facts.lifelines import Lifeline, Lifelines
+from experiment.report.html.charts import Width, both_widths
+from experiment.report.html.svg import Scale, decimal_ticks, drawing, fill, line, rect, text
+from experiment.text.messages import arm_message, message
+
+MOST_LINES = 40
+_FEW = 12
+_BEFORE, _SIGN = 12, 7.5  # of the label of a row: room beside it, and of each of its digits
+
+
+def life_chart(b: Bilingual, arms: Sequence[Lifelines]) -> Markup:
+    """Every arm's requests, the first ones of many."""
+    return both_widths(lambda width: _chart(b, arms, width))
+
+
+def _chart(b: Bilingual, arms: Sequence[Lifelines], width: Width) -> Markup:
+    longest = max((len(str(line.request)) for one in arms for line in one.lines), default=1)
+    left = max(30, _BEFORE + _SIGN * longest)
+    x = Scale(max((one.end for one in arms), default=1.0), left, width.pixels - 6)
+    parts: list[Markup] = []
+    y = 14.0
+    for one in arms:
+        parts.append(text(b, 0, y, arm_message(one.arm), class_="t strong"))
+        y += 10
+        shown = one.lines[:MOST_LINES]
+        height = 15 if len(shown) <= _FEW else 8
+        for place, life in enumerate(shown):
+            if height > 12 or place % 5 == 0:
+                where = f"lifelines[{one.arm}][{life.request}].request"
+                label = Said(str(life.request), where, "text")
+                parts.append(
+                    text(b, left - 8, y + height - 3, label, class_="t small end soft num")
+                )
+            parts += _row(life, x, y, height)
+            y += height
+        if len(one.lines) > len(shown):
+            note = message("chart.life.hidden", n=len(one.lines) - len(shown))
+            keyed = Said(note, f"n=length lifelines[{one.arm}].* - {MOST_LINES}", note.key)
+            parts.append(text(b, left, y + 14, keyed, class_="t small soft"))
+            y += 16
+        y += 30
+    parts += _axis(b, x, y - 22)
+    return drawing(
+        b, f"life-{width.name}", (width.pixels, y + 22), message("chart.life.title"),
+        message("chart.life.desc"), parts, table="life-data", class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+def _row(life: Lifeline, x: Scale, y: float, height: int) -> list[Markup]:
+    """Short phases stay visible: nothing is narrower than a pixel."""
+    return [
+        rect(
+            x(span.start), y + 1, max(x(span.end) - x(span.start), 1.0), height - 2,
+            fill=fill(span.phase), class_="edge" if span.phase == "queued" else None,
+        )
+        for span in life.spans
+        if span.phase != "queued" or x(span.end) - x(span.start) >= 1
+    ]  # fmt: skip
+
+
+def _axis(b: Bilingual, x: Scale, y: float) -> list[Markup]:
+    parts = [line(x.start, y, x.end, y, class_="axis")]
+    for tick in decimal_ticks(x.top, 5):
+        parts.append(line(x(tick), y, x(tick), y + 4, class_="axis"))
+        parts.append(text(b, x(tick), y + 17, f"{tick:g}", class_="t small middle num tick"))
+    middle, unit = (x.start + x.end) / 2, message("chart.life.axis")
+    return [*parts, text(b, middle, y + 36, unit, class_="t small soft middle")]

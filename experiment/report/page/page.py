@@ -1,0 +1,390 @@
+"""The report as one self-contained page in both languages.
+
+Nothing is loaded from anywhere: styles, script, charts and data are inside, and a content
+security policy forbids the rest. Prompts and generated text are foreign data; they reach the page
+through automatic escaping alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import resources
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from experiment.analysis.reconcile import ALLOWED
+from experiment.analysis.results import Results
+from experiment.events import WorkloadReady
+from experiment.events.sampling import FIRST_BEAM_ID
+from experiment.record.log import Record
+from experiment.report.facts import experiment as words
+from experiment.report.facts import values
+from experiment.report.facts.bilingual import Bilingual, unbroken
+from experiment.report.facts.block_events import has_blocks
+from experiment.report.facts.engine import engine_facts, margin_text
+from experiment.report.facts.keyed import Keys, Said, moment
+from experiment.report.facts.lifelines import PHASES, lifelines
+from experiment.report.facts.series import MARKED_STAGES, Series, all_series, picture
+from experiment.report.facts.sharing import explanations
+from experiment.report.facts.texts import Words
+from experiment.report.html.charts import mark_swatch, peak_chart, small_bars, thinned, time_chart
+from experiment.report.html.embed import safe_json
+from experiment.report.html.lines import line_swatch
+from experiment.report.html.svg import patterns, swatch
+from experiment.report.page import memory as html_memory
+from experiment.report.page import parts as parts
+from experiment.report.page.environment import environment_rows
+from experiment.report.page.experiment import experiment_context
+from experiment.report.page.latency import curve_swatch, curves, latency_rows
+from experiment.report.page.life_chart import life_chart
+from experiment.report.page.mapping import mapping_figure
+from experiment.report.page.run_data import MOST_BYTES as MOST_DATA
+from experiment.report.page.run_data import run_data
+from experiment.report.page.sections import sections
+from experiment.report.page.simulator_check import LINES, check_chart, check_rows
+from experiment.report.page.slotmap import MapOf, map_of, slot_map, states_of
+from experiment.report.player.stage import MOST_BYTES as MOST_FILMS
+from experiment.report.player.stage import stage
+from experiment.text import format_bytes, readable
+from experiment.text.messages import Message, arm_message, message
+from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
+
+_NOTHING = Markup("")
+_GAINS = ("tokens_per_s", "running", "factor", "step")
+# A page that can be sent on. Beyond it, what is embedded is thinned, and the page says so.
+_MOST_PAGE = 1_480_000
+_MOST_TRIES = 6
+_TABLE_ROWS = 120  # of all arms together
+_TERMS = (
+    "slot", "block", "block_table", "reserved", "allocated", "live", "wasted", "peak",
+    "unwritten", "never_written", "padding", "finished", "rounding", "cached", "hole",
+    "watermark", "engine", "free",
+)  # fmt: skip
+
+
+# Pictures that the eighth section explains, each in two sentences; the last where there are any.
+_EXPLAINED = ("peak", "time", "player", "map", "mapping", "life", "readings")
+
+
+def report_html(
+    record: Record, results: Results, lang: str, series: list[Series] | None = None
+) -> str:
+    """The whole page; ``lang`` is what it shows until someone switches.
+
+    ``series`` may be given where :func:`all_series` has been called already: it replays the log.
+    """
+    b = Bilingual(lang)
+    series = all_series(record) if series is None else series
+    keys = Keys(record, results, series)
+    template = _environment(b, keys).get_template("report.html.j2")
+    context = _context(b, keys, record, results, series)
+    rooms = MOST_FILMS, MOST_DATA
+    for _ in range(_MOST_TRIES):
+        player, embedded = stage(b, record, rooms[0]), run_data(record, results, series, rooms[1])
+        data = safe_json(embedded)
+        page: str = template.render(
+            context, player=player, data=data, left_out=embedded["left_out"]
+        )  # fmt: skip
+        over = len(page.encode()) - _MOST_PAGE
+        if over <= 0:
+            break
+        rooms = _less(rooms, (player.size if player else 0, len(data.encode())), over)
+    return page
+
+
+def _less(rooms: tuple[int, int], taken: tuple[int, int], over: int) -> tuple[int, int]:
+    """Rooms for films and data in a page that is ``over`` bytes too large: both give alike."""
+    left = max(0.0, 1 - over / (sum(taken) or 1))
+    films, data = (int(min(pair) * left) for pair in zip(rooms, taken, strict=True))
+    return films, data
+
+
+def _context(
+    b: Bilingual, keys: Keys, record: Record, results: Results, series: list[Series]
+) -> dict[str, Any]:
+    """All that the template shows, but for what is embedded."""
+    cells = results.experiment.cells if results.experiment else []
+    return {
+        "lang": b.lang,
+        "record": record,
+        "results": results,
+        **page_assets(
+            "player_state.js",
+            "player_draw.js",
+            "player_words.js",
+            "player_side.js",
+            "player.js",
+            styles=("player.css",),
+            stacked=column_heads(
+                b,
+                first=words.cell_name(cells[0].values) if cells else None,
+                arm=[arm_message(arm.arm) for arm in results.arms],
+                gain=[message(f"gains.{name}") for name in _GAINS],
+            ),
+        ),
+        "sections": sections(results),
+        **_first_screen(keys, record, results),
+        **_pictures(b, keys, record, results, series),
+        **_tables(keys, record, results, series),
+        **experiment_context(b, results.experiment),
+    }
+
+
+def _environment(b: Bilingual, keys: Keys) -> jinja2.Environment:
+    """With what writes the numbers of a run."""
+    env = templates(b)
+    env.globals.update(
+        n=lambda path, kind: b.words(keys.number(path, kind)),
+        said=lambda key, **paths: b.said(keys.said(key, **paths)),
+        stored=lambda path: b.words(keys.stored(path)),
+        has_blocks=has_blocks,
+        one_reason=parts.one_reason,
+        readings_summary=parts.readings_summary,
+        hidden_stages=parts.hidden_stages,
+        curve_swatch=curve_swatch,
+        raw=lambda text, path, kind: b.said(Said(text, path, kind)),
+    )
+    env.filters["because"] = lambda told: b.words(
+        keys.because(told) if isinstance(told, Message) else told
+    )
+    return env
+
+
+def templates(b: Bilingual) -> jinja2.Environment:
+    """The templates of this package, escaping everything, control characters too."""
+    env = jinja2.Environment(
+        loader=jinja2.PackageLoader("experiment.report", "templates"),
+        autoescape=True,
+        finalize=_readable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    env.globals.update(engine_facts=engine_facts, margin_text=margin_text, arm_message=arm_message)
+    env.globals.update(line_swatch=line_swatch)
+    env.globals.update(t=b, arm=b.arm, has=b.has, swatch=swatch, mark_swatch=mark_swatch)
+    env.filters.update(
+        words=b.words,
+        unbroken=unbroken,
+        size=format_bytes,
+        percent=values.percent,
+        count=values.count,
+    )
+    return env
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, Markup):
+        return Markup(readable(value))  # noqa: S704 - was escaped before
+    return readable(value) if isinstance(value, str) else value
+
+
+def page_assets(
+    *scripts: str, styles: tuple[str, ...] = (), stacked: Markup = _NOTHING
+) -> dict[str, Markup]:
+    """Style and scripts that every page carries, those of this page behind them, and the policy.
+
+    The policy names them by their digests, so that nothing else in the page can run, and lets
+    nothing be fetched. ``stacked`` are the rules of :func:`column_heads`.
+    """
+    style = Markup("\n").join([*(_asset(name) for name in ("report.css", *styles)), stacked])
+    script = Markup("\n").join(_asset(name) for name in ("report.js", *scripts))
+    early = _asset("early.js")
+    policy = (
+        f"default-src 'none'; style-src {_digest(style)}; "
+        f"script-src {_digest(early)} {_digest(script)}; base-uri 'none'; form-action 'none'"
+    )
+    return {
+        "style": style,
+        "script": script,
+        "early_script": early,
+        "content_policy": Markup(policy),  # noqa: S704 - digests of files of ours
+    }
+
+
+def column_heads(b: Bilingual, first: Words | None = None, **heads: Sequence[Words]) -> Markup:
+    """Rules that write a column's head before its cells, where a narrow screen stacks them.
+
+    ``heads`` are those behind the first column of the tables with the class ``by-<name>``;
+    ``first`` is the first column's in tables of the class ``by-cell``.
+    """
+    places = [('.by-cell th[scope="row"]', first, " ")] if first is not None else []
+    places += [
+        (f".by-{name} td:nth-child({place}):not(.nobody)", head, "")
+        for name, columns in heads.items()
+        for place, head in enumerate(columns, 2)
+    ]
+    rules = [
+        f'html[lang="{lang}"] {where}::before{{content:"{_css_text(_plain(b, lang, head))}{end}"}}'
+        for where, head, end in places
+        for lang in b.order
+    ]
+    return Markup("@media screen and (max-width:44rem){\n%s\n}") % Markup("\n".join(rules))  # noqa: S704 - texts are escaped
+
+
+def _plain(b: Bilingual, lang: str, head: Words) -> str:
+    return head if isinstance(head, str) else b.plain(lang, head)
+
+
+def _css_text(text: str) -> str:
+    """A text inside quotes of a style sheet: all but letters, digits and spaces by its number."""
+    return re.sub(r"[^\w ]", lambda sign: f"\\{ord(sign[0]):x} ", text)
+
+
+def _digest(text: str) -> str:
+    """A source expression of a content security policy for what stands in an element."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _asset(name: str) -> Markup:
+    """A style sheet or script of this package, as it is."""
+    path = resources.files("experiment.report").joinpath("templates", name)
+    return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 - a file of ours
+
+
+def _first_screen(keys: Keys, record: Record, results: Results) -> dict[str, Any]:
+    return {
+        "began": moment(record.started, record.started.t_ns, "date"),
+        "figures": results.headline.params or None if results.experiment is None else None,
+        "heroes": _heroes(results),
+        "subject": parts.subject(keys, record),
+        "arms_with_problems": [arm for arm in results.arms if arm.problems],
+        "disagreeing": [arm for arm, _, agree in html_memory.sentences(results) if not agree],
+        "unfinished": [arm for arm in results.arms if arm.status != "finished"],
+    }
+
+
+def _heroes(results: Results) -> dict[str, str | None]:
+    """The arms that the headline's two figures are of."""
+    named = results.headline.params.get("arm")
+    key = named.key if isinstance(named, Message) else (named or {}).get("key")
+    found = (one.arm for one in results.arms if arm_message(one.arm).key == key)
+    return {"contiguous": next(found, None), "paged": "paged"}
+
+
+def _pictures(
+    b: Bilingual, keys: Keys, record: Record, results: Results, series: list[Series]
+) -> dict[str, Any]:
+    arms = [arm for arm in results.arms if arm.peak]
+    shown = [s for s in ALLOCATED_STATES if any(getattr(a.peak, s.value) for a in arms)]
+    others = [s for s in OTHER_STATES if any(getattr(a.peak, s.value) for a in arms)]
+    maps = _maps(record, results)
+    lives, most = lifelines(record), parts.most_requests(results)
+    prefill = {one.arm: one.prefill for one in lives}
+    latency_curves = curves(b, keys, results)
+    simulator = [(arm, check_chart(b, arm)) for arm in results.arms if arm.simulator]
+    return {
+        "patterns": patterns(),
+        "peak": peak_chart(b, keys, arms) if arms else None,
+        "peak_states": [*shown, *others],
+        "map": slot_map(b, maps) if maps else None,
+        "map_states": states_of(maps),
+        "over_time": time_chart(b, series, prefill, by_step=False) if series else None,
+        "over_steps": time_chart(b, series, prefill, by_step=True) if series else None,
+        "thinned": thinned(series),
+        "mark_stages": [
+            stage.value
+            for stage in MARKED_STAGES
+            if any(mark.stage == stage.value for one in series for mark in one.marks)
+        ],
+        "mapping": _mapping(b, keys, record, results),
+        "simulator": simulator,
+        "check_rows": check_rows,
+        "simulator_lines": LINES,
+        "line_swatch": line_swatch,
+        "lives_hidden": any(len(one.lines) > most for one in lives),
+        "lives_unable": any(not has_blocks(one.arm) for one in lives),
+        "lives_shown": [replace(one, lines=one.lines[:most]) for one in lives],
+        "life": life_chart(b, lives) if lives else None,
+        "beams": any(line.request >= FIRST_BEAM_ID for one in lives for line in one.lines),
+        "first_beam": FIRST_BEAM_ID,
+        "phases": [p for p in PHASES if any(line.seconds(p) for o in lives for line in o.lines)],
+        "latency_curves": latency_curves,
+        "explained": [
+            *_EXPLAINED,
+            *(["latency"] if latency_curves else []),
+            *(["experiment"] if results.experiment else []),
+            *(["simulator"] if simulator else []),
+        ],
+        "claim_bars": {
+            claim.id: (
+                small_bars(b, claim.id, bars, "wasted" if claim.id == "waste" else "live"),
+                bars,
+            )
+            for claim in results.claims
+            if (bars := parts.claim_bars(keys, claim, results))
+        },
+    }
+
+
+def _maps(record: Record, results: Results) -> list[MapOf]:
+    workload = record.first(WorkloadReady)
+    maps = []
+    for arm in results.arms:
+        seen = picture(record, arm.arm, arm.peak.step) if arm.peak else None
+        one = map_of(arm.arm, seen, workload.max_length) if seen and workload else None
+        if one:
+            maps.append(one)
+    return maps
+
+
+def _mapping(b: Bilingual, keys: Keys, record: Record, results: Results) -> dict[str, Any] | None:
+    """The example of the first arm that logged one."""
+    arm = next((arm for arm in results.arms if arm.mapping), None)
+    if arm is None or arm.mapping is None or not arm.block_size:
+        return None
+    seen = picture(record, arm.arm, arm.mapping["step"])
+    holder = seen.holders.get(arm.mapping["request"]) if seen else None
+    fits = holder is not None and arm.mapping["logical"] < len(holder.table)
+    return {
+        "arm": arm.arm,
+        "block": arm.block_size,
+        "figure": mapping_figure(b, keys, arm.arm, arm.mapping, seen) if seen and fits else None,
+        **arm.mapping,
+    }
+
+
+def _tables(keys: Keys, record: Record, results: Results, series: list[Series]) -> dict[str, Any]:
+    environment = results.environment or {}
+    most = parts.most_requests(results)
+    return {
+        "comparison": parts.comparison(keys, results),
+        "latency": latency_rows(keys, results),
+        "channels": html_memory.channels(keys, results) if html_memory.sentences(results) else [],
+        "agreement": html_memory.sentences(results),
+        "allowed": ALLOWED,
+        "memory_parts": html_memory.parts(keys, results),
+        "watched": html_memory.watched(results),
+        "steps": [
+            (one.arm, [row.step for row in one.thinned(_TABLE_ROWS // len(series)).rows])
+            for one in series
+        ],
+        "requests": {arm.arm: parts.requests(keys, record, arm, most) for arm in results.arms},
+        "most_requests": most,
+        "readings": {arm.arm: parts.readings(keys, arm) for arm in results.arms},
+        "explanations": explanations(results),
+        "terms": _TERMS,
+        "environment": environment_rows(results.environment),
+        "requirements": _as_rows(environment.get("requirements"), ("key", "verdict")),
+        "config": values.config_text(keys.document["config"]),
+        "command": parts.repeat_command(record.started.command),
+        "numbered": values.unseen(record.started.command),
+        "gain_columns": _GAINS,
+    }
+
+
+def _as_rows(value: Any, needed: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Entries of a list from the log that have what is needed."""
+    rows = value if isinstance(value, list | tuple) else []
+    return [
+        {**row, "place": place}
+        for place, row in enumerate(rows)
+        if isinstance(row, dict) and all(row.get(n) for n in needed)
+    ]

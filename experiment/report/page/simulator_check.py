@@ -1,0 +1,67 @@
+"""An arm beside the simulator, drawn: blocks in use by step, the engine's and the simulator's."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from experiment.analysis.results import ArmResult, SimulatorCheck
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.html.charts import Width, both_widths
+from experiment.report.html.simulation_charts import stairs
+from experiment.report.html.svg import Scale, binary_ticks, decimal_ticks, drawing, line, path, text
+from experiment.text.messages import arm_message, message
+
+_HEIGHT = 180
+_MOST_ROWS = 24
+# Names of the two lines, in the order of their marks in the legend.
+LINES = ("simulator.recorded", "simulator.simulated")
+
+
+def check_chart(b: Bilingual, arm: ArmResult) -> Markup | None:
+    """Both lines over all steps; None where blocks were not compared."""
+    check = arm.simulator
+    if check is None or not check.curve or not check.usable_blocks:
+        return None
+    found = check
+    return both_widths(lambda width: _chart(b, arm.arm, found, width))
+
+
+def check_rows(arm: ArmResult) -> list[int]:
+    """Places of the curve's points that the table says: evenly spread, the first and the last."""
+    last = len(arm.simulator.curve) - 1 if arm.simulator else 0
+    return sorted({round(last * row / (_MOST_ROWS - 1)) for row in range(_MOST_ROWS)})
+
+
+def _chart(b: Bilingual, arm: str, check: SimulatorCheck, width: Width) -> Markup:
+    left, right = (50, 8) if width.narrow else (64, 20)
+    steps = [step for step, _, _ in check.curve]
+    x = Scale(steps[-1] + 1, left, width.pixels - right)
+    y = Scale(check.usable_blocks or 1, _HEIGHT, 12)
+    parts: list[Markup] = []
+    for tick in binary_ticks(y.top, 4):
+        parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
+        parts.append(text(b, x.start - 8, y(tick) + 4, f"{tick:,}", class_="t small end num tick"))
+    edges = [float(edge) for edge in (*steps, steps[-1] + 1)]
+    for index in range(len(LINES)):
+        corners = stairs(edges, [float(row[index + 1]) for row in check.curve])
+        # The second line is broken, so that the first is seen where both are the same.
+        style = f"series s{index}" + (" over" if index else "")
+        parts.append(path([(x(px), y(py)) for px, py in corners], class_=style))
+    parts += _axis(b, x)
+    return drawing(
+        b, f"simulator-{arm}-{width.name}", (width.pixels, _HEIGHT + 48),
+        message("simulator.chart.title", arm=arm_message(arm).model_dump()),
+        message("simulator.chart.desc"), parts, table=f"simulator-{arm}-data",
+        class_=f"chart {width.name}",
+    )  # fmt: skip
+
+
+def _axis(b: Bilingual, x: Scale) -> list[Markup]:
+    parts = [line(x.start, _HEIGHT, x.end, _HEIGHT, class_="axis")]
+    for tick in decimal_ticks(x.top, 5):
+        parts.append(line(x(tick), _HEIGHT, x(tick), _HEIGHT + 4, class_="axis"))
+        parts.append(text(b, x(tick), _HEIGHT + 18, f"{tick:,g}", class_="t small middle num tick"))
+    middle = (x.start + x.end) / 2
+    label = message("simulator.chart.steps")
+    parts.append(text(b, middle, _HEIGHT + 38, label, class_="t small soft middle"))
+    return parts

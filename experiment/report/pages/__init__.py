@@ -1,0 +1,1 @@
+"""Pages of other commands, and the index of all."""

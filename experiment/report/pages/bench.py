@@ -1,0 +1,40 @@
+"""A benchmark as a page: the tables that the console shows."""
+
+from __future__ import annotations
+
+from experiment.bench.data import FILE, BenchData
+from experiment.report.facts.bench import basis, conditions
+from experiment.report.facts.bench_tables import all_tables
+from experiment.report.facts.sourced import Teller
+from experiment.report.pages.tables import Told, tables_html
+from experiment.text import Translator
+from experiment.text.messages import Message, message
+
+PAGE = "bench.html"
+
+
+def bench_html(data: BenchData, lang: str) -> str:
+    """The page of a benchmark."""
+    return tables_html(lambda t: _told(t, data), lang, FILE, data.model_dump(mode="json"))
+
+
+def counted(data: BenchData) -> Message:
+    """How much was measured, and how many targets came out how."""
+    found = [target["verdict"] for target in data.targets]
+    met, missed = found.count("met"), found.count("not_met")
+    return message(
+        "bench.counted", arms=len({row.arm for row in data.rows}),
+        workloads=len({row.workload for row in data.rows}), rounds=len(data.rounds),
+        met=met, not_met=missed, open=len(found) - met - missed,
+    )  # fmt: skip
+
+
+def _told(t: Translator, data: BenchData) -> Told:
+    headline = Teller(t, {"headline": counted(data).model_dump()}).stored("headline")
+    return Told(
+        kicker=t("bench.title"),
+        headline=headline,
+        facts=basis(t, data),
+        tables=all_tables(t, data),
+        lists={t("bench.conditions"): conditions(t, data)},
+    )

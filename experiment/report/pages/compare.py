@@ -1,0 +1,190 @@
+"""Two runs side by side as one self-contained page in both languages, and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from experiment.compare.results import Comparison, Figure, Row, Side
+from experiment.experiments.found import param
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.compare import (
+    change_text,
+    counted,
+    moment,
+    place_words,
+    title,
+    verdict,
+)
+from experiment.report.facts.csv_text import csv_text
+from experiment.report.facts.keyed import Paths
+from experiment.report.facts.simulation_values import written
+from experiment.report.facts.texts import Words
+from experiment.report.html.embed import packed, safe_json
+from experiment.report.page.page import column_heads, page_assets, templates
+from experiment.text.messages import Message, message
+
+_COLUMNS = (
+    "id", "arm", "metric", "unit", "kind", "better", "left", "left_low", "left_high", "right",
+    "right_low", "right_high", "difference", "change", "improvement", "verdict", "reason",
+)  # fmt: skip
+
+
+_HERE_ALONE = "compare.reason.not_here"
+_HEADS = ("left", "right", "change", "verdict_column")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The rows of an arm, in a cell where there are cells.
+
+    ``same`` are those without change, ``apart`` those that cannot be compared, among them those of
+    an arm or cell that only one run has.
+    """
+
+    number: int
+    place: Words
+    arm: str
+    rows: list[Row]
+    same: list[Row]
+    apart: list[Row]
+
+
+def compare_html(comparison: Comparison, table: str, lang: str) -> str:
+    """The whole page; ``lang`` is what it shows until someone switches.
+
+    Args:
+        table: the text of ``compare.csv``, to be downloaded from the page.
+    """
+    b = Bilingual(lang)
+    keys = Paths(compare_document(comparison))
+    env = templates(b)
+    env.globals.update(
+        title=title,
+        n=lambda path, kind: b.words(keys.number(path, kind)),
+        said=lambda key, **paths: b.said(keys.said(key, **paths)),
+        stored=lambda path: b.words(keys.stored(path)),
+    )  # fmt: skip
+    context: dict[str, Any] = {
+        "lang": lang,
+        **page_assets(
+            stacked=column_heads(
+                b,
+                side=[message(f"compare.{name}") for name in _HEADS],
+                pair=[message("compare.left"), message("compare.right")],
+            )
+        ),
+        "patterns": "",
+        "began": moment(comparison.right),
+        "data": safe_json(
+            {
+                "name": "compare.json",
+                **comparison.model_dump(mode="json"),
+                "tables": {"compare.csv": packed(table)},
+            }
+        ),
+        "sides": [("left", comparison.left), ("right", comparison.right)],
+        "comparison": comparison,
+        "groups": _groups(comparison.rows),
+        "places": {row.id: place for place, row in enumerate(comparison.rows)},
+        "reasons": len(_reasons(comparison.rows)),
+        "sections": ["differences", "figures", "reading", "about"],
+        "kinds": _sides_kind(comparison.left),
+    }
+    page: str = env.get_template("compare.html.j2").render(context)
+    return page
+
+
+def compare_csv(comparison: Comparison) -> str:
+    """A row for each figure; unknown is empty."""
+    return csv_text(_COLUMNS, map(_cells, comparison.rows))
+
+
+def compare_document(comparison: Comparison) -> dict[str, Any]:
+    """What key paths of the page begin in: compare.json, and the words that are made of it."""
+    return comparison.model_dump(mode="json") | {
+        "headline": counted(comparison).model_dump(),
+        "when": {"left": moment(comparison.left), "right": moment(comparison.right)},
+        "words": [
+            {
+                "change": change_text(row),
+                "verdict": verdict(row).model_dump(),
+                "span": {"left": _span(row.left), "right": _span(row.right)},
+            }
+            for row in comparison.rows
+        ],
+        "reasons": [why.model_dump() for why in _reasons(comparison.rows)],
+        "groups": [
+            {
+                "same": len(group.same),
+                "apart": len(group.apart),
+                "place": param(group.place),
+            }
+            for group in _groups(comparison.rows)
+        ],
+    }
+
+
+def _groups(rows: Sequence[Row]) -> list[_Group]:
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.figure.place, row.figure.arm), []).append(row)
+    groups = [
+        _Group(
+            number, place_words(mine[0].figure), arm,
+            *([row for row in mine if _kept(row) == each] for each in ("open", "same", "apart")),
+        )
+        for number, ((_, arm), mine) in enumerate(found.items())
+    ]  # fmt: skip
+    # What there is to see comes first.
+    return sorted(groups, key=lambda group: (not group.rows, not group.same))
+
+
+def _cells(row: Row) -> list[Any]:
+    data = row.figure.model_dump(include={"arm", "metric", "unit", "kind", "better"})
+    data |= row.model_dump(include={"id", "difference", "change", "improvement", "verdict"})
+    data["reason"] = row.reason.key if row.reason else None
+    for name, figure in (("left", row.left), ("right", row.right)):
+        low, high = (figure.span if figure else None) or (None, None)
+        data |= {name: figure.value if figure else None, f"{name}_low": low,
+                 f"{name}_high": high}  # fmt: skip
+    return [data[name] for name in _COLUMNS]
+
+
+def _kept(row: Row) -> Literal["open", "same", "apart"]:
+    """Where a figure stands: open to see, or folded away with its like."""
+    if row.verdict == "same":
+        return "same"
+    absent = row.reason is not None and row.reason.key == _HERE_ALONE
+    return "apart" if absent or row.verdict == "not_comparable" else "open"
+
+
+def _reasons(rows: Sequence[Row]) -> list[Message]:
+    """Each reason once: the verdict, how many figures, the reason."""
+    found: dict[str, tuple[Row, int]] = {}
+    for row in rows:
+        if row.reason is not None:
+            key = row.verdict + row.reason.model_dump_json()
+            found[key] = (row, found[key][1] + 1 if key in found else 1)
+    return [
+        message(
+            "compare.why_told",
+            text=message(f"compare.verdict.{row.verdict}").model_dump(),
+            n=n,
+            reason=row.reason.model_dump() if row.reason else None,
+        )
+        for row, n in found.values()
+    ]
+
+
+def _sides_kind(left: Side) -> Message:
+    return message(f"compare.lead_{left.kind}")
+
+
+def _span(figure: Figure | None) -> str | None:
+    """The repeats of a time, from the smallest to the largest."""
+    if figure is None or figure.span is None or figure.kind == "count":
+        return None
+    low, high = (written(value, figure.unit) for value in figure.span)
+    return f"{low} … {high}"

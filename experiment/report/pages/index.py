@@ -1,0 +1,113 @@
+"""``reports/index.html``: the runs that lie beside each other, newest first, each with its verdict.
+
+It is made anew after each of them from the summaries alone: see
+:mod:`experiment.report.pages.index_entries`. Each entry names the file that it comes from in
+``data-file``, and its numbers name their place in that file in ``data-key``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from experiment.files.bounded_reading import is_replaceable
+from experiment.files.locks import DRAWING_S, held, turn
+from experiment.files.os_errors import writing
+from experiment.record.log import write_atomic
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.csv_text import csv_encoding
+from experiment.report.facts.keyed import Paths, Said
+from experiment.report.facts.values import excerpt
+from experiment.report.html.embed import safe_json
+from experiment.report.page.page import page_assets, templates
+from experiment.report.pages.index_entries import Entry, entries
+from experiment.text import Translator
+from experiment.text.errors import ExitCode
+
+INDEX_FILE = "index.html"
+# Only such a directory is ours to write into; a run may be told to lie anywhere.
+_NAME = "reports"
+_MARK = b'class="index-title"'  # in an index of any version
+# Below that nobody needs help to find a run.
+_FEW = 12
+_MOST_NAME = 160
+_KINDS = (
+    "run", "experiment", "simulation", "sweep", "compare", "claims", "paper", "bench",
+    "gpucheck", "unfinished", "unreadable",
+)  # fmt: skip
+_WAIT_S = 10.0
+
+
+def write_index(directory: Path, lang: str) -> Path | None:
+    """Write the index beside a run's directory; None where that is no ``reports`` directory.
+
+    A page of that name that is no index stays: a line on standard error says so.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if directory.resolve().parent.name != _NAME:
+        return None
+    reports = directory.parent
+    path = reports / INDEX_FILE
+    with turn(reports, _WAIT_S):  # else one that began earlier could leave out what came later
+        if not is_replaceable(path, lambda data: _MARK in data):
+            print(Translator(lang)("note.index_kept", path=str(path)), file=sys.stderr)
+            return None
+        write_atomic(path, index_html(entries(reports), lang))
+    return path
+
+
+def write_listed(directory: Path, texts: Mapping[str, str], lang: str) -> list[Path]:
+    """Write the files of a report by their names, and the index beside it; paths of all of them.
+
+    Raises:
+        UserError: one cannot be written, or another process has been writing there for a minute.
+    """
+    with writing(directory, ExitCode.UNWRITABLE):
+        directory.mkdir(parents=True, exist_ok=True)
+    with writing(directory, ExitCode.UNWRITABLE), held(directory, DRAWING_S):
+        for name, text in texts.items():
+            encoding = csv_encoding() if name.endswith(".csv") else "utf-8"
+            write_atomic(directory / name, text, encoding)
+        index = write_index(directory, lang)
+    return [*(directory / name for name in texts), *([index] if index else [])]
+
+
+def index_html(found: Sequence[Entry], lang: str) -> str:
+    """The page; ``lang`` is what it shows until someone switches."""
+    b = Bilingual(lang)
+    listed = {"reports": [_excerpt(one.name) for one in found]}
+    keys = Paths(listed)
+    env = templates(b)
+    env.globals.update(
+        place=_place,
+        verdict=lambda one: (
+            b.said(Said(one.verdict, one.key, "message")) if one.key else b.message(one.verdict)
+        ),
+        when=lambda one: b.said(Said(one.when, one.when_key, "date")),
+        said=lambda key, **paths: b.said(keys.said(key, **paths)),
+    )
+    env.filters.update(excerpt=_excerpt)
+    kinds = [kind for kind in _KINDS if any(one.kind == kind for one in found)]
+    page: str = env.get_template("index.html.j2").render(
+        lang=lang,
+        **page_assets(),
+        entries=found,
+        kinds=kinds if len(kinds) > 1 and len(found) > _FEW else [],
+        data=safe_json(listed),
+        patterns="",
+    )
+    return page
+
+
+def _place(*parts: str) -> str:
+    """A path as an address; a name may be of any bytes."""
+    return "/".join(quote(os.fsencode(part), safe="") for part in parts)
+
+
+def _excerpt(name: str) -> str:
+    return excerpt(name, _MOST_NAME)

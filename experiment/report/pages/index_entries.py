@@ -1,0 +1,251 @@
+"""What lies in a ``reports`` directory: an entry for each report, read from its summary alone.
+
+    reports/
+      20260102-1504/        a run: report.html and run.json, which holds the headline
+      sim-20260102-1604/    a simulation: report.html and sim.json
+      compare-20260102-…/   two runs side by side: compare.html and compare.json
+      claims-20260102-…/    the usual claims: claims.html and claims.json
+      paper-20260102-…/     the paper's numbers: paper.html and paper.json
+      bench/                a benchmark: bench.html and engine.json
+  gpucheck-20260102-…/  a check of the engine on a GPU: report.html and gpucheck.json
+      sweep-block-size/     a grid: sweep.html and summary.json
+      20260103-0902/        events.jsonl alone: a run that goes on, or was broken off
+
+A directory with none of these is left out, and one whose summary cannot be read is listed with
+that. Where a summary holds no time, that of its file counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, Literal
+
+from experiment.bench.data import FILE, BenchData
+from experiment.compare.results import Comparison
+from experiment.files.bounded_reading import MAX_JSON_BYTES, parse_json, read_bounded
+from experiment.gpucheck import result as gpucheck
+from experiment.record.log import EVENTS_FILE, RUN_FILE
+from experiment.record.simulation import SIM_FILE
+from experiment.report.facts import compare as compare_words
+from experiment.report.facts import paper as paper_facts
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.simulation_headline import headline
+from experiment.report.pages import (
+    bench as bench_page,
+)
+from experiment.report.pages import (
+    claims as claims_page,
+)
+from experiment.report.pages import (
+    paper as paper_page,
+)
+from experiment.report.pages import (
+    sweep as sweep_page,
+)
+from experiment.text import LANGUAGES
+from experiment.text.errors import UserError
+from experiment.text.messages import Message, message
+
+_PAGE = "report.html"
+# The first line of a log: the command and the config.
+_MOST_LINE = 1 << 20
+# A headline is a sentence; what is longer was not written by this program.
+_MOST_WORDS = 2000
+# In the config of a run that has not ended: nothing that anybody would look for.
+_ASKED = "auto"
+
+Kind = Literal[
+    "run", "experiment", "simulation", "sweep", "compare", "claims", "paper", "bench",
+    "gpucheck", "unfinished", "unreadable",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A report: where it lies, when it was made and what it found.
+
+    Attributes:
+        file: the summary that all this comes from.
+        key: path of the verdict in it; of a verdict that is made of it, ``headline``; None of one
+            that has no figures.
+        when_key: path of the time in it, or ``mtime``: that of the file itself.
+        page: None where none was drawn.
+    """
+
+    name: str
+    kind: Kind
+    wall_ns: int
+    offset_s: int
+    verdict: Message
+    status: str | None = None
+    subject: str | None = None
+    page: str | None = _PAGE
+    file: str = RUN_FILE
+    key: str | None = "headline"
+    when_key: str = "wall_ns"
+
+    @property
+    def when(self) -> str:
+        """Date and time where it was made."""
+        zone = timezone(timedelta(seconds=self.offset_s))
+        moment = datetime.fromtimestamp(self.wall_ns / 1e9, UTC).astimezone(zone)
+        return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def entries(reports: Path) -> list[Entry]:
+    """All reports of a directory, newest first."""
+    found = (_entry(path) for path in sorted(reports.iterdir()) if path.is_dir())
+    return sorted((e for e in found if e is not None), key=lambda e: (-e.wall_ns, e.name))
+
+
+def _entry(directory: Path) -> Entry | None:
+    for file, (page, read) in _READERS.items():
+        path = directory / file
+        if _is_file(path) and _is_file(directory / page):
+            return _read(path, page, read)
+    path = directory / EVENTS_FILE
+    return _read(path, None, _unfinished) if _is_file(path) else None
+
+
+def _is_file(path: Path) -> bool:
+    """False of what cannot be asked for, too."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+Reader = Callable[[str, Mapping[str, Any]], Entry]
+
+
+def _read(path: Path, page: str | None, read: Reader) -> Entry:
+    written = path.stat().st_mtime_ns
+    try:
+        text = read_bounded(path, MAX_JSON_BYTES) if page else _first_line(path)
+        entry = replace(read(path.parent.name, parse_json(text)), page=page, file=path.name)
+        if not entry.wall_ns:
+            when = {"wall_ns": written, "offset_s": _offset(written), "when_key": "mtime"}
+            entry = replace(entry, **when)  # type: ignore[arg-type]
+        _check(entry)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
+            RecursionError, UserError):  # fmt: skip
+        unread = message("index.unread" if page else "index.unread_log")
+        return Entry(
+            path.parent.name, "unreadable", written, _offset(written), unread, page=page,
+            file=path.name, key=None, when_key="mtime",
+        )  # fmt: skip
+    return entry
+
+
+def _first_line(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.readline(_MOST_LINE)
+
+
+def _check(entry: Entry) -> None:
+    """What cannot be written down is no better than what cannot be read.
+
+    Raises:
+        ValueError: a text that no summary of ours holds.
+    """
+    b = Bilingual(LANGUAGES[0])
+    told = [b.plain(lang, entry.verdict) for lang in LANGUAGES]
+    if not entry.when or max(map(len, told)) > _MOST_WORDS:
+        raise ValueError(entry.name)
+    for text in (*told, str(entry.subject)):
+        text.encode()
+
+
+def _offset(wall_ns: int) -> int:
+    """Seconds that this place is ahead of UTC at that time."""
+    there = datetime.fromtimestamp(wall_ns / 1e9, UTC).astimezone().utcoffset()
+    return int(there.total_seconds()) if there else 0
+
+
+def _run(name: str, data: Mapping[str, Any]) -> Entry:
+    results = data["results"]
+    kind: Kind = "experiment" if results.get("experiment") else "run"
+    return Entry(
+        name, kind, int(data["wall_ns"]), int(data.get("utc_offset_s") or 0),
+        Message.model_validate(results["headline"]), str(results["status"]),
+        _subject(data["config"]), key="results.headline",
+    )  # fmt: skip
+
+
+def _unfinished(name: str, data: Mapping[str, Any]) -> Entry:
+    """Of the first line of a log."""
+    if data["event"] != "run_started":
+        raise ValueError(name)
+    return Entry(
+        name, "unfinished", int(data["wall_ns"]), int(data["utc_offset_s"]),
+        message("index.no_report"), None, _subject(data["config"]), key=None,
+    )  # fmt: skip
+
+
+def _subject(config: Mapping[str, Any]) -> str:
+    model = config.get("model") or {}
+    parts = (model.get("name"), model.get("dtype"), (config.get("run") or {}).get("device"))
+    return " · ".join(str(part) for part in parts if part and part != _ASKED)
+
+
+def _simulation(name: str, data: Mapping[str, Any]) -> Entry:
+    return Entry(
+        name, "simulation", int(data["wall_ns"]), int(data["utc_offset_s"]), headline(data)
+    )
+
+
+def _sweep(name: str, data: Mapping[str, Any]) -> Entry:
+    return Entry(name, "sweep", 0, 0, sweep_page.counted(data), None, sweep_page.subject(data))
+
+
+def _compare(name: str, data: Mapping[str, Any]) -> Entry:
+    found = Comparison.model_validate(data)
+    return Entry(
+        name, "compare", 0, 0, compare_words.counted(found), None,
+        f"{found.left.name} → {found.right.name}",
+    )  # fmt: skip
+
+
+def _claims(name: str, data: Mapping[str, Any]) -> Entry:
+    verdicts = [str(claim["verdict"]) for claim in data["claims"]]
+    return Entry(name, "claims", 0, 0, claims_page.counted(verdicts))
+
+
+def _paper(name: str, data: Mapping[str, Any]) -> Entry:
+    return Entry(name, "paper", 0, 0, paper_facts.counted(data))
+
+
+def _bench(name: str, data: Mapping[str, Any]) -> Entry:
+    found = BenchData.model_validate(data)
+    began = datetime.fromisoformat(found.started)
+    ahead = began.utcoffset()
+    seconds = int(ahead.total_seconds()) if ahead else 0
+    model = found.model
+    subject = " · ".join(str(model[key]) for key in ("name", "dtype") if model.get(key))
+    return Entry(
+        name, "bench", int(began.timestamp() * 1e9), seconds, bench_page.counted(found), None,
+        subject, when_key="started",
+    )  # fmt: skip
+
+
+def _gpucheck(name: str, data: Mapping[str, Any]) -> Entry:
+    found = gpucheck.GpuCheck.model_validate(data)
+    return Entry(
+        name, "gpucheck", found.wall_ns, found.utc_offset_s, found.headline, None,
+        found.device_name, key="headline",
+    )  # fmt: skip
+
+
+_READERS: Mapping[str, tuple[str, Reader]] = {
+    RUN_FILE: (_PAGE, _run),
+    SIM_FILE: (_PAGE, _simulation),
+    "compare.json": ("compare.html", _compare),
+    "claims.json": (claims_page.PAGE, _claims),
+    "paper.json": (paper_page.PAGE, _paper),
+    FILE: (bench_page.PAGE, _bench),
+    gpucheck.FILE: (gpucheck.PAGE, _gpucheck),
+    sweep_page.FILE: (sweep_page.PAGE, _sweep),
+}

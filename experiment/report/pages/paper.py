@@ -1,0 +1,54 @@
+"""The paper's numbers beside ours as a page."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from experiment.report.facts.bench_tables import Cells
+from experiment.report.facts.paper import (
+    Data,
+    claim_cells,
+    fitted_lines,
+    paper_document,
+    place_in_paper,
+)
+from experiment.report.facts.sourced import Teller
+from experiment.report.pages.tables import Told, tables_html
+from experiment.text import Translator
+
+PAGE = "paper.html"
+_COLUMNS = ("claim", "paper", "ours", "tolerance", "verdict")
+
+
+def paper_html(data: Data, lang: str) -> str:
+    """The page of what ``paper.json`` holds."""
+    return tables_html(lambda t: paper_told(t, data), lang, "paper.json", data)
+
+
+def paper_told(t: Translator, data: Data) -> Told:
+    """What the page says in one language."""
+    k = Teller(t, paper_document(data))
+    tables = [
+        Cells(
+            place_in_paper(k, claims[0]),
+            [t(f"paper.column_{name}") for name in _COLUMNS],
+            [claim_cells(k, claim) for claim in claims],
+            left=(0, 4),
+        )
+        for claims in _by_source(data)
+    ]
+    return Told(
+        kicker=t("paper.title"),
+        headline=k.stored("headline"),
+        facts=[k.said("paper.about", n="length seeds"), t("paper.marks")],
+        tables=tables,
+        lists={
+            t("paper.fitted_title"): fitted_lines(k, data),
+            t("paper.unchecked_title"): [t(f"paper.unchecked_{key}") for key in data["unchecked"]],
+        },
+    )
+
+
+def _by_source(data: Data) -> list[list[Data]]:
+    found = groupby(data["claims"], lambda claim: claim["source"])
+    return [list(claims) for _, claims in found]

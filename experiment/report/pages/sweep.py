@@ -1,0 +1,179 @@
+"""A sweep as a page, and what it is made of: a CSV of all cells, and the same as JSON.
+
+cells ─► summary.csv      every cell, every measure
+      ─► summary.json     what the page shows: the first cells, how many there are, and the lines
+      ─► sweep.html       charts of all cells; the settings that differ, and what came of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiment import __version__
+from experiment.report.facts.bench_tables import Cells
+from experiment.report.facts.csv_text import csv_text
+from experiment.report.facts.sourced import Teller
+from experiment.report.html.embed import packed
+from experiment.report.pages.simulation import policy_message
+from experiment.report.pages.sweep_chart import axis_name, setting, setting_kind, sweep_charts
+from experiment.report.pages.sweep_lines import sweep_lines
+from experiment.report.pages.tables import Told, tables_html
+from experiment.text import Translator
+from experiment.text.messages import Message, message
+from experiment.workload.kvsim_errors import cell_message
+
+TABLE, FILE, PAGE = "summary.csv", "summary.json", "sweep.html"
+# A grid may have a million cells: the page shows the first, the table has all.
+MOST_CELLS = 400
+# Of them the charts tell the most; the rest can be unfolded.
+_OPEN_ROWS = 24
+_MOST_TABLE = 400_000  # of the packed table
+_MEASURES = {
+    "live": ("live_percent", "fixed.1:%"),
+    "running": ("running_busy_mean", "fixed.2"),
+    "preemptions": ("preemptions", "fixed.0"),
+    "latency": ("latency_p50_s", "fixed.2:s"),
+    "rate": ("requests_per_s", "fixed.2"),
+}
+
+_PARAMS = "error_params"
+
+Row = Mapping[str, Any]
+
+
+def sweep_data(rows: Sequence[Row]) -> dict[str, Any]:
+    """What summary.json holds: how many cells there are, the first of them, and lines of all."""
+    return {
+        "version": __version__,
+        "count": len(rows),
+        "refused": sum(row["error"] is not None for row in rows),
+        "varied": varied(rows),
+        "lines": sweep_lines(rows, varied(rows)),
+        "cells": [_cell(row) for row in rows[:MOST_CELLS]],
+    }
+
+
+def _cell(row: Row) -> dict[str, Any]:
+    """Of a cell that cannot be simulated, why."""
+    why = None if row["error"] is None else refusal(row).model_dump()
+    return {**{name: value for name, value in row.items() if name != _PARAMS}, "why": why}
+
+
+def refusal(row: Row) -> Message:
+    """Why a cell cannot be simulated."""
+    return message("sweep.refused", why=_why(row).model_dump())
+
+
+def _why(row: Row) -> Message:
+    return cell_message(row["error"], row[_PARAMS] or {}, row)
+
+
+def sweep_csv(rows: Sequence[Row]) -> str:
+    """One line for each cell in the order of the grid; unknown is empty."""
+    columns = [name for name in rows[0] if name != _PARAMS]
+    return csv_text(columns, ([row.get(name) for name in columns] for row in rows))
+
+
+def varied(rows: Sequence[Row]) -> list[str]:
+    """Axes of which the cells have more than one value."""
+    from kvsim.sweep import AXES
+
+    return [name for name in AXES if len({row[name] for row in rows}) > 1]
+
+
+def subject(data: Mapping[str, Any]) -> str:
+    """Model and GPU, where all cells share them."""
+    known = [name for name in ("model", "gpu") if name not in data["varied"]]
+    return " · ".join(str(data["cells"][0][name]) for name in known)
+
+
+def counted(data: Mapping[str, Any]) -> Message:
+    """How many cells there are, and how many of them could not be simulated."""
+    cells, refused = int(data["count"]), int(data["refused"])
+    if not refused:
+        return message("sweep.all_done", cells=cells)
+    return message("sweep.done", cells=cells, refused=refused)
+
+
+def sweep_html(data: Mapping[str, Any], table: str, lang: str) -> str:
+    """The page of what ``summary.json`` holds; ``table`` is offered for download with it."""
+    made = packed(table)
+    tables = {TABLE: made} if len(made) <= _MOST_TABLE else {}
+    kinds = {name: kind for name, (_, kind) in _MEASURES.items()}
+    return tables_html(
+        lambda t: _told(t, data), lang, FILE, data, tables, lambda b: sweep_charts(b, data, kinds)
+    )
+
+
+def sweep_document(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What key paths of the page begin in: summary.json, and the sentences made of it."""
+    return {
+        **data,
+        "headline": counted(data).model_dump(),
+        "same": same(data).model_dump(),
+        "more": data["count"] - len(data["cells"]),
+    }
+
+
+def same(data: Mapping[str, Any]) -> Message:
+    """Settings that all cells share."""
+    from kvsim.sweep import AXES
+
+    first = data["cells"][0]
+    shared = [name for name in AXES if name not in data["varied"] and first[name] is not None]
+    if not shared:
+        return message("sweep.nothing_same")
+    text = _shared(shared[0], first)
+    for name in shared[1:]:
+        one, other = text.model_dump(), _shared(name, first).model_dump()
+        text = message("compare.listed", one=one, other=other)
+    return message("sweep.same", settings=text.model_dump())
+
+
+def _shared(name: str, cell: Row) -> Message:
+    return message(
+        "sweep.setting", axis=axis_name(name).model_dump(), value=setting(name, cell[name])
+    )
+
+
+def _told(t: Translator, data: Mapping[str, Any]) -> Told:
+    k = Teller(t, sweep_document(data))
+    axes = data["varied"] or ["policy"]
+    more = [k.said("sweep.more", n="more", path=f"'{TABLE}")] if k.value("more") else []
+    table = Cells(
+        t("sweep.cells"),
+        [_head(t.message(axis_name(name))) for name in axes]
+        + [t(f"sweep.column_{name}") for name in _MEASURES],
+        [_row(k, axes, row) for row in data["cells"]],
+        left=tuple(range(len(axes))),
+        notes=more,
+        open_rows=_OPEN_ROWS,
+        more=k.said("sweep.folded", n=f"length cells - {_OPEN_ROWS}"),
+        printed=k.said("sweep.more", n=f"count - {_OPEN_ROWS}", path=f"'{TABLE}"),
+    )
+    policies = dict.fromkeys(row["policy"] for row in data["cells"])
+    return Told(
+        kicker=t("sweep.name"),
+        headline=k.stored("headline"),
+        facts=[k.stored("same"), t("sweep.reading")],
+        tables=[table],
+        lists={
+            t("sweep.policies"): [
+                t("sweep.policy", name=name, text=t.message(policy_message(name)))
+                for name in policies
+            ]
+        },
+    )
+
+
+def _head(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _row(k: Teller, axes: Sequence[str], row: Row) -> list[str]:
+    at = f"cells[{row['id']}]"
+    given = [k.number(f"{at}.{name}", setting_kind(name, row[name])) for name in axes]
+    if row["error"] is not None:
+        return [*given, k.stored(f"{at}.why")]
+    return [*given, *[k.number(f"{at}.{name}", kind) for name, kind in _MEASURES.values()]]

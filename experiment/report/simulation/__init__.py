@@ -1,1 +1,0 @@
-"""Reporters of simulations and plans: readers of ``sim.json`` and nothing else."""
