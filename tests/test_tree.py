@@ -6,12 +6,17 @@ import ast
 import re
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from guide_pages import ROOT
+
+from experiment.config.schema import ExperimentConfig
 
 FUNCTION_LINES = 60
 PACKAGES = ("experiment", "kvsim")
@@ -46,6 +51,37 @@ def test_no_function_is_long_without_a_reason() -> None:
         and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES
     }
     assert long <= LONG_FUNCTIONS.keys()
+
+
+def named_by_strings(path: Path) -> set[str]:
+    """Modules, and functions behind a colon, that a file names in strings alone."""
+    keys = {*ExperimentConfig.model_fields, "csv"}  # of a config, and a file's name
+    texts = (
+        node.value
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    found = {t for t in texts if re.fullmatch(r"(experiment|kvsim)(\.[a-z_]+)+(:\w+)?", t)}
+    return {one for one in found if one.split(".")[1].partition(":")[0] not in keys}
+
+
+def test_modules_that_are_named_by_strings_exist_and_keep_the_layers() -> None:
+    """What child processes run and where commands are: neither an import nor a contract shows."""
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = config["tool"]["importlinter"]["contracts"]
+    layers = next(c["layers"] for c in contracts if c.get("containers") == ["experiment"])
+    rank = {name: k for k, layer in enumerate(layers) for name in layer.split(" | ")}
+    seen = 0
+    for path in sources(*PACKAGES):
+        for entry in named_by_strings(path):
+            module, _, function = entry.partition(":")
+            assert find_spec(module), entry
+            assert not function or callable(getattr(import_module(module), function)), entry
+            own, named = name(path).split("/")[1], module.split(".")[1]
+            if own in rank and named in rank:
+                assert rank[own] <= rank[named], (name(path), entry)
+                seen += 1
+    assert seen > 20
 
 
 def test_every_file_says_in_its_first_line_what_it_is_for() -> None:

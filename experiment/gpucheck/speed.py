@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from experiment.bench.limits import read_rate
+from experiment.children.limits import read_rate
 from experiment.engine.attention.interface import ATTENTION
 from experiment.engine.cuda.decode_graphs import Capture, cuda_capture
 from experiment.engine.kv_pool import KVPool

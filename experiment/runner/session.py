@@ -256,8 +256,8 @@ class Session:
         return None if ended_well else self._failure(arm, end)
 
     def measure_limits(self, task: dict[str, Any], config: Config) -> MachineLimits | None:
-        """Run :mod:`experiment.bench.limits`; None, and the reason in the log, where it failed."""
-        module = "experiment.bench.limits"
+        """Run ``children.limits``; None, and the reason in the log, where it failed."""
+        module = "experiment.children.limits"
         end = self._run("limits", module, task, _PROBE_TIMEOUT_S, None, config)
         limits = end.get(MachineLimits)
         if limits is None or not end.ok:

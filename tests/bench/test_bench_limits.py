@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiment.bench.limits import (
+from experiment.bench.shares import fastest
+from experiment.children.limits import (
     _packed_product,
     _read_bytes,
     matrix_rate,
     model_size,
     read_rate,
 )
-from experiment.bench.shares import fastest
 from experiment.events import MachineLimits
 from experiment.model.builtin import build_model
 
@@ -25,7 +25,9 @@ CPU = torch.device("cpu")
 def test_rates_are_of_the_bytes_and_operations_that_were_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("experiment.bench.limits._best_s", lambda work, device: work() is None or 2)
+    monkeypatch.setattr(
+        "experiment.children.limits._best_s", lambda work, device: work() is None or 2
+    )
     assert read_rate(CPU, torch.float32, 1 << 20) == (1 << 20) / 2
     assert matrix_rate(CPU, torch.float32, 64) == 2 * 64**3 / 2
 
@@ -46,7 +48,7 @@ def test_the_best_of_several_tries_and_of_both_libraries_counts(
     times = [tries for way in (plain, packed) for tries in (5, way, 9, way + 1, 7, 6, 8)]
     now = chain.from_iterable((10 * i, 10 * i + took) for i, took in enumerate(times))
     monkeypatch.setattr("time.perf_counter", lambda: next(now))
-    monkeypatch.setattr("experiment.bench.limits._packed_product", lambda a: lambda: a)
+    monkeypatch.setattr("experiment.children.limits._packed_product", lambda a: lambda: a)
     assert matrix_rate(CPU, torch.float32, 8) == 2 * 8**3 / best
 
 

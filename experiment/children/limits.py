@@ -1,4 +1,4 @@
-"""What the machine does at best: ``python -m experiment.bench.limits``, with the arms' threads.
+"""What the machine does at best: ``python -m experiment.children.limits``, with the arms' threads.
 
     decode    reads every weight and all K and V for a token each      ─► memory bandwidth
     prefill   multiplies hundreds of rows with every weight            ─► matrix rate
