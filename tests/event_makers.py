@@ -29,7 +29,7 @@ from kvsim.accounting.ledger import Ledger, PoolShape
 from kvsim.contiguous.planners import StaticBatchPlanner
 from kvsim.core.blocks import BlockPool
 from kvsim.core.scheduler import Request, Scheduler
-from kvsim.core.step import FinishReason, StepPlan, plan_to_json
+from kvsim.core.step import FinishReason, StepPlan
 
 SLOT_BYTES = 4
 BUDGET = 16 * SLOT_BYTES
@@ -108,7 +108,7 @@ def arm_events(
         events.append(
             Step(
                 t_ns=(index + 1) * second, started_ns=index * second, arm=arm,
-                plan=plan_to_json(plan), written_slots=ledger.written_slots,
+                plan=plan, written_slots=ledger.written_slots,
             )
         )  # fmt: skip
         if index % every:

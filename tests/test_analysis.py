@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -36,10 +37,12 @@ from experiment.events import (
     Stage,
     Step,
     Usage,
+    decode,
 )
 from experiment.replay.arm_events import split_by_arm
 from experiment.replay.timeline import timeline
 from experiment.text.messages import message
+from kvsim.core.step import Chunk, StepPlan
 
 
 def results(events: list[Event]) -> dict[str, ArmResult]:
@@ -171,14 +174,22 @@ def test_a_picture_with_a_table_too_few_is_a_problem() -> None:
     assert problem_keys(events, PAGED) == ["problem.replay"]
 
 
-@pytest.mark.parametrize("plan", [{}, {"step": 1, "chunks": [[9, 0, 1, 1]]}, {"step": "x"}])
-def test_a_damaged_plan_is_a_problem_and_the_rows_before_it_stand(plan: dict[str, Any]) -> None:
+def test_a_plan_of_a_request_that_holds_nothing_is_a_problem_and_the_rows_before_it_stand() -> None:
+    plan = StepPlan(1, chunks=(Chunk(9, 0, 1, True),))
     events = changed(whole_run(), Step, lambda e: e.model_copy(update={"plan": plan}), BATCH, nth=1)
     arm = results(events)[BATCH]
     assert [problem.key for problem in arm.problems] == ["problem.replay"]
     assert arm.problems[0].params["step"] == 1
     assert arm.peak is not None
     assert arm.peak.step == 0
+
+
+@pytest.mark.parametrize("plan", [{}, {"step": "x"}, {"step": 1, "chunks": [[9, 0]]}])
+def test_a_line_with_a_damaged_plan_is_no_event(plan: dict[str, Any]) -> None:
+    line = {"t_ns": 1, "event": "step", "arm": "paged", "started_ns": 0}
+    assert isinstance(decode(json.dumps(line | {"plan": {"step": 1}})), Step)
+    with pytest.raises(ValueError, match="step plan"):
+        decode(json.dumps(line | {"plan": plan}))
 
 
 def test_a_lost_step_is_a_problem() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ def test_our_engine_is_met_block_for_block_and_padded_batches_are_not_asked() ->
 
 def test_a_plan_of_ours_that_is_another_one_is_named() -> None:
     def one_more(step: Step) -> Step:
-        return step.model_copy(update={"plan": {**step.plan, "waiting": 1}})
+        return step.model_copy(update={"plan": replace(step.plan, waiting=1)})
 
     found = check(changed(whole_run(), Step, one_more, PAGED, 2), PAGED)
     assert (found.agrees, found.equal_steps) == (False, 2)

@@ -45,7 +45,6 @@ from experiment.replay.timeline import (
 )
 from experiment.text.messages import Message, message
 from kvsim.core.request import final_tokens
-from kvsim.core.step import plan_from_json
 from kvsim.sizing.geometry import requests_that_fit
 
 
@@ -77,10 +76,6 @@ def _simulator(
         return None
     if workload is None or events.pool is None:
         return None
-    try:
-        plans = [plan_from_json(step.plan) for step in events.steps]
-    except ValueError:
-        return None  # the replay of the plans says so among the arm's problems
     return check_simulator(
         RecordedArm(
             arm=events.arm,
@@ -88,7 +83,8 @@ def _simulator(
             workload=workload,
             pool=events.pool,
             shape=pool_shape(events.pool),
-            plans=plans,
+            plans=[step.plan for step in events.steps],
+            held=[row.held_blocks for row in timeline(events)[0]],
             tokens={request.request: request.tokens for request in events.requests},
             arrivals={r.request: r.arrival_step or 0 for r in events.requests},
             engine=events.engine,

@@ -44,7 +44,8 @@ class RecordedArm:
 
     Attributes:
         config: of the whole run, as it was recorded.
-        plans: all of them, checked against each other before.
+        plans: all of them.
+        held: blocks that requests held after each, up to the first that contradicts those before.
         tokens: that each request generated, by request id.
         arrivals: of requests that came later, the first step that could know of them.
     """
@@ -55,6 +56,7 @@ class RecordedArm:
     pool: PoolReserved
     shape: PoolShape
     plans: Sequence[StepPlan]
+    held: Sequence[int]
     tokens: Mapping[int, Sequence[int]]
     arrivals: Mapping[int, int]
     engine: EngineReported | None
@@ -139,8 +141,11 @@ def _by_step(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
         )
         for one in recorded.workload.requests
     ]
+    if len(recorded.held) < len(recorded.plans):
+        raise ReplayError(f"step {len(recorded.held)} contradicts those before it")
     shape = recorded.shape
-    found = occupancy(recorded.plans, asked, shape, shape.engine_blocks, limits)
+    preempted = sum(len(plan.preempted) for plan in recorded.plans)
+    found = occupancy(recorded.held, preempted, asked, shape, shape.engine_blocks, limits)
     return _measured(found, len(recorded.plans))
 
 

@@ -47,7 +47,7 @@ from experiment.text.messages import message
 from experiment.workload.first_prompts import are_due
 from experiment.workload.request_times import RequestTimes
 from kvsim.accounting.ledger import PoolShape
-from kvsim.core.step import StepPlan, plan_to_json
+from kvsim.core.step import StepPlan
 
 
 class ArmRun:
@@ -230,7 +230,7 @@ class ArmRun:
                 Step(
                     t_ns=ended,
                     arm=self.task.arm,
-                    plan=plan_to_json(plan),
+                    plan=plan,
                     started_ns=ended - took,
                     written_slots=picture.written_slots,
                 )

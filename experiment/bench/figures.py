@@ -18,7 +18,6 @@ from experiment.bench.useful import each_work
 from experiment.events import RequestFinished, Step, WorkloadReady
 from experiment.replay.step_rows import StepRow
 from experiment.text.messages import Message, message
-from kvsim.core.step import plan_from_json
 
 # Between the two clocks that each step reads, and before the first step, another program may hold
 # the core for a moment. To claim less than the steps took would make an arm faster than it was, and
@@ -36,7 +35,7 @@ def believed_seconds(
     claimed: float | None, steps: Sequence[Step]
 ) -> tuple[float | None, Message | None]:
     """The arm's seconds if the steps in the log bear them out; else None and the problem."""
-    computed = [step for step in steps if step.plan.get("chunks")]
+    computed = [step for step in steps if step.plan.chunks]
     if claimed is None or not computed:
         return None, message("bench.problem.no_steps")
     busy = sum(step.t_ns - step.started_ns for step in computed) / 1e9
@@ -82,7 +81,7 @@ def decode_step(steps: Sequence[Step]) -> dict[str, Any]:
     """Steps in which as many requests as ever decode, and nothing else is computed."""
     times: dict[int, list[float]] = {}
     for step in steps:
-        plan = plan_from_json(step.plan)
+        plan = step.plan
         if plan.chunks and all(chunk.count == 1 and chunk.samples for chunk in plan.chunks):
             seconds = (step.t_ns - step.started_ns) / 1e9
             times.setdefault(len(plan.chunks), []).append(seconds)

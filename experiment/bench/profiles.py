@@ -14,7 +14,6 @@ from statistics import median
 
 from experiment.events import Step, StepProfile
 from experiment.record.log import Record
-from kvsim.core.step import plan_from_json
 
 
 class Profile(StepProfile):
@@ -50,7 +49,7 @@ def _plain_ms(profile: StepProfile, steps: Sequence[Step]) -> list[float]:
     """Milliseconds of the steps behind the profiled ones that are of the same kind."""
     times = []
     for step in steps:
-        chunks = plan_from_json(step.plan).chunks if step.started_ns > profile.t_ns else ()
+        chunks = step.plan.chunks if step.started_ns > profile.t_ns else ()
         decodes = all(chunk.count == 1 and chunk.samples for chunk in chunks)
         if decodes and len(chunks) == profile.requests:
             times.append((step.t_ns - step.started_ns) / 1e6)

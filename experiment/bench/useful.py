@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from experiment.events import Step
-from kvsim.core.step import Chunk, plan_from_json
+from kvsim.core.step import Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def each_work(steps: Iterable[Step]) -> Iterator[StepWork]:
     computed: dict[int, int] = {}
     ended: set[int] = set()
     for step in steps:
-        plan = plan_from_json(step.plan)
+        plan = step.plan
         ended.update(finish.request for finish in plan.finished)
         chunks = tuple(chunk for chunk in plan.chunks if chunk.request not in ended)
         if chunks:

@@ -9,6 +9,7 @@ arm.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from experiment.analysis.conclusions import reading_notes
@@ -39,7 +40,7 @@ def render(directory: Path, lang: str, ascii_only: bool, details: bool = False) 
         UserError: there is no run of this schema version, or it contradicts itself.
     """
     with held(directory, DRAWING_S):
-        record = read_record(directory)
+        record = replace(read_record(directory), is_drawn=True)
         console = (ConsoleReporter if details else BriefReporter)(lang, ascii_only)
         for note in reading_notes(record):
             console.warn(note)
@@ -70,7 +71,8 @@ def draw(
             Or another process has been writing into the directory for a minute.
     """
     with held(directory, DRAWING_S):
-        return _draw(read_record(directory, own=ended), console, lang, summarise, ended)
+        record = replace(read_record(directory, own=ended), is_drawn=True)
+        return _draw(record, console, lang, summarise, ended)
 
 
 def _draw(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, TypeAdapter
 
 from experiment.events.base import EventBase, Name, share_fields_set
 from experiment.events.engine import (
@@ -52,6 +52,7 @@ from experiment.events.workload import (
     WorkloadRequest,
 )
 from experiment.text.messages import Message
+from kvsim.core.step import StepPlan, plan_from_json, plan_to_json
 
 SCHEMA_VERSION = 3  # 2: a run may have been resumed; 3: arms of several cells take turns
 OLDEST_SCHEMA = 1  # read as it is: what came later is additions
@@ -159,8 +160,18 @@ class PoolReserved(EventBase):
         return self.block_bytes / self.block_size
 
 
+def _plan(value: Any) -> StepPlan:
+    return value if isinstance(value, StepPlan) else plan_from_json(value)
+
+
+# In the log an object of rows; what a later version adds stands behind a row or under a new name.
+LoggedPlan = Annotated[
+    StepPlan, PlainValidator(_plan), PlainSerializer(plan_to_json, return_type=dict[str, Any])
+]
+
+
 class Step(EventBase):
-    """A step was executed. ``plan`` is :func:`kvsim.core.step.plan_to_json`.
+    """A step was executed: ``plan``, written as :func:`kvsim.core.step.plan_to_json` does.
 
     ``t_ns`` is when it had ended, and ``started_ns`` lies as long before as it took on the arm's
     clock: that stands still while somebody measures, so it really began so much earlier as the arm
@@ -171,7 +182,7 @@ class Step(EventBase):
 
     event: Literal["step"] = "step"
     arm: Name
-    plan: dict[str, Any]
+    plan: LoggedPlan
     started_ns: int
     written_slots: int | None = None
 

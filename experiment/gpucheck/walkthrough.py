@@ -58,11 +58,12 @@ def arm_checks(path: Path) -> list[Check]:
 
 
 def _arm_check(arm: dict[str, Any]) -> Check:
-    """Whether an arm finished and its log contradicts nothing."""
+    """Whether an arm finished and its log contradicts nothing; a skipped one is not judged."""
     named = {"arm": arm_message(arm["arm"]).model_dump()}
     problem = arm["reason"] or next(iter(arm["problems"]), None)
     if problem is None and arm["status"] == "finished":
         text = message("gpucheck.walkthrough.finished", **named)
         return Check(check=f"arm.{arm['arm']}", passed=True, text=text)
     text = message("gpucheck.walkthrough.problem", reason=problem, **named)
-    return Check(check=f"arm.{arm['arm']}", passed=False, text=text)
+    passed = None if arm["status"] == "skipped" else False
+    return Check(check=f"arm.{arm['arm']}", passed=passed, text=text)

@@ -148,7 +148,9 @@ class Record:
     ``damaged_lines`` counts lines that are no events (a crash can cut the last one), ``cut_lines``
     those of them behind which the run was resumed: what stood there ran again.
     ``changed_files`` are those that are no longer as they were when ``run.json`` was written,
-    and that file itself where it is damaged.
+    and that file itself where it is damaged. ``is_drawn``: a report is drawn of it, so that who
+    replays it makes frames for the player, too. ``memo`` is what readers have worked out of the
+    events, once.
     """
 
     directory: Path
@@ -157,6 +159,8 @@ class Record:
     summary: dict[str, Any] = field(default_factory=dict)
     changed_files: tuple[str, ...] = ()
     cut_lines: int = 0
+    is_drawn: bool = False
+    memo: dict[str, object] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def of(self, kind: type[T]) -> list[T]:
         """Events of one type, in order."""

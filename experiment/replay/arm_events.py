@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from experiment.config.arm_order import by_ladder
@@ -75,6 +75,9 @@ class ArmEvents:
     packed: WeightsPacked | None
     profile_run: ProfileRun | None
     second_part: SecondPartRun | None
+    is_drawn: bool = False
+    # What readers have worked out of them, once.
+    memo: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
 
 
 def arms_of(record: Record) -> list[ArmEvents]:
@@ -83,16 +86,21 @@ def arms_of(record: Record) -> list[ArmEvents]:
 
 
 def split_by_arm(record: Record) -> list[ArmEvents]:
-    """Sort the log by arm; the stages before any arm are left out."""
+    """Sort the log by arm, once; the stages before any arm are left out."""
+    known = record.memo.get("arms")
+    if isinstance(known, list):
+        return list(known)
     grouped: dict[str, list[object]] = defaultdict(list)
     for event in record.events:
         arm = getattr(event, "arm", None)
         if arm is not None and arm not in PREPARATION:
             grouped[arm].append(event)
-    return [_arm_events(arm, events) for arm, events in grouped.items()]
+    made = [_arm_events(arm, events, record.is_drawn) for arm, events in grouped.items()]
+    record.memo["arms"] = made
+    return list(made)
 
 
-def _arm_events(arm: str, events: list[object]) -> ArmEvents:
+def _arm_events(arm: str, events: list[object], is_drawn: bool) -> ArmEvents:
     def of(kind: type[T]) -> list[T]:
         return [event for event in events if isinstance(event, kind)]
 
@@ -126,6 +134,7 @@ def _arm_events(arm: str, events: list[object]) -> ArmEvents:
         packed=last(WeightsPacked),
         profile_run=last(ProfileRun),
         second_part=last(SecondPartRun),
+        is_drawn=is_drawn,
     )
 
 

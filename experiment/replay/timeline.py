@@ -1,4 +1,6 @@
-"""Steps of an arm from its logged plans: where every slot stood after each, and on average.
+"""One pass over an arm's plans: where every slot stood after each, and what reports draw.
+
+    plan ─► Ledger.apply ─► row, picture of the peak, frame for the player
 
 The plans are replayed by kvsim's ledger; key frames and counts over the tensors are held against
 it, so that a log that contradicts itself is noticed.
@@ -8,40 +10,174 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from experiment.events import Keyframe, PoolReserved, Step
 from experiment.events.base import share_fields_set
 from experiment.replay.arm_events import ArmEvents
+from experiment.replay.frames import Frame, FrameRecorder, frame_size
 from experiment.replay.step_rows import SlotFigures, StepRow
 from experiment.text.messages import Message, message
-from kvsim.accounting.ledger import Ledger, PoolShape, ReplayError, SlotCounts, SlotState
-from kvsim.core.step import GIVES_BACK, OpKind, StepPlan, plan_from_json
+from kvsim.accounting.ledger import (
+    Holder,
+    Ledger,
+    PoolShape,
+    ReplayError,
+    SlotCounts,
+    SlotState,
+)
+from kvsim.core.step import GIVES_BACK, OpKind, StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Who holds which blocks after one step; ``cached`` ones are kept and nobody's."""
+
+    shape: PoolShape
+    step: int
+    holders: dict[int, Holder]
+    cached: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What one pass over an arm's plans gives.
+
+    Attributes:
+        rows: of each step, up to the first that contradicts those before it.
+        problem: what ended the replay before the log did.
+        pictures: of the step with most live slots, and of the one that the arm's example is of.
+        frames: for the player; None where nobody asked for them.
+    """
+
+    rows: list[StepRow]
+    problem: Message | None
+    pictures: Mapping[int, Picture]
+    frames: list[Frame] | None
 
 
 def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
-    """One row per step, derived by replaying the plans; and what stopped the replay, if anything.
+    """One row per step, and what stopped the replay, if anything; see :func:`replayed`."""
+    found = replayed(events)
+    return found.rows, found.problem
 
-    Key frames and block tables are compared on the way.
+
+def replayed(events: ArmEvents, frames: bool = False) -> Replay:
+    """Replay an arm's plans, once however often this is called.
+
+    Args:
+        frames: make frames, too. Where those of ``events`` are for a report they always are.
     """
+    known = events.memo.get("replay")
+    if isinstance(known, Replay) and (known.frames is not None or not frames):
+        return known
+    made = _replay(events, frames or events.is_drawn)
+    events.memo["replay"] = made
+    return made
+
+
+def _replay(events: ArmEvents, frames: bool) -> Replay:
     if events.pool is None:
-        return [], None
-    shape = pool_shape(events.pool)
-    ledger = Ledger(shape)
-    stays = _stays(events.steps)
-    returns = Returns()
-    rows: list[StepRow] = []
+        return Replay([], None, {}, [] if frames else None)
+    one = _Pass(events, events.pool, frames)
+    problem: Message | None = None
     for index, step in enumerate(events.steps):
         try:
-            plan = plan_from_json(step.plan)
-            counts = ledger.apply(plan)
-            _check_keyframe(ledger, events.keyframes.get(plan.step))
-        except (ReplayError, ValueError) as error:
-            return rows, message("problem.replay", step=index, error=str(error))
+            one.take(step)
+        except ReplayError as error:
+            problem = message("problem.replay", step=index, error=str(error))
+            break
+    return one.end(problem)
+
+
+def picture_at(events: ArmEvents, step: int) -> Picture | None:
+    """An arm's tables after a step; None where the log does not reach it in one piece.
+
+    Steps that the pass took no picture of are looked for from the beginning.
+    """
+    known = replayed(events).pictures.get(step)
+    if known is not None or events.pool is None:
+        return known
+    ledger = Ledger(pool_shape(events.pool))
+    for event in events.steps:
+        try:
+            ledger.apply(event.plan)
+        except ReplayError:
+            return None
+        if ledger.last_step == step:
+            return Picture(ledger.shape, step, ledger.holders, frozenset(ledger.cached))
+    return None
+
+
+class _Pass:
+    """Applies each plan of an arm once and notes what reports need of the state behind it."""
+
+    def __init__(self, events: ArmEvents, pool: PoolReserved, frames: bool) -> None:
+        self._events = events
+        self._ledger = Ledger(pool_shape(pool))
+        self._stays = _stays(events.steps)
+        self._returns = Returns()
+        self._rows: list[StepRow] = []
+        self._pictures: dict[int, Picture] = {}
+        self._most_live = -1
+        self._peak: Picture | None = None
+        self._asked = events.mapping.step if events.mapping else None
+        self._frames = FrameRecorder(frame_size(len(events.steps))) if frames else None
+
+    def take(self, step: Step) -> None:
+        """Apply a step.
+
+        Raises:
+            ReplayError: it contradicts those before it.
+        """
+        plan, ledger = step.plan, self._ledger
+        if self._may_lose(plan):
+            self._keep_peak()
+        if self._frames and self._frames.ends_before(plan):
+            self._frames.close(ledger.holders, ledger.cached)
+        counts = ledger.apply(plan)
+        _check_keyframe(ledger, self._events.keyframes.get(plan.step))
+        self._rows.append(self._row(step, counts))
+        self._most_live = max(self._most_live, counts[SlotState.LIVE])
+        if self._frames:
+            self._frames.add(plan, step.t_ns)
+            if self._frames.every == 1:
+                self._frames.close(ledger.holders, ledger.cached)
+        if plan.step == self._asked:
+            self._pictures[plan.step] = self._picture()
+
+    def end(self, problem: Message | None) -> Replay:
+        """What was found; after a contradiction the state is that of no step."""
+        if problem is None:
+            self._keep_peak()
+        if self._peak:
+            self._pictures[self._peak.step] = self._peak
+        frames = self._frames
+        if frames and problem is None:
+            frames.close(self._ledger.holders, self._ledger.cached)
+        return Replay(self._rows, problem, self._pictures, frames.frames if frames else None)
+
+    def _may_lose(self, plan: StepPlan) -> bool:
+        """Whether fewer slots may be live behind this plan, so that the peak may be before it."""
+        grows = (OpKind.ALLOCATE, OpKind.SHARE)
+        return bool(plan.finished) or any(op.kind not in grows for op in plan.ops)
+
+    def _keep_peak(self) -> None:
+        if self._rows and self._rows[-1].live >= self._most_live:
+            self._peak = self._picture()
+
+    def _picture(self) -> Picture:
+        ledger = self._ledger
+        holders = {r: replace(h, table=list(h.table)) for r, h in ledger.holders.items()}
+        return Picture(ledger.shape, ledger.last_step, holders, frozenset(ledger.cached))
+
+    def _row(self, step: Step, counts: SlotCounts) -> StepRow:
+        plan, ledger = step.plan, self._ledger
         for op in plan.ops:
             if op.request is not None and op.kind in GIVES_BACK:
-                stays[op.request].popleft()
+                self._stays[op.request].popleft()
         unwritten = counts[SlotState.UNWRITTEN]
-        row = StepRow(
+        row = StepRow.model_construct(
             step=plan.step,
             t_ns=step.t_ns,
             started_ns=step.started_ns,
@@ -51,17 +187,16 @@ def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
             preempted=len(plan.preempted),
             witness=step.written_slots,
             written=ledger.written_slots,
-            never_written=min(_never_written(ledger, stays), unwritten),
+            never_written=min(_never_written(ledger, self._stays), unwritten),
             shared=ledger.shared_blocks,
             copied=_blocks_of(plan, OpKind.COPY),
             swapped=_blocks_of(plan, OpKind.SWAP_OUT, OpKind.SWAP_IN),
             held_blocks=ledger.owned_blocks,
             table_entries=ledger.table_entries,
-            found_late=returns.found_late(plan),
-            **_figures(counts).model_dump(),
+            found_late=self._returns.found_late(plan),
+            **_figures(counts),  # type: ignore[arg-type]
         )
-        rows.append(share_fields_set(row))
-    return rows, None
+        return share_fields_set(row)
 
 
 class Returns:
@@ -122,13 +257,13 @@ def mean_running(rows: list[StepRow]) -> float | None:
     return sum(count * time for count, time in busy) / total if total else None
 
 
-def _figures(counts: SlotCounts) -> SlotFigures:
-    return SlotFigures(
-        reserved=counts.reserved,
-        allocated=counts.allocated,
-        wasted=counts.wasted,
-        **{state.value: counts[state] for state in SlotState},
-    )
+def _figures(counts: SlotCounts) -> dict[str, float]:
+    return {
+        "reserved": float(counts.reserved),
+        "allocated": float(counts.allocated),
+        "wasted": float(counts.wasted),
+        **{state.value: float(counts[state]) for state in SlotState},
+    }
 
 
 def _stays(steps: Iterable[Step]) -> Mapping[int, deque[int]]:
@@ -140,10 +275,7 @@ def _stays(steps: Iterable[Step]) -> Mapping[int, deque[int]]:
     stays: defaultdict[int, deque[int]] = defaultdict(deque)
     written: dict[int, int] = {}
     for step in steps:
-        try:
-            plan = plan_from_json(step.plan)
-        except ValueError:
-            continue
+        plan = step.plan
         for op in plan.ops:
             if op.request is not None and op.kind in GIVES_BACK:
                 stays[op.request].append(written.pop(op.request, 0))

@@ -9,7 +9,6 @@ from experiment.events import Step, WorkloadReady
 from experiment.files.bounded_reading import evaluating
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.text.errors import user_error
-from kvsim.core.step import plan_from_json
 from kvsim.latency.calibrate import StepRecord
 from kvsim.latency.roofline import StepWork
 
@@ -61,7 +60,7 @@ def step_records(directory: Path, arm: str | None) -> tuple[str, list[StepRecord
 def _add(steps: dict[str, list[StepRecord]], event: Step, prompts: Mapping[int, int]) -> None:
     work = StepWork.of(
         (c.start, c.count, c.count == 1 and c.start >= prompts.get(c.request, 0))
-        for c in plan_from_json(event.plan).chunks
+        for c in event.plan.chunks
     )
     seconds = (event.t_ns - event.started_ns) / 1e9
     if work.tokens and seconds > 0:

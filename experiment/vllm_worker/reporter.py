@@ -24,7 +24,7 @@ from experiment.process.wire import Wire
 from experiment.text.messages import Message, message
 from experiment.vllm_worker.task import VllmTask
 from experiment.workload.request_times import Progressing
-from kvsim.core.step import StepPlan, plan_to_json
+from kvsim.core.step import StepPlan
 from kvsim.sizing.vllm_capacity import NULL_BLOCKS
 
 Ranks = Callable[[], list[dict[str, Any]]]
@@ -114,7 +114,7 @@ class Reporter:
             Step(
                 t_ns=ended_ns,
                 arm=self.task.arm,
-                plan=plan_to_json(plan),
+                plan=plan,
                 started_ns=ended_ns - took,
             )
         )

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import fmean
 
-from kvsim.accounting.ledger import Ledger
 from kvsim.accounting.slots import PoolShape
 from kvsim.core.blocks import BlockPool
 from kvsim.core.limits import SchedulerConfig
 from kvsim.core.request import Request
 from kvsim.core.scheduler import Scheduler
-from kvsim.core.step import StepPlan
 from kvsim.sim.replay import RecordedRequest
 
 
@@ -62,7 +60,8 @@ class Occupancy:
 
 
 def occupancy(
-    recorded: Sequence[StepPlan],
+    recorded: Sequence[int],
+    preempted: int,
     requests: Iterable[RecordedRequest],
     shape: PoolShape,
     engine_blocks: int,
@@ -71,24 +70,19 @@ def occupancy(
     """Simulate the requests of a recorded run and count blocks beside the record.
 
     Args:
+        recorded: blocks that requests held during each step.
+        preempted: how often a request lost its blocks.
         requests: with the number of tokens that they got as ``max_new_tokens``.
         shape: of the engine's pool; ``engine_blocks`` of it are never given to a request.
 
     Raises:
-        kvsim.accounting.ledger.ReplayError: a recorded plan contradicts those before it.
         ValueError: no block is left for requests.
     """
     usable = shape.blocks - engine_blocks
     if usable < 1:
         raise ValueError(f"{engine_blocks} of {shape.blocks} blocks are the engine's")
-    ledger = Ledger(shape)
-    theirs = []
-    for plan in recorded:
-        ledger.apply(plan)
-        theirs.append(ledger.owned_blocks)
-    held, preempted = _simulate(BlockPool(usable, shape.block_size), requests, config)
-    both = (sum(len(plan.preempted) for plan in recorded), preempted)
-    return Occupancy(usable, tuple(theirs), tuple(held), both)
+    held, simulated = _simulate(BlockPool(usable, shape.block_size), requests, config)
+    return Occupancy(usable, tuple(recorded), tuple(held), (preempted, simulated))
 
 
 def _simulate(

@@ -26,7 +26,7 @@ from experiment.replay.arm_events import split_by_arm
 from experiment.replay.step_rows import StepRow
 from experiment.replay.timeline import timeline
 from experiment.workload.prepared import Prepared
-from kvsim.core.step import StepPlan, plan_from_json
+from kvsim.core.step import StepPlan
 
 # The four prompts of the worked example come to 2, 13, 110 and 2 tokens.
 BLOCK_SIZE = 16
@@ -59,7 +59,7 @@ class Run:
         return rows
 
     def plans(self, name: str) -> list[StepPlan]:
-        return [plan_from_json(s.plan) for s in self.record.of(Step) if s.arm == name]
+        return [s.plan for s in self.record.of(Step) if s.arm == name]
 
     def pool(self, name: str) -> PoolReserved:
         return next(pool for pool in self.record.of(PoolReserved) if pool.arm == name)

@@ -78,7 +78,7 @@ def test_each_arm_computes_prompts_like_these_before_its_clock_begins(each: Run)
 def test_steps_take_no_more_than_the_arms_own_clock_and_hardly_less(each: Run) -> None:
     """Readings, logging and the counting of slots are in neither; what an arm decides is."""
     for arm in each.arms:
-        steps = [s for s in each.record.of(Step) if s.arm == arm and s.plan.get("chunks")]
+        steps = [s for s in each.record.of(Step) if s.arm == arm and s.plan.chunks]
         busy = sum(step.t_ns - step.started_ns for step in steps) / 1e9
         whole = next(e.generate_s for e in each.record.of(ArmFinished) if e.arm == arm)
         assert 0 < busy <= whole, arm

@@ -34,7 +34,6 @@ from experiment.text.messages import Message, message
 from experiment.workload.first_prompts import NEW_TOKENS
 from experiment.workload.prepared import Prepared
 from kvsim.accounting.ledger import Ledger
-from kvsim.core.step import plan_from_json
 
 ARM = "contiguous.compiled"
 REQUESTS = [
@@ -166,7 +165,7 @@ def test_a_smaller_last_batch_is_as_large_to_compiled_code_and_the_same_in_the_l
         (pool,) = (event for event in events if isinstance(event, PoolReserved))
         ledger, witnessed = Ledger(pool_shape(pool)), 0
         for step in (event for event in events if isinstance(event, Step)):
-            ledger.apply(plan_from_json(step.plan))
+            ledger.apply(step.plan)
             if step.written_slots is not None:
                 assert step.written_slots == ledger.written_slots
                 witnessed += 1

@@ -31,7 +31,6 @@ from experiment.children.prepare import main as prepare
 from experiment.config.schema import Config
 from experiment.events import Event, RequestFinished, Step
 from experiment.workload.prepared import Prepared
-from kvsim.core.step import plan_from_json
 
 ROWS, HEADS, SLOTS, DIM = 2, 2, 8, 4
 CPU = torch.device("cpu")
@@ -157,7 +156,7 @@ def tokens(events: list[Event]) -> dict[int, list[int]]:
 
 
 def batches(events: list[Event]) -> list[list[int]]:
-    plans = [plan_from_json(event.plan) for event in events if isinstance(event, Step)]
+    plans = [event.plan for event in events if isinstance(event, Step)]
     starts = [[chunk.request for chunk in plan.chunks if not chunk.start] for plan in plans]
     return [start for start in starts if start]
 

@@ -43,7 +43,7 @@ from experiment.record.log import Record
 from experiment.text.messages import message
 from kvsim.core.blocks import BlockPool
 from kvsim.core.scheduler import Request, Scheduler
-from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan, plan_to_json
+from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 MS = 1_000_000
 # One layer, one head of 4: a slot is 2 * 4 * 4 = 32 bytes.
@@ -60,9 +60,7 @@ LIMITS = MachineLimits(
 
 def step(number: int, begin_ms: float, end_ms: float, **plan: object) -> Step:
     made = StepPlan(number, **plan)  # type: ignore[arg-type]
-    return Step(
-        t_ns=int(end_ms * MS), arm="paged", plan=plan_to_json(made), started_ns=int(begin_ms * MS)
-    )
+    return Step(t_ns=int(end_ms * MS), arm="paged", plan=made, started_ns=int(begin_ms * MS))
 
 
 def ended(request: int, tokens: int, first_s: float = 0.5) -> RequestFinished:
@@ -91,7 +89,7 @@ def scheduled(lengths: list[tuple[int, int]], blocks: int, step_ms: float) -> li
         begin = plan.step * (step_ms + 1)
         steps.append(
             Step(
-                t_ns=int((begin + step_ms) * MS), arm="paged", plan=plan_to_json(plan),
+                t_ns=int((begin + step_ms) * MS), arm="paged", plan=plan,
                 started_ns=int(begin * MS),
             )
         )  # fmt: skip
@@ -121,7 +119,7 @@ def pool(blocks: int) -> PoolReserved:
 def test_a_row_of_the_real_schedulers_plans() -> None:
     lengths = [(6, 4), (6, 4)]
     steps = scheduled(lengths, blocks=8, step_ms=100)
-    count = sum(bool(each.plan.get("chunks")) for each in steps)
+    count = sum(bool(each.plan.chunks) for each in steps)
     seconds = count * 0.1
     events: list[Event] = [pool(8), *steps, ended(0, 4), ended(1, 4, 1.5), finished(seconds)]
     row = rows_of(record(events, asked(*lengths)), "B", 3)[0]

@@ -24,6 +24,7 @@ from experiment.experiments.busy import others_cores
 from experiment.experiments.evaluate import picture
 from experiment.machine.background_load import BUSY_CORES
 from experiment.record.log import EVENTS_FILE, read_record
+from kvsim.core.step import StepPlan
 
 SECOND, EVERY = 10**9, 250_000_000
 # Samples of a repeat of two seconds that somebody loads in its middle.
@@ -43,9 +44,9 @@ def told(
         end = at + EVERY * len(each)
         used = [_usage(arm, at + EVERY * n, cores) for n, cores in enumerate(each, 1)]
         events += [
-            Step(arm=arm, plan={}, started_ns=at, t_ns=at + 1),
+            Step(arm=arm, plan=StepPlan(0), started_ns=at, t_ns=at + 1),
             *used,
-            Step(arm=arm, plan={}, started_ns=end - 1, t_ns=end),
+            Step(arm=arm, plan=StepPlan(0), started_ns=end - 1, t_ns=end),
             RepeatFinished(arm=arm, repeat=repeat, warm_up=not repeat, generate_s=1.0, t_ns=end),
         ]
         at = end
@@ -111,7 +112,7 @@ def test_repeats_that_are_shorter_than_a_sample_are_within_it() -> None:
         begin = (10 + 30 * repeat) * millisecond
         end = begin + 20 * millisecond
         events += [
-            Step(arm="paged", plan={}, started_ns=begin, t_ns=end),
+            Step(arm="paged", plan=StepPlan(0), started_ns=begin, t_ns=end),
             RepeatFinished(arm="paged", repeat=repeat, warm_up=not repeat, generate_s=0.02),
         ]
     assert others_cores(events) == {}
@@ -124,7 +125,7 @@ def test_of_a_sample_the_part_within_the_repeat_counts() -> None:
     begin, end = SECOND, 2 * SECOND
     events = [
         _usage("paged", 0, None),
-        Step(arm="paged", plan={}, started_ns=begin, t_ns=end),
+        Step(arm="paged", plan=StepPlan(0), started_ns=begin, t_ns=end),
         _usage("paged", begin + SECOND // 5, 1.0),
         _usage("paged", 9 * SECOND, 0.5),
         RepeatFinished(arm="paged", repeat=1, warm_up=False, generate_s=1.0),
@@ -139,7 +140,7 @@ def test_what_was_used_in_the_turns_of_others_is_no_business_of_an_arm() -> None
         end = at + SECOND // 10
         return [
             TurnStarted(cell=0, arm="paged", repeat=number, group=1, t_ns=at),
-            Step(arm="paged", plan={}, started_ns=at, t_ns=end),
+            Step(arm="paged", plan=StepPlan(0), started_ns=at, t_ns=end),
             RepeatFinished(arm="paged", repeat=number, warm_up=False, generate_s=0.1, t_ns=end),
             _usage("paged", end, cores),
         ]

@@ -37,7 +37,7 @@ def test_ending_requests_is_in_it_and_counting_slots_is_not(
         experiment__options__requests=2, experiment__options__lengths=[[16, 8]],
     )  # fmt: skip
     ran = run(config, tmp_path / "run")
-    steps = [each for each in ran.record.of(Step) if each.plan.get("chunks")]
+    steps = [each for each in ran.record.of(Step) if each.plan.chunks]
     took = sorted((each.t_ns - each.started_ns) / 1e9 for each in steps)
     assert counted
     assert took[0] >= _SLOW_S

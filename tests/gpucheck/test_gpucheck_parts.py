@@ -167,14 +167,15 @@ def test_divergences_are_the_places_of_first_other_tokens() -> None:
     assert divergences([[1, 2, 3], [4]], [[1, 9, 8], [4]]) == [1, None]
 
 
-def test_an_arm_with_a_problem_fails(tmp_path: Path) -> None:
+def test_an_arm_with_a_problem_fails_and_a_skipped_one_is_not_judged(tmp_path: Path) -> None:
     sound = {"arm": "paged", "status": "finished", "reason": None, "problems": []}
     problem = message("failure.out_of_memory").model_dump()
     arms = [sound, sound | {"arm": "slabs", "status": "failed", "reason": problem},
-            sound | {"arm": "contiguous.batch", "problems": [problem]}]  # fmt: skip
+            sound | {"arm": "contiguous.batch", "problems": [problem]},
+            sound | {"arm": "vllm", "status": "skipped", "reason": problem}]  # fmt: skip
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"results": {"arms": arms}}), encoding="utf-8")
-    assert [each.passed for each in arm_checks(path)] == [True, False, False]
+    assert [each.passed for each in arm_checks(path)] == [True, False, False, None]
     assert [each.passed for each in arm_checks(tmp_path / "none.json")] == [False]
 
 

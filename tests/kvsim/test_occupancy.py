@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kvsim.accounting.ledger import Ledger
 from kvsim.accounting.slots import PoolShape
 from kvsim.core.blocks import BlockPool
 from kvsim.core.limits import SchedulerConfig
@@ -32,8 +33,18 @@ def record(config: SchedulerConfig, blocks: int) -> list[StepPlan]:
     return plans
 
 
+def compared(plans: list[StepPlan]) -> Occupancy:
+    """The blocks that the plans hold, by the ledger, beside a simulation."""
+    ledger, held = Ledger(SHAPE), []
+    for plan in plans:
+        ledger.apply(plan)
+        held.append(ledger.owned_blocks)
+    preempted = sum(len(plan.preempted) for plan in plans)
+    return occupancy(held, preempted, REQUESTS, SHAPE, 1, CONFIG)
+
+
 def test_the_same_scheduler_holds_the_same_blocks() -> None:
-    found = occupancy(record(CONFIG, 7), REQUESTS, SHAPE, 1, CONFIG)
+    found = compared(record(CONFIG, 7))
     assert (found.usable, found.mean_points) == (7, 0.0)
     assert max(found.recorded) == 7
     assert found.preempted[0] == found.preempted[1] > 0
@@ -41,7 +52,7 @@ def test_the_same_scheduler_holds_the_same_blocks() -> None:
 
 def test_other_limits_are_seen() -> None:
     narrow = replace(CONFIG, max_num_seqs=1)
-    found = occupancy(record(narrow, 7), REQUESTS, SHAPE, 1, CONFIG)
+    found = compared(record(narrow, 7))
     assert found.mean_points > 10
 
 
@@ -49,7 +60,7 @@ def test_requests_that_arrive_together_keep_their_order() -> None:
     # The first one alone decides which blocks are held first.
     together = [RecordedRequest(0, 12, 1), RecordedRequest(1, 20, 1)]
     one = replace(CONFIG, max_num_seqs=1, max_num_batched_tokens=32)
-    assert occupancy([], together, SHAPE, 1, one).simulated == (3, 5, 0)
+    assert occupancy([], 0, together, SHAPE, 1, one).simulated == (3, 5, 0)
 
 
 def test_points_are_of_usable_blocks_and_go_on_where_one_has_ended() -> None:
@@ -61,4 +72,4 @@ def test_points_are_of_usable_blocks_and_go_on_where_one_has_ended() -> None:
 
 def test_an_engine_that_keeps_all_blocks() -> None:
     with pytest.raises(ValueError, match="8 of 8 blocks"):
-        occupancy([], REQUESTS, SHAPE, 8, CONFIG)
+        occupancy([], 0, REQUESTS, SHAPE, 8, CONFIG)

@@ -24,6 +24,7 @@ from experiment.memory.devices import GpuReader
 from experiment.memory.process_tree import CpuSeconds, ProcessTree
 from experiment.memory.usage import UsageMeter
 from experiment.text.messages import message
+from kvsim.core.step import StepPlan
 
 Tree = Mapping[str, tuple[float, float]]
 # Of each process its own seconds and those of its children that have ended.
@@ -75,7 +76,7 @@ def test_of_a_sample_it_may_be_below_nothing_by_rounding_and_of_a_mean_it_is_not
     )
     # Cut off at nothing one by one, samples around it would have a mean above it.
     assert one.others_cores == pytest.approx(-0.2)
-    steps = [Step(arm="paged", plan={}, started_ns=0, t_ns=one.t_ns + 1)]
+    steps = [Step(arm="paged", plan=StepPlan(0), started_ns=0, t_ns=one.t_ns + 1)]
     watched = [one, one.model_copy(update={"others_cores": 0.04})]
     assert watch(watched, steps, [], None, None, None, None).others_cores == 0
     last = one.model_copy(

@@ -38,7 +38,7 @@ from experiment.text.messages import message
 from kvsim.contiguous.planners import StaticBatchPlanner
 from kvsim.core.blocks import BlockPool
 from kvsim.core.scheduler import Request, Scheduler
-from kvsim.core.step import FinishReason, StepPlan, plan_to_json
+from kvsim.core.step import FinishReason, StepPlan
 
 PROMPTS = ("Hello!", "Tell me a story", "Thanks")
 NEW = 12
@@ -138,7 +138,7 @@ def _begin(log: Log, arm: str, blocks: int, block_size: int) -> None:
 
 def _step(log: Log, arm: str, plan: StepPlan) -> None:
     started = log.tick()
-    log.add(Step, arm=arm, plan=plan_to_json(plan), started_ns=started)
+    log.add(Step, arm=arm, plan=plan, started_ns=started)
 
 
 def _end(log: Log, arm: str) -> None:

@@ -28,7 +28,6 @@ from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.facts.texts import translator
 from experiment.text import LANGUAGES
 from kvsim.accounting.ledger import Ledger, PoolShape
-from kvsim.core.step import plan_from_json
 
 
 class Clock:
@@ -59,7 +58,7 @@ def test_each_sign_is_the_fill_of_its_block(busy: Record, ascii_only: bool) -> N
         view.see(event)
         if not isinstance(event, Step) or event.arm != "paged":
             continue
-        ledger.apply(plan_from_json(event.plan))
+        ledger.apply(event.plan)
         steps += 1
         row = shown(view)[0][2 : 2 + BLOCKS]
         for block, sign in enumerate(row):
@@ -78,7 +77,7 @@ def test_bars_are_aligned_and_sizes_are_the_ledgers(busy: Record, lang: str) -> 
     view = PoolView(translator(lang, False), False, Clock(1))
     for event in busy.events:
         view.see(event)
-        if isinstance(event, Step) and event.arm == "paged" and event.plan["step"] == 30:
+        if isinstance(event, Step) and event.arm == "paged" and event.plan.step == 30:
             break
     lines = shown(view)
     starts = {cell_len(line[: re.search("█+", line[BLOCKS + 4 :]).start() + BLOCKS + 4])  # type: ignore[union-attr]
@@ -98,7 +97,7 @@ def test_nothing_is_cut_off_however_narrow_the_terminal_is(
         if isinstance(event, PoolReserved) and event.arm == "paged":
             event = event.model_copy(update={"bytes_per_slot": 1_130_000})  # sizes of 9 signs
         view.see(event)
-        if isinstance(event, Step) and event.arm == "paged" and event.plan["step"] == 30:
+        if isinstance(event, Step) and event.arm == "paged" and event.plan.step == 30:
             break
     lines = shown(view, width)
     assert all(cell_len(line) <= width for line in lines)
@@ -162,7 +161,7 @@ def run_console(busy: Record, monkeypatch: pytest.MonkeyPatch, terminal: bool) -
     reporter.begin_task("progress.start_arm")
     for event in busy.events:
         reporter.handle(event)
-        if isinstance(event, Step) and event.arm == "paged" and event.plan["step"] == 40:
+        if isinstance(event, Step) and event.arm == "paged" and event.plan.step == 40:
             reporter.handle(Progress(task=event_task(), done=1, total=2))
             if reporter._progress.now:
                 reporter._progress.now.refresh()

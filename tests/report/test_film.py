@@ -15,7 +15,7 @@ from experiment.report.facts.player_moments import happenings
 from experiment.report.player import film as film_module
 from experiment.report.player.film import film, pack
 from kvsim.accounting.ledger import Ledger, PoolShape
-from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan, plan_from_json
+from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def ledger_states(record: Record, arm: str) -> list[dict[str, Any]]:
     ledger = Ledger(PoolShape(events.pool.blocks, events.pool.block_size, 4))
     states = []
     for step in events.steps:
-        ledger.apply(plan_from_json(step.plan))
+        ledger.apply(step.plan)
         states.append(
             {"tables": {r: list(h.table) for r, h in ledger.holders.items()},
              "written": {r: h.written for r, h in ledger.holders.items()},
@@ -117,7 +117,7 @@ def test_every_frame_is_the_state_after_its_step(record: Record, arm: str) -> No
 def test_a_thinned_film_shows_the_exact_state_after_the_last_of_its_steps(
     record: Record, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(film_module, "MOST_FRAMES", most)
+    monkeypatch.setattr("experiment.replay.frames.MOST_FRAMES", most)
     data = film_of(record, "paged")
     states = ledger_states(record, "paged")
     every = data["every"]

@@ -19,7 +19,6 @@ from experiment.record.log import Record
 from experiment.replay.arm_events import split_by_arm
 from experiment.report.html.embed import safe_json
 from experiment.report.page.page import report_html
-from kvsim.core.step import plan_from_json
 
 HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 SENTENCE = re.compile(r"[A-Za-z']+(?: [A-Za-z']+){3,}")
@@ -249,7 +248,7 @@ def test_steps_that_compute_prompts_are_shaded(busy: Record) -> None:
         seen: set[int] = set()
         found = []
         for place, step in enumerate(arm.steps):
-            chunks = plan_from_json(step.plan).chunks
+            chunks = step.plan.chunks
             begins = any(chunk.start == 0 for chunk in chunks)
             goes_on = all(chunk.count == 1 and chunk.request in seen for chunk in chunks)
             middle = 56 + (place + 0.5) * width

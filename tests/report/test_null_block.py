@@ -16,7 +16,7 @@ from experiment.events import Event, PoolReserved, RunFinished, Step
 from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, catalogue
 from kvsim.accounting.ledger import PoolShape
-from kvsim.core.step import BlockOp, StepPlan, plan_from_json
+from kvsim.core.step import BlockOp, StepPlan
 
 
 def behind(plan: StepPlan) -> StepPlan:
@@ -31,7 +31,7 @@ def behind(plan: StepPlan) -> StepPlan:
 def with_null_block() -> list[Event]:
     """The paged arm of a small log, in a pool whose first block is the engine's."""
     steps = [e for e in whole_run() if isinstance(e, Step) and e.arm == event_makers.PAGED]
-    plans = [behind(plan_from_json(step.plan)) for step in steps]
+    plans = [behind(step.plan) for step in steps]
     shape = PoolShape(9, 2, SLOT_BYTES, engine_blocks=1)
     arm = [
         event.model_copy(update={"engine_blocks": 1}) if isinstance(event, PoolReserved) else event

@@ -25,7 +25,6 @@ from experiment.report.player import film
 from experiment.report.player.film import KEY_EVERY
 from experiment.text import LANGUAGES
 from kvsim.accounting.ledger import Ledger, PoolShape
-from kvsim.core.step import plan_from_json
 
 COUNTED = ("reserved", "allocated", "live", "wasted", "padding", "finished", "unwritten", "cached",
            "free", "shared")  # fmt: skip
@@ -261,7 +260,7 @@ def test_the_request_under_the_pointer_shows_its_block_table(opened: Opened, bus
     assert events.pool is not None
     ledger = Ledger(PoolShape(events.pool.blocks, events.pool.block_size, 4))
     for step in events.steps[: frame + 1]:
-        ledger.apply(plan_from_json(step.plan))
+        ledger.apply(step.plan)
     table = ledger.holders[int(tables[0])].table
     assert entries == [f"{logical} → {block}" for logical, block in enumerate(table)]
 
@@ -280,7 +279,7 @@ def test_padding_is_no_token_that_a_request_has_written(browser: Any, tmp_path: 
     size = events.pool.block_size
     ledger = Ledger(PoolShape(events.pool.blocks, size, 4))
     for step in events.steps[: page.evaluate("pagedkv.player.counters()[0].step") + 1]:
-        ledger.apply(plan_from_json(step.plan))
+        ledger.apply(step.plan)
     padded = {request: held for request, held in ledger.holders.items() if held.padding}
     assert padded
     for request, held in padded.items():
@@ -299,7 +298,7 @@ def test_pointing_at_a_block_shows_whose_it_is(opened: Opened, busy: Record) -> 
     events = next(e for e in split_by_arm(busy) if e.arm == "paged")
     ledger = Ledger(PoolShape(BLOCKS, BLOCK, 4))
     for step in events.steps[:30]:
-        ledger.apply(plan_from_json(step.plan))
+        ledger.apply(step.plan)
     canvas = page.locator(".side:nth-child(2) canvas")
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()

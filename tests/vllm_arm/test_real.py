@@ -32,7 +32,6 @@ from experiment.replay.arm_events import split_by_arm
 from experiment.replay.timeline import timeline
 from experiment.workload.prepared import Prepared
 from kvsim.accounting.ledger import SlotState
-from kvsim.core.step import plan_from_json
 
 pytestmark = pytest.mark.vllm
 
@@ -244,9 +243,7 @@ def test_requests_that_come_later_are_handed_over_when_they_come_and_urgent_ones
     assert arm.simulator is not None
     assert arm.simulator.mean_points == 0
     computing = {
-        name: sum(
-            bool(plan_from_json(step.plan).chunks) for step in record.of(Step) if step.arm == name
-        )
+        name: sum(bool(step.plan.chunks) for step in record.of(Step) if step.arm == name)
         for name in ("paged", "vllm")
     }
     assert computing == {"paged": 17, "vllm": 17}

@@ -35,7 +35,6 @@ from experiment.record.cells import cell_at
 from experiment.replay.timeline import pool_shape
 from experiment.text import Translator, format_bytes
 from kvsim.accounting.ledger import Ledger, ReplayError
-from kvsim.core.step import plan_from_json
 
 SECONDS = 0.1  # between two pictures
 _COLUMNS, _ROWS, _BAR, _SHORTEST = 40, 6, 18, 6
@@ -119,8 +118,8 @@ class PoolView:
 
     def _take(self, step: Step, ledger: Ledger) -> None:
         try:
-            ledger.apply(plan_from_json(step.plan))
-        except (ReplayError, ValueError):
+            ledger.apply(step.plan)
+        except ReplayError:
             self.clear()
             return
         now = self._now()

@@ -9,14 +9,12 @@ anew, which is prefill once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from experiment.events import Step
 from experiment.record.log import Record
 from experiment.replay.arm_events import ArmEvents, arms_of
-from kvsim.core.step import GIVES_BACK, OpKind, StepPlan, plan_from_json
+from kvsim.core.step import GIVES_BACK, OpKind, StepPlan
 
 Phase = Literal["queued", "prefill", "decode", "preempted", "held"]
 PHASES: tuple[Phase, ...] = ("queued", "prefill", "decode", "preempted", "held")
@@ -67,9 +65,13 @@ class Lifelines:
 
 
 def lifelines(record: Record) -> list[Lifelines]:
-    """The lines of every arm with steps, by the ladder of arms."""
+    """The lines of every arm with steps, by the ladder of arms; worked out once."""
+    known = record.memo.get("lifelines")
+    if isinstance(known, list):
+        return known
     found = (_Reader(events).read() for events in arms_of(record))
-    return [one for one in found if one.lines]
+    record.memo["lifelines"] = made = [one for one in found if one.lines]
+    return made
 
 
 class _Reader:
@@ -89,9 +91,9 @@ class _Reader:
         origin = self._events.steps[0].started_ns
         end = 0.0
         prefill: list[bool] = []
-        for step, plan in _plans(self._events.steps):
+        for step in self._events.steps:
             begun, end = (step.started_ns - origin) / 1e9, (step.t_ns - origin) / 1e9
-            prefill.append(self._take(plan, begun, end))
+            prefill.append(self._take(step.plan, begun, end))
         for request in list(self._open):
             self._close(request, end)
         return Lifelines(self._events.arm, list(self._lines.values()), end, tuple(prefill))
@@ -140,12 +142,3 @@ class _Reader:
         opened = self._open.pop(request, None)
         if opened is not None and now > opened[1]:
             self._lines[request].spans.append(Span(opened[0], opened[1], now))
-
-
-def _plans(steps: list[Step]) -> Iterator[tuple[Step, StepPlan]]:
-    """Steps up to the first that is none."""
-    for step in steps:
-        try:
-            yield step, plan_from_json(step.plan)
-        except ValueError:
-            return

@@ -19,7 +19,7 @@ from experiment.record.log import Record
 from experiment.replay.arm_events import ArmEvents, split_by_arm
 from experiment.replay.timeline import pool_shape
 from kvsim.accounting.ledger import Holder, Ledger, ReplayError
-from kvsim.core.step import OpKind, StepPlan, plan_from_json
+from kvsim.core.step import OpKind, StepPlan
 
 _NOTHING = (
     "allocated", "live", "wasted", "unwritten", "padding", "finished", "cached", "running",
@@ -52,7 +52,7 @@ def moments(record: Record) -> dict[str, Lazy]:
     """Of each arm, the state after each of its steps."""
     return {
         events.arm: Lazy(
-            [str(step.plan["step"]) for step in events.steps],
+            [str(step.plan.step) for step in events.steps],
             lambda step, events=events: _moment(events, int(step)),  # type: ignore[misc]
         )
         for events in split_by_arm(record)
@@ -96,9 +96,9 @@ def _moment(events: ArmEvents, number: int) -> dict[str, Any] | None:
     plans: list[StepPlan] = []
     for step in events.steps:
         try:
-            plan = plan_from_json(step.plan)
+            plan = step.plan
             ledger.apply(plan)
-        except (ReplayError, ValueError):
+        except ReplayError:
             return None
         plans.append(plan)
         if plan.step == number:
@@ -169,10 +169,7 @@ def _happened(events: ArmEvents, name: str) -> dict[str, Any] | None:
     """``name`` is the last step and how many steps are one picture: ``12:4``."""
     last, _, every = name.partition(":")
     first = int(last) - int(last) % int(every)
-    try:
-        plans = [plan_from_json(step.plan) for step in events.steps]
-    except ValueError:
-        return None
+    plans = [step.plan for step in events.steps]
     shown = [plan for plan in plans if first <= plan.step <= int(last)]
     ops = [op for plan in shown for op in plan.ops]
     counts: Counter[str] = Counter()

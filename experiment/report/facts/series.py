@@ -9,9 +9,7 @@ from experiment.events import Stage, StageEntered
 from experiment.record.log import Record
 from experiment.replay.arm_events import ArmEvents, arms_of
 from experiment.replay.step_rows import StepRow
-from experiment.replay.timeline import pool_shape, timeline
-from kvsim.accounting.ledger import Holder, Ledger, PoolShape, ReplayError
-from kvsim.core.step import plan_from_json
+from experiment.replay.timeline import Picture, picture_at, timeline
 
 MARKED_STAGES = (Stage.CACHE_READY, Stage.REQUEST_DONE, Stage.LAST_STEP, Stage.RELEASED)
 
@@ -94,27 +92,7 @@ def _of_another_repeat(stages: list[StageEntered], first_ns: int) -> bool:
     return any(s.stage in during and s.t_ns < first_ns for s in stages)
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """Who holds which blocks after one step; ``cached`` ones are kept and nobody's."""
-
-    shape: PoolShape
-    step: int
-    holders: dict[int, Holder]
-    cached: frozenset[int] = frozenset()
-
-
 def picture(record: Record, arm: str, step: int) -> Picture | None:
-    """Replay an arm up to ``step``; None where the log does not reach it in one piece."""
+    """An arm's tables after ``step``; None where the log does not reach it in one piece."""
     events = next((e for e in arms_of(record) if e.arm == arm), None)
-    if events is None or events.pool is None:
-        return None
-    ledger = Ledger(pool_shape(events.pool))
-    for event in events.steps:
-        try:
-            ledger.apply(plan_from_json(event.plan))
-        except (ReplayError, ValueError):
-            return None
-        if ledger.last_step == step:
-            return Picture(ledger.shape, step, ledger.holders, frozenset(ledger.cached))
-    return None
+    return picture_at(events, step) if events else None

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from experiment.replay.timeline import Picture
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.keyed import Paths, Said
-from experiment.report.facts.series import Picture
 from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.svg import drawing, fill, line, rect, tag, text
 from experiment.text.messages import message

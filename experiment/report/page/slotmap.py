@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from experiment.replay.timeline import Picture
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.keyed import Said
-from experiment.report.facts.series import Picture
 from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.svg import boxes, drawing, fill, text
 from experiment.text.messages import arm_message, message

@@ -14,19 +14,18 @@ changes. Runs of blocks ``a, a+1 … b`` are written ``a, -b``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from experiment.events import Step
 from experiment.replay.arm_events import ArmEvents
-from experiment.replay.timeline import pool_shape
-from kvsim.accounting.ledger import Holder, Ledger, ReplayError
-from kvsim.core.step import OpKind, StepPlan, plan_from_json
+from experiment.replay.frames import Frame, frame_size, touched
+from experiment.replay.timeline import replayed
+from kvsim.accounting.ledger import Holder
+from kvsim.core.step import OpKind, StepPlan
 
 KEY_EVERY = 64
-MOST_FRAMES = 2400
 MOST_BYTES = 420_000  # of one arm, unless the page has less room; it holds two or more
 _MOST_EVENTS = 24  # of a kind in a frame; the rest is counted
 _COUNTED = {
@@ -78,91 +77,71 @@ def film(arm: ArmEvents, slab: bool, every: int = 1, most_bytes: int = MOST_BYTE
     """Encode an arm, thinned until it is small enough; None where it has no replayable step.
 
     ``slab`` is whether its blocks are slabs, drawn as rows and not as cells; ``every`` how many
-    steps are one frame at least.
+    steps are one frame at least, a power of two.
     """
     if arm.pool is None:
         return None
-    steps = _replayable(arm)
-    if not steps:
+    frames = replayed(arm, frames=True).frames
+    if not frames:
         return None
-    every = max(every, -(-len(steps) // MOST_FRAMES))
-    data = _encode(arm, steps, every)
-    while every < len(steps) and len(json.dumps(data, separators=(",", ":"))) > most_bytes:
+    steps = sum(len(frame.plans) for frame in frames)
+    every = max(every, frame_size(len(arm.steps)))
+    origin = arm.steps[0].started_ns
+    data = _encode(frames, origin, every)
+    while every < steps and len(json.dumps(data, separators=(",", ":"))) > most_bytes:
         every *= 2
-        data = _encode(arm, steps, every)
+        data = _encode(frames, origin, every)
     pool = arm.pool
     data |= {
         "arm": arm.arm, "blocks": pool.blocks, "size": pool.block_size, "slab": slab,
         "engine": pool.engine_blocks, "watermark": pool.watermark_blocks,
         "elastic": pool.elastic, "slotBytes": pool.bytes_per_slot, "every": every,
-        "steps": len(steps),
+        "steps": steps,
     }  # fmt: skip
-    return Film(arm.arm, every, len(steps), data)
+    return Film(arm.arm, every, steps, data)
 
 
-def _replayable(arm: ArmEvents) -> list[tuple[Step, StepPlan]]:
-    """Steps up to the first that contradicts those before it."""
-    assert arm.pool is not None
-    ledger = Ledger(pool_shape(arm.pool))
-    good: list[tuple[Step, StepPlan]] = []
-    for step in arm.steps:
-        try:
-            plan = plan_from_json(step.plan)
-            ledger.apply(plan)
-        except (ReplayError, ValueError):
-            break
-        good.append((step, plan))
-    return good
-
-
-def _encode(arm: ArmEvents, steps: Sequence[tuple[Step, StepPlan]], every: int) -> dict[str, Any]:
-    assert arm.pool is not None
-    ledger = Ledger(pool_shape(arm.pool))
+def _encode(frames: Sequence[Frame], origin: int, every: int) -> dict[str, Any]:
+    """Frames of ``every`` steps each out of those that the replay made; ``origin``: nanoseconds."""
+    holders: dict[int, Holder] = {}
+    kept: set[int] = set()
     shown: dict[int, _Shown] = {}
     cached: set[int] = set()
-    origin = steps[0][0].started_ns
-    frames: list[dict[str, Any]] = []
+    drawn: list[dict[str, Any]] = []
     keys: dict[int, Any] = {}
-    for _, same in groupby(steps, lambda one: one[1].step // every):
-        group = list(same)
-        for _, plan in group:
-            ledger.apply(plan)
-        last_step, last = group[-1]
-        frame = {"n": last.step, "t": round((last_step.t_ns - origin) / 1e9, 4)}
-        frame |= _changes(ledger, shown, _touched(p for _, p in group))
-        frame |= _cache_changes(ledger.cached, cached)
-        frame |= _events([plan for _, plan in group])
+    for _, group in groupby(frames, key=lambda one: one.plans[-1].step // every):
+        plans: list[StepPlan] = []
+        for one in group:
+            one.apply(holders, kept)
+            plans += one.plans
+        last = plans[-1]
+        frame = {"n": last.step, "t": round((one.t_ns - origin) / 1e9, 4)}
+        frame |= _changes(holders, shown, touched(plans))
+        frame |= _cache_changes(kept, cached)
+        frame |= _events(plans)
         if last.waiting:
             frame["q"] = last.waiting
-        cached = set(ledger.cached)
-        frames.append(frame)
-        if len(frames) % KEY_EVERY == 0:
-            keys[len(frames) - 1] = _picture(shown, cached)
-    return {"frames": frames, "keys": keys}
+        cached = set(kept)
+        drawn.append(frame)
+        if len(drawn) % KEY_EVERY == 0:
+            keys[len(drawn) - 1] = _picture(shown, cached)
+    return {"frames": drawn, "keys": keys}
 
 
-def _touched(plans: Iterable[StepPlan]) -> set[int]:
-    """Requests whose table or end may have changed."""
-    found: set[int] = set()
-    for plan in plans:
-        found |= {op.request for op in plan.ops if op.request is not None}
-        found |= {chunk.request for chunk in plan.chunks if chunk.padding}
-        found |= {finish.request for finish in plan.finished}
-    return found
-
-
-def _changes(ledger: Ledger, shown: dict[int, _Shown], touched: set[int]) -> dict[str, Any]:
+def _changes(
+    holders: Mapping[int, Holder], shown: dict[int, _Shown], changed: set[int]
+) -> dict[str, Any]:
     """Net changes of the holders; ``shown`` becomes what the player will know."""
-    gone = [request for request in shown if request not in ledger.holders]
+    gone = [request for request in shown if request not in holders]
     for request in gone:
         del shown[request]
     tables = [
         change
-        for request in sorted(touched & ledger.holders.keys())
-        if (change := _table_change(request, ledger.holders[request], shown)) is not None
+        for request in sorted(changed & holders.keys())
+        if (change := _table_change(request, holders[request], shown)) is not None
     ]
     rates = []
-    for request, holder in ledger.holders.items():
+    for request, holder in holders.items():
         seen = shown[request]
         rate = holder.written - seen.written
         if rate != seen.rate:

@@ -1,0 +1,135 @@
+"""What changes in an arm's pool from one picture of the player to the next.
+
+    frame     steps                     step // every
+    0         0 1 2 3                   0
+    1         4 5 6 7                   1
+
+Taken while the log is replayed, so nothing is replayed again for the player. Frames that follow
+each other can be merged: each holds net changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from kvsim.accounting.ledger import Holder
+from kvsim.core.step import StepPlan
+
+MOST_FRAMES = 2400
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The changes of some steps; ``t_ns`` is when the last had ended.
+
+    Attributes:
+        gone: requests that hold nothing any more.
+        tables: of requests whose table or end changed: entries kept, entries behind them, slots of
+            padding in front, whether it has ended.
+        written: positions written, where that changed.
+        cached: blocks whose content is kept from now on.
+        uncached: blocks whose content was kept before.
+    """
+
+    plans: tuple[StepPlan, ...]
+    t_ns: int
+    gone: tuple[int, ...]
+    tables: Mapping[int, tuple[int, list[int], int, bool]]
+    written: Mapping[int, int]
+    cached: frozenset[int]
+    uncached: frozenset[int]
+
+    def apply(self, holders: dict[int, Holder], cached: set[int]) -> None:
+        """Bring the state before this frame to the state behind it."""
+        for request in self.gone:
+            del holders[request]
+        for request, (kept, behind, padding, finished) in self.tables.items():
+            holder = holders.setdefault(request, Holder())
+            holder.table[kept:] = behind
+            holder.padding, holder.finished = padding, finished
+        for request, count in self.written.items():
+            holders[request].written = count
+        cached -= self.uncached
+        cached |= self.cached
+
+
+@dataclass(slots=True)
+class FrameRecorder:
+    """Makes frames of steps while they are replayed.
+
+    Args:
+        every: steps of a frame, by their numbers.
+    """
+
+    every: int
+    frames: list[Frame] = field(default_factory=list)
+    _plans: list[StepPlan] = field(default_factory=list)
+    _t_ns: int = 0
+    _holders: dict[int, Holder] = field(default_factory=dict)
+    _cached: set[int] = field(default_factory=set)
+
+    def ends_before(self, plan: StepPlan) -> bool:
+        """Whether a frame is open that this plan is no step of."""
+        return bool(self._plans) and plan.step // self.every != self._plans[-1].step // self.every
+
+    def add(self, plan: StepPlan, t_ns: int) -> None:
+        """A step of the open frame has been replayed."""
+        self._plans.append(plan)
+        self._t_ns = t_ns
+
+    def close(self, holders: Mapping[int, Holder], cached: Collection[int]) -> None:
+        """End the open frame; the state is the one behind its last step."""
+        if not self._plans:
+            return
+        now = set(cached)
+        frame = Frame(
+            plans=tuple(self._plans),
+            t_ns=self._t_ns,
+            gone=tuple(request for request in self._holders if request not in holders),
+            tables={
+                request: change
+                for request in sorted(touched(self._plans) & holders.keys())
+                if (change := self._table(request, holders[request])) is not None
+            },
+            written={
+                request: holder.written
+                for request, holder in holders.items()
+                if request not in self._holders or holder.written != self._holders[request].written
+            },
+            cached=frozenset(now - self._cached),
+            uncached=frozenset(self._cached - now),
+        )
+        frame.apply(self._holders, self._cached)
+        self.frames.append(frame)
+        self._plans = []
+
+    def _table(self, request: int, now: Holder) -> tuple[int, list[int], int, bool] | None:
+        before = self._holders.get(request)
+        if before is None:
+            return 0, list(now.table), now.padding, now.finished
+        pairs = enumerate(zip(before.table, now.table, strict=False))
+        shorter = min(len(before.table), len(now.table))
+        kept = next((place for place, (old, new) in pairs if old != new), shorter)
+        same = kept == len(before.table) == len(now.table)
+        if same and (now.padding, now.finished) == (before.padding, before.finished):
+            return None
+        return kept, list(now.table[kept:]), now.padding, now.finished
+
+
+def touched(plans: Collection[StepPlan]) -> set[int]:
+    """Requests whose table or end may have changed."""
+    found: set[int] = set()
+    for plan in plans:
+        found |= {op.request for op in plan.ops if op.request is not None}
+        found |= {chunk.request for chunk in plan.chunks if chunk.padding}
+        found |= {finish.request for finish in plan.finished}
+    return found
+
+
+def frame_size(steps: int) -> int:
+    """Steps of a frame, so that there are at most :data:`MOST_FRAMES`: a power of two."""
+    every = 1
+    while every * MOST_FRAMES < steps:
+        every *= 2
+    return every
