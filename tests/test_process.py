@@ -19,9 +19,9 @@ import pytest
 from real_parts import is_gone
 
 from experiment.config.schema import make_config
-from experiment.events import ArmFailed, Event, Notice, RunStarted, Stage, StageEntered
+from experiment.events import ArmFailed, Notice, RunStarted, Stage, StageEntered
 from experiment.process import child as process
-from experiment.process.child import Child, ChildTimeoutError
+from experiment.process.child import Child, ChildTimeoutError, Said
 from experiment.process.child_end import ChildEnd, end_reason
 from experiment.process.environment import hub_secrets
 from experiment.record.log import EventLog, read_record
@@ -57,11 +57,11 @@ def start(log_path: Path) -> Callable[..., Child]:
 Start = Callable[..., Child]
 
 
-def said(events: list[Event]) -> list[dict[str, int]]:
-    return [event.text.params for event in events if isinstance(event, Notice)]
+def said(told: list[Said]) -> list[dict[str, int]]:
+    return [event.text.params for event, _ in told if isinstance(event, Notice)]
 
 
-def until_first(child: Child) -> list[Event]:
+def until_first(child: Child) -> list[Said]:
     """Events up to the first, so that the child is known to be in its script."""
     return [next(child.events())]
 
@@ -84,7 +84,7 @@ def test_no_secret_is_left_of_what_is_cut(
     monkeypatch.setenv("HF_TOKEN", "zq" * 40)
     with start("secrets", env=hub_secrets()) as child:
         events = list(child.events())
-    failed = [event for event in events if isinstance(event, ArmFailed)]
+    failed = [event for event, _ in events if isinstance(event, ArmFailed)]
     assert "zq" not in failed[0].reason.params["error"]
     assert b"not an event" in log_path.read_bytes()
     assert b"zq" not in log_path.read_bytes()
@@ -266,7 +266,7 @@ def test_what_a_child_had_said_when_nobody_listened_any_more_is_there(
 def test_a_child_stands_still_at_a_stage_until_it_is_acknowledged(start: Start) -> None:
     with start("stages") as child:
         seen = []
-        for event in child.events():
+        for event, _ in child.events():
             seen.append(event.stage if isinstance(event, StageEntered) else event.text.params["n"])
             if isinstance(event, StageEntered):
                 assert child._queue.empty()
@@ -293,7 +293,7 @@ def test_a_child_whose_runner_is_gone_ends_by_itself(start: Start) -> None:
 )
 def test_a_child_says_itself_why_it_failed(start: Start, script: str, key: str, code: int) -> None:
     with start(script) as child:
-        [failed] = child.events()
+        [(failed, _)] = child.events()
         assert isinstance(failed, ArmFailed)
         assert (failed.arm, failed.reason.key, failed.exit_code) == ("scripted", key, code)
         assert child.wait() == code

@@ -30,7 +30,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def run(script: str, log: Path) -> list[Path]:
     """Where a child said that it put its files."""
     with Child("scripted_child", {"arm": "scripted", "script": script}, log, 60.0) as child:
-        said = [event for event in child.events() if isinstance(event, Notice)]
+        said = [event for event, _ in child.events() if isinstance(event, Notice)]
     return [Path(event.text.params["place"]) for event in said if "place" in event.text.params]
 
 

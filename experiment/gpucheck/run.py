@@ -127,11 +127,11 @@ class _Heard:
         try:
             with Child("experiment.gpucheck.child", task, log, limit_s) as child:
                 try:
-                    for event in child.events():
+                    for event, _ in child.events():
                         self._take(event)
                 except ChildTimeoutError:
                     child.kill()
-                    for event in child.rest():
+                    for event, _ in child.rest():
                         self._take(event)
                     self._failure = message("gpucheck.over_limit", limit=limit_s)
                     return

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import psutil
 
@@ -45,6 +45,13 @@ _STILL_S = 30.0
 
 # Of these a process, or the machine, has no more.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+class Said(NamedTuple):
+    """An event of a child, and the line that it came as."""
+
+    event: Event
+    line: bytes
 
 
 class ChildTimeoutError(Exception):
@@ -104,8 +111,8 @@ class Child:
             self._log.close()
             self._remove_files()
             raise _not_started(error) from error
-        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._next: list[Event | None] = []  # out of the queue, and not yet taken
+        self._queue: queue.SimpleQueue[Said | None] = queue.SimpleQueue()
+        self._next: list[Said | None] = []  # out of the queue, and not yet taken
         self._reader = threading.Thread(target=self._read, daemon=True)
         try:
             _start_thread(self._reader)
@@ -169,7 +176,7 @@ class Child:
         """Process id of the child."""
         return self._process.pid
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[Said]:
         """Events as they come, until the child closes its pipe or is dead and silent.
 
         One that is broken off before :meth:`taken` was said of it is among :meth:`rest`.
@@ -191,26 +198,26 @@ class Child:
                 if dead:
                     return
                 continue
-            event = self._next[0]
-            if event is None:
+            said = self._next[0]
+            if said is None:
                 return
-            yield event
+            yield said
             self.taken()
 
     def taken(self) -> None:
         """Say that the last event of :meth:`events` is kept."""
         self._next.clear()
 
-    def rest(self) -> list[Event]:
+    def rest(self) -> list[Said]:
         """What a child said before it was ended, and nobody has taken."""
         self._reader.join(_GRACE_S)
-        left = [event for event in self._next if event is not None]
+        left = [said for said in self._next if said is not None]
         self._next.clear()
         with contextlib.suppress(queue.Empty):
             while True:
-                event = self._queue.get_nowait()
-                if event is not None:
-                    left.append(event)
+                said = self._queue.get_nowait()
+                if said is not None:
+                    left.append(said)
         return left
 
     def stand_still(self) -> float:
@@ -332,7 +339,7 @@ class Child:
                         self._log.write(b"not an event: " + os.fsencode(text) + b"\n")
                         self._log.flush()
                     continue
-                self._queue.put(event)
+                self._queue.put(Said(event, line))
         except (OSError, ValueError):
             pass  # the pipe was closed under us while the child was being ended
         finally:

@@ -67,7 +67,7 @@ class EventLog:
         # Who draws the run that is resumed, with the sums of its log, comes to an end before.
         with held(directory, DRAWING_S if resume else 0.0):
             self._file = _opened(self.path, resume)
-        self._waiting: list[Event] | None = [] if resume else None
+        self._waiting: list[tuple[Event, bytes | None]] | None = [] if resume else None
         self._size = self._file.seek(0, os.SEEK_END)
         if size is not None and size != self._size:  # by one that has ended meanwhile
             self._file.close()
@@ -95,23 +95,28 @@ class EventLog:
         (self.path.parent / RUN_FILE).unlink(missing_ok=True)
         if not _ends_a_line(self._file, self._size):
             self._append(b"\n")
-        for event in waiting:
-            self.write(event)
+        for event, came_as in waiting:
+            self.write(event, came_as)
 
-    def write(self, event: Event) -> None:
+    def write(self, event: Event, line: bytes | None = None) -> None:
         """Append one event and hand it to the operating system.
+
+        Args:
+            line: as the process that it comes from wrote it; it is not written anew.
 
         Raises:
             UserError: it cannot be written, on a full disk for instance; the log ends with the
                 event before.
         """
         if self._waiting is not None:
-            self._waiting.append(event)
+            self._waiting.append((event, line))
             return
         if isinstance(event, ArmFailed):
             params = without_words(event.reason.params)
             event = event.model_copy(update={"reason": message(event.reason.key, **params)})
-        self._append((cleaned_json(encode(event), self._clean) + "\n").encode())
+            line = None
+        text = encode(event) if line is None else line.decode().rstrip("\n")
+        self._append((cleaned_json(text, self._clean) + "\n").encode())
 
     def _append(self, line: bytes) -> None:
         with self._lock:

@@ -160,9 +160,9 @@ class Session:
         self._write(event)
         self._listener(event)
 
-    def _write(self, event: Event) -> None:
+    def _write(self, event: Event, line: bytes | None = None) -> None:
         if not isinstance(event, TRANSIENT):
-            self._log.write(event)
+            self._log.write(event, line)
 
     def probe_environment(self, device: str, cores: float | None = None) -> Environment | ArmFailed:
         """Find out what it has; others kept so many ``cores`` busy before any of ours worked."""
@@ -330,12 +330,12 @@ class Session:
         Raises:
             ChildTimeoutError: its time is over.
         """
-        for event in child.events():
+        for event, line in child.events():
             last[type(event)] = event
             if seen is not None:
                 seen.append(event)
             with shielded():
-                self._write(event)
+                self._write(event, line)
                 child.taken()
             self._listener(event)
             if isinstance(event, StageEntered):
@@ -363,8 +363,8 @@ class Session:
 
     def _keep_rest(self, child: Child) -> None:
         """Write down what a child that was ended had said by then: it is nowhere else."""
-        for event in child.rest():
-            self._write(event)
+        for event, line in child.rest():
+            self._write(event, line)
 
     def _stop(self, watcher: Monitor) -> None:
         """End sampling; say what it cost and, where samples are missing, that they are."""

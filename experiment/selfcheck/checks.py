@@ -84,7 +84,7 @@ def scratch_directory() -> Iterator[Path]:
 
 def _environment(log: Path) -> Environment:
     with Child("experiment.children.probe", {"device": "auto"}, log, _TIMEOUT_S) as child:
-        for event in child.events():
+        for event, _ in child.events():
             if isinstance(event, EnvironmentProbed):
                 return Environment.model_validate(event.environment)
             _raise_failure(event)
@@ -119,7 +119,7 @@ class _Examination:
             marker = Monitor(ARM, child.pid, self._environment, self._note, INTERVAL_MS)
             sampler = Monitor(ARM, child.pid, self._environment, written.write, INTERVAL_MS)
             try:
-                for event in child.events():
+                for event, _ in child.events():
                     _raise_failure(event)
                     self._note(event)
                     if isinstance(event, StageEntered):

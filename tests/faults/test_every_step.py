@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from moments import each_step
 
-from experiment.events import Event, Notice, RunStarted
-from experiment.process.child import Child
+from experiment.events import Event, Notice, RunStarted, encode
+from experiment.process.child import Child, Said
 from experiment.process.interrupts import EndedError, Interrupts
 from experiment.record.log import EventLog, read_record
 from experiment.runner.session import Session
@@ -34,7 +34,8 @@ def child_that_said(words: int, place: Path) -> Child:
     child = Child("none", None, place / "log", 60)
     child._queue, child._next = queue.SimpleQueue(), []
     for number in range(words):
-        child._queue.put(Notice(text=message("note.busy", load=number)))
+        note = Notice(text=message("note.busy", load=number))
+        child._queue.put(Said(note, encode(note).encode() + b"\n"))
     child._queue.put(None)
     child._looked = time.monotonic()
     child._deadline = child._looked + 60
