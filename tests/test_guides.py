@@ -13,7 +13,7 @@ from experiment.config.reading import load_config
 from experiment.config.schema import Config, config_keys
 from experiment.experiments.base import cell_config
 from experiment.experiments.figures import FIGURES
-from experiment.experiments.foretold import _Listed
+from experiment.experiments.prediction import _Listed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS
 from experiment.text import LANGUAGES, catalogue
@@ -227,9 +227,9 @@ def cells(name: str) -> list[Config]:
 
 def shown(figure: str, results: Sequence[SimResult]) -> str:
     """The end of a table's row, as the tutorial prints it."""
-    foretell = FIGURES[figure].foretell
-    assert foretell is not None
-    values = [foretell(result) for result in results]
+    predict = FIGURES[figure].predict
+    assert predict is not None
+    values = [predict(result) for result in results]
     assert all(value is not None for value in values)
     formats = {"waste": lambda v: f"{v * 100:.1f} %", "table_entries": lambda v: f"{v:.1f}"}
     write = formats.get(figure, lambda v: f"{v:.0f}")

@@ -21,7 +21,7 @@ from experiment.machine.environment import Environment
 from experiment.memory.monitor import Monitor
 from experiment.process import shared_memory
 from experiment.process.child import Child
-from experiment.process.process_tree import Guard, marked, new_mark
+from experiment.process.process_tree import OrphanReaper, marked, new_mark
 from experiment.record.log import read_record
 from experiment.runner.session import Session
 
@@ -116,7 +116,7 @@ def test_a_number_that_was_given_to_somebody_else_is_not_ended(
     was = psutil.Process(stranger.pid)
     was._ident = (stranger.pid, 1.0)  # type: ignore[attr-defined] # long before
     with start("two_words") as child:
-        child.met_by(lambda: [was])
+        child.set_observed(lambda: [was])
         list(child.events())
     assert stranger.poll() is None
 
@@ -177,8 +177,8 @@ def test_a_guard_ends_what_has_its_mark_once_nobody_says_a_word(
     mark, other = new_mark(), new_mark()
     ours, others = marked_process(mark), marked_process(other)
     try:
-        guard, calm = Guard(mark), Guard(other)
-        calm.let_go()
+        guard, calm = OrphanReaper(mark), OrphanReaper(other)
+        calm.release()
         assert guard._process.stdin is not None
         guard._process.stdin.close()  # as the system does for one that is dead
         assert ours.wait(20) == -signal.SIGTERM
@@ -200,9 +200,9 @@ def test_a_guard_removes_what_is_in_a_directory_once_nobody_says_a_word(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     (scratch / "kept").write_text("x", encoding="utf-8")
-    guard = Guard(new_mark(), scratch)
+    guard = OrphanReaper(new_mark(), scratch)
     if well:
-        guard.let_go()
+        guard.release()
     else:
         assert guard._process.stdin is not None
         guard._process.stdin.close()
@@ -216,7 +216,7 @@ def test_a_guard_is_not_ended_by_what_is_meant_for_the_program(number: signal.Si
     mark = new_mark()
     ours = marked_process(mark)
     try:
-        guard = Guard(mark)
+        guard = OrphanReaper(mark)
         # It has begun; under nohup it ignores some from birth.
         while not all(ignores(guard, each) for each in MEANT_FOR_THE_PROGRAM):
             time.sleep(0.01)
@@ -229,7 +229,7 @@ def test_a_guard_is_not_ended_by_what_is_meant_for_the_program(number: signal.Si
         ours.wait()
 
 
-def ignores(guard: Guard, number: signal.Signals) -> bool:
+def ignores(guard: OrphanReaper, number: signal.Signals) -> bool:
     text = Path(f"/proc/{guard._process.pid}/status").read_text(encoding="utf-8")
     mask = int(text.partition("SigIgn:")[2].split()[0], 16)
     return bool(mask >> (number - 1) & 1)

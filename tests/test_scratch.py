@@ -14,7 +14,7 @@ from experiment.files.scratch import make_scratch, remove_scratch
 from experiment.files.user_cache import TEMPORARY
 from experiment.process.child import Child
 from experiment.process.environment import child_environment
-from experiment.process.process_tree import Guard
+from experiment.process.process_tree import OrphanReaper
 from experiment.text.errors import UserError
 
 
@@ -47,13 +47,13 @@ def test_whoever_would_remove_it_waits_until_it_is_removed(
 ) -> None:
     """Else it would stay behind a program that is killed between the two."""
     seen: list[list[Path]] = []
-    let_go = Guard.let_go
+    release = OrphanReaper.release
 
-    def looking(guard: Guard) -> None:
+    def looking(guard: OrphanReaper) -> None:
         seen.append(list(temporary.iterdir()))
-        let_go(guard)
+        release(guard)
 
-    monkeypatch.setattr(Guard, "let_go", looking)
+    monkeypatch.setattr(OrphanReaper, "release", looking)
     run("leave_files", tmp_path / "log")
     assert seen == [[]]
 

@@ -270,8 +270,8 @@ def test_its_own_time_is_limited_all_the_same(session: Session) -> None:
 
     child = Child(MODULE, {"arm": "a", "script": "hang"}, session.directory / "log", 60)
     with child:
-        assert child.stand_still() > 50
-        child.go_on(0.0)
+        assert child.pause_deadline() > 50
+        child.resume_deadline(0.0)
         with pytest.raises(ChildTimeoutError):
             list(child.events())
 

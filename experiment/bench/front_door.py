@@ -16,7 +16,7 @@ from typing import Any
 
 from experiment.files.shipped import DOOR
 from experiment.process.environment import child_environment
-from experiment.process.process_tree import Guard, new_mark
+from experiment.process.process_tree import OrphanReaper, new_mark
 from experiment.text.messages import Message, message
 
 HELP_RUNS = 5
@@ -43,13 +43,15 @@ def front_door(directory: Path, walkthrough: bool) -> dict[str, Any]:
         commands["walkthrough_s"] = [[*whole, str(directory / name)] for name in names]
     mark = new_mark()
     try:
-        guard = Guard(mark)  # should we be killed, a walkthrough takes minutes that nobody wants
+        guard = OrphanReaper(
+            mark
+        )  # should we be killed, a walkthrough takes minutes that nobody wants
     except OSError:
         return {"reason": message("bench.door_failed", code=None).model_dump(mode="json")}
     try:
         return _all_timed(commands, mark)
     finally:
-        guard.let_go()
+        guard.release()
 
 
 def _all_timed(commands: Mapping[str, Sequence[Sequence[str]]], mark: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from experiment.files.parse_memory import counted
 from experiment.files.shipped import config_names, find_config, program
 from experiment.files.user_cache import cache_directory, home_cache, is_writable
 from experiment.process.interrupts import Interrupts
-from experiment.process.streams import readers_may_go, stand_in_for_closed
+from experiment.process.streams import ignore_broken_pipe, reopen_closed_fds
 from experiment.text import LANGUAGES, Translator, detect_language
 from experiment.text.errors import ExitCode, UserError, unknown, user_error
 from experiment.text.messages import message
@@ -65,13 +65,13 @@ _CONFIG_FLAGS = {
 def main(arguments: Sequence[str]) -> int:
     """Run the program; returns its exit code. Errors a person can mend are one line."""
     words = list(arguments)
-    stand_in_for_closed()
+    reopen_closed_fds()
     lang = _language(words)
     _prepare_streams(lang, explicit=_asked_language(words) in LANGUAGES)
     interrupts = Interrupts()
     lost: list[OSError] = []
     try:
-        with interrupts, readers_may_go(lost), counted():
+        with interrupts, ignore_broken_pipe(lost), counted():
             code = _answer(words, Translator(lang))
     except KeyboardInterrupt:  # in its last moment
         code = ExitCode.INTERRUPTED
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
         code = ExitCode.OK
     if lost:
         error = unwritable(Path("stdout"), lost[0])
-        with readers_may_go():  # errors may be led there as well
+        with ignore_broken_pipe():  # errors may be led there as well
             _complain(Translator(lang), error)
         code = code or error.exit_code
     # A command that keeps what it has found says that it was ended, and not by which signal.

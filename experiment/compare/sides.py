@@ -30,8 +30,8 @@ from experiment.compare.results import (
 )
 from experiment.config.schema import ExperimentConfig, closer
 from experiment.experiments.figures import FIGURES
-from experiment.experiments.foretold import scores_decide
 from experiment.experiments.found import FEWEST
+from experiment.experiments.prediction import scores_decide
 from experiment.text.messages import Message, message
 
 # What of the machine and of the model a time depends on.

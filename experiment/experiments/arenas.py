@@ -47,19 +47,19 @@ def arena(name: str) -> ForetellArena:
 def arena_bytes(name: str) -> ForetellArena:
     """The same of slots, as bytes."""
 
-    def foretell(said: ArenaForetold) -> int | None:
+    def predict(said: ArenaPrediction) -> int | None:
         slots: int | None = getattr(said, name)
         return None if slots is None else slots * said.slot_bytes
 
-    return foretell
+    return predict
 
 
 @dataclass(frozen=True, slots=True)
-class ArenaForetold(ArenaCounts):
+class ArenaPrediction(ArenaCounts):
     """What kvsim foretells of an arena; ``running_mean``: requests at a time, over its steps."""
 
     slot_bytes: int
     running_mean: float
 
 
-ForetellArena = Callable[[ArenaForetold], Number | None]
+ForetellArena = Callable[[ArenaPrediction], Number | None]

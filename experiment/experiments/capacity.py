@@ -16,7 +16,6 @@ from experiment.config.schema import Config
 from experiment.experiments.alike import nothing_gained, place
 from experiment.experiments.base import Experiment, in_turn
 from experiment.experiments.cells import Cell
-from experiment.experiments.foretold import last_that
 from experiment.experiments.found import (
     Found,
     detail,
@@ -30,6 +29,7 @@ from experiment.experiments.found import (
     took_longer,
     untested,
 )
+from experiment.experiments.prediction import last_that
 from experiment.text.messages import Message
 
 _NAME = "capacity"

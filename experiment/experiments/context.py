@@ -17,7 +17,6 @@ from experiment.config.schema import Config
 from experiment.experiments.alike import longer, no_more_run, place
 from experiment.experiments.base import Experiment
 from experiment.experiments.cells import Cell
-from experiment.experiments.foretold import REFUSED, last_that
 from experiment.experiments.found import (
     Faster,
     Found,
@@ -30,6 +29,7 @@ from experiment.experiments.found import (
     undecided,
     untested,
 )
+from experiment.experiments.prediction import REFUSED, last_that
 from experiment.text.messages import Message, arm_message
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens

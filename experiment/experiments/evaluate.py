@@ -21,21 +21,21 @@ from experiment.analysis.gains import gains
 from experiment.analysis.results import Results
 from experiment.config.schema import ARM_GROUPS, Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
-from experiment.experiments.arenas import ArenaForetold
+from experiment.experiments.arenas import ArenaPrediction
 from experiment.experiments.base import Experiment, ascending
 from experiment.experiments.busy import busy_note, cell_others
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
-from experiment.experiments.foretold import (
-    OTHER_ENGINES,
-    decided_by_scores,
-    foretell,
-    foretell_arena,
-    simulator,
-)
 from experiment.experiments.found import Found, listed
 from experiment.experiments.ladder import repeated_gains
 from experiment.experiments.measured import ArmMeasured, Measured, cells_of, measure
+from experiment.experiments.prediction import (
+    OTHER_ENGINES,
+    decided_by_scores,
+    predict,
+    predict_arena,
+    simulator,
+)
 from experiment.experiments.registry import figure_name, find_experiment
 from experiment.experiments.time_notes import time_notes
 from experiment.files.bounded_reading import evaluating
@@ -47,7 +47,7 @@ from kvsim.sim.arena import FITS, Fit
 from kvsim.sim.metrics import SimResult
 
 # What kvsim makes of an arm's requests, of an arena beside it, or why it says nothing.
-Said = SimResult | ArenaForetold | Message
+Said = SimResult | ArenaPrediction | Message
 # Of an arm that takes one request at a time, whatever varies.
 _SAME = "skip.one_at_a_time"
 
@@ -191,9 +191,9 @@ def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
     model = next((e for e in cell.events if isinstance(e, ModelPrepared)), None)
     figures = [FIGURES[name] for name in spec.figures]
     if first is not None and model is not None:
-        said = foretell(arm.result.arm, cell.config, model, first.workload)
+        said = predict(arm.result.arm, cell.config, model, first.workload)
         for fit in {figure.arena for figure in figures if figure.arena is not None}:
-            arenas[fit] = foretell_arena(cell.config, model, first.workload, fit)
+            arenas[fit] = predict_arena(cell.config, model, first.workload, fit)
     return CellArm(
         arm=arm.result.arm,
         status=arm.result.status,
@@ -249,11 +249,11 @@ def _foretold(figure: Figure, said: Said) -> tuple[Number | None, Message | None
     if isinstance(said, Message):
         return None, said
     # Whoever foretells a figure is the one that is asked: of an arena another than of an arm.
-    foretell: Callable[[Any], Number | None] | None = figure.foretell
-    foretold = foretell(said) if foretell else None
+    predict: Callable[[Any], Number | None] | None = figure.predict
+    foretold = predict(said) if predict else None
     if foretold is not None:
         return foretold, None
-    none = foretell is not None and figure.absent is not None
+    none = predict is not None and figure.absent is not None
     why = f"reason.{figure.absent}" if none else "unforetold.not_said"
     return None, message(f"experiments.{why}")
 

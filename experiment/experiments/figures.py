@@ -51,7 +51,7 @@ class Figure:
 
     Attributes:
         measure: of one repeat; None where this arm has none.
-        foretell: of a simulation, or of the arithmetic of an arena; None: kvsim does not say it.
+        predict: of a simulation, or of the arithmetic of an arena; None: kvsim does not say it.
         better: which direction is better, if either is.
         arms: that can have it; None: all.
         absent: the reason, under ``experiments.reason``, where a finished repeat has none.
@@ -65,7 +65,7 @@ class Figure:
     unit: Unit
     kind: Kind
     measure: Measure
-    foretell: Foretell | ForetellArena | None = None
+    predict: Foretell | ForetellArena | None = None
     better: Better | None = None
     arms: tuple[str, ...] | None = None
     absent: str | None = None

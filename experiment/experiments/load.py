@@ -36,7 +36,7 @@ LATER = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Bore:
+class LoadOutcome:
     """A repeat at a rate.
 
     ``alone``: the slowest answer at a lower rate, over the time of all arrivals at this one; None
@@ -49,26 +49,26 @@ class Bore:
     alone: Number | None
 
     @property
-    def fewer(self) -> bool:
+    def falls_behind(self) -> bool:
         """Fewer ended than came."""
         return self.kept_up is not None and self.kept_up < KEEPS_UP
 
     @property
-    def late(self) -> bool:
+    def latency_grows(self) -> bool:
         """Late ones waited longer, or all were slower than arrivals."""
         if self.later is not None and self.later > LATER:
             return True
         return self.rest is not None and self.alone is not None and self.rest > 1 + self.alone
 
     @property
-    def queues(self) -> bool:
+    def is_saturated(self) -> bool:
         """Both."""
-        return self.fewer and self.late
+        return self.falls_behind and self.latency_grows
 
 
-def all_queue(bore: Sequence[Bore]) -> bool:
+def all_saturated(outcomes: Sequence[LoadOutcome]) -> bool:
     """In a single repeat the machine may have been busy with something else."""
-    return bool(bore) and all(each.queues for each in bore)
+    return bool(outcomes) and all(each.is_saturated for each in outcomes)
 
 
 def alone_at(rate: float, lower: Iterable[tuple[float, Number]]) -> float | None:

@@ -31,8 +31,8 @@ from experiment.experiments.busy import cell_others
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Found
 from experiment.experiments.load import (
-    Bore,
-    all_queue,
+    LoadOutcome,
+    all_saturated,
     alone_at,
     kept_up,
     later_tokens,
@@ -134,8 +134,10 @@ def _saturated(cell: CellEvents, before: Sequence[CellEvents]) -> dict[str, Mess
         if reason is not None and reason.key == why.key:
             found[name] = reason
         alone = alone_at(rate, lower[name])
-        bore = [Bore(kept_up(one), later_tokens(one), rest(one), alone) for one in arm.repeats]
-        if all_queue(bore) and name not in slowed:
+        outcomes = [
+            LoadOutcome(kept_up(one), later_tokens(one), rest(one), alone) for one in arm.repeats
+        ]
+        if all_saturated(outcomes) and name not in slowed:
             found[name] = why
     return found
 

@@ -18,7 +18,7 @@ from experiment.experiments.found import (
     sentences,
     untested,
 )
-from experiment.experiments.load import KEEPS_UP, LATER, Bore, all_queue, alone_at
+from experiment.experiments.load import KEEPS_UP, LATER, LoadOutcome, all_saturated, alone_at
 from experiment.text.messages import Message, arm_message
 
 _NAME = "serving"
@@ -30,8 +30,8 @@ def limits(found: Found, cells: Sequence[CellResult], arms: Sequence[str]) -> li
     return [_first(seen), *(_limit(arm, rates) for arm, rates in seen.items())]
 
 
-def bears(found: Found, cells: Sequence[CellResult], arm: str, rate: float) -> bool | None:
-    """Whether an arm bore a rate: not if a lower one saturated it; None: not seen, or left open."""
+def sustains(found: Found, cells: Sequence[CellResult], arm: str, rate: float) -> bool | None:
+    """Whether an arm sustains a rate: not if a lower one saturated it; None: not seen, or open."""
     seen = _rates(found, cells, arm)
     if any(each.saturated and each.rate <= rate for each in seen):
         return False
@@ -41,7 +41,7 @@ def bears(found: Found, cells: Sequence[CellResult], arm: str, rate: float) -> b
 
 @dataclass(frozen=True, slots=True)
 class _Rate:
-    """How an arm bore a rate, by repeats; see :class:`experiment.experiments.load.Bore`.
+    """How an arm served a rate, by repeats; see :class:`experiment.experiments.load.LoadOutcome`.
 
     ``repeats``: those that the arm ran. ``busy``: other programs kept cores busy while it ran, so a
     queue may be theirs, or one not be seen: who is slowed in the first half is no later in the
@@ -59,7 +59,7 @@ class _Rate:
     @property
     def saturated(self) -> bool:
         """In every repeat."""
-        return all_queue(self._bore)
+        return all_saturated(self._outcomes)
 
     @property
     def open(self) -> bool:
@@ -82,7 +82,10 @@ class _Rate:
     @property
     def queues(self) -> dict[str, object]:
         """For another: in how many repeats there was a queue that grew."""
-        return {"queued": sum(one.queues for one in self._bore), "repeats": len(self._bore)}
+        return {
+            "queued": sum(one.is_saturated for one in self._outcomes),
+            "repeats": len(self._outcomes),
+        }
 
     @property
     def few(self) -> tuple[Message, ...]:
@@ -90,22 +93,25 @@ class _Rate:
 
         More are advised where the arm ran too few, not where some tell nothing of a queue.
         """
-        seen = len(self._bore)
+        seen = len(self._outcomes)
         told = few_told(seen) if seen < FEWEST else ()
         return told if self.repeats < FEWEST else told[:1]
 
     @property
     def half(self) -> str:
         """What it lacks of a queue in every repeat: a name under ``experiments.serving``."""
-        fewer, late = (all(getattr(one, name) for one in self._bore) for name in ("fewer", "late"))
+        fewer, late = (
+            all(getattr(one, name) for one in self._outcomes)
+            for name in ("falls_behind", "latency_grows")
+        )
         return "open_later" if fewer else "open_fewer" if late else "open_both"
 
     @property
-    def _bore(self) -> list[Bore]:
+    def _outcomes(self) -> list[LoadOutcome]:
         pairs = list(zip(self.kept_up.values, self.later.values, strict=False))
         rests = self.rest.values if self.rest is not None else []
         both = zip_longest(pairs, rests[: len(pairs)])
-        return [Bore(kept, later, rest, self.alone) for (kept, later), rest in both]
+        return [LoadOutcome(kept, later, rest, self.alone) for (kept, later), rest in both]
 
 
 def _rates(found: Found, cells: Sequence[CellResult], arm: str) -> list[_Rate]:
@@ -136,8 +142,8 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
     if not seen:
         return untested("first")
     rule = detail(_NAME, "first_rule", keeps_up=KEEPS_UP, later=LATER)
-    bore = [arm for arm, rates in seen.items() if _disturbed(rates, gave[arm] or rates[-1])]
-    others = detail(_NAME, "first_busy", arms=_listed(bore)) if bore else None
+    disturbed = [arm for arm, rates in seen.items() if _disturbed(rates, gave[arm] or rates[-1])]
+    others = detail(_NAME, "first_busy", arms=_listed(disturbed)) if disturbed else None
     unclear = [arm for arm, rate in lowest.items() if rate is None and seen[arm][-1].open]
     left = detail(_NAME, "first_open", arms=_listed(unclear)) if unclear else None
     if not known:
@@ -170,8 +176,8 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
     if over_it is None and at.open:
         lower = detail(_NAME, "limit_lower") if at.alone is None else None
         key, advice = "open", sentences([detail(_NAME, "limit_longer"), lower])
-        bore = max((each.rate for each in rates if not each.open), default=None)
-        below = None if bore is None else detail(_NAME, "limit_below", rate=bore)
+        sustained = max((each.rate for each in rates if not each.open), default=None)
+        below = None if sustained is None else detail(_NAME, "limit_below", rate=sustained)
     told: dict[str, object] = {"arm": arm_message(arm).model_dump(), **at.told}
     if key == "open":
         told["half"] = detail(_NAME, at.half).model_dump()

@@ -18,7 +18,7 @@ from experiment.experiments.found import (
     timed,
     untested,
 )
-from experiment.experiments.serving_limits import bears
+from experiment.experiments.serving_limits import sustains
 from experiment.text.messages import Message
 
 _NAME = "serving"
@@ -80,7 +80,7 @@ def _queue(found: Found, cells: list[CellResult], cell: CellResult) -> Message |
     where they are saturated as well both grow alike, and nobody knows where it is open.
     """
     rate = float(cell.values["rate"])
-    slabs, paged = (bears(found, cells, arm, rate) for arm in ("slabs", "paged"))
+    slabs, paged = (sustains(found, cells, arm, rate) for arm in ("slabs", "paged"))
     if slabs is not False:
         return None
     grows = detail(_NAME, "queue_grows", requests=cell.requests)

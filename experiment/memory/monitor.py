@@ -134,8 +134,8 @@ class Monitor:
         except RuntimeError as error:
             self._error, self._ended = error, True
 
-    def rest(self) -> None:
-        """Take no sample until :meth:`go_on`: the arm stands still, and another one is measured."""
+    def pause(self) -> None:
+        """Take no sample until :meth:`resume`: another arm is measured."""
         with self._lock:
             with self._losing_samples():
                 self._emit_usage(now_or_never=True)
@@ -144,11 +144,11 @@ class Monitor:
         self._count_time()
 
     @property
-    def resting(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether it was told to rest, and not to go on."""
         return self._resting
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Sample again; what happened during the rest is not seen."""
         with self._lock:
             with self._losing_samples():

@@ -33,7 +33,7 @@ from experiment.files.locks import abandoned, hold
 from experiment.files.user_cache import cache_directory
 from experiment.model.digest import weights_sha256
 from experiment.model.hub import SMALL_FILES
-from experiment.model.load import one_line, quieten
+from experiment.model.load import one_line, silence_libraries
 from experiment.model.tokenizer import END_OF_TEXT, gpt2_tokenizer
 from experiment.text.errors import UserError, user_error
 from kvsim.files import file_sha256
@@ -199,7 +199,7 @@ def _write_model(work: Path, recipe: str | Path, seed: int, init_range: float) -
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    quieten()
+    silence_libraries()
     if isinstance(recipe, Path):
         config = AutoConfig.from_pretrained(recipe, local_files_only=True, trust_remote_code=False)
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.files.bounded_reading import parse_json, read_bounded
-from experiment.model.load import one_line, quieten
+from experiment.model.load import one_line, silence_libraries
 from experiment.text.errors import UserError, user_error
 from kvsim.sizing.geometry import geometry_from_config
 
@@ -35,7 +35,7 @@ def read_model_config(directory: Path, name: str) -> Any:
     """
     from transformers import AutoConfig
 
-    quieten()
+    silence_libraries()
     raw = read_object(directory / "config.json", name)
     if raw.get("auto_map"):
         raise user_error("error.model.remote_code", model=name)

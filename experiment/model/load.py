@@ -28,7 +28,7 @@ def load_model(directory: str, dtype: str, device: str, attention: str) -> torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
-    quieten()
+    silence_libraries()
     set_gpu_kernels()
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
@@ -80,7 +80,7 @@ def load_tokenizer(directory: str) -> Any:
     """
     from transformers import AutoTokenizer
 
-    quieten()
+    silence_libraries()
     with reading_tokenizer(directory):
         tokenizer = AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False
@@ -128,7 +128,7 @@ def reading_tokenizer(directory: str) -> Iterator[None]:
         raise _no_tokenizer(directory, error) from error
 
 
-def quieten() -> None:
+def silence_libraries() -> None:
     """Keep Transformers from printing advice and progress bars."""
     from transformers.utils import logging
 

@@ -21,9 +21,9 @@ import psutil
 from experiment.events import Event, decode
 from experiment.files.scratch import OwnPackages, make_scratch, remove_scratch
 from experiment.process.environment import child_environment
-from experiment.process.interrupts import left_by_killed, shielded
+from experiment.process.interrupts import leaked_segments, shielded
 from experiment.process.process_tree import (
-    Guard,
+    OrphanReaper,
     descendants,
     end_processes,
     marked,
@@ -88,8 +88,8 @@ class Child:
     ) -> None:
         self.lingered = False
         self._mark = new_mark()
-        self._guard: Guard | None = None
-        self._met: Callable[[], Collection[psutil.Process]] = tuple
+        self._guard: OrphanReaper | None = None
+        self._observed: Callable[[], Collection[psutil.Process]] = tuple
         self._shared: set[Path] = set()
         self._module, self._task, self._log_path = module, task, log_path
         self._timeout_s, self._env, self._python = timeout_s, env or {}, python
@@ -105,7 +105,9 @@ class Child:
         self._packages = OwnPackages(self._log_path.parent) if self._python else None
         self._scratch = make_scratch()
         try:
-            self._guard = Guard(self._mark, self._scratch)  # first: whoever is started has one
+            self._guard = OrphanReaper(
+                self._mark, self._scratch
+            )  # first: whoever is started has one
             self._process = self._made()
         except OSError as error:  # no memory, no process more, no such interpreter
             self._log.close()
@@ -140,7 +142,7 @@ class Child:
             self._packages.remove()
         remove_scratch(self._scratch)
         if self._guard is not None:
-            self._guard.let_go()
+            self._guard.release()
 
     def _made(self) -> subprocess.Popen[bytes]:
         # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
@@ -220,11 +222,11 @@ class Child:
                     left.append(said)
         return left
 
-    def stand_still(self) -> float:
-        """The child waits for its turn; seconds that it has left, for :meth:`go_on`."""
+    def pause_deadline(self) -> float:
+        """The child waits for its turn; seconds that it has left, for :meth:`resume_deadline`."""
         return self._left()
 
-    def go_on(self, left_s: float) -> None:
+    def resume_deadline(self, left_s: float) -> None:
         """Let it go on, with the seconds that it had left: waiting for others is no time of it."""
         self._looked = time.monotonic()
         self._deadline = self._looked + left_s
@@ -255,9 +257,9 @@ class Child:
             self.kill()
             return self._process.wait()
 
-    def met_by(self, met: Callable[[], Collection[psutil.Process]]) -> None:
+    def set_observed(self, observed: Callable[[], Collection[psutil.Process]]) -> None:
         """Who looks at it from time to time, and whom they have seen below it so far."""
-        self._met = met
+        self._observed = observed
 
     def note_shared(self) -> None:
         """Remember what shared memory it has now: of one that is dead nobody can say it."""
@@ -288,7 +290,7 @@ class Child:
         self._process.kill()
         self._process.wait()
         end_processes(each for each in tree if each.pid != self._process.pid)
-        remove_segments(self._shared | left_by_killed())
+        remove_segments(self._shared | leaked_segments())
 
     def __enter__(self) -> Child:
         if "_reader" in vars(self):
@@ -317,11 +319,11 @@ class Child:
         left = {
             *session_members(self._process.pid),
             *marked(self._mark),
-            *filter(runs, self._met()),
+            *filter(runs, self._observed()),
         }
         self._shared |= segments_of(left)
         end_processes(left)
-        remove_segments(self._shared | left_by_killed())
+        remove_segments(self._shared | leaked_segments())
         self._close()
         with contextlib.suppress(OSError):
             clean_log(self._log_path)

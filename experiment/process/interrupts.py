@@ -29,7 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from experiment.process.streams import is_device, to_nobody
+from experiment.process.streams import is_device, redirect_to_devnull
 
 # 128 and the number, as a shell says it; see ExitCode.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -72,12 +72,12 @@ class Interrupts:
         """From now on a report is drawn: the next signal leaves it."""
         self._drawing = True
 
-    def hang_up(self) -> None:
+    def on_sighup(self) -> None:
         """The terminal is gone: whatever is printed to it from here on, nobody can read."""
         self.signal = self.signal or signal.SIGHUP
         for stream in (sys.stdin, sys.stdout, sys.stderr):
             if stream is not None:
-                to_nobody(stream, terminals_alone=True)
+                redirect_to_devnull(stream, terminals_alone=True)
 
     def __enter__(self) -> Interrupts:
         self._shields += 1  # nothing comes between two handlers
@@ -173,7 +173,7 @@ class Interrupts:
         self._raised = signal.Signals(number)
         self.signal = self.signal or self._raised
         if number == getattr(signal, "SIGHUP", None):
-            self.hang_up()
+            self.on_sighup()
             if not first or self._drawing:
                 return  # what is left to be done is done, to nobody
         if not (first or self._drawing):
@@ -246,7 +246,7 @@ def _answer(read: Callable[[], str]) -> str:
         if error.errno != errno.EIO or not is_device(sys.stdin):
             raise
         if _active:
-            _active[-1].hang_up()
+            _active[-1].on_sighup()
         raise EndedError from error
 
 
@@ -265,7 +265,7 @@ def _is_ours(handler: Any) -> bool:
     return handler in _USUAL or isinstance(getattr(handler, "__self__", None), Interrupts)
 
 
-def left_by_killed() -> frozenset[Path]:
+def leaked_segments() -> frozenset[Path]:
     """Shared memory of what a second signal killed since this was asked last."""
     found = frozenset(_left)
     _left.clear()

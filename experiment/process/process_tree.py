@@ -123,7 +123,7 @@ def _running_after(processes: list[psutil.Process], seconds: float) -> list[psut
     return left
 
 
-class Guard:
+class OrphanReaper:
     """A process that ends everything with a mark once this one is gone without a word.
 
     Who is killed outright can end nobody any more, and the system ends no more than the child
@@ -155,7 +155,7 @@ class Guard:
         """Name shared memory that it is to give back, as the child may be dead before it looks."""
         self._say("".join(f"{path}\n" for path in shared))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Everything has been ended: so does it."""
         self._say(".\n")
         with contextlib.suppress(OSError):

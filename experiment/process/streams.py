@@ -50,7 +50,7 @@ class _Stream:
         terminal = error.errno == errno.EIO and is_device(self._stream)
         if not terminal and error.errno != errno.EPIPE:
             self._lost.append(error)
-        to_nobody(self._stream)
+        redirect_to_devnull(self._stream)
         if terminal:
             _tell_the_main_thread()
 
@@ -59,7 +59,7 @@ class _Stream:
 
 
 @contextlib.contextmanager
-def readers_may_go(lost: list[OSError] | None = None) -> Iterator[None]:
+def ignore_broken_pipe(lost: list[OSError] | None = None) -> Iterator[None]:
     """Within this, whatever is printed to somebody who went is printed to nobody.
 
     ``lost`` is told why the output could not be written, of a full disk for instance.
@@ -79,7 +79,7 @@ def readers_may_go(lost: list[OSError] | None = None) -> Iterator[None]:
                     stream.flush()
 
 
-def stand_in_for_closed() -> None:
+def reopen_closed_fds() -> None:
     """Open what whoever started this has closed of input, output and errors: it leads nowhere.
 
     Else the next file that is opened would be in its place, and what a library prints go into it.
@@ -97,7 +97,7 @@ def stand_in_for_closed() -> None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
-def to_nobody(stream: TextIO, *, terminals_alone: bool = False) -> None:
+def redirect_to_devnull(stream: TextIO, *, terminals_alone: bool = False) -> None:
     """Let a stream lead nowhere; a file or pipe may be left as it is."""
     if terminals_alone and not is_device(stream):
         return

@@ -294,7 +294,7 @@ class Session:
                 watcher = monitor(child.pid) if monitor else None
                 try:
                     if watcher:
-                        child.met_by(watcher.met)
+                        child.set_observed(watcher.met)
                         watcher.start()
                     yield from self._follow(child, watcher, last, seen)
                 except (ChildTimeoutError, KeyboardInterrupt) as ended:
@@ -350,16 +350,16 @@ class Session:
     def _turn(self, child: Child, watcher: Monitor | None, awaited: TurnAwaited) -> Course[None]:
         """Leave a child that waits for its turn alone, and let it go on when it has come."""
         if watcher:
-            watcher.rest()
-        left_s = child.stand_still()
+            watcher.pause()
+        left_s = child.pause_deadline()
         turn = yield awaited
         if turn is not None:
             cell, arm = turn.place
             told = {"repeat": awaited.repeat, "group": turn.group}
             self.emit(TurnStarted(cell=cell, arm=arm, **told))
         if watcher:
-            watcher.go_on()
-        child.go_on(left_s)
+            watcher.resume()
+        child.resume_deadline(left_s)
 
     def _keep_rest(self, child: Child) -> None:
         """Write down what a child that was ended had said by then: it is nowhere else."""
@@ -369,7 +369,7 @@ class Session:
     def _stop(self, watcher: Monitor) -> None:
         """End sampling; say what it cost and, where samples are missing, that they are."""
         watcher.stop()
-        if watcher.resting:
+        if watcher.is_paused:
             return  # the run ends in the turn of another arm, whose log this is
         self.emit(watcher.cost())
         failure = watcher.failure()

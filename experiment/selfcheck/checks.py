@@ -29,7 +29,7 @@ from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
 from experiment.process.child import Child
 from experiment.process.interrupts import shielded
-from experiment.process.process_tree import Guard, new_mark
+from experiment.process.process_tree import OrphanReaper, new_mark
 from experiment.record.log import EventLog
 from experiment.selfcheck.memory import (
     INTERVAL_MS,
@@ -66,12 +66,12 @@ def scratch_directory() -> Iterator[Path]:
         UserError: it cannot be made.
     """
     made: Path | None = None
-    guard: Guard | None = None
+    guard: OrphanReaper | None = None
     try:
         with shielded():
             try:
                 made = Path(tempfile.mkdtemp(prefix="pagedkv-"))
-                guard = Guard(new_mark(), made)
+                guard = OrphanReaper(new_mark(), made)
             except OSError as error:
                 raise user_error("error.no_scratch", why=os_reason(error)) from error
         yield made
@@ -79,7 +79,7 @@ def scratch_directory() -> Iterator[Path]:
         with shielded():
             remove_scratch(made)
             if guard is not None:
-                guard.let_go()
+                guard.release()
 
 
 def _environment(log: Path) -> Environment:

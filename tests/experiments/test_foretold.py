@@ -11,7 +11,7 @@ from experiment.config.schema import KNOWN_ARMS
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.experiments.evaluate import _problems
 from experiment.experiments.figures import FIGURES
-from experiment.experiments.foretold import foretell
+from experiment.experiments.prediction import predict
 from experiment.text.messages import Message, message
 from kvsim.sim.metrics import SimResult
 
@@ -34,7 +34,7 @@ def said(ran: Ran, arm: str) -> SimResult | Message:
     model, workload = ran.record.first(ModelPrepared), ran.record.first(WorkloadReady)
     assert model is not None
     assert workload is not None
-    return foretell(arm, ran.config, model, workload)
+    return predict(arm, ran.config, model, workload)
 
 
 def test_a_compiled_batch_is_foretold_as_a_batch_and_not_as_a_growing_cache(ran: Ran) -> None:
@@ -60,7 +60,7 @@ def test_a_growing_cache_is_not_foretold_beyond_the_budget(ran: Ran) -> None:
     assert model is not None
     assert workload is not None
     seen = [
-        foretell(
+        predict(
             "contiguous.growing", ran.config, model,
             workload.model_copy(update={"budget_bytes": 13 * 1024 - less}),
         )

@@ -13,9 +13,9 @@ from made_up import below, budget, cell, found_of
 from experiment.analysis.experiment_results import Finding
 from experiment.experiments.capacity import CAPACITY
 from experiment.experiments.evaluate import ascending
-from experiment.experiments.foretold import last_that, simulator
 from experiment.experiments.found import Found
 from experiment.experiments.measured import cells_of
+from experiment.experiments.prediction import last_that, simulator
 from experiment.experiments.registry import find_experiment
 
 

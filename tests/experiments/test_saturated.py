@@ -15,7 +15,7 @@ import pytest
 from made_up import Figures, below, cell, findings
 
 from experiment.experiments.load import (
-    Bore,
+    LoadOutcome,
     alone_at,
     kept_up,
     later_tokens,
@@ -25,7 +25,7 @@ from experiment.experiments.load import (
 from experiment.text import Translator
 
 FIXED, EACH = 1e-3, 1e-4
-# Requests a second that it bears at the most, of 40 tokens each on average.
+# Requests a second that it sustains at the most, of 40 tokens each on average.
 MOST = 1 / (EACH * 40)
 
 
@@ -56,12 +56,12 @@ def served(rate: float, requests: int, slots: int | None = None, seed: int = 0) 
     )  # fmt: skip
 
 
-def bore(rate: float, requests: int, slots: int | None = None, seed: int = 0) -> Bore:
+def outcome(rate: float, requests: int, slots: int | None = None, seed: int = 0) -> LoadOutcome:
     """At a rate, a low one having been run before."""
     low = MOST / 100
     one = served(rate, requests, slots, seed)
     alone = alone_at(rate, [(low, slowest(served(low, requests, slots, seed)) or 0)])
-    return Bore(kept_up(one), later_tokens(one), rest(one), alone)
+    return LoadOutcome(kept_up(one), later_tokens(one), rest(one), alone)
 
 
 @pytest.mark.parametrize("times", [4, 10])
@@ -70,9 +70,9 @@ def test_who_is_overloaded_is_saturated_whether_memory_limits_it_or_not(
     times: float, slots: int | None
 ) -> None:
     for seed in range(5):
-        assert bore(times * MOST, 64, slots, seed).queues, seed
+        assert outcome(times * MOST, 64, slots, seed).is_saturated, seed
     if slots is None:  # early ones are as slow as late ones
-        assert (bore(times * MOST, 64).later or 9) < 1.2
+        assert (outcome(times * MOST, 64).later or 9) < 1.2
 
 
 @pytest.mark.parametrize("requests", [8, 24, 64, 200])
@@ -80,7 +80,7 @@ def test_who_is_overloaded_is_saturated_whether_memory_limits_it_or_not(
 def test_the_rest_of_what_an_engine_bears_is_never_too_long(times: float, requests: int) -> None:
     """However soon arrivals are over: also before the first answer ends."""
     for seed in range(5):
-        one = bore(times * MOST, requests, seed=seed)
+        one = outcome(times * MOST, requests, seed=seed)
         assert one.rest is not None
         assert one.alone is not None
         assert one.rest <= 1 + one.alone
@@ -90,10 +90,10 @@ def test_what_is_seen_without_a_lower_rate_is_not_judged_by_the_rest() -> None:
     assert alone_at(8, []) is None
     assert alone_at(8, [(8, 0.1), (16, 0.2)]) is None
     assert alone_at(8, [(2, 0.1), (4, 0.3)]) == pytest.approx(0.4)
-    assert not Bore(0.0, 1.0, 30.0, None).queues
-    assert Bore(0.0, 1.0, 30.0, 2.0).queues
-    assert not Bore(0.0, 1.0, 3.0, 2.0).queues
-    assert not Bore(1.0, 1.0, 30.0, 2.0).queues
+    assert not LoadOutcome(0.0, 1.0, 30.0, None).is_saturated
+    assert LoadOutcome(0.0, 1.0, 30.0, 2.0).is_saturated
+    assert not LoadOutcome(0.0, 1.0, 3.0, 2.0).is_saturated
+    assert not LoadOutcome(1.0, 1.0, 30.0, 2.0).is_saturated
 
 
 def ran(kept: float, later: float, left: list[float], longest: float) -> Figures:

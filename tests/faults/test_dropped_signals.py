@@ -90,9 +90,9 @@ def test_a_signal_that_is_dropped_in_the_last_moment_ends_the_command_around(
 ASKS = """
 import contextlib
 from experiment.process.interrupts import EndedError, Interrupts, answer
-from experiment.process.streams import readers_may_go
+from experiment.process.streams import ignore_broken_pipe
 
-with readers_may_go():
+with ignore_broken_pipe():
     while True:
         with contextlib.suppress(EndedError), Interrupts():
             print("asked", flush=True)

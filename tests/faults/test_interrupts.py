@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from experiment.commands import main as cli
-from experiment.process.interrupts import EndedError, Interrupts, drawing, left_by_killed, shielded
-from experiment.process.process_tree import Guard, new_mark
+from experiment.process.interrupts import EndedError, Interrupts, drawing, leaked_segments, shielded
+from experiment.process.process_tree import OrphanReaper, new_mark
 from experiment.text.errors import ExitCode
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -98,14 +98,14 @@ def test_a_terminal_that_goes_while_a_report_is_drawn_does_not_leave_it() -> Non
 
 def test_a_second_wish_spares_who_would_end_what_is_left() -> None:
     """Should the program be killed next."""
-    guard = Guard(new_mark())
+    guard = OrphanReaper(new_mark())
     with Interrupts():
         with pytest.raises(EndedError):
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         time.sleep(0.05)
         assert guard._process.poll() is None
-    guard.let_go()
+    guard.release()
     assert guard._process.poll() == 0
 
 
@@ -133,7 +133,7 @@ def test_a_second_wish_spares_who_gives_back_what_the_others_leave() -> None:
                 assert place.is_file()
                 signal.raise_signal(signal.SIGINT)
                 assert process.wait(10) == -signal.SIGKILL
-            assert left_by_killed() == {place}
+            assert leaked_segments() == {place}
             deadline = time.monotonic() + 10
             while place.exists() and time.monotonic() < deadline:
                 time.sleep(0.02)

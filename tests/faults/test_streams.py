@@ -23,7 +23,7 @@ from experiment.commands import main as cli
 from experiment.commands.menu import choose, shipped
 from experiment.events import RunFinished
 from experiment.process.interrupts import EndedError, Interrupts, answer
-from experiment.process.streams import readers_may_go
+from experiment.process.streams import ignore_broken_pipe
 from experiment.record.log import read_record
 from experiment.text import Translator
 from experiment.text.errors import ExitCode
@@ -61,7 +61,7 @@ def _nobody_wants_sighup() -> Iterator[None]:
 
 def test_an_error_of_a_terminal_that_is_gone_is_its_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     with printing_to(a_closed_terminal(), monkeypatch), Interrupts() as interrupts:
-        with readers_may_go():
+        with ignore_broken_pipe():
             with pytest.raises(EndedError):
                 print("nobody reads this", flush=True)
             print("nor this, and that is no error", flush=True)
@@ -80,7 +80,7 @@ def test_what_a_thread_prints_to_it_ends_the_command_too(monkeypatch: pytest.Mon
     with (
         printing_to(a_closed_terminal(), monkeypatch),
         Interrupts() as interrupts,
-        readers_may_go(),
+        ignore_broken_pipe(),
     ):
         with pytest.raises(EndedError):
             wait_for_the_end()
@@ -92,7 +92,7 @@ def test_where_its_signal_is_ignored_the_command_goes_on(monkeypatch: pytest.Mon
     with (
         printing_to(a_closed_terminal(), monkeypatch),
         Interrupts() as interrupts,
-        readers_may_go(),
+        ignore_broken_pipe(),
     ):
         print("nobody reads this", flush=True)
         print("nor this", flush=True)
@@ -158,7 +158,7 @@ def test_a_failing_disk_is_no_terminal_that_closed(
     with (tmp_path / "out").open("w", encoding="utf-8") as file:
         monkeypatch.setattr(sys, "stdout", Failing())
         lost: list[OSError] = []
-        with Interrupts() as interrupts, readers_may_go(lost):
+        with Interrupts() as interrupts, ignore_broken_pipe(lost):
             print("this is not kept")
             print("nor is this")
             assert interrupts.exit_code is None

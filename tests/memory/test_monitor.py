@@ -361,18 +361,18 @@ def test_a_rest_ends_in_a_last_sample_and_what_follows_is_measured_anew(
     watch._usage = meter  # type: ignore[assignment]
     watch.start()
     until(lambda: "take" in meter.asked)
-    watch.rest()
-    assert watch.resting
-    resting = [*meter.asked]
-    assert resting[-1] == "last"
+    watch.pause()
+    assert watch.is_paused
+    is_paused = [*meter.asked]
+    assert is_paused[-1] == "last"
     seen = len(log.readings)
     time.sleep(0.1)
-    assert (meter.asked, len(log.readings)) == (resting, seen)
+    assert (meter.asked, len(log.readings)) == (is_paused, seen)
     watched = watch.cost().wall_s
-    watch.go_on()
-    assert not watch.resting
-    until(lambda: meter.asked[len(resting) + 1 :] != [])
-    assert meter.asked[len(resting)] == "begin"
+    watch.resume()
+    assert not watch.is_paused
+    until(lambda: meter.asked[len(is_paused) + 1 :] != [])
+    assert meter.asked[len(is_paused)] == "begin"
     watch.stop()
     assert (watch.failure() is None) is (fails is None)
     assert watched < watch.cost().wall_s
@@ -382,7 +382,7 @@ def test_one_that_rests_can_be_stopped(log: Log) -> None:
     watch = monitor(os.getpid(), log)
     watch.start()
     until(lambda: bool(log.readings))
-    watch.rest()
+    watch.pause()
     watch.stop()
-    assert watch.resting
+    assert watch.is_paused
     assert watch.failure() is None

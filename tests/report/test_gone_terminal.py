@@ -38,10 +38,10 @@ def a_terminal() -> Iterator[tuple[int, Any]]:
         try:
             yield ours, file
         finally:
-            to_nobody(theirs)
+            redirect_to_devnull(theirs)
 
 
-def to_nobody(descriptor: int) -> None:
+def redirect_to_devnull(descriptor: int) -> None:
     """What a run does that finds its terminal gone."""
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), descriptor)
@@ -75,7 +75,7 @@ def test_a_display_that_could_not_begin_need_not_end(which: int) -> None:
         os.close(ours)
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
             begin()
-        to_nobody(file.fileno())
+        redirect_to_devnull(file.fileno())
         end()
         begin()
         end()

@@ -43,9 +43,9 @@ ALLOWED = {
     ("experiment/memory/cuda_history.py", "cuda_history", "_dump_snapshot"): "read by people",
     # Nobody's result.
     ("experiment/record/checksums.py", "_Budget._sha256", "os.open"): "to look at alone",
-    ("experiment/process/streams.py", "to_nobody", "os.open"): "nowhere",
-    ("experiment/process/streams.py", "stand_in_for_closed", "os.open"): "nowhere",
-    ("experiment/process/streams.py", "stand_in_for_closed", "os.fdopen"): "what is printed",
+    ("experiment/process/streams.py", "redirect_to_devnull", "os.open"): "nowhere",
+    ("experiment/process/streams.py", "reopen_closed_fds", "os.open"): "nowhere",
+    ("experiment/process/streams.py", "reopen_closed_fds", "os.fdopen"): "what is printed",
     ("experiment/files/locks.py", "is_locked", "os.open"): "to look at alone",
     ("experiment/files/locks.py", "turn", "os.open"): "a directory, to be held",
     ("experiment/memory/process_tree.py", "ProcessTree.reset_high_water", "write_text"): "/proc",

@@ -18,7 +18,7 @@ from experiment.analysis.experiment_results import CellResult
 from experiment.config.kv_dtype import cache_geometry
 from experiment.config.schema import Config
 from experiment.events import ModelPrepared, WorkloadReady
-from experiment.experiments.arenas import ArenaForetold
+from experiment.experiments.arenas import ArenaPrediction
 from experiment.experiments.base import cell_config
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Simulate
@@ -59,7 +59,7 @@ def scores_decide(
     return "beams" if beams > 1 else None
 
 
-def foretell(
+def predict(
     arm: str, config: Config, model: ModelPrepared, workload: WorkloadReady
 ) -> SimResult | Message:
     """The simulation of an arm's requests, or why there is none."""
@@ -93,7 +93,7 @@ def simulator(cells: Sequence[CellEvents]) -> Simulate:
         except UserError as error:
             return message(REFUSED, reason=error.text.key)
         changed = {"requests": requests, "max_length": config.cache.max_length}
-        return foretell(arm, config, model, workload.model_copy(update=changed))
+        return predict(arm, config, model, workload.model_copy(update=changed))
 
     return simulate
 
@@ -114,9 +114,9 @@ def last_that(holds: Callable[[int], bool | None], low: int, high: int) -> int |
     return low
 
 
-def foretell_arena(
+def predict_arena(
     config: Config, model: ModelPrepared, workload: WorkloadReady, fit: Fit
-) -> ArenaForetold | Message:
+) -> ArenaPrediction | Message:
     """What becomes of the same requests in one contiguous arena.
 
     There a step gives each request a token, however long its prompt is.
@@ -133,7 +133,7 @@ def foretell_arena(
         return message(REFUSED, reason=str(error))
     # Each runs as many steps as it generates tokens.
     mean = sum(one.output_tokens for one in requests) / counts.steps
-    return ArenaForetold(**asdict(counts), slot_bytes=slot, running_mean=mean)
+    return ArenaPrediction(**asdict(counts), slot_bytes=slot, running_mean=mean)
 
 
 def _simulated(requests: list[TraceRequest], asked: Callable[[], SimConfig]) -> SimResult | Message:
