@@ -42,7 +42,7 @@ class UsageMeter:
     """Takes a :class:`Usage` every 250 ms from the thread of the memory sampler.
 
     The runner's other children are its guards, which sleep while an arm runs
-    (:class:`experiment.process.process_tree.Guard`): they are not looked up.
+    (:class:`experiment.process.process_tree.OrphanReaper`): they are not looked up.
     """
 
     def __init__(
