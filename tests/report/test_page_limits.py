@@ -17,8 +17,9 @@ from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
 from experiment.record.log import Record
+from experiment.replay import frames
+from experiment.replay.timeline import Picture
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.series import Picture
 from experiment.report.page import page as html
 from experiment.report.page.page import report_html
 from experiment.report.page.slotmap import map_of, slot_map
@@ -85,14 +86,13 @@ def test_the_policy_lets_no_script_run_that_is_not_ours(browser: Any, report: Pa
 def test_a_long_run_is_thinned_and_says_so(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from experiment.report.player import film
-
-    monkeypatch.setattr(film, "MOST_FRAMES", 40)
+    monkeypatch.setattr(frames, "MOST_FRAMES", 40)
     paged = list(plans(64, 4, 30))
     slabs = list(plans(6, 40, 30, children=0))
     file = write(make_run(tmp_path, paged, slabs, blocks=64))
     one = Opened(browser, file)
-    every = -(-max(len(paged), len(slabs)) // 40)  # all arms alike
+    every = frames.frame_size(max(len(paged), len(slabs)))  # all arms alike
+    assert every > 1
     said = one.page.inner_text(".side:nth-child(2) .thinned")
     assert f"one frame here is {every} steps, of {len(paged)} in all" in said
     assert one.page.evaluate("pagedkv.player.state.end") <= 40

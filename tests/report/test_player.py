@@ -16,12 +16,12 @@ from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
 from experiment.record.log import Record
+from experiment.replay import frames
 from experiment.replay.arm_events import split_by_arm
 from experiment.replay.timeline import timeline
 from experiment.report.facts.keyed import document
 from experiment.report.facts.series import all_series
 from experiment.report.page.page import report_html
-from experiment.report.player import film
 from experiment.report.player.film import KEY_EVERY
 from experiment.text import LANGUAGES
 from kvsim.accounting.ledger import Ledger, PoolShape
@@ -165,7 +165,7 @@ def test_a_thinned_run_shows_both_sides_at_the_same_step(
 ) -> None:
     # So few frames that one arm alone would have to be thinned.
     longer, shorter = sorted(map(len, rows.values()), reverse=True)
-    monkeypatch.setattr(film, "MOST_FRAMES", (longer + shorter) // 2)
+    monkeypatch.setattr(frames, "MOST_FRAMES", (longer + shorter) // 2)
     file = busy.directory / "thinned.html"
     file.write_text(report_html(busy, evaluate(busy), "en"), encoding="utf-8")
     one = Opened(browser, file)
