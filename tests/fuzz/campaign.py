@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -38,7 +39,7 @@ class TooLongError(BaseException):
     """An input took longer than it may; nothing in the program may catch it."""
 
 
-def campaign(names: Sequence[str], seconds: float, seed: int) -> int:
+def campaign(names: Sequence[str], seconds: float) -> int:
     """Fuzz the targets one after another; 1 where anything was found."""
     from targets import TARGETS
 
@@ -47,7 +48,6 @@ def campaign(names: Sequence[str], seconds: float, seed: int) -> int:
     for name in chosen:
         with tempfile.NamedTemporaryFile("r", suffix=".json") as told:
             words = ["--one", name, "--seconds", str(seconds / len(chosen)), "--tell", told.name]
-            words += ["--seed", str(seed)]
             done = subprocess.run(
                 [sys.executable, __file__, *words], cwd=ROOT, check=False,
                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
@@ -58,8 +58,9 @@ def campaign(names: Sequence[str], seconds: float, seed: int) -> int:
         if done.returncode and not text:
             print(done.stderr[-3000:])
         data["covered"] = _covered(done.stderr)
+        data["seed"] = _seed(done.stderr)
         found += len(data["findings"])
-        print(json.dumps({"target": name, "seed": seed, **data}), flush=True)
+        print(json.dumps({"target": name, **data}), flush=True)
     return int(found > 0)
 
 
@@ -69,7 +70,13 @@ def _covered(said: str) -> int | None:
     return int(seen[-1]) if seen else None
 
 
-def one(name: str, seconds: float, seed: int, tell: Path) -> None:
+def _seed(said: str) -> int | None:
+    """What libFuzzer's choices began with."""
+    found = re.search(r"Seed: (\d+)", said)
+    return int(found[1]) if found else None
+
+
+def one(name: str, seconds: float, tell: Path) -> None:
     """Fuzz a target in this process; it ends with libFuzzer."""
     import atheris
 
@@ -114,7 +121,6 @@ def one(name: str, seconds: float, seed: int, tell: Path) -> None:
         for number, seed in enumerate(kept):
             Path(corpus, str(number)).write_bytes(seed)
         options = [f"-max_total_time={int(seconds)}", "-max_len=65536", "-timeout=60"]
-        options.append(f"-seed={seed}")
         options.append("-rss_limit_mb=0")  # ours is a limit on address space
         say()
         atheris.Setup([sys.argv[0], *options, corpus], try_one, custom_mutator=mutate)
@@ -146,19 +152,17 @@ def _keep(name: str, data: bytes, error: BaseException, findings: set[str]) -> N
 
 
 def main(words: Sequence[str]) -> int:
-    """``--seconds N`` in all, ``--targets a,b``, ``--seed N`` (default: a new one, printed)."""
+    """``--seconds N`` in all, ``--targets a,b``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=900)
     parser.add_argument("--targets", default="")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 2**31))
     parser.add_argument("--one")
     parser.add_argument("--tell", type=Path)
     asked: Any = parser.parse_args(words)
     if asked.one:
-        one(asked.one, asked.seconds, asked.seed, asked.tell)
+        one(asked.one, asked.seconds, asked.tell)
         return 0
-    targets = [each for each in asked.targets.split(",") if each]
-    return campaign(targets, asked.seconds, asked.seed)
+    return campaign([each for each in asked.targets.split(",") if each], asked.seconds)
 
 
 if __name__ == "__main__":
