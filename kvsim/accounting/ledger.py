@@ -268,15 +268,15 @@ class Ledger:
 
     def _apply_chunk(self, chunk: Chunk) -> None:
         holder = self._holder(chunk.request)
-        self._require(holder.written == chunk.start, f"request {chunk.request} skips positions")
-        late = chunk.padding and chunk.start
-        self._require(not late, f"request {chunk.request} gets fillers behind its first tokens")
+        if holder.written != chunk.start:
+            raise ReplayError(f"request {chunk.request} skips positions")
+        if chunk.padding and chunk.start:
+            raise ReplayError(f"request {chunk.request} gets fillers behind its first tokens")
         size = self.shape.block_size
         padding = holder.padding + chunk.padding
         end = padding + chunk.start + chunk.count
-        self._require(
-            end <= len(holder.table) * size, f"request {chunk.request} outgrows its blocks"
-        )
+        if end > len(holder.table) * size:
+            raise ReplayError(f"request {chunk.request} outgrows its blocks")
         first = (holder.padding + holder.written) // size
         touched = holder.table[first : -(-end // size)]
         holder.padding = padding

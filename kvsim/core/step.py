@@ -177,13 +177,14 @@ def _chunk_to_list(chunk: Chunk) -> list[int]:
 
 
 def _chunk_from_list(row: Sequence[Any]) -> Chunk:
-    return Chunk(
-        request=_count(row[0]),
-        start=_count(row[1]),
-        count=_count(row[2]),
-        samples=bool(row[3]),
-        padding=_count(row[4]) if len(row) > 4 else 0,
-    )
+    request, start, count, samples, *behind = row
+    padding = behind[0] if behind else 0
+    # Most of a log is chunks: one look at all four numbers.
+    if not type(request) is type(start) is type(count) is type(padding) is int or (
+        min(request, start, count, padding) < 0
+    ):
+        raise ValueError(f"{row!r} is no chunk of whole numbers from 0")
+    return Chunk(request, start, count, bool(samples), padding)
 
 
 def _count(value: Any) -> int:

@@ -128,7 +128,7 @@ def _nothing_heavy() -> Iterator[None]:
         (experiment.commands.selfcheck, "selfcheck", lambda *_: 0),
         (experiment.bench.run.Bench, "run", lambda _: None),
         (experiment.gpucheck.run.Examination, "run", lambda _: None),
-        (experiment.report.files, "draw_plots", lambda *_: ()),
+        (experiment.report.files.write, "draw_plots", lambda *_: ()),
         (experiment.commands.sweep, "_computed", lambda *_: ()),
         (kvsim.paper.parts, "each_part", lambda _: iter(())),
         (front_door, "_LIMIT_S", 0.001),

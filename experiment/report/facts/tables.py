@@ -27,6 +27,13 @@ _NOT_SLOTS = {
     "written", "never_written",
 }  # fmt: skip
 _RENAMED = {"witness": "witnessed_slots", "t_ns": "ended_ns"}
+# Of a row of the timeline: columns, and the fields that they hold.
+_SLOTS = {f"{name}_slots": name for name in _SLOT_FIELDS}
+_CLOCK = {
+    _RENAMED.get(name, f"{name}_slots" if name.endswith("written") else name): name
+    for name in StepRow.model_fields
+    if name in _NOT_SLOTS - {"step"}
+}
 
 
 def summary_frame(results: Results) -> pd.DataFrame:
@@ -35,9 +42,26 @@ def summary_frame(results: Results) -> pd.DataFrame:
 
 
 def timeline_frame(arms: Sequence[Series]) -> pd.DataFrame:
-    """One row per arm and step, in slots."""
-    rows = [{"arm": series.arm, **_step(row)} for series in arms for row in series.rows]
+    """One row per arm and step; slots are whole numbers, the clock comes last."""
+    rows = [
+        {
+            "arm": series.arm,
+            "step": row.step,
+            **{column: round(vars(row)[name]) for column, name in _SLOTS.items()},
+            **{column: vars(row)[name] for column, name in _CLOCK.items()},
+        }
+        for series in arms
+        for row in series.rows
+    ]
     return _frame(rows)
+
+
+def timeline_csv(record: Record, arms: Sequence[Series]) -> str:
+    """:func:`timeline_frame` of a record's arms as CSV, written once however often it is asked."""
+    known = record.memo.get("timeline.csv")
+    if not isinstance(known, str):
+        known = record.memo["timeline.csv"] = to_csv(timeline_frame(arms))
+    return known
 
 
 def readings_frame(record: Record, results: Results) -> pd.DataFrame:
@@ -177,18 +201,6 @@ _SUMMARY_FIELDS = {
     "threads": "threads",
     "device_name": "device_name",
 }
-
-
-def _step(row: StepRow) -> dict[str, Any]:
-    """A step with slots as whole numbers, the clock last."""
-    data = row.model_dump()
-    slots = {f"{name}_slots": round(data[name]) for name in _SLOT_FIELDS}
-    rest = {
-        _RENAMED.get(name, f"{name}_slots" if name.endswith("written") else name): data[name]
-        for name in StepRow.model_fields
-        if name in _NOT_SLOTS
-    }
-    return {"step": rest.pop("step"), **slots, **rest}
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from experiment.analysis.results import ArmResult, Results, common_bytes
@@ -52,6 +53,8 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
 }
 _MOST_ROWS = 2000
+# Formats, and what is left out of each: the same run gives the same file.
+_SUFFIXES = {"svg": ("Date", "Creator"), "png": ("Software",)}
 _MOST_MOMENTS = 24
 
 
@@ -72,15 +75,17 @@ def draw_plots(
         ("slots-over-time", lambda pen: _over_time(pen, series())),
         ("slots-at-peak", lambda pen: _at_peak(pen, results.arms)),
     ):
-        for suffix in ("svg", "png"):
-            yield f"{name}.{suffix}", _file(draw, lang, suffix)
+        files = cache(partial(_render, draw, lang))
+        for suffix in _SUFFIXES:
+            yield f"{name}.{suffix}", partial(_of, files, suffix)
 
 
-def _file(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> Callable[[], bytes]:
-    return lambda: _render(draw, lang, suffix)
+def _of(files: Callable[[], dict[str, bytes]], suffix: str) -> bytes:
+    return files()[suffix]
 
 
-def _render(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> bytes:
+def _render(draw: Callable[[Pen], Figure], lang: str) -> dict[str, bytes]:
+    """A figure, drawn once, in each format."""
     import matplotlib as mpl  # half a second that nobody need wait for before a run begins
 
     language, fonts, fallback = plot_language(lang)
@@ -92,12 +97,13 @@ def _render(draw: Callable[[Pen], Figure], lang: str, suffix: str) -> bytes:
         if fallback:
             note = Translator("en")("plot.no_chinese_font")
             figure.text(0.99, 0.005, note, ha="right", va="bottom", fontsize=7.5)
-        out = io.BytesIO()
-        # No date and no version: the same run gives the same file.
-        blank = {"Date": None, "Creator": None} if suffix == "svg" else {"Software": None}
-        figure.savefig(out, format=suffix, dpi=160, metadata=blank)
-        data = out.getvalue()
-        return readable(data.decode()).encode() if suffix == "svg" else data
+        found = {}
+        for suffix, blank in _SUFFIXES.items():
+            out = io.BytesIO()
+            figure.savefig(out, format=suffix, dpi=160, metadata=dict.fromkeys(blank))
+            found[suffix] = out.getvalue()
+        found["svg"] = readable(found["svg"].decode()).encode()
+        return found
 
 
 def _over_time(pen: Pen, series: Sequence[Series]) -> Figure:
@@ -126,19 +132,25 @@ def _figure(figsize: tuple[float, float]) -> Figure:
 
 def _panel(pen: Pen, axis: Any, one: Series, top: float) -> None:
     t = pen.t
-    live = [row.live for row in one.rows]
-    allocated = [row.allocated for row in one.rows]
-    reserved = [row.reserved for row in one.rows]
+    rows = [*one.rows, one.rows[-1]]  # a value for each edge
+    live = [row.live for row in rows]
+    allocated = [row.allocated for row in rows]
+    reserved = [row.reserved for row in rows]
     colour, _ = PAINT[SlotState.LIVE]
     waste, hatch = PAINT[SlotState.UNWRITTEN]
-    axis.stairs(live, one.edges, fill=True, color=colour, label=t("term.live.name"))
-    axis.stairs(
-        allocated, one.edges, baseline=live, fill=True, facecolor=waste, edgecolor=_INK,
-        hatch=hatch, linewidth=0, label=t("term.wasted.name"),
+    axis.fill_between(
+        one.edges, live, step="post", color=colour, linewidth=0, label=t("term.live.name")
+    )
+    axis.fill_between(
+        one.edges, live, allocated, step="post", facecolor=waste, edgecolor=_INK, hatch=hatch,
+        linewidth=0, label=t("term.wasted.name"),
     )  # fmt: skip
-    axis.stairs(allocated, one.edges, color=_INK, linewidth=0.9, label=t("term.allocated.name"))
-    axis.stairs(
-        reserved, one.edges, color=_INK, linewidth=1.2, linestyle=(0, (4, 2)),
+    axis.step(
+        one.edges, allocated, where="post", color=_INK, linewidth=0.9,
+        label=t("term.allocated.name"),
+    )  # fmt: skip
+    axis.step(
+        one.edges, reserved, where="post", color=_INK, linewidth=1.2, linestyle=(0, (4, 2)),
         label=t("term.reserved.name"),
     )  # fmt: skip
     for mark in one.marks[:_MOST_MOMENTS]:

@@ -22,7 +22,7 @@ from experiment.record.log import Record, write_atomic
 from experiment.report.facts.csv_text import csv_encoding
 from experiment.report.facts.experiment_table import experiment_frame
 from experiment.report.facts.series import all_series
-from experiment.report.facts.tables import readings_frame, summary_frame, timeline_frame, to_csv
+from experiment.report.facts.tables import readings_frame, summary_frame, timeline_csv, to_csv
 from experiment.report.files.ci_benchmark import FILES, benchmark_json
 from experiment.report.files.plots import draw_plots
 from experiment.report.page.page import report_html
@@ -104,7 +104,7 @@ def _files(record: Record, results: Results, lang: str) -> Iterator[_File]:
         yield _File("experiment.csv", lambda: to_csv(experiment_frame(found)), csv_encoding())
     for better, name in FILES.items():
         yield _File(name, partial(_benchmark, figures, better))
-    yield _File("timeline.csv", lambda: to_csv(timeline_frame(series())), csv_encoding())
+    yield _File("timeline.csv", lambda: timeline_csv(record, series()), csv_encoding())
     yield _File("readings.csv", lambda: to_csv(readings_frame(record, results)), csv_encoding())
     for name, draw in draw_plots(series, results, lang):
         yield _File(f"plots/{name}", draw)

@@ -21,7 +21,7 @@ from experiment.events import ModelPrepared, WorkloadReady
 from experiment.record.log import Record
 from experiment.report.facts.experiment_table import experiment_frame
 from experiment.report.facts.series import Series
-from experiment.report.facts.tables import readings_frame, summary_frame, timeline_frame, to_csv
+from experiment.report.facts.tables import readings_frame, summary_frame, timeline_csv, to_csv
 from experiment.report.facts.values import shortened
 from experiment.report.html.embed import packed, safe_json
 
@@ -38,7 +38,7 @@ def run_data(
         "summary.csv": packed(to_csv(summary_frame(results))),
         **_experiment_table(results),
         "readings.csv": packed(to_csv(readings_frame(record, results))),
-        "timeline.csv": packed(to_csv(timeline_frame(series))),
+        "timeline.csv": packed(timeline_csv(record, series)),
     }
     asked, cut = _asked(record)
     data: dict[str, Any] = {
