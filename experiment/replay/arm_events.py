@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from experiment.config.arm_order import by_ladder
 from experiment.events import (
@@ -101,8 +101,12 @@ def split_by_arm(record: Record) -> list[ArmEvents]:
 
 
 def _arm_events(arm: str, events: list[object], is_drawn: bool) -> ArmEvents:
+    by_type: defaultdict[type, list[Any]] = defaultdict(list)
+    for event in events:
+        by_type[type(event)].append(event)
+
     def of(kind: type[T]) -> list[T]:
-        return [event for event in events if isinstance(event, kind)]
+        return by_type[kind]
 
     def last(kind: type[T]) -> T | None:
         return next(reversed(of(kind)), None)

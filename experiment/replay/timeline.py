@@ -135,6 +135,7 @@ class _Pass:
             self._keep_peak()
         if self._frames and self._frames.ends_before(plan):
             self._frames.close(ledger.holders, ledger.cached)
+        self._returns.lose(plan, ledger.holders)
         counts = ledger.apply(plan)
         _check_keyframe(ledger, self._events.keyframes.get(plan.step))
         self._rows.append(self._row(step, counts))
@@ -200,25 +201,28 @@ class _Pass:
 
 
 class Returns:
-    """How far each request has computed, and who has lost it."""
+    """How far preempted requests had computed, and what they found as they came back."""
 
     def __init__(self) -> None:
         self._reached: dict[int, int] = {}
-        self._preempted: set[int] = set()
+
+    def lose(self, plan: StepPlan, holders: Mapping[int, Holder]) -> None:
+        """A step is about to take blocks from requests."""
+        for request in plan.preempted:
+            if request in holders:
+                before = self._reached.get(request, 0)
+                self._reached[request] = max(before, holders[request].written)
 
     def found_late(self, plan: StepPlan) -> int:
         """Tokens that those who come back in this step need not compute for the first time."""
+        if not self._reached:
+            return 0
         found = 0
-        self._preempted.update(plan.preempted)
         for chunk in plan.chunks:
-            reached = self._reached.get(chunk.request, 0)
-            if chunk.request in self._preempted:
+            reached = self._reached.get(chunk.request)
+            if reached is not None:
                 found += max(0, chunk.start - reached)
-            self._reached[chunk.request] = max(reached, chunk.start + chunk.count)
-        for op in plan.ops:
-            # One that is forked has what its parent has.
-            if op.kind is OpKind.SHARE and op.request is not None:
-                self._reached[op.request] = max(self._reached.get(op.request, 0), op.tokens)
+                self._reached[chunk.request] = max(reached, chunk.start + chunk.count)
         return found
 
 
@@ -257,13 +261,15 @@ def mean_running(rows: list[StepRow]) -> float | None:
     return sum(count * time for count, time in busy) / total if total else None
 
 
+_NO_SLOTS = dict.fromkeys(SlotFigures.model_fields, 0.0)
+
+
 def _figures(counts: SlotCounts) -> dict[str, float]:
-    return {
-        "reserved": float(counts.reserved),
-        "allocated": float(counts.allocated),
-        "wasted": float(counts.wasted),
-        **{state.value: float(counts[state]) for state in SlotState},
-    }
+    allocated = float(counts.allocated)
+    found = _NO_SLOTS | {state.value: float(count) for state, count in counts.states.items()}
+    found["reserved"] = float(counts.reserved)
+    found["allocated"], found["wasted"] = allocated, allocated - found["live"]
+    return found
 
 
 def _stays(steps: Iterable[Step]) -> Mapping[int, deque[int]]:
@@ -297,12 +303,12 @@ def _never_written(ledger: Ledger, stays: Mapping[int, deque[int]]) -> int:
 
     The first of a request's ``stays`` is the present one.
     """
-    size = ledger.shape.block_size
-    return sum(
-        max(0, len(h.table) * size - h.padding - max(h.written, stays[request][0]))
-        for request, h in ledger.holders.items()
-        if not h.finished
-    )
+    size, found = ledger.shape.block_size, 0
+    for request, holder in ledger.holders.items():
+        slots = len(holder.table) * size - holder.padding
+        if slots > holder.written and not holder.finished:
+            found += max(0, slots - max(holder.written, stays[request][0]))
+    return found
 
 
 def _running(ledger: Ledger, plan: StepPlan) -> int:

@@ -300,12 +300,18 @@ class Ledger:
 
     def _add(self, holder: Holder, block: int) -> None:
         """An owner has come, or has written more: what it sees is added to what others see."""
-        size = self.shape.block_size
-        if self._alive[block] and self._filled[block] == size and not holder.padding:
-            return  # full of others already
+        size, filled_before = self.shape.block_size, self._filled[block]
         before = self._logical[block] * size
+        if self._alive[block] and not holder.padding:  # nearly always: one more token of a request
+            more = _clamp(holder.written - before, size) - filled_before
+            if more > 0:
+                self._sums[SlotState.LIVE] += more
+                self._sums[SlotState.UNWRITTEN] -= more
+                self._written += more
+                self._filled[block] = filled_before + more
+            return
         padding = max(self._padding[block], _clamp(holder.padding - before, size))
-        filled = max(self._filled[block], _clamp(holder.padding + holder.written - before, size))
+        filled = max(filled_before, _clamp(holder.padding + holder.written - before, size))
         self._set(block, padding, filled, self._alive[block] or not holder.finished)
 
     def _set(self, block: int, padding: int, filled: int, alive: bool) -> None:

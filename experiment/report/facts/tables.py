@@ -41,26 +41,26 @@ def summary_frame(results: Results) -> pd.DataFrame:
     return _frame([_summary(arm) for arm in results.arms])
 
 
-def timeline_frame(arms: Sequence[Series]) -> pd.DataFrame:
-    """One row per arm and step; slots are whole numbers, the clock comes last."""
-    rows = [
-        {
-            "arm": series.arm,
-            "step": row.step,
-            **{column: round(vars(row)[name]) for column, name in _SLOTS.items()},
-            **{column: vars(row)[name] for column, name in _CLOCK.items()},
-        }
-        for series in arms
-        for row in series.rows
-    ]
-    return _frame(rows)
-
-
 def timeline_csv(record: Record, arms: Sequence[Series]) -> str:
-    """:func:`timeline_frame` of a record's arms as CSV, written once however often it is asked."""
+    """A line for each arm and step; slots are whole numbers, the clock comes last.
+
+    Written once however often it is asked for.
+    """
     known = record.memo.get("timeline.csv")
     if not isinstance(known, str):
-        known = record.memo["timeline.csv"] = to_csv(timeline_frame(arms))
+        rows = (
+            [
+                series.arm,
+                row.step,
+                *(round(fields[name]) for name in _SLOTS.values()),
+                *(fields[name] for name in _CLOCK.values()),
+            ]
+            for series in arms
+            for row in series.rows
+            for fields in (vars(row),)
+        )
+        columns = ["arm", "step", *_SLOTS, *_CLOCK] if arms else []
+        known = record.memo["timeline.csv"] = csv_text(columns, rows)
     return known
 
 

@@ -52,7 +52,7 @@ _STYLE: dict[str, Any] = {
     "ytick.color": _INK,
     "legend.frameon": False,
 }
-_MOST_ROWS = 2000
+_MOST_ROWS = 1000
 # Formats, and what is left out of each: the same run gives the same file.
 _SUFFIXES = {"svg": ("Date", "Creator"), "png": ("Software",)}
 _MOST_MOMENTS = 24
