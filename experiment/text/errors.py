@@ -40,12 +40,18 @@ class UserError(Exception):
 
 
 def _shortened(value: Any) -> Any:
-    """A name that someone else chose may have a million signs; the line that quotes it has not."""
-    longest = _LONG_LIST if isinstance(value, str) and ", " in value else _LONG
-    if isinstance(value, str) and len(value) > longest:
-        text = redacted(value)
-        return f"{text[:_HEAD]} … {text[-_HEAD:]}"
-    return value
+    """A value that a file chose, as one line can quote it: without breaks, and not too long."""
+    if isinstance(value, Message):
+        return Message(key=value.key, params=_shortened(value.params))
+    if isinstance(value, dict):
+        return {name: _shortened(inner) for name, inner in value.items()}
+    if not isinstance(value, str):
+        return value
+    value = value.replace("\n", "\\n")
+    if len(value) <= (_LONG_LIST if ", " in value else _LONG):
+        return value
+    text = redacted(value)
+    return f"{text[:_HEAD]} … {text[-_HEAD:]}"
 
 
 def cut(text: str, most: int) -> str:

@@ -23,6 +23,7 @@ from targets import TARGETS, FindingError, _said_well, check, seeds_of
 
 from experiment.config.schema import config_keys
 from experiment.text.errors import user_error
+from experiment.text.messages import message
 
 CORPUS = Path(__file__).parent / "corpus"
 KEPT = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
@@ -149,8 +150,10 @@ def test_any_bytes_end_in_a_result_or_one_clear_line(name: str, data: bytes) -> 
 
 def test_the_check_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """A traceback, a line that is none, and an unknown message would all be findings."""
+    broken = user_error("error.file_missing", path="a")
+    broken.text = message("error.file_missing", path="a\nb")
     with pytest.raises(FindingError):
-        _said_well(user_error("error.file_missing", path="a\nb"))
+        _said_well(broken)
     with pytest.raises(KeyError):
         _said_well(user_error("error.no_such_key"))
     monkeypatch.setattr("targets.read_prompts", lambda path: 1 / 0)
