@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -149,15 +149,17 @@ def program(root: Path, *words: str, check: bool = True) -> None:
         )
 
 
-def make(directory: Path, root: Path) -> None:
+def make(directory: Path, root: Path, names: Sequence[str]) -> None:
     """Run what leaves a log; a case that is there is kept."""
     logs = directory / "logs"
     for name, words in RUNS.items():
+        if names and name not in names:
+            continue
         if not (logs / name / "run.json").exists():
             shutil.rmtree(logs / name, ignore_errors=True)
             print(name, flush=True)
             program(root, *words, "--yes", "--quiet", "--offline", "--out", str(logs / name))
-    if not (logs / "bench" / "engine.json").exists():
+    if "bench" in (names or ["bench"]) and not (logs / "bench" / "engine.json").exists():
         print("bench", flush=True)
         program(root, *BENCH, "--out", str(logs / "bench"))
     broken(logs, root)
@@ -195,8 +197,16 @@ def evaluate(directory: Path, root: Path, case: str) -> dict[str, Any]:
             program(root, "bench", "--out", str(out), "--markdown", str(page))
         else:
             shutil.copytree(directory / "logs" / case, out)
-            program(root, "render", str(out), "--quiet", check=False)
-        return numbers_of(out)
+            program(root, "render", str(out))
+        place = str(out)
+        return {key: _without(place, value) for key, value in numbers_of(out).items()}
+
+
+def _without(place: str, value: Any) -> Any:
+    """A value without the directory that a case was tried in."""
+    if isinstance(value, list):
+        return [_without(place, each) for each in value]
+    return value.replace(place, "OUT") if isinstance(value, str) else value
 
 
 def cases(directory: Path) -> list[str]:
@@ -251,11 +261,15 @@ def main() -> int:
     parser.add_argument("action", choices=("make", "freeze", "check"))
     parser.add_argument("directory", type=Path)
     parser.add_argument("--root", type=Path, default=ROOT, help="checkout whose program runs")
+    parser.add_argument("--cases", default="", help="make these alone, by commas")
     asked = parser.parse_args()
     directory, root = asked.directory.resolve(), asked.root.resolve()
     if asked.action == "check":
         return check(directory)
-    (make if asked.action == "make" else freeze)(directory, root)
+    if asked.action == "make":
+        make(directory, root, [name for name in asked.cases.split(",") if name])
+    else:
+        freeze(directory, root)
     return 0
 
 
