@@ -164,8 +164,7 @@ class Bench:
             UserError: as :func:`experiment.bench.vllm_mode.kinds_of`.
         """
         device, asked = ground.environment.device, self.options.vllm_mode
-        found = find_vllm(device)
-        if VLLM not in self.options.arms or isinstance(found, Message):
+        if VLLM not in self.options.arms or isinstance(find_vllm(device), Message):
             return
         kinds = kinds_of(asked, device, has_compiler())
         ways = bindings(device, config.run.threads, len(usable_cores() or []) or None)
