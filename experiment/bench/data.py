@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
@@ -20,7 +20,6 @@ from experiment.text.redaction import in_values, without_private
 
 SCHEMA: Literal[1] = 1
 FILE = "engine.json"
-WAITING_FILE = "waiting.json"
 
 
 class Round(BaseModel):
@@ -42,21 +41,10 @@ class LeftOut(BaseModel):
     reason: Message
 
 
-class Waiting(BaseModel):
-    """An arm's rate in a round under a policy of :mod:`experiment.bench.waiting`."""
-
-    policy: str
-    arm: str = "paged"
-    workload: str
-    round: int
-    useful_tokens_per_s: float | None
-
-
 class BenchData(BaseModel):
-    """Everything that a benchmark found.
+    """Everything that a benchmark found; what older versions wrote beside it is left unread.
 
-    ``targets`` are :class:`experiment.bench.targets.Outcome` as plain data; ``vllm`` says how
-    it is run and what each way reached in its trials, see :mod:`experiment.bench.vllm_mode`.
+    ``vllm`` says how it is run and what each mode reached, see :mod:`experiment.bench.vllm_mode`.
     """
 
     schema_version: Literal[1] = SCHEMA
@@ -74,19 +62,16 @@ class BenchData(BaseModel):
     left_out: list[LeftOut] = []
     rows: list[Row] = []
     profiles: list[Profile] = []
-    waiting: list[Waiting] = []
-    front_door: dict[str, Any] = {}
     warnings: list[Message] = []
-    targets: list[dict[str, Any]] = Field(default_factory=list)
 
 
 def write_data(directory: Path, data: BenchData) -> Path:
-    """Write the file, whole or not at all; a comparison of waiting has one of its own.
+    """Write the file, whole or not at all.
 
     Raises:
         UserError: it cannot be written.
     """
-    path = directory / (WAITING_FILE if data.waiting else FILE)
+    path = directory / FILE
     # A model may lie in a home, a reason may name a path.
     clean = in_values(data.model_dump(mode="json"), without_private)
     text = json.dumps(clean, ensure_ascii=False, indent=1, allow_nan=False)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from experiment.bench.useful import each_work
+from experiment.bench.shares import each_work
 from experiment.events import RequestFinished, Step, WorkloadReady
 from experiment.replay.step_rows import StepRow
 from experiment.text.messages import Message, message

@@ -1,7 +1,7 @@
-"""What is asked of a benchmark, and which arms a round of a workload has.
+"""What is asked of a benchmark, and which arms a round of a workload has, in which order.
 
-    every round          arms that a target compares, and what is as quick
-    first round alone    arms that take minutes on a CPU and no target waits for
+    every round          what a person compares, and what is as quick
+    first round alone    arms that take minutes on a CPU
     never                one request after another on C and D on a CPU: many minutes for a figure
                          that B has
 
@@ -17,7 +17,6 @@ from typing import Any
 
 from experiment.arms.launch import VLLM
 from experiment.bench.data import LeftOut
-from experiment.bench.targets import THREADS, compared
 from experiment.bench.workloads import FULL, ON_GPU, TINY, Workload
 from experiment.config.schema import Config
 from experiment.machine.thread_variables import bound_cores
@@ -27,6 +26,7 @@ from experiment.workload.requests import COMPILED
 ARMS = (
     "contiguous.sequential", "contiguous.batch", "slabs", "paged", "transformers_paged", VLLM,
 )  # fmt: skip
+_CPU_THREADS = 2
 # Rounds of an arm in a workload on a CPU, where nobody named arms; all others run in each.
 _FEWER = {
     ("B", "contiguous.sequential"): 1,
@@ -40,18 +40,26 @@ _BLOCK_SIZE = {"cpu": 32, "cuda": 16}
 PROFILED = ("slabs", "paged")
 
 
+def turned(arms: Sequence[str], number: int) -> list[str]:
+    """The arms of round ``number``: every second time backwards, and turned by one each time.
+
+    What drifts over the run (heat, another program) meets no arm at the same place every round.
+    """
+    shift = (number // 2) % len(arms) if arms else 0
+    order = [*arms[shift:], *arms[:shift]]
+    return order[::-1] if number % 2 else order
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What was asked for.
 
     Attributes:
         named: arms were named, so all of them run in every round.
-        sparing: arms that are slow on a CPU run in fewer rounds; not on a GPU, see :meth:`on`.
         limit_s: for the rounds of all workloads; None: all rounds, however long.
         least: rounds that run whatever the time.
         tiny: workloads and model for tests, in seconds.
         profile: all arms of ours in all workloads; else the paged one in A alone.
-        waiting: only compare how idle threads wait, see :mod:`experiment.bench.waiting`.
         usual: nobody named workloads, so that a GPU has those of GPUs beside them.
         vllm_mode: ``eager`` or ``compiled`` alone; ``auto``: the faster one, see
             :mod:`experiment.bench.vllm_mode`.
@@ -75,14 +83,7 @@ class Options:
     seed: int = 0
     command: tuple[str, ...] = ()
     lang: str = "en"
-    waiting: bool = False
     usual: bool = False
-    sparing: bool = True
-
-    @property
-    def limit_minutes(self) -> float | None:
-        """What ``--minutes`` comes to; None: the rounds were given."""
-        return None if self.limit_s is None else self.limit_s / 60
 
     @property
     def chosen(self) -> list[Workload]:
@@ -91,30 +92,26 @@ class Options:
 
     def on(self, device: str) -> Options:
         """The same on a device that is known by now."""
-        more = ON_GPU if self.usual and device == "cuda" and not self.waiting else ()
-        arms = self.arms
-        if device == "cuda" and not self.named and COMPILED not in arms:
-            arms = (*arms, COMPILED)
-        # On a GPU nothing waits for threads, so torch may choose.
-        threads = self.threads or (None if device == "cuda" else THREADS)
-        return replace(
-            self, workloads=(*self.workloads, *more), arms=arms, threads=threads,
-            sparing=device != "cuda",
-        )  # fmt: skip
+        if device != "cuda":
+            return replace(self, device=device, threads=self.threads or _CPU_THREADS)
+        more = ON_GPU if self.usual else ()
+        arms = self.arms if self.named or COMPILED in self.arms else (*self.arms, COMPILED)
+        return replace(self, device=device, arms=arms, workloads=(*self.workloads, *more))
 
-    def needed(self, workload: str) -> set[str]:
-        """Arms that run in every round of a workload, whatever their time."""
-        everywhere = set(self.arms) if self.named or self.tiny else compared(workload)
-        return everywhere.intersection(self.arms)
+    def begins(self, number: int, passed_s: float, expected_s: float) -> bool:
+        """Whether round ``number`` of a workload runs, by the time of all rounds before it."""
+        late = self.limit_s is not None and passed_s + expected_s > self.limit_s
+        return number < self.least or not late
 
     def arms_of(self, workload: str, number: int) -> list[str]:
-        """Arms of a round."""
+        """Arms of a round in their order."""
         fewer = self._fewer()
-        return [arm for arm in self.arms if number < fewer.get((workload, arm), number + 1)]
+        some = [arm for arm in self.arms if number < fewer.get((workload, arm), number + 1)]
+        return turned(some, number)
 
     def _fewer(self) -> dict[tuple[str, str], int]:
         """Rounds of those that do not run in each."""
-        return _FEWER if self.sparing and not (self.named or self.tiny) else {}
+        return {} if self.named or self.tiny or self.device == "cuda" else _FEWER
 
     def left_out(self) -> list[LeftOut]:
         """Arms that run less often than others, or never."""

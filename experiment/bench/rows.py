@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from experiment.analysis.arm_results import arm_result
-from experiment.analysis.variation import largest_process
 from experiment.bench.figures import (
     believed_seconds,
     decode_step,
@@ -97,7 +96,6 @@ class Row(BaseModel):
     recomputed_tokens: int | None = None
     prefill_share: float | None = None
     decode_share: float | None = None
-    decode_read_share: float | None = None
     shares_reason: Message | None = None
     prefill_s: float | None = None
     decode_s: float | None = None
@@ -159,7 +157,9 @@ def reference_of(rows: Sequence[Row]) -> str | None:
 def _row(events: ArmEvents, record: Record, workload: str, number: int) -> Row:
     asked = record.first(WorkloadReady)
     assert asked is not None
-    result = arm_result(events, asked)
+    probed = record.first(EnvironmentProbed)
+    machine = Environment.model_validate(probed.environment) if probed else None
+    result = arm_result(events, asked, machine)
     told = _started(events) | {
         "workload": workload, "arm": events.arm, "round": number, "requests": len(asked.requests),
         **_ran_on(events.arm, record),
@@ -180,8 +180,9 @@ def _row(events: ArmEvents, record: Record, workload: str, number: int) -> Row:
         useful_tokens_per_s=tokens / seconds if seconds and not short else None,
         **first_tokens(events.requests),
         peak_kv_bytes=result.tensor_bytes,
-        peak_allocated_bytes=_allocated(events, max((r.allocated for r in steps), default=None)),
-        **_process(events, record),
+        peak_allocated_bytes=result.bytes_of(max((r.allocated for r in steps), default=None)),
+        process_peak_bytes=result.process_peak,
+        loading_peak_bytes=result.process_peak_loading,
         mean_running=running,
         mean_running_reason=why,
         mean_running_all=result.mean_running,
@@ -224,19 +225,6 @@ def _started(events: ArmEvents) -> dict[str, Any]:
     return told
 
 
-def _allocated(events: ArmEvents, slots: float | None) -> int | None:
-    if slots is None or events.pool is None:
-        return None
-    return round(slots * events.pool.bytes_per_slot)
-
-
-def _process(events: ArmEvents, record: Record) -> dict[str, int | None]:
-    probed = record.first(EnvironmentProbed)
-    machine = Environment.model_validate(probed.environment) if probed else None
-    most = largest_process(events.readings, machine, events.reset, events.baseline)
-    return {"process_peak_bytes": most.working, "loading_peak_bytes": most.loading}
-
-
 def _shares(events: ArmEvents, record: Record, asked: WorkloadReady) -> dict[str, Any]:
     limits, model = fastest(record.of(MachineLimits)), record.first(ModelPrepared)
     if limits is None or model is None:
@@ -246,7 +234,7 @@ def _shares(events: ArmEvents, record: Record, asked: WorkloadReady) -> dict[str
     none = message("bench.no_such_step") if not (prefill.steps and decode.steps) else None
     return {
         "prefill_share": prefill.share, "decode_share": decode.share,
-        "decode_read_share": decode.read_share, "shares_reason": none,
+        "shares_reason": none,
         "prefill_s": _seconds(prefill), "decode_s": _seconds(decode),
     }  # fmt: skip
 

@@ -1,8 +1,7 @@
-"""A whole benchmark, from the machine to the targets.
+"""A whole benchmark.
 
     environment ─ model ─ vLLM: eager or compiled, bound how?
         ─ round 0 of A, B, C ─ round 1 of A, B, C ─ ...
-        ─ help, walkthrough ─ targets
 
 After each round the file is written, so that an interruption loses that round alone.
 """
@@ -17,26 +16,21 @@ from importlib import metadata
 from pathlib import Path
 
 from experiment import __version__
-from experiment.arms.launch import VLLM, refuse
-from experiment.bench.data import BenchData, Round, Waiting, read_data, write_data
-from experiment.bench.front_door import front_door
-from experiment.bench.order import Pace, turned
+from experiment.arms.launch import VLLM, find_vllm, has_compiler, refuse
+from experiment.bench.data import BenchData, Round, write_data
 from experiment.bench.plan import Options, base_config, with_run, with_vllm
 from experiment.bench.rounds import Ground, RoundResult, grounded, run_round
 from experiment.bench.rows import Row
-from experiment.bench.targets import (
-    DEVICE,
-    DTYPE,
-    HALF,
-    MODEL,
-    TARGETS,
-    THREADS,
-    compared,
-    outcomes,
+from experiment.bench.vllm_mode import (
+    COMPILED,
+    EAGER,
+    Mode,
+    bindings,
+    fastest_modes,
+    kinds_of,
+    mode_on,
+    only_eager,
 )
-from experiment.bench.vllm_mode import faster_mode, mode_on
-from experiment.bench.vllm_trials import why_not_faster
-from experiment.bench.waiting import ARM, POLICIES, WORKLOADS, waiting_as
 from experiment.bench.workloads import Workload
 from experiment.config.schema import Config
 from experiment.events import ArmFailed, Event, Notice, RunStarted
@@ -44,6 +38,7 @@ from experiment.events.wall_clock import wall_clock
 from experiment.machine.background_load import BUSY_CORES, load_average, others_cores
 from experiment.machine.environment import Environment
 from experiment.machine.packages import check_installed
+from experiment.machine.thread_record import usable_cores
 from experiment.record.directories import make_run_directory, place_of_now
 from experiment.record.log import EventLog
 from experiment.runner.session import Session
@@ -94,12 +89,8 @@ class Bench:
         try:
             self._describe(environment, config, prepared)
             ground = Ground(environment, prepared, self._listener, self._starting)
-            if self.options.waiting:
-                self._compare_waiting(ground, config)
-            else:
-                self._choose_vllm(ground, config)
-                self._rounds(ground, config)
-                self._front_door()
+            self._choose_vllm(ground, config)
+            self._rounds(ground, config)
             self.data.status = "complete"
         except KeyboardInterrupt:
             self.data.status = "interrupted"
@@ -166,80 +157,61 @@ class Bench:
         }  # fmt: skip
         self._warn_if_busy(self.data.machine["others_cores"], "bench.busy_before")
 
-    def _front_door(self) -> None:
-        self._say(message("bench.front_door"))
-        self.data.front_door = front_door(self.runs, walkthrough=not self.options.tiny)
-
     def _choose_vllm(self, ground: Ground, config: Config) -> None:
-        if VLLM not in self.options.arms:
-            return
-        finals = [each for each in self.options.chosen if VLLM in compared(each.name)]
-        self.data.vllm = faster_mode(
-            self.runs, ground, config, self._say, finals, self.options.vllm_mode
-        )
+        """Find the mode in which vLLM is fastest, unless there is no vLLM.
 
-    def _as_chosen(self, config: Config, workload: Workload) -> Config:
-        """The config with vLLM's mode of the workload."""
-        if self.data.vllm is None:
-            return config
-        mode = mode_on(self.data.vllm, workload.name)
-        return with_vllm(config, mode.eager, mode.bind)
+        Raises:
+            UserError: as :func:`experiment.bench.vllm_mode.kinds_of`.
+        """
+        device, asked = ground.environment.device, self.options.vllm_mode
+        if VLLM not in self.options.arms or isinstance(find_vllm(device), Message):
+            return
+        kinds = kinds_of(asked, device, has_compiler())
+        ways = bindings(device, config.run.threads, len(usable_cores() or []) or None)
+        modes = [Mode(kind, way) for kind in kinds for way in ways]
+        self._say(message("bench.vllm_trials", n=len(modes)))
+
+        def attempt(workload: Workload, mode: Mode) -> tuple[float | None, Message | None]:
+            here = grounded(ground, config, workload)
+            run = with_vllm(with_run(config, [VLLM], workload), mode.eager, mode.bind)
+            kind = EAGER if mode.eager else COMPILED
+            where = self.runs / f"vllm-{workload.name}-{kind}-{mode.bind.replace(',', '+')}"
+            result = run_round(where, here, run, workload.name, 0, [VLLM], limits=False)
+            _go_on(result)
+            row = next(iter(result.rows), None)
+            if row is None:
+                return None, message("bench.not_run")
+            return row.useful_tokens_per_s, row.reason or next(iter(row.problems), None)
+
+        told = fastest_modes(modes, self.options.chosen, attempt)
+        alone = only_eager(asked, kinds)
+        self.data.vllm = told | ({"reason": alone.model_dump(mode="json")} if alone else {})
 
     def _rounds(self, ground: Ground, config: Config) -> None:
         begun, options = time.monotonic(), self.options
-        pace = Pace(options.limit_s, options.rounds, options.least)
-        needed = {each.name: options.needed(each.name) for each in options.chosen}
-        self._say_how_long(pace, needed, 0, 0.0)
+        if options.limit_s is not None:
+            floor = message("bench.floor", n=options.least, minutes=options.limit_s / 60)
+            self._listener(Notice(text=floor))
+        took: dict[tuple[str, str], float] = {}
         for number in range(options.rounds):
-            if number == 1:
-                self._say_how_long(pace, needed, 1, time.monotonic() - begun)
             for workload in options.chosen:
-                named, passed = options.arms_of(workload.name, number), time.monotonic() - begun
-                some = needed[workload.name]
-                arms = pace.arms_of_round(workload.name, named, number, passed, some)
-                if not arms:
-                    continue
-                self._say(message("bench.round", workload=workload.name, n=number + 1))
-                result = self._round(ground, config, workload, number, turned(arms, number))
-                pace.took(workload.name, result.seconds)
-
-    def _say_how_long(
-        self, pace: Pace, needed: dict[str, set[str]], number: int, passed: float
-    ) -> None:
-        """Before the first round by what an earlier benchmark took, if there is one; then by it."""
-        options = self.options
-        if number == 0:
-            if options.limit_minutes is not None:
-                floor = message("bench.floor", n=options.least, minutes=options.limit_minutes)
-                self._listener(Notice(text=floor))
-            for workload, before in self._took_before().items():
-                pace.took(workload, before)
-            if not pace.seconds:
-                return
-        rounds, seconds = pace.outlook(options.arms_of, needed, number, passed)
-        if seconds:
-            self._listener(Notice(text=message("bench.outlook", n=rounds, time=seconds)))
-
-    def _took_before(self) -> dict[str, dict[str, float]]:
-        """Seconds of each arm in an earlier benchmark of the same model, device and threads."""
-        try:
-            before = read_data(self.options.out)
-        except UserError:
-            return {}
-        if _kind(before) != _kind(self.data):
-            return {}
-        found: dict[str, dict[str, float]] = {}
-        for row in before.rows:
-            if row.wall_s is not None:
-                found.setdefault(row.workload, {})[row.arm] = row.wall_s
-        return found
+                arms = options.arms_of(workload.name, number)
+                expected = sum(took.get((workload.name, arm), 0.0) for arm in arms)
+                if arms and options.begins(number, time.monotonic() - begun, expected):
+                    self._say(message("bench.round", workload=workload.name, n=number + 1))
+                    seconds = self._round(ground, config, workload, number, arms)
+                    took |= {(workload.name, arm): each for arm, each in seconds.items()}
 
     def _round(
         self, ground: Ground, config: Config, workload: Workload, number: int, order: list[str]
-    ) -> RoundResult:
+    ) -> dict[str, float]:
+        """Run a round and keep what it measured; the seconds of each arm's process."""
         ground = grounded(ground, config, workload)
         name = f"{workload.name}-{number}"
-        here = with_run(self._as_chosen(config, workload), order, workload)
+        here = with_run(config, order, workload)
+        if self.data.vllm is not None:
+            mode = mode_on(self.data.vllm, workload.name)
+            here = with_vllm(here, mode.eager, mode.bind)
         result = run_round(self.runs / name, ground, here, workload.name, number, order)
         self.data.rows += result.rows
         for row in result.rows:
@@ -255,7 +227,7 @@ class Bench:
         self._write()
         _go_on(result)
         self._profile(ground, config, workload, number)
-        return result
+        return result.seconds
 
     def _profile(self, ground: Ground, config: Config, workload: Workload, number: int) -> None:
         arms = self.options.profiled(workload.name, number)
@@ -266,37 +238,6 @@ class Bench:
         where = self.runs / name
         result = run_round(where, ground, here, workload.name, number, arms, limits=False)
         self.data.profiles += result.profiles
-        self._write()
-        _go_on(result)
-
-    def _compare_waiting(self, ground: Ground, config: Config) -> None:
-        """The arms, under every policy in each round; no rows, another table."""
-        options = self.options
-        chosen = [each for each in options.chosen if each.name in WORKLOADS or not options.usual]
-        arms = list(options.arms) if options.named else [ARM]
-        for number in range(options.rounds):
-            for workload in chosen:
-                for policy in turned(list(POLICIES), number):
-                    self._wait_as(policy, turned(arms, number), workload, number, ground, config)
-
-    def _wait_as(
-        self, policy: str, arms: list[str], workload: Workload, number: int, ground: Ground,
-        config: Config,
-    ) -> None:  # fmt: skip
-        named = message(f"bench.policy.{policy}").model_dump()
-        self._say(message("bench.waiting", policy=named, workload=workload.name, n=number + 1))
-        where = self.runs / f"{workload.name}-{number}-{policy}"
-        here = grounded(ground, config, workload)
-        some = with_run(config, arms, workload)
-        with waiting_as(POLICIES[policy]):
-            result = run_round(where, here, some, workload.name, number, arms, limits=False)
-        self.data.waiting += [
-            Waiting(
-                policy=policy, arm=row.arm, workload=workload.name, round=number,
-                useful_tokens_per_s=row.useful_tokens_per_s,
-            )
-            for row in result.rows
-        ]  # fmt: skip
         self._write()
         _go_on(result)
 
@@ -312,49 +253,17 @@ class Bench:
             self._say(warning)
         self.data.warnings.append(warning)
 
-    def _as_targeted(self) -> bool:
-        """Whether this is the model, the precision, the device and the threads of the targets."""
-        data = self.data
-        ran = (data.model.get("name"), data.model.get("dtype"), data.machine.get("device"))
-        threads = data.settings.get("threads")
-        return (*ran, threads) == (MODEL, DTYPE, DEVICE, THREADS) and not self.options.tiny
-
-    def _unjudged(self) -> dict[str, Message]:
-        """Targets against vLLM of which nobody can say that it ran in its faster mode, and why."""
-        if self.data.vllm is None:
-            return {}
-        against = {each.id: each.workload for each in TARGETS if each.other == VLLM}
-        found = {name: why_not_faster(self.data.vllm, each) for name, each in against.items()}
-        return {name: why for name, why in found.items() if why is not None}
-
     def _write(self) -> None:
         """Write what there is; an older file stays until there is something."""
-        data = self.data
-        data.seconds = time.monotonic() - self._began
-        half = data.model.get("dtype") == HALF
-        of_gpu = half and data.machine.get("device") == "cuda" and not self.options.tiny
-        found = outcomes(
-            data.rows, data.profiles, data.front_door, self._as_targeted(), of_gpu,
-            self._unjudged(),
-        )  # fmt: skip
-        data.targets = [outcome.to_json() for outcome in found]
-        if data.rows or data.waiting:
-            self.written = write_data(self.options.out, data)
+        self.data.seconds = time.monotonic() - self._began
+        if self.data.rows:
+            self.written = write_data(self.options.out, self.data)
 
 
 def _go_on(result: RoundResult) -> None:
     """Raise what ended a round, once what it measured is safe."""
     if result.interrupted:
         raise KeyboardInterrupt
-
-
-def _kind(data: BenchData) -> tuple[object, ...]:
-    """What must be alike for the times of one benchmark to tell those of another."""
-    model, settings = data.model, data.settings
-    return (
-        model.get("name"), model.get("dtype"), data.machine.get("device"),
-        settings.get("threads"), settings.get("tiny"),
-    )  # fmt: skip
 
 
 def _version(package: str) -> str | None:

@@ -9,43 +9,79 @@
     least time = the longer of bytes / bandwidth and operations / matrix rate
     share      = Σ least times / Σ times that the steps took
 
-Only what the requests needed counts, see :mod:`experiment.bench.useful`: fillers of a padded batch,
-rows that have ended, and positions that are computed once more behind a preemption are the arm's
-own waste and make its share smaller. Steps that compute prompts, or compute them again, are told
-from those that decode alone.
+Only useful work counts. Padding of a batch, rows of finished requests and positions recomputed
+after a preemption lower the share. Steps with prompts, recomputed ones included, are kept apart
+from steps that decode alone.
+
+    chunk of a request     positions 0 ... 9      computed before: 0 ... 7 (preempted since)
+    useful                             8 9        at the price of reading the eight before them
+    again                  0 ... 7
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from experiment.bench.useful import each_work
 from experiment.events import MachineLimits, ModelPrepared, Step
 from kvsim.core.step import Chunk
 
 
 @dataclass(slots=True)
 class Work:
-    """Steps of one kind: seconds that they took, and the least that they could have taken.
-
-    ``read_s`` is the time of reading alone, at the memory's bandwidth.
-    """
+    """Steps of one kind: seconds that they took, and the least that they could have taken."""
 
     steps: int = 0
     seconds: float = 0.0
     least_s: float = 0.0
-    read_s: float = 0.0
 
     @property
     def share(self) -> float | None:
         """Of the machine's limit; None where there was no such step."""
         return self.least_s / self.seconds if self.seconds else None
 
+
+@dataclass(frozen=True, slots=True)
+class StepWork:
+    """A step that computes something for requests that have not ended.
+
+    ``chunks`` are theirs as planned, ``useful`` what of them was never computed before.
+    """
+
+    step: Step
+    chunks: tuple[Chunk, ...]
+    useful: tuple[Chunk, ...]
+
     @property
-    def read_share(self) -> float | None:
-        """Of the memory's bandwidth; None where there was no such step."""
-        return self.read_s / self.seconds if self.seconds else None
+    def seconds(self) -> float:
+        """From the beginning of the step to its end."""
+        return (self.step.t_ns - self.step.started_ns) / 1e9
+
+    @property
+    def again(self) -> int:
+        """Positions that were computed once more."""
+        return sum(c.count for c in self.chunks) - sum(c.count for c in self.useful)
+
+
+def each_work(steps: Iterable[Step]) -> Iterator[StepWork]:
+    """The steps that compute for somebody, in their order."""
+    computed: dict[int, int] = {}
+    ended: set[int] = set()
+    for step in steps:
+        plan = step.plan
+        ended.update(finish.request for finish in plan.finished)
+        chunks = tuple(chunk for chunk in plan.chunks if chunk.request not in ended)
+        if chunks:
+            yield StepWork(step, chunks, tuple(_new(chunks, computed)))
+
+
+def _new(chunks: Iterable[Chunk], computed: dict[int, int]) -> Iterator[Chunk]:
+    for chunk in chunks:
+        before, end = computed.get(chunk.request, 0), chunk.start + chunk.count
+        start = max(chunk.start, before)
+        computed[chunk.request] = max(before, end)
+        if start < end:
+            yield Chunk(chunk.request, start, end - start, chunk.samples)
 
 
 def machine_shares(
@@ -63,9 +99,7 @@ def machine_shares(
         work.steps += 1
         work.seconds += each.seconds
         if each.useful:
-            reading, computing = least_times(each.useful, model, limits)
-            work.least_s += max(reading, computing)
-            work.read_s += reading
+            work.least_s += max(least_times(each.useful, model, limits))
     return prefill, decode
 
 

@@ -12,7 +12,6 @@ a time, which is where a GPU should be busy reading.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
@@ -22,20 +21,25 @@ ON_GPU = ("D",)  # beside them where there is one
 # Without any, each request that is admitted too early sends another one back, to be computed again.
 # Transformers' continuous batching holds back 15 % by itself.
 _HELD_BACK = 1 / 8
-Lengths = list[tuple[int, int]]  # prompt tokens and new tokens of each request
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Lengths of the requests by a source of random numbers, and the budget in slabs.
+    """Lengths of the requests, and the budget in slabs.
 
-    ``slabs`` None is one for each request. ``watermark`` is the share of the blocks that those who
-    wait may not take, so that those who run can grow; of slabs, which hold a request however long,
-    there is none.
+    Attributes:
+        prompts: prompt lengths in tokens; as many requests have each of them.
+        count: requests; where there are more than ``prompts``, their order is drawn by the seed.
+        new: the least and the most new tokens of a request, drawn evenly between them.
+        slabs: None: one for each request.
+        watermark: the share of the blocks that waiting requests may not take, so that running ones
+            can grow; slabs, which hold a whole request, need none.
     """
 
     name: str
-    lengths: Callable[[random.Random], Lengths]
+    prompts: tuple[int, ...]
+    count: int
+    new: tuple[int, int]
     max_length: int
     slabs: int | None = None
     watermark: float = 0.0
@@ -44,59 +48,28 @@ class Workload:
         """That share of the budget, in whole blocks."""
         return int(self.watermark * (self.slabs or 0) * self.max_length // block_size)
 
-
-def _evenly(prompts: tuple[int, ...], count: int, draw: random.Random) -> list[int]:
-    """As many of each length, in an order drawn by the seed."""
-    chosen = [prompts[index % len(prompts)] for index in range(count)]
-    draw.shuffle(chosen)
-    return chosen
-
-
-def _a(_: random.Random) -> Lengths:
-    return [(prompt, 50) for prompt in (2, 12, 140, 2)]
-
-
-def _b(draw: random.Random) -> Lengths:
-    return [(prompt, 50) for prompt in _evenly((5, 20, 60, 200), 32, draw)]
-
-
-def _c(draw: random.Random) -> Lengths:
-    prompts = _evenly((5, 20, 60, 200), 64, draw)
-    return [(prompt, draw.randint(10, 200)) for prompt in prompts]
-
-
-def _d(draw: random.Random) -> Lengths:
-    return [(prompt, 256) for prompt in _evenly((128, 512), 64, draw)]
-
-
-def _tiny_a(_: random.Random) -> Lengths:
-    return [(prompt, 6) for prompt in (2, 5, 14, 2)]
-
-
-def _tiny_b(draw: random.Random) -> Lengths:
-    return [(prompt, 5) for prompt in _evenly((2, 4, 7, 12), 8, draw)]
-
-
-def _tiny_c(draw: random.Random) -> Lengths:
-    prompts = _evenly((2, 4, 7, 12), 10, draw)
-    return [(prompt, draw.randint(2, 20)) for prompt in prompts]
-
-
-def _tiny_d(draw: random.Random) -> Lengths:
-    return [(prompt, 6) for prompt in _evenly((4, 9), 6, draw)]
+    def lengths(self, draw: random.Random) -> list[tuple[int, int]]:
+        """Prompt tokens and new tokens of each request."""
+        prompts = [self.prompts[index % len(self.prompts)] for index in range(self.count)]
+        if self.count > len(self.prompts):
+            draw.shuffle(prompts)
+        least, most = self.new
+        return [
+            (prompt, least if least == most else draw.randint(least, most)) for prompt in prompts
+        ]
 
 
 FULL = (
-    Workload("A", _a, 512),
-    Workload("B", _b, 512),
-    Workload("C", _c, 1024, slabs=4, watermark=_HELD_BACK),
-    Workload("D", _d, 1024),
+    Workload("A", (2, 12, 140, 2), 4, (50, 50), 512),
+    Workload("B", (5, 20, 60, 200), 32, (50, 50), 512),
+    Workload("C", (5, 20, 60, 200), 64, (10, 200), 1024, slabs=4, watermark=_HELD_BACK),
+    Workload("D", (128, 512), 64, (256, 256), 1024),
 )
 TINY = (
-    Workload("A", _tiny_a, 64),
-    Workload("B", _tiny_b, 64),
-    Workload("C", _tiny_c, 128, slabs=2, watermark=_HELD_BACK),
-    Workload("D", _tiny_d, 64),
+    Workload("A", (2, 5, 14, 2), 4, (6, 6), 64),
+    Workload("B", (2, 4, 7, 12), 8, (5, 5), 64),
+    Workload("C", (2, 4, 7, 12), 10, (2, 20), 128, slabs=2, watermark=_HELD_BACK),
+    Workload("D", (4, 9), 6, (6, 6), 64),
 )
 
 

@@ -21,7 +21,6 @@ from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
 
 if TYPE_CHECKING:
-    from experiment.bench.data import BenchData
     from experiment.report.console.bench import BenchConsole
 
 OUT = Path("reports/bench")
@@ -62,6 +61,8 @@ def bench(words: list[str], t: Translator) -> int:
 def _measure(options: Options, console: BenchConsole) -> int:
     from experiment.bench.data import read_data
     from experiment.bench.run import Bench
+    from experiment.report.pages.bench import PAGE, bench_html
+    from experiment.report.pages.index import write_listed
 
     measured = Bench(options, console.say, console.handle, console.row)
     code = ExitCode.OK
@@ -79,21 +80,10 @@ def _measure(options: Options, console: BenchConsole) -> int:
     if measured.written is not None:
         console.written(measured.written)
         kept = read_data(measured.written)  # without what is private
-        for path in _pages(measured.written.parent, kept, options.lang):
+        page = {PAGE: bench_html(kept, options.lang)}
+        for path in write_listed(measured.written.parent, page, options.lang):
             console.written(path)
     return code
-
-
-def _pages(directory: Path, data: BenchData, lang: str) -> list[Path]:
-    """The page of a benchmark and the index beside it; a comparison of waiting has none.
-
-    Raises:
-        UserError: they cannot be written.
-    """
-    from experiment.report.pages.bench import PAGE, bench_html
-    from experiment.report.pages.index import write_listed
-
-    return [] if data.waiting else write_listed(directory, {PAGE: bench_html(data, lang)}, lang)
 
 
 def options_of(asked: argparse.Namespace, out: Path, lang: str = "en") -> Options:
@@ -124,7 +114,6 @@ def options_of(asked: argparse.Namespace, out: Path, lang: str = "en") -> Option
         model=asked.model,
         vllm_mode=_choice(asked.vllm_mode or "auto", "--vllm-mode", ("auto", "eager", "compiled")),
         command=tuple(sys.argv[1:]),
-        waiting=bool(asked.waiting),
         lang=lang,
     )
 
@@ -186,7 +175,6 @@ def _parser(t: Translator) -> argparse.ArgumentParser:
     add("--vllm-mode", metavar="auto|eager|compiled", help=t("help.vllm_mode"))
     add("--quick", action="store_true", help=t("help.bench_quick"))
     add("--profile", action="store_true", help=t("help.bench_profile"))
-    add("--waiting", action="store_true", help=t("help.bench_waiting"))
     add("--out", metavar="DIR", help=t("help.bench_out"))
     add("--show", metavar="FILE", help=t("help.bench_show"))
     add("--markdown", metavar="FILE", help=t("help.bench_markdown"))

@@ -22,8 +22,7 @@ from experiment.machine.background_load import BUSY_CORES, others_cores
 # microseconds, are as long as threads of one operation wait for each other; docs/performance.md
 # has what either costs. Intel's and LLVM's count milliseconds.
 WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
-GIVEN = "PAGEDKV_WAITING"  # in the environment: whoever started us has decided how threads wait
-_DECIDED = ("OMP_WAIT_POLICY", GIVEN, *WAITING)
+_DECIDED = ("OMP_WAIT_POLICY", *WAITING)
 _LOOKS = 3
 _COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 

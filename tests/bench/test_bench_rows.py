@@ -311,15 +311,6 @@ def test_prompts_and_decoding_are_told_apart_and_ended_rows_left_out() -> None:
     assert decode.share == pytest.approx((alone + both) / 0.004)
 
 
-def test_reading_alone_is_told_beside_the_limit() -> None:
-    # 2 * 10 * 100 operations and more bind; 720 bytes are read in 720 microseconds.
-    steps = [step(0, 0, 4, chunks=(Chunk(0, 0, 10, False),))]
-    prefill, decode = machine_shares(steps, MODEL, LIMITS, {0: 10})
-    assert prefill.read_s == pytest.approx(720e-6)
-    assert prefill.read_share == pytest.approx(720e-6 / 0.004)
-    assert decode.read_share is None
-
-
 # -- what an arm's process held, found and did --------------------------------------------------
 
 

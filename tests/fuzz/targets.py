@@ -19,7 +19,6 @@ from pathlib import Path
 
 import seeds
 
-from experiment.bench import front_door
 from experiment.commands.main import main
 from experiment.commands.sweep import _expand, _grid
 from experiment.compare.baseline import read_baseline
@@ -131,7 +130,6 @@ def _nothing_heavy() -> Iterator[None]:
         (experiment.report.files.write, "draw_plots", lambda *_: ()),
         (experiment.commands.sweep, "_computed", lambda *_: ()),
         (kvsim.paper.parts, "each_part", lambda _: iter(())),
-        (front_door, "_LIMIT_S", 0.001),
     )
     before = [(holder, name, getattr(holder, name)) for holder, name, _ in replaced]
     for holder, name, instead in replaced:

@@ -14,7 +14,6 @@ from experiment.analysis.experiment_results import (
 from experiment.bench.data import BenchData, LeftOut, Round
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
-from experiment.bench.targets import outcomes
 from experiment.config.reading import load_config
 from experiment.experiments.base import planned_cells
 from experiment.experiments.claims import CLAIMS, Judged, Part, Seen
@@ -61,7 +60,7 @@ def full_paper() -> dict[str, Any]:
 
 
 def full_bench() -> BenchData:
-    """Two workloads, three rounds of one: profiles, vLLM in two ways, reasons and targets."""
+    """Two workloads, three rounds of one: profiles, vLLM in two modes, reasons."""
     rows = [row for number in range(3) for row in _round(number)]
     rows.append(
         _row("B", "paged", 0, useful_tokens_per_s=121.5, mean_running=31.5, recomputed_tokens=12,
@@ -69,10 +68,6 @@ def full_bench() -> BenchData:
     )  # fmt: skip
     rows.append(_row("B", "vllm", 0, useful_tokens_per_s=99.25, equal_first_tokens=3))
     profiles = [_profile(number) for number in range(2)]
-    door = {"help_s": [0.3, 0.25, 0.4], "walkthrough_s": [41.5]}
-    targets = outcomes(
-        rows, profiles, door, unjudged={"b_vllm": message("bench.unjudged.vllm_rate")}
-    )
     return BenchData(
         version="1", started="2026-03-01T10:00:00+01:00", seconds=1234.5,
         settings={"threads": 2, "poisoned": False},
@@ -80,7 +75,7 @@ def full_bench() -> BenchData:
                  "others_cores": 0.125},
         versions={"python": "3.11.7", "torch": "2.13.0", "transformers": "5.1.0", "numba": None},
         model={"name": "gpt2", "dtype": "float32", "source": "random"},
-        vllm=_vllm(), rows=rows, profiles=profiles, targets=[each.to_json() for each in targets],
+        vllm=_vllm(), rows=rows, profiles=profiles,
         rounds=[_limits(name, number) for name, number in (("A", 0), ("A", 1), ("A", 2), ("B", 0))],
         left_out=[
             LeftOut(workload="B", arm="vllm", rounds=0, reason=message("bench.left_out_slow"))

@@ -227,8 +227,8 @@ def test_where_columns_have_no_room_rows_are_blocks() -> None:
 
 
 def test_no_console_builds_a_table_of_its_own() -> None:
-    """``console_pool`` sets a picture and its bars beside each other, which is no table."""
+    """``console/pool.py`` sets a picture and its bars beside each other, which is no table."""
     package = Path(experiment.__file__).parent
     texts = {path.name: path.read_text("utf-8") for path in package.rglob("*.py")}
     of_rich = {name for name, text in texts.items() if "rich.table" in text}
-    assert of_rich == {"console_pool.py"}
+    assert of_rich == {"pool.py"}

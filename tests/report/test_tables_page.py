@@ -29,7 +29,7 @@ from experiment.commands.claims import claim_row
 from experiment.compare.results import Comparison, Figure, Side
 from experiment.compare.sides import compare_sides
 from experiment.experiments.claims import CLAIMS, Judged, judge
-from experiment.report.facts.bench_keys import bench_document
+from experiment.report.facts.bench import bench_document
 from experiment.report.facts.bench_tables import all_tables
 from experiment.report.facts.paper import paper_document
 from experiment.report.files.markdown import plain
@@ -57,7 +57,6 @@ BENCH = BenchData(
         )
         for arm, rate in (("paged", 1234.5), ("slabs", 617.25))
     ],
-    targets=[],
 )  # fmt: skip
 
 

@@ -123,7 +123,6 @@ def test_the_time_of_day_is_asked_for_dates_alone() -> None:
 # How processes are started, and why nothing of the working directory is imported. Every other
 # process of ours is a Child, whose environment is built in experiment/process/environment.py.
 STARTERS = {
-    "experiment/bench/front_door.py": "a script: its own directory is the first import path",
     "experiment/gpucheck/walkthrough.py": "-P",
     "experiment/arms/launch.py": "-P",
     "experiment/process/process_tree.py": "-I",

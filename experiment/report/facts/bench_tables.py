@@ -1,34 +1,27 @@
 """The tables of a benchmark as cells of text, for the console, for Markdown and for its page.
 
-What they stand on is in :mod:`experiment.report.facts.bench`, what keys of numbers begin in is in
-:mod:`experiment.report.facts.bench_keys`.
+What they stand on, and what keys of numbers begin in, is in :mod:`experiment.report.facts.bench`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from experiment.bench.data import BenchData
-from experiment.bench.summary import Line, lines
-from experiment.bench.targets import NO_SUCH_GPU, OTHERWISE, OURS
-from experiment.report.facts.bench_keys import bench_document, vllm_modes, vllm_on, workload_names
+from experiment.bench.summary import OURS, Line, lines
+from experiment.report.facts.bench import bench_document, workload_names
 from experiment.report.facts.block_events import has_blocks
 from experiment.report.facts.sourced import Teller, joined
 from experiment.report.facts.texts import arm_name
 from experiment.text import DASH, Translator
 
-# How the values of a target are written.
-_UNITS = {"ratio": "fixed.2", "ms": "fixed.1:ms", "s": "fixed.2:s", "share": "whole_percent"}
 _SPEED = ("arm", "rate", "factor", "first_token", "rounds")
 _TIMES = ("arm", "prompts", "prefill", "decode_step", "decode_requests", "decode")
 _MEMORY = ("arm", "kv", "allocated", "process", "running", "preempted", "recomputed")
 _ALIKE = {
     "bench.note_tokens": "equal_requests", "bench.note_first_tokens": "equal_first_tokens"
 }  # fmt: skip
-# Why no target is judged, of one workload or all; the others are told with the name of theirs.
-_OF_MANY = (OTHERWISE.key, NO_SUCH_GPU.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +45,7 @@ class Cells:
 
 
 def all_tables(t: Translator, data: BenchData) -> list[Cells]:
-    """A table for each workload, where a decode step goes, and the targets."""
+    """Three tables for each workload, vLLM's modes, and where a decode step goes."""
     k = Teller(t, bench_document(data))
     found = lines(data.rows)
     tables = [
@@ -60,13 +53,11 @@ def all_tables(t: Translator, data: BenchData) -> list[Cells]:
         for name in workload_names(data)
         for table in (_speed, _times, _memory)
     ]
-    if data.vllm and data.vllm.get("probes"):
-        tables.append(_vllm(k, data.vllm))
+    if k.value("vllm_tried.modes"):
+        tables.append(_vllm(k))
     if data.profiles:
         tables.append(_steps(k, data))
-    if data.waiting:
-        return [*tables, _waiting(k, data)]
-    return [*tables, _targets(k, data)]
+    return tables
 
 
 def rows_at(line: Line) -> str:
@@ -74,9 +65,9 @@ def rows_at(line: Line) -> str:
     return f"rows[workload:{line.workload},arm:{line.arm}]"
 
 
-def _finished(line: Line, figure: str) -> str:
-    """Key path of a figure in the rounds that the arm finished."""
-    return f"rows[workload:{line.workload},arm:{line.arm},status:finished].*.{figure}"
+def _of(line: Line, figure: str) -> str:
+    """Key path of a figure of an arm in a workload."""
+    return f"lines[{line.workload}][{line.arm}].{figure}"
 
 
 def _speed(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
@@ -104,13 +95,13 @@ def _over(k: Teller, mine: Sequence[Line]) -> list[str]:
 
 
 def _speed_cells(k: Teller, line: Line) -> list[str]:
-    rounds = k.number(f"finished[{line.workload}][{line.arm}]", "count")
+    rounds = k.number(_of(line, "rounds"), "count")
     if not line.finished:
         return [*[DASH] * (len(_SPEED) - 2), rounds]
     return [
-        k.number(_finished(line, "useful_tokens_per_s"), "ranged.1"),
-        k.number(f"factors[{line.workload}][{line.arm}].*", "ranged.2"),
-        k.number(_finished(line, "first_token_median_s"), "ranged.2:s"),
+        k.number(_of(line, "useful_tokens_per_s"), "ranged.1"),
+        k.number(_of(line, "factors"), "ranged.2"),
+        k.number(_of(line, "first_token_median_s"), "ranged.2:s"),
         rounds,
     ]
 
@@ -128,16 +119,11 @@ def _times(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
 
 
 def _times_cells(k: Teller, line: Line) -> list[str]:
-    def at(figure: str) -> str:
-        return _finished(line, figure)
-
-    return [
-        k.number(at("prefill_s"), "ranged.2:s"),
-        k.number(at("prefill_share"), "ranged_percent"),
-        k.number(at("decode_step_s"), "ranged_ms"),
-        k.number(f"median {at('decode_requests')}", "fixed.0"),
-        k.number(at("decode_share"), "ranged_percent"),
-    ]
+    kinds = {
+        "prefill_s": "ranged.2:s", "prefill_share": "ranged_percent", "decode_step_s": "ranged_ms",
+        "decode_requests": "fixed.0", "decode_share": "ranged_percent",
+    }  # fmt: skip
+    return [k.number(_of(line, figure), kind) for figure, kind in kinds.items()]
 
 
 def _memory(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
@@ -159,16 +145,13 @@ def _memory(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
 
 
 def _memory_cells(k: Teller, line: Line) -> list[str]:
-    def middle(figure: str, kind: str) -> str:
-        return k.number(f"median {_finished(line, figure)}", kind)
-
     return [
-        middle("peak_kv_bytes", "bytes"),
-        middle("peak_allocated_bytes", "bytes"),
+        k.number(_of(line, "peak_kv_bytes"), "bytes"),
+        k.number(_of(line, "peak_allocated_bytes"), "bytes"),
         _process(k, line),
-        middle("mean_running", "fixed.1"),
+        k.number(_of(line, "mean_running"), "fixed.1"),
         *(
-            middle(name, "fixed.0") if has_blocks(line.arm) else DASH
+            k.number(_of(line, name), "fixed.0") if has_blocks(line.arm) else DASH
             for name in ("preemptions", "recomputed_tokens")
         ),
     ]
@@ -176,7 +159,7 @@ def _memory_cells(k: Teller, line: Line) -> list[str]:
 
 def _process(k: Teller, line: Line) -> str:
     """The most of its processes, and that of loading where it was more."""
-    at = [f"median {_finished(line, f'{name}_peak_bytes')}" for name in ("process", "loading")]
+    at = [_of(line, f"{name}_peak_bytes") for name in ("process", "loading")]
     working, loading = map(k.value, at)
     most = k.number(at[0], "bytes")
     if loading is None or (working is not None and loading <= working):
@@ -199,18 +182,19 @@ def _bold(mine: Sequence[Line]) -> list[str]:
 
 def _problems(k: Teller, mine: Sequence[Line]) -> list[str]:
     """Why dashes are dashes, whose tokens differ, and what contradicts itself."""
-    notes = []
+    notes, differ = [], False
     for line in mine:
         name, at = k.arm(line.arm), rows_at(line)
         notes += [k.said("bench.note_arm", arm=name, text=f"{at}.{why}") for why in _reasons(line)]
         for key, figure in _ALIKE.items():
             least = _least_alike(line, figure)
             if least is not None:
+                differ = True
                 row = f"{at}.{least}"
                 reference = k.arm(str(line.rows[least].reference))
                 told = {"equal": f"{row}.{figure}", "requests": f"{row}.requests"}
                 notes.append(k.said(key, arm=name, reference=reference, **told))
-    return notes
+    return [*notes, k.t("bench.note_no_factor")] if differ else notes
 
 
 def _least_alike(line: Line, figure: str) -> int | None:
@@ -257,130 +241,16 @@ def _steps(k: Teller, data: BenchData) -> Cells:
     )
 
 
-def _waiting(k: Teller, data: BenchData) -> Cells:
-    """Rates under each policy, and within each round their ratio to the library's default."""
-    t = k.t
-    keys = list(dict.fromkeys((w.workload, w.arm, w.policy) for w in data.waiting))
+def _vllm(k: Teller) -> Cells:
+    """Each mode of vLLM that was tried, on what, and what it reached."""
+    on, tried = k.value("vllm_tried.on"), "vllm_tried.modes"
     rows = []
-    for workload, arm, policy in keys:
-        at = f"waiting[workload:{workload},arm:{arm},policy:{policy}]"
-        cells = [
-            k.number(f"{at}.*.useful_tokens_per_s", "ranged.1"),
-            k.number(f"to_default[{workload}][{arm}][{policy}].*", "ranged.3"),
-        ]
-        rows.append([workload, arm_name(t, arm), t(f"bench.policy.{policy}"), *cells])
-    names = ("workload", "arm", "policy", "rate", "to_default")
-    header = [t(f"bench.column.{name}") for name in names]
-    return Cells(t("bench.title_waiting"), header, rows, left=(0, 1, 2))
-
-
-def _vllm(k: Teller, told: dict[str, Any]) -> Cells:
-    """Every way in which vLLM was tried, on what, and which one was taken."""
-    rows, reasons = [], {}
-    twice = any(len(probe["rates"]) > 1 for probe in told["probes"])  # as earlier versions did
-    finals: dict[str, list[dict[str, Any]]] = told.get("finals", {})
-    for place, probe in enumerate(told["probes"]):
-        at = f"vllm.probes.{place}"
-        cells = [k.number(f"{at}.rates.{run}", "fixed.1") for run in range(2 if twice else 1)]
-        places = {name: _same_way(probe, tried) for name, tried in finals.items()}
-        cells += [
-            k.number(f"vllm.finals.{name}.{n}.rates.*", "ranged.1") for name, n in places.items()
-        ]
-        bind = k.stored(f"vllm_ways.{place}.bind")
-        rows.append([k.stored(f"vllm_ways.{place}.mode"), bind, *cells])
-        if probe["reason"]:
-            reasons[probe["reason"]["key"]] = k.stored(f"{at}.reason")
-        for name, n in places.items():
-            if n is not None and finals[name][n]["reason"]:
-                why = f"vllm.finals.{name}.{n}.reason"
-                reasons[finals[name][n]["reason"]["key"]] = k.stored(why)
-    names = ("mode", "bind", *(("first_run", "second_run") if twice else ("probe",)))
-    header = [*(k.t(f"bench.column.{name}") for name in names), *finals]
-    taken = k.said("bench.note_vllm_taken", mode="vllm_taken.mode", bind="vllm_taken.bind")
-    notes = [taken] if not finals else []
-    notes += [k.said("bench.note_vllm_final", **vllm_on(name)) for name in vllm_modes(told)]
-    notes += reasons.values()
+    for place in range(len(k.value(tried))):
+        at = f"{tried}.{place}"
+        rates = [k.number(f"{at}.rates[{name}]", "ranged.1") for name in on]
+        rows.append([k.stored(f"{at}.mode"), k.stored(f"{at}.bind"), *rates])
+    header = [k.t(f"bench.column.{name}") for name in ("mode", "bind")]
+    header += [k.t("bench.column.probe") if name == "probe" else name for name in on]
+    reasons = range(len(k.value("vllm_tried.reasons")))
+    notes = [k.stored(f"vllm_tried.reasons.{place}") for place in reasons]
     return Cells(k.t("bench.title_vllm"), header, rows, left=(0, 1), notes=notes)
-
-
-def _same_way(probe: dict[str, Any], tried: list[dict[str, Any]]) -> int | None:
-    """Where a way of the probe stands among those of a final."""
-    way = (probe["eager"], probe["bind"])
-    return next((n for n, each in enumerate(tried) if (each["eager"], each["bind"]) == way), None)
-
-
-def _targets(k: Teller, data: BenchData) -> Cells:
-    styles = {"met": "green", "not_met": "bold red"}
-    names = ("target", "median", "spread", "wanted", "verdict")
-    return Cells(
-        k.t("bench.title_targets"),
-        [k.t(f"bench.column.{name}") for name in names],
-        [_target(k, target) for target in data.targets],
-        left=(0, 4),
-        styles=[styles.get(target["verdict"], "dim") for target in data.targets],
-        notes=_why_not(k, data),
-    )
-
-
-def _target(k: Teller, target: dict[str, Any]) -> list[str]:
-    at, kind = f"targets[{target['id']}]", _UNITS[target["unit"]]
-    sign = "≥ " if target["kind"] == "at_least" else "≤ "
-    aim = k.said("bench.aim", value=f"#{kind} {at}.aim") if target["aim"] else ""
-    return [
-        k.t(f"bench.target.{target['id']}"),
-        k.number(f"{at}.median", kind),
-        _spread_of(k, target, at, kind),
-        joined(sign, k.number(f"{at}.target", kind), aim),
-        k.t(f"bench.verdict.{target['verdict']}"),
-    ]
-
-
-def _spread_of(k: Teller, target: dict[str, Any], at: str, kind: str) -> str:
-    """One value has no spread; rounds without the figure are told."""
-    count, rounds = len(target["values"]), target.get("rounds", len(target["values"]))
-    if not count:
-        return DASH
-    many = f"length {at}.values"
-    told = (
-        k.number(many, "count")
-        if rounds <= count
-        else k.said("bench.of_rounds", n=many, rounds=f"{at}.rounds")
-    )
-    if count == 1:
-        return joined(DASH, " (", told, ")")
-    low, high = (k.number(f"{at}.{end}", kind) for end in ("lowest", "highest"))
-    return joined(low, " … ", high, " (", told, ")")
-
-
-def _why_not(k: Teller, data: BenchData) -> list[str]:
-    same = any(target["id"] == "a_no_matrix" and target["values"] for target in data.targets)
-    notes = [k.t("bench.note_no_matrix")] if same else []
-    of_many = dict.fromkeys(why for target in data.targets if (why := _why_none(target)))
-    notes += [k.t(key) for key in of_many]
-    return notes + [note for target in data.targets for note in _of_target(k, target)]
-
-
-def _why_none(target: dict[str, Any]) -> str | None:
-    """Why many targets have no verdict; files of before this was said knew one reason."""
-    if target["verdict"] != "not_judged":
-        return None
-    if "unjudged" not in target:
-        return OTHERWISE.key
-    key = (target["unjudged"] or {}).get("key")
-    return key if key in _OF_MANY else None
-
-
-def _of_target(k: Teller, target: dict[str, Any]) -> list[str]:
-    """Why rounds lack its figure, and why it alone is not judged."""
-    at, told = f"targets[{target['id']}]", {"target": f"@bench.target.{target['id']}"}
-    notes, why = [], target.get("unjudged")
-    if target["reason"] is not None and not target["values"]:
-        notes.append(k.said("bench.note_target", **told, text=f"{at}.reason"))
-    elif target["reason"] is not None:
-        few = target["verdict"] == "not_judged" and why is None
-        rounds = {"n": f"length {at}.values", "rounds": f"{at}.rounds"}
-        key = "bench.note_target_few" if few else "bench.note_target_some"
-        notes.append(k.said(key, **told, **rounds, text=f"{at}.reason"))
-    if why is not None and why["key"] not in _OF_MANY:
-        notes.append(k.said("bench.note_target_open", **told, text=f"{at}.unjudged"))
-    return notes
