@@ -16,7 +16,7 @@ from experiment.experiments.figures import FIGURES
 from experiment.experiments.foretold import _Listed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS
-from experiment.text import LANGUAGES, catalogue
+from experiment.text import catalogue
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
 from kvsim.latency.roofline import LinearLatency
@@ -90,19 +90,8 @@ def test_names_that_a_guide_gives_are_those_of_the_code(page: str) -> None:
     assert not unknown
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_guide_to_reading_has_the_headings_of_the_page_in_their_order(lang: str) -> None:
-    guide = read("docs/reading.md" if lang == "en" else "docs/reading.zh.md")
-    titles = ["report.peak", "report.time", "player", "report.requests", "report.readings",
-              "report.found"]  # fmt: skip
-    headings = re.findall(r"^## (.+)$", guide, re.MULTILINE)
-    places = [headings.index(catalogue(lang)[f"{title}.title"]) for title in titles]
-    assert places == sorted(places)
-
-
 # A name, or several, and behind it in brackets the file where it is.
 PLACED = re.compile(r"((?:`[\w.]+`(?:,? and |, )?)+)\s+\((?:all in )?`([\w/]+\.py)`\)")
-LIFE = ("Born", "Shared", "Written", "Preempted and moved", "Given back and evicted", "Counted")
 
 
 @pytest.mark.parametrize("page", NAMING)
@@ -112,24 +101,6 @@ def test_a_name_is_in_the_file_that_a_guide_puts_behind_it(page: str) -> None:
     for names, file in placed:
         for name in re.findall(r"`([\w.]+)`", names):
             assert name.split(".")[-1] in defined_in(file), (name, file)
-
-
-def test_the_way_of_a_block_names_functions_and_their_files() -> None:
-    page = read("docs/architecture.md")
-    headings = re.findall(r"^### (.*)$", page, re.MULTILINE)
-    assert headings == list(LIFE)
-    (drawing,) = [block for block in FENCE.findall(page) if "Engine.execute" in block]
-    for line in drawing.splitlines():
-        named, *at = re.split(r"  +(?=\w[\w/]*\.py)", line)
-        names = {a or b for a, b in re.findall(r"\b[A-Z]\w+\.(\w+)|\b([a-z]+_\w+)", named)}
-        assert bool(names) == bool(at), line
-        files = [find(file) for part in at for file in part.split(", ")]
-        assert names <= frozenset[str]().union(*map(defined_in, files)), line
-
-
-def find(file: str) -> str:
-    """A file as it is called from the top; the drawing leaves out the engine's own folder."""
-    return file if "/" in file else f"experiment/engine/{file}"
 
 
 @cache
