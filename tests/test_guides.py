@@ -51,11 +51,10 @@ def defined() -> frozenset[str]:
     return frozenset(names)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_within_the_repository_lead_somewhere(page: str) -> None:
-    links = [link for link in LINK.findall(FENCE.sub("", read(page))) if ":" not in link]
-    missing = [link for link in links if not leads_somewhere(page, link)]
-    assert not missing
+def test_links_within_the_repository_lead_somewhere() -> None:
+    for page in PAGES:
+        links = [link for link in LINK.findall(FENCE.sub("", read(page))) if ":" not in link]
+        assert not [link for link in links if not leads_somewhere(page, link)], page
 
 
 def leads_somewhere(page: str, link: str) -> bool:
@@ -75,19 +74,19 @@ def anchor_of(title: str) -> str:
 
 
 @pytest.mark.parametrize("page", NAMING)
-def test_files_that_a_guide_names_are_there(page: str) -> None:
-    named = [s for s in spans(page) if re.fullmatch(r"[\w./-]+(\.(py|toml|md|css|js|j2)|/)", s)]
-    named = [one for one in named if "/" in one and not PLACEHOLDER.search(one)]
-    assert len(named) > 3 or page == "CONTRIBUTING.md"
-    assert not [one for one in named if not (ROOT / one).exists()]
-
-
-@pytest.mark.parametrize("page", NAMING)
-def test_names_that_a_guide_gives_are_those_of_the_code(page: str) -> None:
-    names = {s for s in spans(page) if NAME.fullmatch(s) and not PLACEHOLDER.search(s)}
-    known = {*catalogue("en"), *config_keys(), *TOOLS}
-    unknown = [name for name in names - known if not is_defined(name)]
-    assert not unknown
+def test_files_and_names_that_a_guide_gives_are_those_of_the_code(page: str) -> None:
+    named = {one for one in spans(page) if not PLACEHOLDER.search(one)}
+    files = {
+        s for s in named if "/" in s and re.fullmatch(r"[\w./-]+(\.(py|toml|md|css|js|j2)|/)", s)
+    }
+    assert len(files) > 3 or page == "CONTRIBUTING.md"
+    assert not [one for one in files if not (ROOT / one).exists()]
+    names = {one for one in named if NAME.fullmatch(one)} - {
+        *catalogue("en"),
+        *config_keys(),
+        *TOOLS,
+    }
+    assert not [name for name in names if not is_defined(name)]
 
 
 # A name, or several, and behind it in brackets the file where it is.
@@ -96,9 +95,7 @@ PLACED = re.compile(r"((?:`[\w.]+`(?:,? and |, )?)+)\s+\((?:all in )?`([\w/]+\.p
 
 @pytest.mark.parametrize("page", NAMING)
 def test_a_name_is_in_the_file_that_a_guide_puts_behind_it(page: str) -> None:
-    placed = PLACED.findall(FENCE.sub("", read(page)))
-    assert placed or page == "CONTRIBUTING.md"
-    for names, file in placed:
+    for names, file in PLACED.findall(FENCE.sub("", read(page))):
         for name in re.findall(r"`([\w.]+)`", names):
             assert name.split(".")[-1] in defined_in(file), (name, file)
 
@@ -112,22 +109,10 @@ def defined_in(file: str) -> frozenset[str]:
 
 
 # Words of programs, files and Transformers that are no names of ours.
-TOOLS = frozenset(
-    {
-        "make",
-        "pagedkv",
-        "cuda",
-        "vllm",
-        "render",
-        "selfcheck",
-        "events.jsonl",
-        "sim.json",
-        "generate",
-        "StaticCache",
-        "diff",
-        "console",
-    }
-)
+TOOLS = {
+    "make", "pagedkv", "cuda", "vllm", "render", "selfcheck", "events.jsonl", "sim.json",
+    "generate", "StaticCache", "diff", "console",
+}  # fmt: skip
 
 
 def is_defined(name: str) -> bool:
@@ -151,13 +136,11 @@ def test_reading_follows_the_headings_of_the_page() -> None:
 
 
 def test_both_languages_have_as_many_sections_and_tables() -> None:
-    for english, chinese in TRANSLATED.items():
+    for pages in TRANSLATED.items():
+        english, chinese = (read(page).splitlines() for page in pages)
         for mark in ("# ", "## ", "|", "- ", "```"):
-            counts = [
-                sum(line.startswith(mark) for line in read(page).splitlines())
-                for page in (english, chinese)
-            ]
-            assert counts[0] == counts[1], (english, mark)
+            one, other = (sum(x.startswith(mark) for x in lines) for lines in (english, chinese))
+            assert one == other, (pages, mark)
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
