@@ -12,11 +12,8 @@ PARTS = ("configs", "docs", "experiment", "kvsim", "tests", "reports/README.md")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.pyc")
 
 
-def copy_tree(target: Path, compiled: bool = False) -> Path:
-    """Put what the repository holds into ``target``, without caches, environments and runs.
-
-    ``compiled``: with Python's own caches, so that programs start faster there.
-    """
+def copy_tree(target: Path) -> Path:
+    """Put what the repository holds into ``target``, without caches, environments and runs."""
     for path in sorted(ROOT.iterdir()):
         if path.is_file() and path.name != ".git":
             target.mkdir(parents=True, exist_ok=True)
@@ -24,7 +21,7 @@ def copy_tree(target: Path, compiled: bool = False) -> Path:
     for part in PARTS:
         source, goal = ROOT / part, target / part
         if source.is_dir():
-            shutil.copytree(source, goal, ignore=None if compiled else _LEFT_OUT)
+            shutil.copytree(source, goal, ignore=_LEFT_OUT)
         else:
             goal.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, goal)

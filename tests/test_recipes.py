@@ -89,7 +89,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    return Workshop(copy_tree(place / "tree", compiled=True), program.parent)
+    return Workshop(copy_tree(place / "tree"), program.parent)
 
 
 @pytest.mark.parametrize(("title", "_", "recipe"), RECIPES, ids=TITLES)
