@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import cache
 
 import pytest
 from guide_pages import FENCE, LINK, ROOT, TRANSLATED, read, spans
 
-from experiment.config.reading import load_config
-from experiment.config.schema import Config, config_keys
-from experiment.experiments.base import cell_config
-from experiment.experiments.figures import FIGURES
-from experiment.experiments.foretold import _Listed
-from experiment.experiments.registry import EXPERIMENTS
-from experiment.files.shipped import CONFIGS
+from experiment.config.schema import config_keys
 from experiment.text import catalogue
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
-from kvsim.latency.roofline import LinearLatency
-from kvsim.sim.metrics import SimResult
-from kvsim.sim.simulator import SimConfig, simulate
-from kvsim.traces import TraceRequest
 from kvsim.traces.formats import FORMATS
 
 PAGES = sorted(
@@ -36,7 +25,6 @@ NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 DEFINED = re.compile(
     r"^\s*(?:(?:async )?def|class) (\w+)|^\s*(\w+)\s*(?::[^=\n]*)?=|^\s+(\w+): ", re.M
 )
-TINY_SLOT_BYTES = 1024  # of tiny-gpt2: 2 x 2 layers x 4 heads x 16 x 4 bytes
 PROMPTS, NEW, LENGTH, BLOCK = (2, 13, 110, 2), 50, 512, 16
 
 
@@ -159,54 +147,6 @@ def test_the_readme_counts_the_default_run(page: str) -> None:
     ]
 
 
-def foretold(config: Config, size: int) -> SimResult:
-    """What kvsim makes of the requests of a config in blocks of ``size``."""
-    lengths = config.workload.lengths
-    budget = config.cache.budget
-    if budget == "auto":
-        budget = len(lengths) * config.cache.max_length * TINY_SLOT_BYTES
-    told = SimConfig(
-        "paged", budget, TINY_SLOT_BYTES, config.cache.max_length, LinearLatency(fixed_s=1.0),
-        block_size=size,
-    )  # fmt: skip
-    requests = [TraceRequest(i, 0, prompt, new) for i, (prompt, new) in enumerate(lengths)]
-    return simulate(_Listed(requests), told)
-
-
-def cells(name: str) -> list[Config]:
-    """The cells of an experiment in its quick size."""
-    config = load_config(CONFIGS / f"{name}.toml", {"experiment.size": "quick"})
-    return [cell_config(config, cell) for cell in EXPERIMENTS[name].cells(config)]
-
-
-def shown(figure: str, results: Sequence[SimResult]) -> str:
-    """The end of a table's row, as the tutorial prints it."""
-    foretell = FIGURES[figure].foretell
-    assert foretell is not None
-    values = [foretell(result) for result in results]
-    assert all(value is not None for value in values)
-    formats = {"waste": lambda v: f"{v * 100:.1f} %", "table_entries": lambda v: f"{v:.1f}"}
-    write = formats.get(figure, lambda v: f"{v:.0f}")
-    return "".join(f" {write(value)} |" for value in values)
-
-
 def test_the_page_of_the_simulator_lists_every_format_of_traces() -> None:
     table = read("docs/simulator.md").partition("| format |")[2].partition("\n\n")[0]
     assert sorted(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == sorted(FORMATS)
-
-
-@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/tutorial.zh.md"])
-def test_the_tutorial_prints_what_kvsim_foretells(page: str) -> None:
-    rows = [line for line in read(page).splitlines() if line.startswith("|")]
-    crowded = cells("capacity")[-1]
-    both = [foretold(crowded, size) for size in (LENGTH, BLOCK)]
-    wanted = [shown(figure, both) for figure in ("running_peak", "waste", "preemptions")]
-    shapes = cells("lengths")
-    for size in (LENGTH, BLOCK):
-        each = [foretold(config, size) for config in shapes]
-        wanted += [shown("waste", each), shown("running_peak", each)]
-    sizes = cells("block-size")
-    each = [foretold(config, config.cache.block_size) for config in sizes]
-    wanted += [shown("waste", each), shown("table_entries", each)]
-    for end in wanted:
-        assert any(row.endswith("|" + end) for row in rows), end

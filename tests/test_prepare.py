@@ -26,7 +26,7 @@ from experiment.events import (
 )
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model, load_tokenizer
-from experiment.model.precision import resolve_dtype, slow_on_cpu
+from experiment.model.precision import slow_on_cpu
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message
@@ -163,12 +163,6 @@ def test_who_serves_in_order_of_arrival_is_refused_where_priorities_decide(arm: 
         _check_arm(harmless, arm)
     for each in ("slabs", "paged", "vllm"):
         _check_arm(given("priority", 1, 0), each)
-
-
-def test_auto_precision_follows_the_device() -> None:
-    assert resolve_dtype("auto", "cpu") == "float32"
-    assert resolve_dtype("auto", "cuda") == "float16"
-    assert resolve_dtype("bfloat16", "cpu") == "bfloat16"
 
 
 def test_slow_precision_is_told_from_the_flags_of_the_cpu(tmp_path: Path) -> None:

@@ -213,15 +213,12 @@ def test_where_nobody_is_preempted_nothing_is_drawn(hashed: Path) -> None:
     assert [sweep.name for sweep in sweeps_of(data)] == ["prefixes"]
 
 
-def test_hits_are_named_by_their_denominators(
+def test_hits_and_rejected_rows_are_counted(
     hashed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = next(r for r in table(hashed, "summary.csv") if r["policy"] == "paged+prefix")
     assert float(row["hits_first_share"]) > 0.5
-    printed = " ".join(rendered(hashed, capsys, "--lang", "en").split())
-    assert "÷ prompt tokens of requests admitted for the first time" in printed
-    assert "1 rejected" in printed
-    assert "its time lies before that of the row above" in printed
+    assert "1 rejected" in " ".join(rendered(hashed, capsys, "--lang", "en").split())
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
