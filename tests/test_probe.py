@@ -53,11 +53,8 @@ def test_a_container_is_told_by_environment_or_control_group(tmp_path: Path) -> 
     assert not in_container(tmp_path, {})
     write(tmp_path / "proc/1/cgroup", "1:memory:/kubepods/pod1\n")
     assert in_container(tmp_path, {})
-
-
-def test_a_container_is_told_by_its_marker_file(tmp_path: Path) -> None:
-    write(tmp_path / "run/.containerenv", "")
-    assert in_container(tmp_path, {})
+    write(tmp_path / "other/run/.containerenv", "")
+    assert in_container(tmp_path / "other", {})
 
 
 SENTINEL = "nobodys-business"
