@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,11 +24,10 @@ from experiment.machine.environment import (
 from experiment.machine.toolchain import c_compiler, minimum_driver
 from experiment.memory.gpu_probe import torch_facts
 from experiment.memory.ladder import ladder
-from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
 
-ROOT = Path(__file__).parent.parent
 GIB = 2**30
 
 
@@ -344,19 +342,3 @@ def test_an_environment_survives_the_record() -> None:
     again = decode(event.model_dump_json())
     assert isinstance(again, EnvironmentProbed)
     assert Environment.model_validate(again.environment) == found
-
-
-# ---- texts
-
-
-def test_every_key_of_these_modules_is_in_both_catalogues() -> None:
-    files = [ROOT / "experiment/machine/environment.py", ROOT / "experiment/children/probe.py"]
-    files += sorted((ROOT / "experiment/memory").glob("*.py"))
-    files.remove(ROOT / "experiment/memory/cgroup.py")  # its strings are names of files
-    text = "".join(path.read_text(encoding="utf-8") for path in files)
-    keys = set(re.findall(r'"((?:environment|memory|error\.env)\.[a-z_0-9]+)"', text))
-    keys |= {entry.key for entry in requirements(machine())}
-    keys |= {f"channel.{channel}" for channel in Channel}
-    assert len(keys) > 50
-    for lang in LANGUAGES:
-        assert keys <= set(catalogue(lang)), lang

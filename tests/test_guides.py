@@ -16,14 +16,15 @@ from experiment.experiments.figures import FIGURES
 from experiment.experiments.prediction import _Listed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS
-from experiment.text import LANGUAGES, catalogue
+from experiment.text import catalogue
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
 from kvsim.latency.roofline import LinearLatency
+from kvsim.sim.config import SimConfig
 from kvsim.sim.metrics import SimResult
-from kvsim.sim.simulator import SimConfig, simulate
-from kvsim.traces import TraceRequest
+from kvsim.sim.simulator import simulate
 from kvsim.traces.formats import FORMATS
+from kvsim.traces.types import TraceRequest
 
 PAGES = sorted(
     str(path.relative_to(ROOT))
@@ -36,8 +37,10 @@ NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 DEFINED = re.compile(
     r"^\s*(?:(?:async )?def|class) (\w+)|^\s*(\w+)\s*(?::[^=\n]*)?=|^\s+(\w+): ", re.M
 )
-TINY_SLOT_BYTES = 1024  # of tiny-gpt2: 2 x 2 layers x 4 heads x 16 x 4 bytes
 PROMPTS, NEW, LENGTH, BLOCK = (2, 13, 110, 2), 50, 512, 16
+
+
+TINY_SLOT_BYTES = 1024  # of tiny-gpt2: 2 x 2 layers x 4 heads x 16 x 4 bytes
 
 
 @cache
@@ -51,11 +54,10 @@ def defined() -> frozenset[str]:
     return frozenset(names)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_within_the_repository_lead_somewhere(page: str) -> None:
-    links = [link for link in LINK.findall(FENCE.sub("", read(page))) if ":" not in link]
-    missing = [link for link in links if not leads_somewhere(page, link)]
-    assert not missing
+def test_links_within_the_repository_lead_somewhere() -> None:
+    for page in PAGES:
+        links = [link for link in LINK.findall(FENCE.sub("", read(page))) if ":" not in link]
+        assert not [link for link in links if not leads_somewhere(page, link)], page
 
 
 def leads_somewhere(page: str, link: str) -> bool:
@@ -75,61 +77,30 @@ def anchor_of(title: str) -> str:
 
 
 @pytest.mark.parametrize("page", NAMING)
-def test_files_that_a_guide_names_are_there(page: str) -> None:
-    named = [s for s in spans(page) if re.fullmatch(r"[\w./-]+(\.(py|toml|md|css|js|j2)|/)", s)]
-    named = [one for one in named if "/" in one and not PLACEHOLDER.search(one)]
-    assert len(named) > 3 or page == "CONTRIBUTING.md"
-    assert not [one for one in named if not (ROOT / one).exists()]
-
-
-@pytest.mark.parametrize("page", NAMING)
-def test_names_that_a_guide_gives_are_those_of_the_code(page: str) -> None:
-    names = {s for s in spans(page) if NAME.fullmatch(s) and not PLACEHOLDER.search(s)}
-    known = {*catalogue("en"), *config_keys(), *TOOLS}
-    unknown = [name for name in names - known if not is_defined(name)]
-    assert not unknown
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_guide_to_reading_has_the_headings_of_the_page_in_their_order(lang: str) -> None:
-    guide = read("docs/reading.md" if lang == "en" else "docs/reading.zh.md")
-    titles = ["report.peak", "report.time", "player", "report.requests", "report.readings",
-              "report.found"]  # fmt: skip
-    headings = re.findall(r"^## (.+)$", guide, re.MULTILINE)
-    places = [headings.index(catalogue(lang)[f"{title}.title"]) for title in titles]
-    assert places == sorted(places)
+def test_files_and_names_that_a_guide_gives_are_those_of_the_code(page: str) -> None:
+    named = {one for one in spans(page) if not PLACEHOLDER.search(one)}
+    files = {
+        s for s in named if "/" in s and re.fullmatch(r"[\w./-]+(\.(py|toml|md|css|js|j2)|/)", s)
+    }
+    assert len(files) > 3 or page == "CONTRIBUTING.md"
+    assert not [one for one in files if not (ROOT / one).exists()]
+    names = {one for one in named if NAME.fullmatch(one)} - {
+        *catalogue("en"),
+        *config_keys(),
+        *TOOLS,
+    }
+    assert not [name for name in names if not is_defined(name)]
 
 
 # A name, or several, and behind it in brackets the file where it is.
 PLACED = re.compile(r"((?:`[\w.]+`(?:,? and |, )?)+)\s+\((?:all in )?`([\w/]+\.py)`\)")
-LIFE = ("Born", "Shared", "Written", "Preempted and moved", "Given back and evicted", "Counted")
 
 
 @pytest.mark.parametrize("page", NAMING)
 def test_a_name_is_in_the_file_that_a_guide_puts_behind_it(page: str) -> None:
-    placed = PLACED.findall(FENCE.sub("", read(page)))
-    assert placed or page == "CONTRIBUTING.md"
-    for names, file in placed:
+    for names, file in PLACED.findall(FENCE.sub("", read(page))):
         for name in re.findall(r"`([\w.]+)`", names):
             assert name.split(".")[-1] in defined_in(file), (name, file)
-
-
-def test_the_way_of_a_block_names_functions_and_their_files() -> None:
-    page = read("docs/architecture.md")
-    headings = re.findall(r"^### (.*)$", page, re.MULTILINE)
-    assert headings == list(LIFE)
-    (drawing,) = [block for block in FENCE.findall(page) if "Engine.execute" in block]
-    for line in drawing.splitlines():
-        named, *at = re.split(r"  +(?=\w[\w/]*\.py)", line)
-        names = {a or b for a, b in re.findall(r"\b[A-Z]\w+\.(\w+)|\b([a-z]+_\w+)", named)}
-        assert bool(names) == bool(at), line
-        files = [find(file) for part in at for file in part.split(", ")]
-        assert names <= frozenset[str]().union(*map(defined_in, files)), line
-
-
-def find(file: str) -> str:
-    """A file as it is called from the top; the drawing leaves out the engine's own folder."""
-    return file if "/" in file else f"experiment/engine/{file}"
 
 
 @cache
@@ -141,22 +112,10 @@ def defined_in(file: str) -> frozenset[str]:
 
 
 # Words of programs, files and Transformers that are no names of ours.
-TOOLS = frozenset(
-    {
-        "make",
-        "pagedkv",
-        "cuda",
-        "vllm",
-        "render",
-        "selfcheck",
-        "events.jsonl",
-        "sim.json",
-        "generate",
-        "StaticCache",
-        "diff",
-        "console",
-    }
-)
+TOOLS = {
+    "make", "pagedkv", "cuda", "vllm", "render", "selfcheck", "events.jsonl", "sim.json",
+    "generate", "StaticCache", "diff", "console",
+}  # fmt: skip
 
 
 def is_defined(name: str) -> bool:
@@ -180,13 +139,11 @@ def test_reading_follows_the_headings_of_the_page() -> None:
 
 
 def test_both_languages_have_as_many_sections_and_tables() -> None:
-    for english, chinese in TRANSLATED.items():
+    for pages in TRANSLATED.items():
+        english, chinese = (read(page).splitlines() for page in pages)
         for mark in ("# ", "## ", "|", "- ", "```"):
-            counts = [
-                sum(line.startswith(mark) for line in read(page).splitlines())
-                for page in (english, chinese)
-            ]
-            assert counts[0] == counts[1], (english, mark)
+            one, other = (sum(x.startswith(mark) for x in lines) for lines in (english, chinese))
+            assert one == other, (pages, mark)
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
@@ -203,6 +160,11 @@ def test_the_readme_counts_the_default_run(page: str) -> None:
     assert [tuple(map(len, bar)) for bar in bars] == [
         tuple(round(count / 32) for count in counts) for counts in wanted
     ]
+
+
+def test_the_page_of_the_simulator_lists_every_format_of_traces() -> None:
+    table = read("docs/simulator.md").partition("| format |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == sorted(FORMATS)
 
 
 def foretold(config: Config, size: int) -> SimResult:
@@ -234,11 +196,6 @@ def shown(figure: str, results: Sequence[SimResult]) -> str:
     formats = {"waste": lambda v: f"{v * 100:.1f} %", "table_entries": lambda v: f"{v:.1f}"}
     write = formats.get(figure, lambda v: f"{v:.0f}")
     return "".join(f" {write(value)} |" for value in values)
-
-
-def test_the_page_of_the_simulator_lists_every_format_of_traces() -> None:
-    table = read("docs/simulator.md").partition("| format |")[2].partition("\n\n")[0]
-    assert sorted(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == sorted(FORMATS)
 
 
 @pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/tutorial.zh.md"])

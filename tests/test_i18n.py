@@ -8,7 +8,7 @@ import string
 from pathlib import Path
 
 import pytest
-from catalogue_use import Sources
+from catalogue_use import Sources, value_of
 
 import experiment
 import kvsim
@@ -19,7 +19,6 @@ from experiment.report.facts.simulation_figures import FIGURES, GROUPS
 from experiment.report.facts.simulation_sweeps import EVICTIONS, PREEMPTIONS
 from experiment.text import (
     DASH,
-    LANGUAGES,
     Translator,
     catalogue,
     detect_language,
@@ -53,31 +52,28 @@ def placeholders(text: str) -> set[tuple[str, str | None]]:
     return {(name, spec) for _, name, spec, _ in string.Formatter().parse(text) if name is not None}
 
 
-def test_both_catalogues_have_the_same_keys() -> None:
-    assert catalogue("en").keys() == catalogue("zh").keys()
+def test_both_catalogues_have_the_same_keys_and_placeholders() -> None:
+    english, chinese = catalogue("en"), catalogue("zh")
+    assert english.keys() == chinese.keys()
+    assert not [k for k in english if placeholders(english[k]) != placeholders(chinese[k])]
 
 
-@pytest.mark.parametrize("key", sorted(catalogue("en")))
-def test_a_text_has_the_same_placeholders_in_both_languages(key: str) -> None:
-    assert placeholders(catalogue("en")[key]) == placeholders(catalogue("zh")[key])
+def test_no_text_and_no_file_of_the_product_is_mojibake() -> None:
+    kinds = {".py", ".toml", ".j2", ".css", ".js"}  # the catalogues are among them
+    files = [path for path in ROOT.rglob("*") if path.suffix in kinds]
+    assert not [path for path in files if MOJIBAKE.search(path.read_text(encoding="utf-8"))]
 
 
 def test_chinese_texts_are_chinese_and_english_texts_are_not() -> None:
     names_only = re.compile(r"^[\W\d_]*(?:\{[^}]*\}[\W\d_]*)*$")
-    for key, text in catalogue("zh").items():
-        assert HAN.search(text) or key in SAME or names_only.match(text) or is_name(text), key
-    for key, text in catalogue("en").items():
-        assert not HAN.search(text), key
-        assert not FULL_WIDTH.search(text), key
-
-
-def is_name(text: str) -> bool:
-    """One or two words that are a technical name in every language."""
-    return len(text.split()) <= 2 and text == catalogue_value_in_english(text)
-
-
-def catalogue_value_in_english(text: str) -> str | None:
-    return next((value for value in catalogue("en").values() if value == text), None)
+    # One or two words may be a technical name in every language.
+    names = {text for text in catalogue("en").values() if len(text.split()) <= 2}
+    english = [
+        key for key, text in catalogue("zh").items()
+        if not (HAN.search(text) or key in SAME or names_only.match(text) or text in names)
+    ]  # fmt: skip
+    assert not english
+    assert not [k for k, v in catalogue("en").items() if HAN.search(v) or FULL_WIDTH.search(v)]
 
 
 def test_no_text_was_copied_instead_of_translated() -> None:
@@ -92,29 +88,28 @@ def test_chinese_letters_and_words_in_latin_letters_are_set_apart() -> None:
     assert not found
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_no_text_is_mojibake(lang: str) -> None:
-    assert not [key for key, text in catalogue(lang).items() if MOJIBAKE.search(text)]
+# Texts that tables name before they become messages.
+TABLED = re.compile(r"(?:environment|memory|error\.env)\.[a-z_0-9]+")
 
 
-def called_keys() -> set[str]:
-    """Keys that are given literally to a translator or to a message."""
+def named_keys() -> set[str]:
+    """Keys that are given literally to a translator or to a message, and those of tables."""
     keys: set[str] = set()
     callers = {"t", "message", "user_error", "section", "begin_task", "missing"}
     for path in ROOT.rglob("*.py"):
+        tabled = path.parent.name in ("machine", "memory", "children") and path.stem != "cgroup"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or not node.args:
-                continue
-            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            first = node.args[0]
-            if name in callers and isinstance(first, ast.Constant) and isinstance(first.value, str):
-                keys.add(first.value)
+            if isinstance(node, ast.Call) and node.args:
+                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                if name in callers and (text := value_of(node.args[0])):
+                    keys.add(text)
+            elif tabled and TABLED.fullmatch(value_of(node) or ""):
+                keys.add(str(value_of(node)))
     return {key for key in keys if "." in key}
 
 
 def test_every_key_that_code_names_is_in_the_catalogues() -> None:
-    missing = called_keys() - catalogue("en").keys()
-    assert not missing
+    assert not named_keys() - catalogue("en").keys()
 
 
 @pytest.fixture(scope="module")
@@ -156,20 +151,11 @@ def exactly_asked_for() -> dict[str, set[str]]:
     }
 
 
-@pytest.mark.parametrize(("prefix", "names"), exactly_asked_for().items())
-def test_texts_of_figures_and_the_simulator_are_those_that_can_be_asked_for(
-    prefix: str, names: set[str]
-) -> None:
-    found = {key.removeprefix(prefix) for key in catalogue("en") if key.startswith(prefix)}
-    wanted = {name for name in names if not name.endswith("_about")}
-    assert wanted <= found <= names
-
-
-def test_unknown_values_are_a_dash_in_every_format() -> None:
-    for spec in ("bytes", "percent", "seconds", "count", "ratio", "rate", ""):
-        from experiment.text import _FORMATTER
-
-        assert _FORMATTER.vformat("{x:" + spec + "}", (), {"x": None}) == DASH
+def test_texts_of_figures_and_the_simulator_are_those_that_can_be_asked_for() -> None:
+    for prefix, names in exactly_asked_for().items():
+        found = {key.removeprefix(prefix) for key in catalogue("en") if key.startswith(prefix)}
+        wanted = {name for name in names if not name.endswith("_about")}
+        assert wanted <= found <= names, prefix
 
 
 def test_a_message_inside_a_message_is_rendered_too() -> None:
@@ -202,12 +188,6 @@ def test_the_language_follows_the_locale() -> None:
     assert detect_language({"LANG": "de_DE.UTF-8"}) == "en"
     assert detect_language({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}) == "en"
     assert detect_language({"PAGEDKV_LANG": "zh", "LANG": "en_US"}) == "zh"
-
-
-def test_no_file_of_the_product_is_mojibake() -> None:
-    for path in ROOT.rglob("*"):
-        if path.suffix in {".py", ".toml", ".j2", ".css", ".js"}:
-            assert not MOJIBAKE.search(path.read_text(encoding="utf-8")), path
 
 
 def test_what_files_say_cannot_steer_the_terminal() -> None:

@@ -6,19 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from event_makers import BATCH, BUDGET, PAGED, TOKENS, batch_arm, changed, head, paged_arm, record
 
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import Results
-from experiment.arms import paged
-from experiment.config.kv_dtype import FORMATS, cache_geometry, check_kv_dtype
+from experiment.config.kv_dtype import cache_geometry, check_kernel, check_kv_dtype
 from experiment.config.schema import Config
-from experiment.engine.cuda.triton_support import LayerShape
 from experiment.events import (
     ArmFailed,
     CacheQuantized,
@@ -72,27 +68,11 @@ def test_fp8_on_the_cpu_ends_the_preparation_before_any_model_is_looked_for(
     assert not [e for e in events if isinstance(e, ModelPrepared | ModelDirectory)]
 
 
-def arm_run(kernel: str) -> Any:
-    config = Config.model_validate({"cache": {"kv_dtype": "int8"}, "engine": {"kernel": kernel}})
-    task = SimpleNamespace(config=config, dtype=torch.float32)
-
-    def load(*arguments: object) -> None:
-        raise AssertionError("the model was loaded")
-
-    return SimpleNamespace(task=task, device=torch.device("cpu"), load=load)
-
-
-def test_a_kernel_that_cannot_read_it_is_refused_before_anything_is_loaded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(paged, "READS_QUANTIZED", frozenset({"torch"}))
+def test_a_kernel_that_cannot_read_it_is_refused() -> None:
+    check_kernel("int8", "torch", frozenset({"torch"}))
     with pytest.raises(UserError) as caught:
-        paged._run(arm_run("numba"), 16)
+        check_kernel("int8", "numba", frozenset({"torch"}))
     assert caught.value.text.key == "error.kv_dtype.kernel"
-    shape = LayerShape(12, 12, 64, 16, torch.float32, torch.int8)
-    assert paged._kernel(arm_run("auto"), shape) == "torch"
-    with pytest.raises(AssertionError, match="loaded"):
-        paged._run(arm_run("torch"), 16)
 
 
 def test_the_budget_is_counted_in_bytes_of_blocks_and_scales() -> None:
@@ -178,11 +158,3 @@ def test_a_comparison_says_that_the_caches_differ_and_how_far_tokens_agree() -> 
     assert (other.tokens, other.equal_tokens) == (6, 4)
     [plain] = evaluate(record([*head(), *batch_arm(), *paged_arm()])).tokens
     assert plain.same_cache
-
-
-def test_every_name_of_the_config_has_a_format() -> None:
-    for name in FORMATS:
-        config = Config.model_validate({"cache": {"kv_dtype": name}})
-        assert cache_geometry(GPT2, config.cache.kv_dtype).element_bytes == 1
-    with pytest.raises(ValueError, match="kv_dtype"):
-        Config.model_validate({"cache": {"kv_dtype": "int4"}})

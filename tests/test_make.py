@@ -1,7 +1,7 @@
 """What the targets of the Makefile would run is there, and takes the words that it is given.
 
-``make -n`` prints a recipe with the variables in it. Every target is asked for plain, with what the
-comment above it names, and as README and guides show it.
+``make -n`` prints a recipe with the variables in it. Every target is asked for plain, and as README
+and guides show it.
 """
 
 from __future__ import annotations
@@ -12,21 +12,17 @@ import shutil
 import subprocess
 import tomllib
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 from guide_pages import ROOT, WITH_COMMANDS, commands, read
+from parsed_commands import parsed
 
-from experiment.commands import main as cli
-from experiment.commands import parser as words
-from experiment.text import Translator, catalogue
 from kvsim.bench import speed as bench
 
 MAKEFILE = read("Makefile")
 EXTRAS = tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"]
 # Names of commands that the packages of `dev` bring, where they are not the package's own.
 TOOLS = {"lint-imports": "import-linter"}
-COMMENTED = re.compile(r"((?:^#.*\n)+)\.PHONY: ([a-z-]+)$", re.MULTILINE)
 
 pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="there is no make")
 
@@ -34,18 +30,14 @@ pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="there is no ma
 def asked() -> list[tuple[str, ...]]:
     """Words behind `make`."""
     plain = [(target,) for target in re.findall(r"^\.PHONY: ([a-z-]+)$", MAKEFILE, re.MULTILINE)]
-    commented = [
-        (target, f"{name}={value}")
-        for comment, target in COMMENTED.findall(MAKEFILE)
-        for name, value in re.findall(r'([A-Z_]+)="([^"]+)"', comment.replace("\n# ", " "))
-    ]
+    assert len(plain) > 15
     shown = [
         tuple(one[1:])
         for page in WITH_COMMANDS
         for one in commands(page)
         if one[0] == "make" and one[1:]
     ]
-    return sorted({*plain, *commented, *shown})
+    return sorted({*plain, *shown})
 
 
 def recipe(given: tuple[str, ...]) -> list[list[str]]:
@@ -63,13 +55,6 @@ def recipe(given: tuple[str, ...]) -> list[list[str]]:
         if split:
             found.append(split)
     return found
-
-
-def test_there_are_targets_to_look_at() -> None:
-    found = asked()
-    assert len({one[0] for one in found}) > 15
-    assert ("bench-sim", "BENCH_ARGS=--curve") in found
-    assert ("bench", "BENCH_ARGS=--minutes 20") in found
 
 
 @pytest.mark.parametrize("given", asked(), ids=" ".join)
@@ -102,45 +87,8 @@ def assert_taken(given: list[str]) -> None:
     script = ROOT / given[0]
     assert script.exists(), given[0]
     if script.name == "run_experiment.py":
-        assert_parsed([re.sub(r"\$\w+", "x", one) for one in given[1:]])
+        parsed([re.sub(r"\$\w+", "x", one) for one in given[1:]])
         return
     flags = given[1 : given.index("--") if "--" in given else None]
     text = script.read_text(encoding="utf-8")
     assert [one for one in flags if one.startswith("--") and f'"{one}"' not in text] == []
-
-
-class ParsedError(Exception):
-    """The words were taken; what they ask for is left out."""
-
-
-def assert_parsed(given: list[str]) -> None:
-    """Whether the program takes these words."""
-
-    def stop(*told: Any) -> None:
-        words.parse(*told)
-        raise ParsedError
-
-    with pytest.MonkeyPatch.context() as patch:
-        for place in cli._COMMANDS.values():
-            patch.setattr(f"{place.partition(':')[0]}.parse", stop)
-        with pytest.raises(ParsedError):
-            cli._dispatch(given, Translator("en"))
-
-
-def test_how_long_a_whole_benchmark_takes_is_told_alike_everywhere() -> None:
-    guide = read("docs/performance.md")
-    shown = [line for line in guide.splitlines() if re.match(r"make bench +#", line)]
-    places = [*re.findall(r"^# make bench  .*", MAKEFILE, re.MULTILINE), shown[0]]
-    places += [catalogue("en")["help.bench_minutes"], guide.partition("**The floor**")[0][-300:]]
-    assert len(places) == 4
-    for text in places:
-        assert "about three quarters of an hour" in " ".join(text.split())
-    assert "45 分钟" in catalogue("zh")["help.bench_minutes"]
-
-
-def test_every_table_of_the_simulators_speed_has_its_date_and_the_section_its_command() -> None:
-    section = read("docs/simulator.md").partition("## Speed\n")[2].partition("\n## ")[0]
-    tables = re.findall(r"((?:^(?!\|).+\n)+)\n(?=\|)", section, re.MULTILINE)
-    assert len(tables) == len(re.findall(r"^\| ?---|^\|---", section, re.MULTILINE)) > 1
-    assert [one for one in tables if not re.search(r"\b20\d\d-\d\d-\d\d\b", one)] == []
-    assert "`make bench-sim` measures" in section

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +59,6 @@ def test_the_guide_shows_what_the_command_prints(
     for source, *cells in rows:
         assert source in printed
         assert " ".join(cells) in printed
-    counts = re.search(r"^\d+ hold, .*$", result, re.MULTILINE)
-    assert counts is not None
-    for line in (counts[0], *re.findall(r"^- (.*)$", result, re.MULTILINE)):
-        assert line in printed
 
 
 @pytest.mark.usefixtures("closed_forms_alone")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import string
 import subprocess
 import sys
 from pathlib import Path
@@ -27,8 +26,8 @@ from experiment.events import (
 )
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model, load_tokenizer
-from experiment.model.precision import resolve_dtype, slow_on_cpu
-from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.model.precision import slow_on_cpu
+from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message
 from experiment.workload.requests import DEFAULT_PROMPTS
@@ -166,12 +165,6 @@ def test_who_serves_in_order_of_arrival_is_refused_where_priorities_decide(arm: 
         _check_arm(given("priority", 1, 0), each)
 
 
-def test_auto_precision_follows_the_device() -> None:
-    assert resolve_dtype("auto", "cpu") == "float32"
-    assert resolve_dtype("auto", "cuda") == "float16"
-    assert resolve_dtype("bfloat16", "cpu") == "bfloat16"
-
-
 def test_slow_precision_is_told_from_the_flags_of_the_cpu(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512_bf16\n", encoding="utf-8")
@@ -182,18 +175,3 @@ def test_slow_precision_is_told_from_the_flags_of_the_cpu(tmp_path: Path) -> Non
     assert slow_on_cpu("bfloat16", cpuinfo)
     assert not slow_on_cpu("float16", cpuinfo)
     assert not slow_on_cpu("bfloat16", tmp_path / "absent")
-
-
-def test_texts_of_preparation_are_equal_in_both_languages() -> None:
-    prefixes = ("model.", "prepare.", "error.model.", "error.workload.")
-    texts = {
-        lang: {key: text for key, text in catalogue(lang).items() if key.startswith(prefixes)}
-        for lang in LANGUAGES
-    }
-    assert set(texts["en"]) == set(texts["zh"])
-    for key, text in texts["en"].items():
-        assert _fields(text) == _fields(texts["zh"][key]), key
-
-
-def _fields(text: str) -> set[tuple[str | None, str | None]]:
-    return {(name, form) for _, name, form, _ in string.Formatter().parse(text) if name}

@@ -107,8 +107,8 @@ def test_what_the_recipes_add_is_as_tidy_as_the_rest(
         pytest.skip("not all recipes were followed")
     workshop.type("python -m ruff check -q . && python -m ruff format --check -q experiment kvsim")
     texts = "keys or unused or chinese or simulator or copied"
-    workshop.type(f"python -m pytest -q -p no:cacheprovider tests/test_i18n.py -k '{texts}'")
-    workshop.type("python -m pytest -q -p no:cacheprovider tests/test_summary.py -k schema")
+    files = "tests/test_i18n.py tests/test_summary.py"
+    workshop.type(f"python -m pytest -q -p no:cacheprovider {files} -k '{texts} or schema'")
 
 
 def test_every_kind_that_the_readme_names_has_a_recipe() -> None:

@@ -28,6 +28,12 @@ def reading(channel: Channel, stage: Stage | None, size: int | None) -> Reading:
     return Reading(arm="a", channel=channel, scope=scope, bytes=size, reason=reason, stage=stage)
 
 
+def reconciled(readings: list[Reading], reset: HighWaterReset | None = None) -> Reconciliation:
+    found = reconcile(readings, [], None, reset)
+    assert found is not None
+    return found
+
+
 def arm(rss_growth: int = KV, counted: int | None = KV) -> Reconciliation:
     rows = [
         reading(Channel.FORMULA, Stage.CACHE_READY, KV),
@@ -43,9 +49,7 @@ def arm(rss_growth: int = KV, counted: int | None = KV) -> Reconciliation:
         reading(Channel.TORCH_ALLOCATED, Stage.LOADED, None),
         reading(Channel.TORCH_ALLOCATED, Stage.CACHE_READY, None),
     ]
-    found = reconcile(rows, [], None)
-    assert found is not None
-    return found
+    return reconciled(rows)
 
 
 def figure(found: Reconciliation, channel: Channel) -> tuple[int | None, bool | None]:
@@ -132,8 +136,7 @@ def test_a_process_that_shared_pages_and_ended_is_no_disagreement(
         for process in started:
             process.kill()
             process.communicate()
-    found = reconcile(readings, [], None)
-    assert found is not None
+    found = reconciled(readings)
     pss = next(row for row in found.rows if row.channel == Channel.PSS.value)
     assert found.agree is (missing == 0)
     if missing:
@@ -159,8 +162,7 @@ def test_a_growing_cache_hides_no_reason_that_a_channel_has_of_its_own() -> None
         reading(Channel.RSS, Stage.CACHE_READY, 800 * MIB),
         reading(Channel.TORCH_ALLOCATED, Stage.CACHE_READY, None),
     ]
-    found = reconcile(rows, [], None)
-    assert found is not None
+    found = reconciled(rows)
     why = {row.channel: row.reason.key for row in found.rows if row.reason}
     assert why == {
         Channel.RSS.value: "memory.nothing_reserved",
@@ -182,18 +184,15 @@ def test_the_rest_of_the_process_is_told_part_by_part() -> None:
 
 
 def test_a_cache_that_drowns_in_what_allocators_move_is_not_judged_by_them() -> None:
-    found = reconcile(
+    found = reconciled(
         [
             reading(Channel.FORMULA, Stage.CACHE_READY, MIB),
             reading(Channel.TENSORS, Stage.CACHE_READY, MIB),
             reading(Channel.POISON, Stage.CACHE_READY, MIB),
             reading(Channel.RSS, Stage.LOADED, 100 * MIB),
             reading(Channel.RSS, Stage.CACHE_READY, 103 * MIB),
-        ],
-        [],
-        None,
+        ]
     )
-    assert found is not None
     row = next(row for row in found.rows if row.channel == Channel.RSS.value)
     assert (row.bytes, row.agrees, row.difference) == (3 * MIB, None, pytest.approx(2))
     assert row.reason == message("reconcile.too_small", limit=32 * MIB)
@@ -209,8 +208,7 @@ def test_what_is_allowed_stands_beside_the_verdict(kv: int, allowed: int) -> Non
             reading(Channel.RSS, Stage.LOADED, 0),
             reading(Channel.RSS, Stage.CACHE_READY, kv + off),
         ]
-        found = reconcile(rows, [], None)
-        assert found is not None
+        found = reconciled(rows)
         assert found.rows[-1].allowed_bytes == found.text.params["allowed"] == allowed
         return found.agree
 
@@ -235,8 +233,7 @@ def gpu_arm() -> list[Reading]:
 
 
 def parts_of(readings: list[Reading]) -> dict[str, tuple[str, int | None]]:
-    found = reconcile(readings, [], None)
-    assert found is not None
+    found = reconciled(readings)
     return {part.part: (part.channel, part.bytes) for part in found.parts}
 
 
@@ -263,9 +260,7 @@ def test_what_torch_holds_in_larger_pieces_is_measured_and_allowed_and_no_more()
             reading(Channel.NVML_PROCESS, Stage.LOADED, 0),
             reading(Channel.NVML_PROCESS, Stage.CACHE_READY, nvml),
         ]
-        found = reconcile(rows, [], None)
-        assert found is not None
-        return found.agree
+        return reconciled(rows).agree
 
     assert verdict(nvml=KV + 16 * MIB, reserved=KV + 16 * MIB) is True
     assert verdict(nvml=KV + 16 * MIB, reserved=KV) is False
@@ -301,8 +296,7 @@ def test_a_spike_between_samples_is_work_where_the_mark_was_reset(
         reading(Channel.HIGH_WATER, Stage.LAST_STEP, 890 * MIB + KV),
         reading(Channel.HIGH_WATER, Stage.RELEASED, 2000 * MIB),  # of taking everything down
     ]
-    found = reconcile([*rows, *later], None, None, reset)
-    assert found is not None
+    found = reconciled([*rows, *later], reset)
     assert {part.part: part.bytes for part in found.parts}["work"] == work
 
 
@@ -316,8 +310,7 @@ def test_the_real_count_of_a_damaged_pool_is_called_a_difference() -> None:
         reading(Channel.TENSORS, Stage.CACHE_READY, storage_bytes([pool.kv])),
         reading(Channel.POISON, Stage.CACHE_READY, pool.poisoned_bytes()),
     ]
-    found = reconcile(rows, [], None)
-    assert found is not None
+    found = reconciled(rows)
     assert figure(found, Channel.TENSORS) == (size, True)
     assert figure(found, Channel.POISON) == (size - geometry.bytes_per_token, False)
     assert found.agree is False
@@ -332,8 +325,7 @@ def test_a_spike_while_loading_is_not_called_work_and_an_unknown_start_is_not_ze
         reading(Channel.RSS, None, 950 * MIB),
         reading(Channel.RSS, Stage.RELEASED, 320 * MIB),
     ]
-    found = reconcile(rows, [], None)
-    assert found is not None
+    found = reconciled(rows)
     parts = {part.part: part.bytes for part in found.parts}
     assert parts["work"] == 6 * MIB
     assert (parts["runtime"], parts["started"], parts["left"]) == (None, None, None)

@@ -311,22 +311,6 @@ record.write_atomic(Path(sys.argv[1]), "half")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
 
 
-def test_a_rename_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "file.txt"
-    write_atomic(target, "old")
-
-    def fail(source: str, goal: str) -> None:
-        raise OSError("no")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="no"):
-        write_atomic(target, "new")
-    assert target.read_text(encoding="utf-8") == "old"
-    assert list(tmp_path.iterdir()) == [target]
-
-
 @pytest.mark.skipif(not hasattr(time, "tzset"), reason="the system's zone cannot be changed here")
 def test_a_record_begins_at_the_wall_clock_of_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     try:

@@ -24,7 +24,6 @@ LONG_FUNCTIONS: dict[str, str] = {}
 # Text goes through one of these; the second says how many positional arguments come before it.
 TEXT_CALLS = {"open": 3, "read_text": 0, "write_text": 1, "fdopen": 3}
 CHILDREN = ("run", "Popen", "check_output")
-MARKERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 
 @cache
@@ -93,49 +92,6 @@ def test_every_file_says_in_its_first_line_what_it_is_for() -> None:
     assert not silent
 
 
-def raising(path: Path) -> Iterator[str]:
-    """Public functions that raise by themselves and do not say so."""
-    for owner in ast.walk(tree(path)):
-        if not isinstance(owner, ast.Module | ast.ClassDef):
-            continue
-        of_class = ast.get_docstring(owner) or "" if isinstance(owner, ast.ClassDef) else ""
-        for node in (each for each in owner.body if isinstance(each, ast.FunctionDef)):
-            begins = node.name == "__init__"
-            if getattr(owner, "name", "").startswith("_") or (node.name[0] == "_" and not begins):
-                continue
-            said = (ast.get_docstring(node) or "") + (of_class if begins else "")
-            if raises(node) and "Raises:" not in said and not said.startswith(("As :", "See :")):
-                yield f"{name(path)}:{node.name}"
-
-
-def raises(function: ast.AST) -> bool:
-    """Whether it makes an error of its own; one that is handed on was made elsewhere."""
-    return any(
-        isinstance(node, ast.Raise)
-        and isinstance(node.exc, ast.Call | ast.Name)
-        and re.match(r"user_error\b|(?!Assertion|NotImplemented)[A-Z]", ast.unparse(node.exc))
-        for node in ast.walk(function)
-    )
-
-
-def test_public_functions_say_what_they_raise() -> None:
-    assert not [one for path in sources(*PACKAGES) for one in raising(path)]
-
-
-def test_nothing_waits_to_be_done() -> None:
-    kinds = (".py", ".md", ".toml", ".js", ".css", ".j2", ".yml")
-    folders = (*PACKAGES, "docs", "configs", "tests", ".github")
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*")]
-    files += [path for path in ROOT.iterdir() if path.is_file()]
-    files.remove(Path(__file__))
-    marked = [
-        name(path)
-        for path in files
-        if path.suffix in kinds and MARKERS.search(path.read_text(encoding="utf-8"))
-    ]
-    assert not marked
-
-
 def calls(path: Path) -> Iterator[tuple[ast.Call, str]]:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call):
@@ -184,24 +140,6 @@ def test_no_process_is_forked(word: str) -> None:
         or (called == "ProcessPoolExecutor" and "mp_context" not in ast.unparse(node))
     ]
     assert not found
-
-
-# Where a signal is named that not every system has, and why that is no harm.
-SIGNALS = {
-    "experiment/runner/session.py: SIGKILL": "of an exit code below 0, which they alone give",
-    "experiment/process/wire.py: SIGKILL": "handed to a call that Linux alone has",
-    "experiment/process/interrupts.py: SIGHUP": "of a terminal that is gone",
-}
-
-
-def test_signals_that_not_every_system_has_are_asked_for_with_care() -> None:
-    """``signal.SIGTERM`` and ``signal.SIGINT`` are everywhere; others need a guard."""
-    found = [
-        f"{name(path)}: {found}"
-        for path in sources(*PACKAGES)
-        for found in re.findall(r"signal\.(SIG(?!TERM|INT|_)\w+)", path.read_text(encoding="utf-8"))
-    ]
-    assert set(found) <= SIGNALS.keys()
 
 
 def test_the_repository_holds_plain_files_alone() -> None:

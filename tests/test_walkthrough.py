@@ -67,11 +67,8 @@ def test_every_arm_ends_well_with_equal_tokens(finished: tuple[Path, str]) -> No
     assert [arm.status for arm in results.arms] == ["finished"] * 5
     assert [comparison.equal for comparison in results.tokens] == [True] * 4
     assert not [problem for arm in results.arms for problem in arm.problems]
-
-
-def test_nothing_warns(finished: tuple[Path, str]) -> None:
-    logs = "".join(path.read_text(encoding="utf-8") for path in (finished[0] / "logs").iterdir())
-    assert "Warning" not in logs
+    logs = (finished[0] / "logs").iterdir()
+    assert not [path for path in logs if "Warning" in path.read_text(encoding="utf-8")]
 
 
 def test_the_figures_are_those_of_arithmetic(finished: tuple[Path, str]) -> None:
@@ -127,15 +124,6 @@ def test_chinese_output_has_no_english_sentence(
     console.show_results(evaluate(record), [])
     printed = " ".join(NAMES.sub("", capsys.readouterr().out).split())
     assert not SENTENCE.findall(printed)
-
-
-def test_the_record_keeps_no_home_and_no_host(finished: tuple[Path, str]) -> None:
-    import socket
-
-    files = ("events.jsonl", "run.json")
-    text = "".join((finished[0] / name).read_text(encoding="utf-8") for name in files)
-    assert str(Path.home()) + "/" not in text
-    assert not re.search(rf"(?<![\w.]){re.escape(socket.gethostname())}(?![\w.])", text)
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])

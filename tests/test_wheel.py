@@ -231,8 +231,3 @@ def test_the_workflow_to_copy_holds_a_run_against_the_files_that_its_page_begins
     assert done.returncode == ExitCode.GATE, done.stdout + done.stderr
     (limits,) = re.findall(r"^```toml\n# kv/gate.toml\n(.*?)^```", page, re.M | re.S)
     assert f"1 of {limits.count(' = {')}" in done.stdout  # with the baseline as it was, none
-
-
-def test_the_build_backend_is_one_of_the_tools_for_development() -> None:
-    needed = [line for line in read("pyproject.toml").splitlines() if "setuptools>=" in line]
-    assert len(needed) == 2  # to build, and for this file

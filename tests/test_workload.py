@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from experiment.config.schema import Config
 from experiment.events import WorkloadRequest
 from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.text.errors import UserError
+from experiment.text.messages import Message
 from experiment.workload import requests as workload
 from experiment.workload.requests import (
     DEFAULT_PROMPTS,
@@ -43,8 +45,12 @@ def _config(**cache: Any) -> Config:
     return Config.model_validate({"cache": cache})
 
 
-def _key(caught: pytest.ExceptionInfo[UserError]) -> str:
-    return caught.value.text.key.removeprefix("error.workload.")
+def _refused(call: Callable[..., object], *given: Any, **named: Any) -> Message:
+    """What an error of that call says; its key without what all of them begin with."""
+    with pytest.raises(UserError) as caught:
+        call(*given, **named)
+    text = caught.value.text
+    return text.model_copy(update={"key": text.key.removeprefix("error.workload.")})
 
 
 def test_the_default_prompts_have_the_documented_lengths() -> None:
@@ -90,31 +96,24 @@ def test_a_prompts_file_is_read_line_by_line(tmp_path: Path) -> None:
 def test_a_bad_line_is_named_with_its_number(tmp_path: Path, line: bytes, key: str) -> None:
     file = tmp_path / "p.jsonl"
     file.write_bytes(b'{"prompt": "fine"}\n\n' + line + b"\n")
-    with pytest.raises(UserError) as caught:
-        read_prompts(file)
-    assert _key(caught) == key
-    assert caught.value.text.params == {"path": str(file), "line": 3}
+    error = _refused(read_prompts, file)
+    assert error.key == key
+    assert error.params == {"path": str(file), "line": 3}
 
 
 @pytest.mark.parametrize("body", [b"", b"\n \n", b"\xef\xbb\xbf"])
 def test_an_empty_file_has_no_prompts(tmp_path: Path, body: bytes) -> None:
     file = tmp_path / "p.jsonl"
     file.write_bytes(body)
-    with pytest.raises(UserError) as caught:
-        read_prompts(file)
-    assert _key(caught) == "no_prompts_in_file"
+    assert _refused(read_prompts, file).key == "no_prompts_in_file"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path, key in ((tmp_path / "absent", "file_missing"), (tmp_path, "file_unreadable")):
-        with pytest.raises(UserError) as caught:
-            read_prompts(path)
-        assert _key(caught) == key
+        assert _refused(read_prompts, path).key == key
     monkeypatch.setattr(workload, "MAX_PROMPTS_BYTES", 10)
     (tmp_path / "large").write_text('{"prompt": "large"}', encoding="utf-8")
-    with pytest.raises(UserError) as caught:
-        read_prompts(tmp_path / "large")
-    assert _key(caught) == "file_large"
+    assert _refused(read_prompts, tmp_path / "large").key == "file_large"
 
 
 @pytest.mark.parametrize("begin", ["", "["])
@@ -134,12 +133,8 @@ def test_a_file_holds_so_many_prompts_and_lines(
 
     assert of(3, 6) == ["hi"] * 3
     assert len(of(1000, 0)) == 4  # one more than may be, so that whoever asks is told
-    with pytest.raises(UserError) as caught:
-        check_prompts(of(4, 5))
-    assert _key(caught) == "too_much"
-    with pytest.raises(UserError) as caught:
-        of(1, 9)
-    assert _key(caught) == "too_much"
+    assert _refused(check_prompts, of(4, 5)).key == "too_much"
+    assert _refused(of, 1, 9).key == "too_much"
 
 
 def test_a_line_and_a_prompt_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,13 +142,11 @@ def test_a_line_and_a_prompt_have_an_end(tmp_path: Path, monkeypatch: pytest.Mon
     file.write_text('{"prompt": "hi"}\n{"prompt": "hi there"}\n', encoding="utf-8")
     check_prompts(read_prompts(file))
     monkeypatch.setattr(workload, "MAX_PROMPT_CHARS", 7)
-    with pytest.raises(UserError) as caught:
-        check_prompts(read_prompts(file))
-    assert (_key(caught), caught.value.text.params["n"]) == ("long_prompt", 2)
+    error = _refused(check_prompts, read_prompts(file))
+    assert (error.key, error.params["n"]) == ("long_prompt", 2)
     monkeypatch.setattr(workload, "MAX_PROMPT_LINE", 20)
-    with pytest.raises(UserError) as caught:
-        read_prompts(file)
-    assert (_key(caught), caught.value.text.params["line"]) == ("line_too_long", 2)
+    error = _refused(read_prompts, file)
+    assert (error.key, error.params["line"]) == ("line_too_long", 2)
 
 
 def test_a_run_holds_so_many_requests_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,9 +171,7 @@ def test_a_run_holds_so_many_requests_and_tokens(monkeypatch: pytest.MonkeyPatch
         lambda: drawn([(9, 1)]),
         lambda: drawn([(5, 1)], samples=2),
     ):
-        with pytest.raises(UserError) as caught:
-            ask()
-        assert _key(caught) == "too_much"
+        assert _refused(ask).key == "too_much"
 
 
 def test_prompts_become_numbered_requests() -> None:
@@ -204,54 +195,45 @@ def test_each_sample_of_a_prompt_is_a_request_that_follows_the_first() -> None:
 
 def test_a_request_that_fits_in_no_block_is_named_by_its_prompt() -> None:
     made = make_requests(["a", "a b c d e f"], _words, 10, 9, 16, samples=2)
-    with pytest.raises(UserError) as caught:
-        make_workload(
-            _config(max_length=16, block_size=4, budget=3 * 4 * SLOT), made, SLOT, ["paged"]
-        )
-    assert (_key(caught), caught.value.text.params["n"]) == ("no_blocks", 2)
+    config = _config(max_length=16, block_size=4, budget=3 * 4 * SLOT)
+    error = _refused(make_workload, config, made, SLOT, ["paged"])
+    assert (error.key, error.params["n"]) == ("no_blocks", 2)
 
 
 def test_a_stop_token_must_be_one_of_the_vocabulary() -> None:
     check_stop_tokens([0, 9], 10)
-    with pytest.raises(UserError) as caught:
-        check_stop_tokens([3, 10], 10)
-    assert (_key(caught), caught.value.text.params["token"]) == ("unknown_stop", 10)
+    error = _refused(check_stop_tokens, [3, 10], 10)
+    assert (error.key, error.params["token"]) == ("unknown_stop", 10)
 
 
 def test_a_block_may_not_be_longer_than_a_request() -> None:
     make_workload(_config(max_length=64, block_size=64), _requests(3, new=5), SLOT, ARMS)
-    with pytest.raises(UserError) as caught:
-        make_workload(_config(max_length=64, block_size=65), _requests(3, new=5), SLOT, ARMS)
-    assert _key(caught) == "block_too_large"
+    error = _refused(
+        make_workload, _config(max_length=64, block_size=65), _requests(3, new=5), SLOT, ARMS
+    )
+    assert error.key == "block_too_large"
 
 
 def test_no_prompts_and_empty_prompts_are_refused() -> None:
-    with pytest.raises(UserError) as caught:
-        check_prompts([])
-    assert _key(caught) == "no_prompts"
-    with pytest.raises(UserError) as caught:
-        make_requests(["fine", " "], _words, 10, 1, 16)
-    assert (_key(caught), caught.value.text.params) == ("empty_prompt", {"n": 2})
-    with pytest.raises(UserError) as caught:
-        make_requests(["vanishes"], lambda text: [], 10, 1, 16)
-    assert _key(caught) == "empty_prompt"
+    assert _refused(check_prompts, []).key == "no_prompts"
+    error = _refused(make_requests, ["fine", " "], _words, 10, 1, 16)
+    assert (error.key, error.params) == ("empty_prompt", {"n": 2})
+    assert _refused(make_requests, ["vanishes"], lambda text: [], 10, 1, 16).key == "empty_prompt"
 
 
 def test_the_last_token_needs_no_slot() -> None:
     make_requests(["a b c"], _words, 10, max_new_tokens=6, max_length=8)
-    with pytest.raises(UserError) as caught:
-        make_requests(["a", "a b c"], _words, 10, max_new_tokens=7, max_length=8)
-    assert _key(caught) == "too_long"
+    error = _refused(make_requests, ["a", "a b c"], _words, 10, max_new_tokens=7, max_length=8)
+    assert error.key == "too_long"
     expected = {"n": 2, "tokens": 3, "new": 7, "needed": 9, "max_length": 8}
-    assert caught.value.text.params == expected
+    assert error.params == expected
 
 
 def test_tokens_outside_the_vocabulary_are_refused() -> None:
     make_requests(["x"], lambda text: [9], 10, 1, 16)
     for token in (10, -1):
-        with pytest.raises(UserError) as caught:
-            make_requests(["x"], lambda text, token=token: [token], 10, 1, 16)
-        assert _key(caught) == "unknown_token"
+        error = _refused(make_requests, ["x"], lambda text, token=token: [token], 10, 1, 16)
+        assert error.key == "unknown_token"
 
 
 def test_auto_is_one_slab_for_each_request() -> None:
@@ -266,10 +248,9 @@ def test_a_slab_must_fit_where_slabs_are_used() -> None:
     for arms in (
         ("contiguous.sequential",), ("contiguous.batch", "paged"), ("contiguous.compiled",),
     ):  # fmt: skip
-        with pytest.raises(UserError) as caught:
-            make_workload(_config(budget=slab - 1), _requests(2), SLOT, arms)
-        assert _key(caught) == "no_slab"
-        assert caught.value.text.params["needed"] == slab
+        error = _refused(make_workload, _config(budget=slab - 1), _requests(2), SLOT, arms)
+        assert error.key == "no_slab"
+        assert error.params["needed"] == slab
     make_workload(_config(budget=slab - 1), _requests(2), SLOT, ("paged", "contiguous.growing"))
 
 
@@ -285,10 +266,9 @@ def test_all_samples_of_the_longest_prompt_must_fit_into_a_cache_that_grows() ->
             for size in (slots * SLOT, slots * SLOT - 1)
         )
         make_workload(enough, asked, SLOT, arms)
-        with pytest.raises(UserError) as caught:
-            make_workload(less, asked, SLOT, arms)
-        assert _key(caught) == "no_growth"
-        params = caught.value.text.params
+        error = _refused(make_workload, less, asked, SLOT, arms)
+        assert error.key == "no_growth"
+        params = error.params
         assert (params["needed"], params["slots"], params["arm"]) == (slots * SLOT, slots, arms[0])
 
 
@@ -296,8 +276,7 @@ def test_the_largest_request_must_fit_in_blocks() -> None:
     requests = _requests(2, 110, 13)  # 110 + 50 - 1 = 159 tokens: ten blocks of 16
     needed = 10 * 16 * SLOT
     make_workload(_config(budget=needed), requests, SLOT, ("paged",))
-    with pytest.raises(UserError) as caught:
-        make_workload(_config(budget=needed - 1), requests, SLOT, ("paged",))
-    assert _key(caught) == "no_blocks"
-    params = caught.value.text.params
+    error = _refused(make_workload, _config(budget=needed - 1), requests, SLOT, ("paged",))
+    assert error.key == "no_blocks"
+    params = error.params
     assert (params["needed"], params["n"], params["tokens"]) == (needed, 2, 159)

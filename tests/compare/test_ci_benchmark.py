@@ -40,23 +40,6 @@ def test_every_unit_of_a_figure_is_one_that_benchmark_actions_can_print() -> Non
     assert units == expected
 
 
-def test_more_at_a_time_is_better_in_an_arena_too() -> None:
-    """The figures of holes are those of other experiments with a word in front."""
-    for kind in ("first_fit_", "buddy_"):
-        for name in ("running_peak", "running_mean", "steps"):
-            assert FIGURES[kind + name].better == FIGURES[name].better
-    assert FIGURES["running_mean"].better == "more"
-
-
-def test_a_peak_is_no_gain_and_raises_no_alert() -> None:
-    """Paging holds most requests at a time just before it takes blocks away from some."""
-    for name in ("running_peak", "first_fit_running_peak", "buddy_running_peak"):
-        one = figure(name, 5, kind="count", unit="count", better=FIGURES[name].better)
-        other = figure(name, 9, kind="count", unit="count", better=FIGURES[name].better)
-        assert [row.verdict for row in compare_sides(side(one), side(other)).rows] == ["differs"]
-        assert benchmark_json([one], "more") == benchmark_json([one], "less") == "[]\n"
-
-
 def test_what_tells_a_queue_and_how_many_run_at_a_rate_have_no_direction() -> None:
     """At one rate more at a time are slower ones, and both halves of a queue lie about 1."""
     mean = {"running_mean", "running_at_rate"} & set(EXPERIMENTS["serving"].figures)

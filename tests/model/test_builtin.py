@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from moments import each_step
 
 from experiment.model import builtin
-from experiment.model.builtin import RECIPES, TINY, build_model, is_whole, recorded_sha256
+from experiment.model.builtin import TINY, build_model, is_whole, recorded_sha256
 from experiment.model.load import load_model, load_tokenizer
 from experiment.text.errors import UserError
-from kvsim.files import file_sha256
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -67,30 +62,6 @@ def test_every_tiny_model_loads_and_generates(recipe: str) -> None:
     assert not any(parameter.requires_grad for parameter in parameters)
     assert model(input_ids=ids).logits.shape == (1, 2, 50257)
     assert not torch.backends.cuda.cudnn_sdp_enabled()  # slow on a GPU for new shapes
-
-
-@pytest.mark.parametrize("recipe", [name for name in TINY if name != "tiny-gpt2"])
-def test_rotary_models_share_kv_heads_and_have_no_window(recipe: str) -> None:
-    config = RECIPES[recipe]()
-    assert (config.num_attention_heads, config.num_key_value_heads) == (4, 2)
-    assert not getattr(config, "sliding_window", None)
-    assert config.max_position_embeddings == (4096 if recipe == "tiny-qwen2" else 1024)
-
-
-def test_gpt2_recipe_is_the_124m_model() -> None:
-    config = RECIPES["gpt2"]()
-    assert (config.n_layer, config.n_head, config.n_embd, config.vocab_size) == (12, 12, 768, 50257)
-
-
-def test_the_llama_for_gpus_has_a_billion_parameters_and_shares_kv_heads() -> None:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    config = RECIPES["llama-1b-random"]()
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    assert sum(p.numel() for p in model.parameters()) == pytest.approx(1.08e9, rel=0.01)
-    assert (config.num_attention_heads, config.num_key_value_heads, config.head_dim) == (32, 8, 64)
 
 
 def test_a_whole_model_is_not_built_again() -> None:
@@ -181,69 +152,6 @@ def test_what_a_killed_build_left_is_removed_by_the_next_one_and_a_living_one_is
     build_model("tiny-gpt2", 1, 0.08)  # it is there; what is left lies there all the same
     assert not place.exists()
     assert [path.name[0] for path in builtin.cache_root().iterdir()] == ["t"]
-
-
-def test_a_directory_that_was_taken_for_one_that_is_left_is_made_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Another build looks in the moment between making it and having it."""
-    made: list[str] = []
-    mkdtemp = tempfile.mkdtemp
-
-    def make(**words: Any) -> str:
-        made.append(mkdtemp(**words))
-        if len(made) == 1:
-            builtin._remove_left(builtin.cache_root())
-        return made[-1]
-
-    monkeypatch.setattr(tempfile, "mkdtemp", make)
-    assert is_whole(build_model("tiny-gpt2", 0, 0.08))
-    assert len(made) == 2
-    assert not any(map(os.path.exists, made))
-
-
-def _quickly(work: Path, *_: object) -> None:
-    """A model of one file."""
-    (work / "model.safetensors").write_bytes(b"weights")
-    files = {"model.safetensors": file_sha256(work / "model.safetensors")}
-    (work / builtin.MANIFEST).write_text(json.dumps({"files": files}), encoding="utf-8")
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_at_no_step_of_a_build_a_signal_leaves_half_a_model(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As long as the build has its hands on it; before and behind it is what it was."""
-    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    before = {each: signal.signal(each, handler) for each, handler in usual.items()}
-    monkeypatch.setattr(builtin, "_write_model", _quickly)
-    sent: list[int] = []
-
-    def send() -> None:
-        if signal.getsignal(number) is not usual[number]:
-            sent.append(tried)
-            signal.raise_signal(number)
-
-    end = builtin._End
-    parts = {build_model, builtin._work_directory, builtin._put_in_place}
-    parts |= {end.__enter__, end.may_come_in, end.__exit__, end._take}
-    tried = 0
-    for tried, moment in enumerate(each_step(parts, send), 1):
-        monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path / str(tried)))
-        ended = False
-        with moment():
-            try:
-                build_model("tiny-gpt2", 0, 0.08)
-            except KeyboardInterrupt:
-                ended = True
-        assert ended == (tried in sent), tried
-        left = list(builtin.cache_root().glob("*")) + list(builtin.cache_root().glob(".*"))
-        assert all(is_whole(path) and path.name[0] == "t" for path in left), tried
-        assert left or ended
-        assert {each: signal.getsignal(each) for each in usual} == usual
-    for each, handler in before.items():
-        signal.signal(each, handler)
-    assert len(sent) > 50
 
 
 def test_what_an_older_version_left_is_removed_once_it_is_old() -> None:

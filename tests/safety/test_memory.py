@@ -15,8 +15,8 @@ import event_makers
 import pytest
 
 from experiment.commands.main import main
-from experiment.events import RunFinished, Step, decode, encode
-from experiment.files.parse_memory import EVENT, PLAIN, allowed, weight
+from experiment.events import RunFinished, Step, encode
+from experiment.files.parse_memory import allowed
 from experiment.record.log import Record, read_record
 from experiment.text.errors import ExitCode
 
@@ -115,18 +115,6 @@ def test_it_is_refused_in_one_line_within_a_gibibyte(
     assert peak < GIB
 
 
-def test_events_of_the_same_fields_share_what_says_which() -> None:
-    """A set of its own for each was two fifths of what a log took."""
-    one, other = decode(step()), decode(step())
-    assert one.model_fields_set is other.model_fields_set
-    assert decode(encode(RunFinished(status="complete"))).model_fields_set == {
-        "t_ns", "event", "status",
-    }  # fmt: skip
-    less = decode('{"event":"run_finished","status":"complete"}')
-    assert less.model_fields_set == {"event", "status"}
-    assert one.model_copy(update={"index": 7}).model_fields_set >= one.model_fields_set
-
-
 def test_a_run_is_kept_once_while_it_is_drawn_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,12 +130,6 @@ def test_a_run_is_kept_once_while_it_is_drawn_again(
     assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
     assert read == [run]
     assert (run / "report.html").exists()
-
-
-def test_signs_within_texts_are_no_objects() -> None:
-    text = b'{"a":"[[[[{{{{,,,,"}'
-    assert weight(text) > weight(text, PLAIN) > len(text)
-    assert weight(text) - weight(b'{"a":""}') > 4 * sum(EVENT[sign] for sign in (b"[", b"{", b","))
 
 
 @pytest.mark.parametrize(("named", "size"), [("", GIB), ("3 MiB", 3 * MIB), ("4096B", 4096)])
