@@ -11,6 +11,8 @@
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
 # make fuzz   bad input by the thousand for a quarter of an hour (FUZZ_SECONDS), on Linux
+# make corpus whether runs, experiments and simulations lead to the numbers that the program of another
+#             commit (CORPUS_COMMIT) found: an hour, all logs made by that program
 # make bench  the engines against each other, about three quarters of an hour; `make bench-sim`: the
 #             simulator
 #
@@ -182,6 +184,18 @@ bench-player: $(VENV)/.ready-dev
 .PHONY: bench-sim
 bench-sim: $(VENV)/.ready
 	$(BIN)/python -m kvsim.bench $(BENCH_ARGS)
+
+# A commit's program makes logs and says what it finds in them; this one has to find the same. What is
+# there already is kept.
+CORPUS ?= .corpus
+CORPUS_COMMIT ?= 29b163a070c3
+.PHONY: corpus
+corpus: $(VENV)/.ready
+	mkdir -p $(CORPUS)/program
+	test -f $(CORPUS)/program/Makefile || git archive $(CORPUS_COMMIT) | tar x -C $(CORPUS)/program
+	$(BIN)/python tests/corpus/corpus.py make $(CORPUS) --root $(CORPUS)/program
+	$(BIN)/python tests/corpus/corpus.py freeze $(CORPUS) --root $(CORPUS)/program
+	$(BIN)/python tests/corpus/corpus.py check $(CORPUS)
 
 # Searches for bad input that ends badly, guided by coverage; FUZZ_SECONDS of it in all.
 .PHONY: fuzz

@@ -62,7 +62,10 @@ SIMULATED = {
 }  # fmt: skip
 BENCH = ("bench", "--quick", "--rounds", "1", "--arms", "contiguous.batch,slabs,paged")
 # What differs between two programs that conclude the same.
-_VOLATILE = re.compile(r"run\.json:(version|files\b.*)|.*\bdata-key=(version|command)")
+_VOLATILE = re.compile(
+    r"run\.json:(version|files\b.*)|sim\.json:(version|wall_ns|cells\.\d+\.speed\..*)"
+    r"|.*\bdata-key=(version|command|began)"
+)
 
 
 @dataclass
@@ -115,7 +118,7 @@ def numbers_of(directory: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
-        if not path.is_file() or name.startswith(("logs/", "runs/", "plots/", "cells/")):
+        if not path.is_file() or name.startswith(("logs/", "runs/", "plots/", "cells/", "timing/")):
             continue
         if path.suffix == ".json":
             values: Any = flat(json.loads(path.read_text(encoding="utf-8")))
@@ -198,15 +201,21 @@ def evaluate(directory: Path, root: Path, case: str) -> dict[str, Any]:
         else:
             shutil.copytree(directory / "logs" / case, out)
             program(root, "render", str(out))
-        place = str(out)
-        return {key: _without(place, value) for key, value in numbers_of(out).items()}
+        found = numbers_of(out)
+        names = {str(out): "OUT"}
+        for key, value in found.items():  # a cell is named by a digest of kvsim's sources, too
+            if cell := re.fullmatch(r"sweep\.json:cells\.(\d+)\.id", key):
+                names[value] = f"cell {cell[1]}"
+        words = re.compile("|".join(map(re.escape, names)))
+        return {_renamed(key, words, names): _renamed(value, words, names)
+                for key, value in found.items()}  # fmt: skip
 
 
-def _without(place: str, value: Any) -> Any:
-    """A value without the directory that a case was tried in."""
+def _renamed(value: Any, words: re.Pattern[str], names: dict[str, str]) -> Any:
+    """A key or a value with each name of this evaluation replaced by one that stays."""
     if isinstance(value, list):
-        return [_without(place, each) for each in value]
-    return value.replace(place, "OUT") if isinstance(value, str) else value
+        return [_renamed(each, words, names) for each in value]
+    return words.sub(lambda m: names[m[0]], value) if isinstance(value, str) else value
 
 
 def cases(directory: Path) -> list[str]:
