@@ -102,7 +102,7 @@ def crowded(
 def test_its_steps_take_no_more_than_its_clock_though_its_scheduler_is_watched(
     crowded: Record,
 ) -> None:
-    steps = [s for s in crowded.of(Step) if s.arm == "vllm" and s.plan.get("chunks")]
+    steps = [s for s in crowded.of(Step) if s.arm == "vllm" and s.plan.chunks]
     busy = sum(step.t_ns - step.started_ns for step in steps) / 1e9
     whole = next(e.generate_s for e in crowded.of(ArmFinished) if e.arm == "vllm")
     assert 0.5 * whole < busy <= whole
